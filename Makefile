@@ -1,0 +1,48 @@
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
+
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export DO_NOT_TRACK := 1
+export GX_ANALYTICS_ENABLED := false
+export HF_HUB_OFFLINE := 1
+ifneq ($(PIP_FIND_LINKS),)
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+endif
+
+.PHONY: setup run test bench lint clean
+
+setup: $(VENV)/setup.stamp
+
+run: setup
+	$(BIN)/rubricflow grade data/demo/study.yaml
+
+test: $(VENV)/test.stamp
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/test.stamp
+	@for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Back to a fresh checkout, except for data/warehouse: results are never deleted.
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find flows tasks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/setup.stamp: pyproject.toml constraints.txt | $(BIN)/uv
+	$(INSTALL) -e '.[embedded]'
+	@touch $@
+
+$(VENV)/test.stamp: pyproject.toml constraints.txt | $(BIN)/uv
+	$(INSTALL) -e '.[embedded,test]'
+	@touch $(VENV)/setup.stamp $@
+
+$(BIN)/uv:
+	@python=$$(command -v python3.11 || command -v python3) || { echo "rubricflow needs Python 3.11 or newer: no python3 found" >&2; exit 1; }; \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rubricflow needs Python 3.11 or newer: $$python is older" >&2; exit 1; }; \
+	"$$python" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv

@@ -1,0 +1,137 @@
+"""The command `rubricflow`."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tasks.contracts.errors import UserError
+from tasks.store.warehouse import Run, Warehouse
+
+app = typer.Typer(help="Grade open-ended text with rubrics.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+StudyFile = Annotated[Path, typer.Argument(help="The study file (YAML).")]
+WarehouseFolder = Annotated[Path, typer.Option("--warehouse", help="Where runs are kept.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N responses of each item.")]
+HOUSE = Path("data/warehouse")
+
+
+@app.command()
+def grade(
+    study: StudyFile,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked, and ask nothing.")] = False,
+) -> None:
+    """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
+    with _for_people():
+        if dry_run:
+            from flows.rehearse import planned_calls
+
+            _print_rows(["item", "responses", "settled without a call", "calls", "prompt tokens, roughly"], planned_calls(study, limit))
+            return
+        from flows.grade import grade as flow
+
+        flow(str(study), str(warehouse), limit)
+
+
+@app.command()
+def validate(study: StudyFile, limit: Limit = None) -> None:
+    """Prove data, rubrics, verifier and prompts of a study without asking any model."""
+    with _for_people():
+        from flows.rehearse import prove
+
+        problems = 0
+        for kind, what, message in prove(study, limit):
+            problems += kind == "wrong"
+            print(f"{kind:8} {what}: {message}")
+        if problems:
+            raise UserError(f"{study}: {problems} problem{'s' if problems > 1 else ''}")
+
+
+@app.command()
+def sql(
+    query: Annotated[str | None, typer.Argument(help="SQL, or the name of a question; without it, the questions are listed.")] = None,
+    parameters: Annotated[list[str] | None, typer.Argument(help="name=value for a question's $name.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Run id; the latest one if not given.")] = None,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Ask a run in SQL. Prints a table, or CSV where the output is not a terminal."""
+    with _for_people():
+        from tasks.store.catalogue import ask, questions
+
+        if query is None:
+            _print_rows(["question", "what it asks"], questions().items())
+            return
+        given = dict(pair.split("=", 1) if "=" in pair else (pair, "") for pair in parameters or [])
+        answer = ask(_run(warehouse, run), query, given)
+        _print_rows(answer.columns, answer.fetchall())
+
+
+@app.command()
+def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
+    """Compare two runs on the responses that both hold out: paired bootstrap of the difference b - a."""
+    with _for_people():
+        from flows.compare import compared
+
+        _print_rows(["statistic", "b - a", "low", "high", "p", "responses", "resampled"], compared(_run(warehouse, a), _run(warehouse, b)))
+
+
+def _run(warehouse: Path, run_id: str | None) -> Run:
+    house = Warehouse.open(warehouse)
+    known = house.runs()
+    if not known or (run_id is not None and run_id not in known):
+        raise UserError(f"no finished run{f' {run_id!r}' if run_id else ''} in {warehouse}; there are: {', '.join(known) or 'none'}")
+    return house.run(run_id or known[-1])
+
+
+def _print_rows(header: list[str], rows: object) -> None:
+    if not sys.stdout.isatty():
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+        return
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*("" if cell is None else escape(f"{cell:.3f}" if isinstance(cell, float) else str(cell)) for cell in row))
+    Console().print(table)
+
+
+class _NoTraceback(logging.Filter):
+    """What a user can mend is printed once, in words; its traceback stays out of the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, UserError):
+            record.exc_info = record.exc_text = None
+        return True
+
+
+@contextmanager
+def _for_people() -> Iterator[None]:
+    """A UserError ends the command with its message and exit code 2."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).addFilter(_NoTraceback())
+    try:
+        yield
+    except UserError as error:
+        print(f"rubricflow: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,37 @@
+"""Two finished runs side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pandas as pd
+
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.errors import UserError
+from tasks.contracts.study import Study
+from tasks.contracts.tables import Bundles, Gradings, Items, Predictions, Responses
+from tasks.evaluate.compare import compare
+from tasks.evaluate.scores import score_frame
+from tasks.store.warehouse import Run
+
+
+def compared(a: Run, b: Run) -> Iterator[tuple[str, float, float | None, float | None, float | None, int, str]]:
+    """(statistic, difference b − a, its interval, p, responses, what was resampled) for the calibrated scores."""
+    scores_a, study, scales = _scores(a)
+    scores_b, _, others = _scores(b)
+    if len(scales | others) != 1:
+        raise UserError("the items of the two runs have several scales; compare runs of one scale")
+    plan = study.evaluation
+    found, n, resampled = compare(scores_a, scores_b, next(iter(scales)), plan.draws, plan.seed)
+    for name, difference in found.items():
+        yield name, difference.estimate, difference.low, difference.high, difference.p, n, resampled
+
+
+def _scores(run: Run) -> tuple[pd.DataFrame, Study, set[tuple[float, float, float]]]:
+    study = Study.model_validate(json.loads((run.folder / "manifest.json").read_bytes())["identity"]["study"])
+    wanted = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"), (Predictions, "calibrate"))
+    tables = [run.read(run.ref(row, stage)) for row, stage in wanted]
+    scores, _, _ = score_frame(*tables, target=study.evaluation.target)
+    bundles = run.read(run.ref(Bundles, "lock")).to_pylist()
+    return scores, study, {Bundle.unlock(row["bundle_id"], row["content"]).scale.bounds for row in bundles}

@@ -1,0 +1,32 @@
+"""The main job: responses in, calibrated scores and their agreement with people out."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.plan import plan, record
+from tasks.calibrate.task import calibrate
+from tasks.check.task import checked
+from tasks.evaluate.task import evaluate, report
+from tasks.ingest.task import ingest
+from tasks.judge.task import judge
+from tasks.lock.task import lock
+
+
+@flow(name="grade")
+def grade(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
+    """Grade the responses of a study file; returns the run's id. The same study resumes itself."""
+    job = plan(study, warehouse, limit)
+    run, settings, base = job.run, job.study, job.base
+
+    data = checked(run, ingest(run, settings, base, limit))
+    locked = checked(run, lock(run, settings, base, data.items, data.gradings))
+    judged = checked(run, judge(run, settings.judge, base, data.items, data.responses, locked.bundles))
+    scored = checked(run, calibrate(run, settings, data.items, data.responses, data.gradings, judged.gradings, locked.bundles))
+    agreed = checked(run, evaluate(run, settings.evaluation, data, judged.gradings, scored.predictions, locked.bundles))
+    report(run, settings.evaluation, record(job, [*data, *locked, *judged, *scored, *agreed]))
+    return run.run_id
+
+
+if __name__ == "__main__":
+    grade("data/demo/study.yaml")

@@ -1,0 +1,60 @@
+"""A study turned into a run: the data and settings that name it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.calibrate.calibration import FORMAT as CALIBRATION_VERSION
+from tasks.contracts.study import Study, load_study
+from tasks.contracts.tables import TableRef
+from tasks.ingest.sources import sources
+from tasks.judge.grade import PROTOCOL_VERSION
+from tasks.store.manifest import code_digest, digest_of, file_digest, graded_by, write_manifest
+from tasks.store.warehouse import Run, Warehouse
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study with its run. `identity` is what the run's id is made from."""
+
+    study: Study
+    base: Path
+    run: Run
+    limit: int | None
+    identity: dict[str, Any]
+
+
+def plan(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:
+    """Read a study and find its run: the same study, inputs and code make the same run id, and so resume."""
+    path = Path(study_file)
+    study = load_study(path)
+    identity = {
+        "study": study.model_dump(mode="json"),
+        "inputs": inputs(study, path.parent),
+        "limit": limit,
+        "code": code_digest(),
+    }
+    run_id = f"{study.name}-{digest_of(identity)[:10]}"
+    return Plan(study, path.parent, Warehouse.open(warehouse).run(run_id), limit, identity)
+
+
+def inputs(study: Study, base: Path) -> dict[str, str]:
+    """File, as the study names it → SHA-256 of its content; a missing one is left to the stage that reads it."""
+    names = {str(Path(study.data.folder) / source.file) for source in sources(study.data)}
+    names |= {study.rubrics.file} if study.rubrics.file else set()
+    names |= {study.judge.foreign.file} if study.judge.foreign else set()
+    return {name: file_digest(base / name) for name in sorted(names) if (base / name).is_file()}
+
+
+def record(plan: Plan, tables: list[TableRef]) -> Path:
+    """Write the manifest of a finished run; returns its path."""
+    settings = {
+        "calibration": plan.study.calibration.model_dump(mode="json"),
+        "target": plan.study.evaluation.target,
+        "protocol_version": PROTOCOL_VERSION,
+        "calibration_version": CALIBRATION_VERSION,
+    }
+    graded = graded_by(plan.run, plan.study.evaluation.target, settings)
+    return write_manifest(plan.run, plan.identity, graded, tables)

@@ -1,0 +1,68 @@
+"""A study rehearsed without asking any model: what it would ask, and whether data, rubrics, verifier and prompts hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.study import Study, load_study
+from tasks.ingest.task import ingest
+from tasks.judge.grade import Case, parts, request, too_short
+from tasks.judge.prove import prove_bundle
+from tasks.judge.task import cases_of
+from tasks.lock.task import lock
+from tasks.store.warehouse import Warehouse
+
+_CHARACTERS_PER_TOKEN = 4
+
+
+class Rehearsed(NamedTuple):
+    """Items with their bundles and cases."""
+
+    study: Study
+    items: list[tuple[dict, Bundle, list[Case]]]
+    lint: list[tuple[str, str]]
+
+
+def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str, int, int, int, int]]:
+    """(item, responses, settled without a call, calls, prompt tokens at four characters each), and a last row of sums."""
+    rows = []
+    for item, _, cases in _rehearse(study_file, limit).items:
+        asked = [case for case in cases if not too_short(case)]
+        requests = [request(case, criteria) for case in asked for _, criteria in parts(case.bundle)]
+        tokens = sum(len(m.content) for r in requests for m in r.messages) // _CHARACTERS_PER_TOKEN
+        rows.append((item["item_id"], len(cases), len(cases) - len(asked), len(requests), tokens))
+    return [*rows, ("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))]
+
+
+def prove(study_file: Path, limit: int | None = None) -> Iterator[tuple[str, str, str]]:
+    """(kind, what, message) with kind 'ok', 'warning' or 'wrong'; reading the data and rubrics raises what is broken in them."""
+    rehearsed = _rehearse(study_file, limit)
+    count = sum(len(cases) for _, _, cases in rehearsed.items)
+    yield "ok", "data", f"{len(rehearsed.items)} items, {count} responses"
+    for rubric_id, warning in rehearsed.lint:
+        yield "warning", f"rubric {rubric_id}", warning
+    for item, bundle, _ in rehearsed.items:
+        problems = prove_bundle(bundle, item["question"], item["context"], item["reference_answer"])
+        for problem in problems:
+            yield "wrong", f"item {item['item_id']}", problem
+        if not problems:
+            yield "ok", f"item {item['item_id']}", f"bundle {bundle.bundle_id[:12]}: prompt, contract and verifier hold"
+
+
+def _rehearse(study_file: Path, limit: int | None) -> Rehearsed:
+    study, base = load_study(study_file), study_file.parent
+    with TemporaryDirectory() as folder:
+        run = Warehouse.open(Path(folder) / "rehearsal").run("rehearsal")
+        data = ingest.fn(run, study, base, limit)
+        locked = lock.fn(run, study, base, data.items, data.gradings)
+        bundles = {row["rubric_id"]: row for row in run.read(locked.bundles).to_pylist()}
+        items = []
+        for item in sorted(run.read(data.items).to_pylist(), key=lambda row: row["item_id"]):
+            cases = cases_of(run, data.responses, item, bundles[item["rubric_id"]])
+            items.append((item, Bundle.model_validate_json(bundles[item["rubric_id"]]["content"]), cases))
+        lint = [(row["rubric_id"], warning) for row in run.read(locked.rubrics).to_pylist() for warning in row["lint"]]
+        return Rehearsed(study, items, lint)

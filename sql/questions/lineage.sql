@@ -1,0 +1,23 @@
+-- Every model call behind one released score, with the grading, bundle and calibration between them ($response_id).
+SELECT
+    p.response_id,
+    p.score AS released,
+    p.raw,
+    p.calibration_id[:12] AS calibration,
+    c.method,
+    c.n AS calibrated_on,
+    g.rater_id,
+    g.bundle_id[:12] AS bundle,
+    a.part,
+    a.attempt,
+    a.role,
+    a.model,
+    a.request_digest[:12] AS request,
+    a.violations,
+    a.reply
+FROM predictions AS p
+JOIN gradings AS g USING (response_id, rater_id)
+LEFT JOIN calibrations AS c USING (calibration_id)
+LEFT JOIN attempts AS a USING (response_id, rater_id, sample)
+WHERE p.response_id = $response_id
+ORDER BY a.part, a.attempt

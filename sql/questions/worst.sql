@@ -1,0 +1,6 @@
+-- The held-out responses furthest from the human mean, with their text.
+SELECT response_id, item_id, human_mean, raw, calibrated, error, text
+FROM scores
+WHERE split = 'test' AND error IS NOT NULL
+ORDER BY abs(error) DESC, response_id
+LIMIT 20

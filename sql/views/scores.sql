@@ -1,0 +1,26 @@
+-- One row per response: the human scores, the machine's raw and calibrated score, and where it came from.
+SELECT
+    r.response_id,
+    r.item_id,
+    r.author_id,
+    r.split,
+    p.rater_id,
+    h.human_scores,
+    h.human_mean,
+    p.raw,
+    p.latent,
+    p.score AS calibrated,
+    p.score - h.human_mean AS error,
+    p.clipped,
+    p.unscored_reason,
+    p.calibration_id,
+    r.groups,
+    r.text
+FROM responses AS r
+LEFT JOIN predictions AS p USING (response_id)
+LEFT JOIN (
+    SELECT response_id, map_from_entries(list((rater_id, score) ORDER BY rater_id)) AS human_scores, avg(score) AS human_mean
+    FROM gradings
+    WHERE rater_kind = 'human' AND score IS NOT NULL
+    GROUP BY response_id
+) AS h USING (response_id)

@@ -1,0 +1,1 @@
+"""Raw gradings to scores on the human scale."""

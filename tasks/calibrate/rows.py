@@ -1,0 +1,83 @@
+"""The rows that calibration works on: one machine grading per response, with its split and its human score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.calibrate.samples import one_per_response
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.errors import ContractError
+
+GRADING = [
+    "response_id",
+    "item_id",
+    "rater_id",
+    "sample",
+    "score",
+    "trait_scores",
+    "signals",
+    "status",
+    "unscored_reason",
+]
+"""The columns of gradings that calibration reads."""
+
+
+class Item(NamedTuple):
+    """An item and its graded responses.
+
+    rows: in the order of their ids, the columns of GRADING, `split`, and the human score `target`, null without one.
+    """
+
+    item_id: str
+    bundle: Bundle
+    rows: pa.Table
+
+
+def graded_items(
+    bundle_of: Mapping[str, Bundle], gradings: pa.Table, responses: pa.Table, people: pa.Table, target: str
+) -> list[Item]:
+    """All items in the order of their ids, those without a grading too.
+
+    bundle_of: item -> its bundle; gradings: one machine rater's, columns GRADING; responses: `response_id`, `split`;
+    people: `response_id`, `rater_id`, `score`; target: a rater or 'mean'. ContractError for a grading of an item that
+    has no bundle.
+    """
+    rows = one_per_response(gradings)
+    human = human_scores(people, target)
+    for name, table, column in (("split", responses, "split"), ("target", human, "score")):
+        at = pc.index_in(rows["response_id"], value_set=table["response_id"])
+        rows = rows.append_column(name, table[column].take(at))
+    rows = rows.sort_by([("item_id", "ascending"), ("response_id", "ascending")]).combine_chunks()
+    counts = rows.group_by("item_id").aggregate([("response_id", "count")]).to_pydict()
+    sizes = dict(zip(counts["item_id"], counts["response_id_count"], strict=True))
+    if unknown := sorted(sizes.keys() - bundle_of.keys()):
+        raise ContractError(f"gradings name item '{unknown[0]}', which has no bundle")
+    items, start = [], 0
+    # Arrow and Python agree on the order of strings: by code point.
+    for item_id in sorted(bundle_of):
+        items.append(Item(item_id, bundle_of[item_id], rows.slice(start, sizes.get(item_id, 0))))
+        start += sizes.get(item_id, 0)
+    return items
+
+
+def human_scores(people: pa.Table, target: str) -> pa.Table:
+    """Columns `response_id` and `score`: a rater's score or, for target 'mean', the mean of the raters who gave one."""
+    given = people.filter(pc.is_valid(people["score"]))
+    if target != "mean":
+        given = given.filter(pc.equal(given["rater_id"], target))
+    # Equal sets of scores have equal means in whatever order they are stored.
+    given = given.sort_by([("response_id", "ascending"), ("score", "ascending")])
+    means = given.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
+    return means.rename_columns(["response_id", "score"])
+
+
+def only_rater(gradings: pa.Table) -> str:
+    """The rater of all gradings, '' without any; ContractError for several."""
+    raters = sorted(pc.unique(gradings["rater_id"]).to_pylist())
+    if len(raters) > 1:
+        raise ContractError(f"gradings of one rater are calibrated at a time, not of {', '.join(raters)}")
+    return raters[0] if raters else ""

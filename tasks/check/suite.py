@@ -1,0 +1,199 @@
+"""Contract → Great Expectations suite, and the suite run over batches of reduced rows.
+
+Only what a rule needs goes in: the values of columns with a set or bounds; of every other column, nested ones and long
+texts among them, a mark of presence that Arrow computes. Keys stay outside and are looked up by position.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.check.finding import KEYS, Finding, key_text
+from tasks.contracts.table import Expectation, Row, expectations
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from great_expectations import ExpectationSuite
+    from great_expectations.core import ExpectationValidationResult
+    from great_expectations.expectations.expectation import Expectation as Expected
+
+BATCH = 50_000
+"""Rows of one validation at most: memory stays flat, and the fixed cost of a validation small."""
+OURS: Mapping[str, Any] = {
+    "expect_column_values_to_not_be_null": "not_null",
+    "expect_column_values_to_be_in_set": "in_set",
+    "expect_column_values_to_be_between": "between",
+}
+Validate = Callable[["pd.DataFrame"], Iterable["ExpectationValidationResult"]]
+At = tuple[str, str]
+"""Rule and column."""
+
+
+def rules(row: type[Row]) -> list[Expectation]:
+    """The rules of a table that can be seen in one row, and so belong in its suite."""
+    return [rule for rule in expectations(row) if rule.rule in OURS.values()]
+
+
+def columns(row: type[Row]) -> list[str]:
+    """The columns to read: those with a rule, and the key."""
+    return list(dict.fromkeys([*row.key, *(rule.columns[0] for rule in rules(row))]))
+
+
+def suite(row: type[Row]) -> ExpectationSuite:
+    """The Great Expectations suite of a table."""
+    import great_expectations as gx
+
+    return gx.ExpectationSuite(name=row.table, expectations=[_expectation(rule) for rule in rules(row)])
+
+
+def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Finding]:
+    """Every rule of the suite over all batches; Great Expectations is imported with the first row."""
+    tallies: dict[At, Tally] = {(rule.rule, rule.columns[0]): Tally(rule) for rule in rules(row)}
+    rows, validate = 0, None
+    for frame, keys in _frames(row, batches):
+        rows += keys.num_rows
+        try:
+            validate = validate or _validator(row)
+            results = list(validate(frame.to_pandas()))
+        except Exception as error:  # whatever it is, the check did not run and the data may be fine
+            for tally in tallies.values():
+                tally.error = tally.error or f"{type(error).__name__}: {error}"
+            continue
+        _add(tallies, results, keys)
+    return [tally.finding(row, rows) for tally in tallies.values()]
+
+
+@dataclass
+class Tally:
+    """One rule's results added up over batches."""
+
+    rule: Expectation
+    unexpected: int = 0
+    first: list[str] = field(default_factory=list)
+    error: str | None = None
+
+    def add(self, result: ExpectationValidationResult, keys: pa.Table) -> None:
+        """Add one batch's result; without a count there was no check."""
+        count = result.result.get("unexpected_count")
+        self.error = self.error or exception(result.exception_info)
+        if self.error is None and (count is None or bool(count) == result.success):
+            self.error = f"no usable result: success={result.success}, unexpected={count}"
+        if count:
+            self.unexpected += count
+            at = result.result.get("partial_unexpected_index_list", [])[: KEYS - len(self.first)]
+            self.first += [key_text(list(key.values())) for key in keys.take(pa.array(at, pa.int64())).to_pylist()]
+
+    def finding(self, row: type[Row], rows: int) -> Finding:
+        """The sum."""
+        return Finding(row, self.rule, rows, self.unexpected, tuple(self.first), self.error)
+
+
+def exception(info: Mapping[str, Any] | None) -> str | None:
+    """What was raised inside an expectation, flat or by metric; None if nothing was."""
+    if not info:
+        return None
+    if "raised_exception" in info:
+        return str(info.get("exception_message") or "unknown exception") if info["raised_exception"] else None
+    return next((text for part in info.values() if (text := exception(part)) is not None), None)
+
+
+def _add(tallies: Mapping[At, Tally], results: Iterable[ExpectationValidationResult], keys: pa.Table) -> None:
+    missing = dict(tallies)
+    for result in results:
+        config = result.expectation_config
+        if config is not None:
+            at = (OURS[config.type], config.kwargs["column"])
+            missing.pop(at, None)
+            tallies[at].add(result, keys)
+    for tally in missing.values():
+        tally.error = tally.error or "Great Expectations returned no result"
+
+
+def _expectation(rule: Expectation) -> Expected:
+    from great_expectations.expectations.core.expect_column_values_to_be_between import ExpectColumnValuesToBeBetween
+    from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
+    from great_expectations.expectations.core.expect_column_values_to_not_be_null import ExpectColumnValuesToNotBeNull
+
+    column = rule.columns[0]
+    match rule.rule:
+        case "not_null":
+            return ExpectColumnValuesToNotBeNull(column=column)
+        case "in_set":
+            return ExpectColumnValuesToBeInSet(column=column, value_set=list(rule.value))
+        case "between":
+            low, high = rule.value
+            return ExpectColumnValuesToBeBetween(column=column, min_value=low, max_value=high)
+    raise ValueError(f"rule '{rule.rule}' is none of a suite")
+
+
+def _validator(row: type[Row]) -> Validate:
+    """A function that holds a frame against the table's suite, in a context that leaves nothing behind."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at import
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    _hush("great_expectations")
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+    asset = context.data_sources.add_pandas(row.table).add_dataframe_asset(row.table)
+    whole, expected = asset.add_batch_definition_whole_dataframe(row.table), suite(row)
+    form = {"result_format": "SUMMARY", "partial_unexpected_count": KEYS, "exclude_unexpected_values": True}
+
+    def validate(frame: pd.DataFrame) -> Iterable[ExpectationValidationResult]:
+        return whole.get_batch({"dataframe": frame}).validate(expected, result_format=form).results
+
+    return validate
+
+
+def _hush(name: str) -> None:
+    """What it has to say comes back in the results; its log would only repeat it on the terminal."""
+    logger = logging.getLogger(name)
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+
+
+def _frames(row: type[Row], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Reduced rows and their keys, small batches gathered up to BATCH rows."""
+    held: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
+    rows = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, BATCH):
+            part = batch.slice(start, BATCH)
+            if held and rows + part.num_rows > BATCH:
+                yield _joined(held)
+                held, rows = [], 0
+            held.append((_reduced(row, part), part.select(list(row.key))))
+            rows += part.num_rows
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[tuple[pa.RecordBatch, pa.RecordBatch]]) -> tuple[pa.Table, pa.Table]:
+    return pa.Table.from_batches([reduced for reduced, _ in held]), pa.Table.from_batches([keys for _, keys in held])
+
+
+def _reduced(row: type[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Each column with a rule, as little of it as its rules need."""
+    by_column: dict[str, list[Expectation]] = {}
+    for rule in rules(row):
+        by_column.setdefault(rule.columns[0], []).append(rule)
+    return pa.RecordBatch.from_pydict({name: _values(batch[name], found) for name, found in by_column.items()})
+
+
+def _values(column: pa.Array, found: list[Expectation]) -> pa.Array:
+    if all(rule.rule == "not_null" for rule in found):
+        return pc.if_else(pc.is_valid(column), pa.scalar(1, pa.int8()), pa.scalar(None, pa.int8()))
+    bounds = next((rule.value for rule in found if rule.rule == "between"), None)
+    if bounds is not None and pa.types.is_floating(column.type):
+        # pandas takes NaN for null, which no bounds apply to; the infinity beyond a bound is what it is to a range
+        beyond = float("-inf") if bounds[0] is not None else float("inf")
+        return pc.if_else(pc.is_nan(column), pa.scalar(beyond, column.type), column)
+    return column

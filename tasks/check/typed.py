@@ -1,0 +1,65 @@
+"""The rule `type`, on the schemas that the Parquet files themselves carry.
+
+Great Expectations would look at the frame it is given, which is cast already and so always of the right type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.check.finding import KEYS, Finding, key_text
+from tasks.contracts.table import Expectation, Row, expectations, schema
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What a Parquet file says of itself."""
+
+    path: Path
+    schema: pa.Schema
+    rows: int
+
+
+def footers(files: Sequence[Path]) -> list[Footer]:
+    """The schema and the number of rows of each file."""
+    found = []
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            found.append(Footer(path, file.schema_arrow, file.metadata.num_rows))
+    return found
+
+
+def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
+    """Every column's type in every file."""
+    return [_check(row, rule, files) for rule in expectations(row) if rule.rule == "type"]
+
+
+def _check(row: type[Row], rule: Expectation, files: Sequence[Footer]) -> Finding:
+    column, rows = rule.columns[0], sum(file.rows for file in files)
+    wanted = schema(row).field(column).type
+    wrong = [file for file in files if _type(file, column) != wanted]
+    if not wrong:
+        return Finding(row, rule, rows)
+    kind = _type(wrong[0], column)
+    found = f"{'no such column' if kind is None else kind} in {wrong[0].path.name}"
+    # a file without rows is as wrong as any, and only a count above 0 is a failure
+    unexpected = max(1, sum(file.rows for file in wrong))
+    return Finding(row, rule, max(rows, 1), unexpected, first=_keys(row, wrong[0]), found=found)
+
+
+def _type(file: Footer, column: str) -> pa.DataType | None:
+    at = file.schema.get_field_index(column)
+    return file.schema.field(at).type if at >= 0 else None
+
+
+def _keys(row: type[Row], file: Footer) -> tuple[str, ...]:
+    if not set(row.key) <= set(file.schema.names):
+        return ()
+    with pq.ParquetFile(file.path) as parquet:
+        batch = next(parquet.iter_batches(KEYS, columns=list(row.key)), None)
+    return tuple(key_text([r[name] for name in row.key]) for r in batch.to_pylist()) if batch is not None else ()

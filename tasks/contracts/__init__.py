@@ -1,0 +1,1 @@
+"""The nouns: one frozen model per table, the bundle, and the study file. Imports nothing else of the project."""

@@ -1,0 +1,199 @@
+"""The bundle: everything that judging may depend on, as data, so that rules are never branches in code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from tasks.contracts.errors import ContractError
+from tasks.contracts.table import Frozen
+
+EvidenceType = Literal["local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none"]
+CriterionKind = Literal["gold_point", "misconception", "checklist", "concept", "criterion"]
+ProtocolName = Literal["rulers", "pointwise", "dhs"]
+Signal = Literal[
+    "trait_scores",
+    "trait_means",
+    "criteria",
+    "score",
+    "length",
+    "confidence",
+    "uncertainty",
+    "tie",
+    "invalid_evidence",
+]
+
+
+class Scale(Frozen):
+    """A score scale; it lives in the bundle and nowhere else."""
+
+    min: float
+    """Lowest score."""
+    max: float
+    """Highest score."""
+    step: float = 1.0
+    """Distance between neighbouring scores; (max − min) is a multiple of it."""
+
+    @model_validator(mode="after")
+    def _is_a_scale(self) -> Scale:
+        steps = (self.max - self.min) / self.step if self.step > 0 else math.nan
+        if not (math.isfinite(steps) and steps >= 1 and abs(steps - round(steps)) < 1e-9):
+            raise ValueError(f"{self.min}..{self.max} in steps of {self.step} is not a scale")
+        return self
+
+    @property
+    def levels(self) -> int:
+        """Number of scores on the scale."""
+        return round((self.max - self.min) / self.step) + 1
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """(min, max, step)."""
+        return self.min, self.max, self.step
+
+
+class Anchor(Frozen):
+    """What a score, or a band of scores, looks like."""
+
+    score: float
+    """The score described (the upper end of a band)."""
+    text: str
+    """Its description."""
+
+
+class Trait(Scale):
+    """A quality dimension with a range of its own."""
+
+    id: str
+    """Short id, unique in the bundle."""
+    name: str
+    """Name for people."""
+    source: Literal["derived", "judged"] = "derived"
+    """Whether code derives the score from the trait's criteria or the judge states it."""
+    anchors: tuple[Anchor, ...] = ()
+    """Score anchors or mark bands, lowest first."""
+
+
+class Criterion(Frozen):
+    """One decision that a rater takes on a response. Levels are 0…M with M = number of levels − 1."""
+
+    id: str
+    """Short id, unique in the bundle."""
+    trait: str
+    """The trait that it counts for."""
+    text: str = Field(min_length=1)
+    """What is looked for, as one statement."""
+    kind: CriterionKind = "gold_point"
+    """gold_point, misconception, checklist, concept or criterion."""
+    levels: tuple[str, ...] = ("absent", "present")
+    """Ordered anchors, worst first for credit; index = level."""
+    weight: float = 1.0
+    """Signed: negative for what costs marks."""
+    parent: str | None = None
+    """The criterion that this one is a sub-point of."""
+    excludes: tuple[str, ...] = ()
+    """Criteria that cannot hold together with this one."""
+    evidence: EvidenceType = "local_quote"
+    """What must support a level above 0, see tasks/judge/verify.py."""
+    evidence_from: Literal["response", "response_and_context"] = "response"
+    """Where the quote may come from."""
+
+    @property
+    def top(self) -> int:
+        """M, the highest level."""
+        return len(self.levels) - 1
+
+
+class Protocol(Frozen):
+    """How a response is judged under this bundle."""
+
+    name: ProtocolName
+    """rulers: one call with the whole checklist; pointwise: a call per criterion; dhs: one holistic score."""
+    final_score: Literal["weighted_points", "trait_mean", "trait_sum", "judged"]
+    """Raw score: weighted share of levels on the scale; mean of the traits' shares on the scale; sum of the traits'
+    scores; or the number that the judge states."""
+    failed_quote: Literal["demote", "count", "drop"] = "demote"
+    """A level above 0 whose evidence fails: set to 0 with a signal; kept and counted; or the detection is dropped."""
+    show_weights: bool = False
+    """Whether the judge sees the weights."""
+    unscored: Literal["null", "bounds", "zero"] = "null"
+    """A criterion without a usable verdict: no score; no score but bounds; or counted as level 0 (the papers' reading)."""
+    signals: tuple[Signal, ...]
+    """What calibration may use."""
+    min_tokens: int = Field(default=1, ge=0)
+    """A response with fewer alphanumeric tokens is settled without a model call."""
+
+
+class Rubric(Frozen):
+    """An authored rubric, as its YAML is written."""
+
+    rubric_id: str
+    """The name that items point to."""
+    title: str = ""
+    """Title for people."""
+    text: str = ""
+    """The rubric in prose, as its author wrote it."""
+    scale: Scale
+    """The score scale."""
+    traits: tuple[Trait, ...]
+    """At least one."""
+    criteria: tuple[Criterion, ...]
+    """In order; order is part of the content."""
+
+
+class Bundle(Frozen):
+    """A locked rubric with its protocol. `bundle_id` is the SHA-256 of this content and of nothing else."""
+
+    text: str
+    """The rubric's prose."""
+    scale: Scale
+    """The score scale."""
+    traits: tuple[Trait, ...]
+    """The quality dimensions."""
+    criteria: tuple[Criterion, ...]
+    """The decisions, in order."""
+    protocol: Protocol
+    """How they are taken and added up."""
+
+    def canonical(self) -> str:
+        """The content as JSON with sorted keys and no spaces; integral numbers carry no decimal point."""
+        return json.dumps(_plain_numbers(self.model_dump(mode="json")), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @property
+    def bundle_id(self) -> str:
+        """SHA-256 of the canonical content, 64 hex digits."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()
+
+    @classmethod
+    def unlock(cls, bundle_id: str, content: str) -> Bundle:
+        """A locked bundle from its stored content; ContractError if the content is not what the id was made from."""
+        try:
+            bundle = cls.model_validate_json(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ContractError(f"bundle {bundle_id[:12]}: {first['msg']} at {first['loc']}") from error
+        if bundle.bundle_id != bundle_id:
+            raise ContractError(
+                f"bundle {bundle_id[:12]}: its content has the hash {bundle.bundle_id[:12]}; it was changed after locking"
+            )
+        return bundle
+
+    def of_trait(self, trait_id: str) -> Iterator[Criterion]:
+        """The criteria that count for a trait, in order."""
+        return (criterion for criterion in self.criteria if criterion.trait == trait_id)
+
+
+def _plain_numbers(value: object) -> object:
+    """1.0 and 1 are the same content; write both as 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _plain_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain_numbers(item) for item in value]
+    return value

@@ -1,0 +1,35 @@
+"""Errors a user can act on. Everything else that escapes is a defect of the program."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Something the user can mend; the command prints it without a traceback and exits with 2."""
+
+
+class InputError(UserError):
+    """Bad input, located: which file, which row, which field, and the rule that it breaks."""
+
+    def __init__(
+        self, rule: str, *, file: object = None, row: int | None = None, field: str | None = None, hint: str | None = None
+    ) -> None:
+        self.rule, self.file, self.row, self.field, self.hint = rule, file, row, field, hint
+        where = [
+            str(file) if file is not None else "",
+            f"row {row}" if row is not None else "",
+            f"field '{field}'" if field is not None else "",
+        ]
+        place = ", ".join(part for part in where if part)
+        super().__init__((f"{place}: " if place else "") + rule + (f" ({hint})" if hint else ""))
+
+
+class ContractError(UserError):
+    """A table or bundle that does not keep its contract."""
+
+
+class StoreError(UserError):
+    """A warehouse that cannot be used: not writable, foreign, or holding something else than it says."""
+
+
+class BackendError(UserError):
+    """A backend that cannot be used at all: a missing package, an unreadable replay file, a wrong model name."""

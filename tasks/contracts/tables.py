@@ -1,0 +1,383 @@
+"""The tables. Keys are stable ids; `run_id` lives in the path and the manifest, not in the rows."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+from pydantic import Field
+
+from tasks.contracts.table import VOLATILE, Frozen, References, Row, Share
+
+RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
+UnscoredReason = Literal[
+    "no_reply", "unreadable_reply", "invalid_reply", "off_scale", "criterion_missing", "criterion_unscored", "traits_only"
+]
+"""Why there is no number: the backend gave none; no artifact in it; one that breaks the contract; a score outside the
+judge's scale; no verdict on a criterion; a score that needs an unscored criterion; a rater who marked traits only."""
+
+
+class Items(Row):
+    """A question or prompt."""
+
+    table: ClassVar[str] = "items"
+    key: ClassVar[tuple[str, ...]] = ("item_id",)
+
+    item_id: str
+    """Stable id of the item."""
+    question: str
+    """The question as the author of the response saw it."""
+    context: str | None
+    """Source text, data table or passage that belongs to the question."""
+    reference_answer: str | None
+    """A model answer."""
+    key_elements: list[str]
+    """Ideas that a full answer names, where the source lists them; empty otherwise."""
+    type: str
+    """Kind of item, for slices of the evaluation; 'item' where the source has none."""
+    rubric_id: str
+    """The rubric it is scored with."""
+
+
+class Responses(Row):
+    """One text to score."""
+
+    table: ClassVar[str] = "responses"
+    key: ClassVar[tuple[str, ...]] = ("response_id",)
+
+    response_id: str
+    """Stable id of the response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """The item it answers."""
+    author_id: str | None
+    """Who wrote it; the cluster of the bootstrap where known."""
+    text: str
+    """The response as stored; all spans count its characters."""
+    split: Literal["train", "calibration", "test"]
+    """The part of the data it belongs to."""
+    groups: dict[str, str]
+    """Subgroup memberships: group variable → group."""
+
+
+class Units(Row):
+    """A sentence or paragraph of a response."""
+
+    table: ClassVar[str] = "units"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "unit_id")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    unit_id: str
+    """s1, s2, … for sentences; p1, p2, … for paragraphs."""
+    kind: Literal["sentence", "paragraph"]
+    """What it is."""
+    start: Annotated[int, Ge(0)]
+    """First character (code point) in the response's text."""
+    end: Annotated[int, Ge(0)]
+    """One past the last character."""
+
+
+class Rubrics(Row):
+    """An authored rubric."""
+
+    table: ClassVar[str] = "rubrics"
+    key: ClassVar[tuple[str, ...]] = ("rubric_id",)
+
+    rubric_id: str
+    """The name that items point to."""
+    title: str
+    """Title for people."""
+    origin: Literal["authored", "reference_answer", "key_elements"]
+    """Whether a person wrote its criteria, or what they were made from."""
+    content: str
+    """The rubric as JSON."""
+    lint: list[str]
+    """What the linter has to say about it; empty is good."""
+
+
+class Bundles(Row):
+    """A locked rubric."""
+
+    table: ClassVar[str] = "bundles"
+    key: ClassVar[tuple[str, ...]] = ("rubric_id",)
+
+    rubric_id: Annotated[str, References("rubrics", "rubric_id")]
+    """The rubric it locks."""
+    bundle_id: Annotated[str, Field(min_length=64)]
+    """SHA-256 of the content."""
+    content: str
+    """The bundle's canonical JSON."""
+
+
+class Evidence(Frozen):
+    """A quote offered for a decision and what the verifier found."""
+
+    unit_id: str | None
+    """The unit that the rater cited."""
+    quote: str
+    """The quote as given (cut at 2,000 characters)."""
+    start: int | None
+    """First character of the quote in the stored text; null unless found."""
+    end: int | None
+    """One past its last character."""
+    status: Literal["verified", "misattributed", "fabricated", "duplicate", "too_short", "context"]
+    """Found where cited; found elsewhere in the text; not found; given twice for one criterion; shorter than counts;
+    found in the item's context."""
+
+
+class Judgments(Row):
+    """One rater's decision on one criterion of one response."""
+
+    table: ClassVar[str] = "judgments"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "criterion_id", "rater_id", "sample")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    criterion_id: str
+    """The criterion."""
+    rater_id: str
+    """The rater and, for a machine, its configuration."""
+    rater_kind: RaterKind
+    """What the rater is."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the repetition, from 0."""
+    bundle_id: str | None
+    """The bundle judged under; null for people who marked outside this pipeline."""
+    decision: Annotated[int, Ge(0)] | None
+    """The level after verification; null with a reason."""
+    stated: Annotated[int, Ge(0)] | None
+    """The level that the rater stated."""
+    unscored_reason: UnscoredReason | None
+    """Why there is no decision."""
+    level_probabilities: list[float] | None
+    """Probability of each level, where the rater gives them."""
+    evidence: list[Evidence]
+    """Quotes and what became of them."""
+    verified: bool | None
+    """Whether the evidence rule of the criterion is met; null where it demands nothing."""
+    action: Literal["none", "demoted", "counted", "dropped"]
+    """What a failed quote did."""
+
+
+class Gradings(Row):
+    """One rater's grading of one response. Human scores are gradings too."""
+
+    table: ClassVar[str] = "gradings"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """Its item."""
+    rater_id: str
+    """The rater and, for a machine, its configuration."""
+    rater_kind: RaterKind
+    """What the rater is."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the repetition, from 0."""
+    bundle_id: str | None
+    """The bundle graded under."""
+    score: float | None
+    """On the bundle's scale, before calibration; null with a reason."""
+    low: float | None
+    """Lowest score the unscored criteria allow, where the bundle says bounds."""
+    high: float | None
+    """Highest such score."""
+    trait_scores: dict[str, float]
+    """Trait → score in its range; traits without a usable verdict are absent."""
+    signals: dict[str, float]
+    """Calibration features and the verifier's counts, by name."""
+    confidence: Share | None
+    """Mean probability of the decided levels; null where the rater gives no probabilities."""
+    status: Literal["scored", "precheck", "unscored"]
+    """precheck: settled without a model call."""
+    unscored_reason: UnscoredReason | None
+    """Why there is no score."""
+
+
+class Attempts(Row):
+    """One model call."""
+
+    table: ClassVar[str] = "attempts"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample", "part", "attempt")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response it was about."""
+    rater_id: str
+    """The rater that asked."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the repetition."""
+    part: str
+    """What was asked for: the criterion in a pointwise protocol, 'all' otherwise."""
+    attempt: Annotated[int, Ge(0)]
+    """0 for the first call, then one more for each repair."""
+    role: Literal["grade", "contract_repair", "semantic_repair"]
+    """What the call was for."""
+    request_digest: str
+    """SHA-256 of the request; the key in the reply store."""
+    model: str
+    """The model asked."""
+    seed: int
+    """The sampling seed."""
+    reply: str | None
+    """The reply as it came; null where there was none."""
+    error: str | None
+    """The backend's error, where it gave no reply."""
+    violations: list[str]
+    """What the verifier found wrong with the reply."""
+    prompt_tokens: Annotated[int, Ge(0)] | None
+    """Tokens of the request, as the backend counts them."""
+    completion_tokens: Annotated[int, Ge(0)] | None
+    """Tokens of the reply."""
+    stored: Annotated[bool, VOLATILE]
+    """Whether the reply came from the reply store."""
+    latency_s: Annotated[float | None, VOLATILE]
+    """Seconds the call took."""
+
+
+class Calibrations(Row):
+    """A fitted mapping to the human scale."""
+
+    table: ClassVar[str] = "calibrations"
+    key: ClassVar[tuple[str, ...]] = ("calibration_id",)
+
+    calibration_id: str
+    """SHA-256 of the fitted content."""
+    scope: str
+    """The item it was fitted for, or 'pooled'."""
+    method: Literal["rulers", "identity"]
+    """rulers: phase III as published; identity: too few labels, the raw score is kept."""
+    features: list[str]
+    """Names of the features, in order."""
+    left_out: list[str]
+    """Signals that the bundle names but the judge did not give, or that cannot be pooled."""
+    n: Annotated[int, Ge(0)]
+    """Number of labelled responses fitted on."""
+    target: str
+    """The human score fitted to."""
+    content: str
+    """Everything needed to apply it, as JSON."""
+
+
+class Predictions(Row):
+    """One calibrated score."""
+
+    table: ClassVar[str] = "predictions"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """Its item."""
+    rater_id: str
+    """The rater whose grading was calibrated."""
+    calibration_id: str | None
+    """The calibration applied; null where there is no score to calibrate."""
+    split: Literal["train", "calibration", "test"]
+    """The part of the data the response belongs to."""
+    raw: float | None
+    """The score before calibration."""
+    latent: float | None
+    """The ridge's latent score on the human scale, before distribution alignment."""
+    aligned: float | None
+    """After alignment, before rounding."""
+    score: float | None
+    """The calibrated score, on the scale's steps."""
+    clipped: bool
+    """Whether the latent score lay outside the range seen in calibration."""
+    unscored_reason: UnscoredReason | None
+    """Why there is no score."""
+
+
+class Metrics(Row):
+    """One number of the evaluation."""
+
+    table: ClassVar[str] = "metrics"
+    key: ClassVar[tuple[str, ...]] = ("metric", "rater_a", "rater_b", "stage", "slice", "value_of")
+
+    metric: str
+    """qwk, exact, within_1, mae, … as tasks/stats names them."""
+    rater_a: str
+    """The reference (a human, or 'target')."""
+    rater_b: str
+    """The rater compared with it."""
+    stage: Literal["human", "raw", "calibrated"]
+    """Human with human; machine before calibration; machine after it."""
+    slice: str
+    """What the slice is by: 'all', 'item', 'type', or a group variable."""
+    value_of: str
+    """Its value: the item, type or group; 'all'."""
+    value: float | None
+    """The number; null with a note."""
+    low: float | None
+    """Lower end of the 95% interval."""
+    high: float | None
+    """Upper end."""
+    n: Annotated[int, Ge(0)]
+    """Responses compared."""
+    unscored: Annotated[int, Ge(0)]
+    """Responses of the slice left out because one of the two has no score."""
+    resampled: str
+    """What the bootstrap resamples: 'author', 'response', or '' where there is no interval."""
+    undefined_draws: Annotated[int, Ge(0)]
+    """Bootstrap draws in which the metric was undefined."""
+    note: str | None
+    """Why the value is null, or what to know about it."""
+
+
+class Checks(Row):
+    """The result of one expectation at one checkpoint."""
+
+    table: ClassVar[str] = "checks"
+    key: ClassVar[tuple[str, ...]] = ("stage", "table_name", "rule", "column")
+
+    stage: str
+    """The stage whose output was checked."""
+    table_name: str
+    """The table."""
+    rule: str
+    """The expectation."""
+    column: str
+    """The column or columns."""
+    outcome: Literal["passed", "failed", "error"]
+    """error: the check could not run."""
+    rows: Annotated[int, Ge(0)]
+    """Rows looked at."""
+    unexpected: Annotated[int, Ge(0)]
+    """Rows that break the rule."""
+    first: list[str]
+    """Keys of the first of them."""
+    detail: str | None
+    """The rule's parameters, or the exception."""
+
+
+TABLES: tuple[type[Row], ...] = (
+    Items,
+    Responses,
+    Units,
+    Rubrics,
+    Bundles,
+    Judgments,
+    Gradings,
+    Attempts,
+    Calibrations,
+    Predictions,
+    Metrics,
+    Checks,
+)
+BY_NAME: dict[str, type[Row]] = {row.table: row for row in TABLES}
+
+
+class TableRef(Frozen):
+    """A reference to one writer's part of a table; what doors pass to each other instead of rows."""
+
+    table: str
+    """Name of the table."""
+    stage: str
+    """The stage that wrote it."""
+    path: str
+    """Its folder, relative to the warehouse."""
+    digest: str
+    """SHA-256 of the sorted logical content without volatile columns, the same however it is sharded."""
+    rows: int
+    """Number of rows."""

@@ -1,0 +1,33 @@
+"""The score frame: one row per held-out response, one column per rater."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+
+
+def score_frame(
+    items: pa.Table, responses: pa.Table, people: pa.Table, gradings: pa.Table, predictions: pa.Table, target: str
+) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """(frame as `agree` reads it, the group variables, the human raters).
+
+    Only responses of the test split are in it. `target` is a rater id, or 'mean' for the mean of the available raters.
+    """
+    frame = responses.select(["response_id", "item_id", "author_id", "split"]).to_pandas()
+    kinds = dict(zip(items["item_id"].to_pylist(), items["type"].to_pylist(), strict=True))
+    frame["type"] = frame["item_id"].map(kinds)
+    memberships = [dict(row) for row in responses["groups"].to_pylist()]
+    groups = sorted({name for row in memberships for name in row})
+    for name in groups:
+        frame[f"group:{name}"] = [row.get(name) for row in memberships]
+    scored = people.select(["response_id", "rater_id", "score"]).to_pandas().dropna(subset=["score"])
+    raters = sorted(scored["rater_id"].unique())
+    wide = scored.pivot(index="response_id", columns="rater_id", values="score")
+    for rater in raters:
+        frame[f"human:{rater}"] = frame["response_id"].map(wide[rater])
+    wanted = wide.mean(axis=1) if target == "mean" else wide.get(target, pd.Series(dtype=float))
+    frame["target"] = frame["response_id"].map(wanted).astype(float)
+    for column, table in (("raw", gradings), ("calibrated", predictions)):
+        scores = table.select(["response_id", "score"]).to_pandas().groupby("response_id")["score"].mean()
+        frame[column] = frame["response_id"].map(scores).astype(float)
+    return frame[frame["split"] == "test"].reset_index(drop=True), groups, raters

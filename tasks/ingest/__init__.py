@@ -1,0 +1,1 @@
+"""Foreign layouts to the canonical tables, and splits."""

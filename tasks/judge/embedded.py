@@ -1,0 +1,119 @@
+"""The embedded rater: decides each criterion by semantic similarity. It needs no GPU and no server, and it is a baseline.
+
+A criterion's similarity is the largest cosine between its text and any sentence of the response (long sentences in
+windows) or the whole response. Where points and misconceptions are asked for together, a sentence counts for one less by as
+much as it is closer to one of the other kind. Ordered thresholds turn the similarity into a probability for every level;
+the most probable level is decided, and the most similar sentence is its quote. It knows meaning only as closeness: it does
+not see negation, it is blind to heavy misspelling, and a response that repeats the criterion gets its credit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tasks.contracts.bundle import Criterion
+from tasks.judge.encoder import NAME, Encoder
+from tasks.judge.question import Question
+from tasks.judge.schema import MAX_QUOTE
+from tasks.judge.score import round_half_up, share_of_points
+from tasks.llm.request import Reply
+
+MODEL = f"{NAME}-thresholds-1"
+CENTRE, SPREAD, SOFTNESS = 0.4, 0.2, 0.1
+PENALTY_CENTRE = 0.6
+"""What costs marks must be met more closely: any answer on the topic is already near to the misconceptions about it."""
+WINDOW = 30
+"""Sentences of more words than this are also compared piece by piece."""
+
+
+def answer(questions: Sequence[Question], encode: Encoder) -> list[Reply]:
+    """One reply in the contract for each question, with the probability of every level."""
+    pieces = [_pieces(question) for question in questions]
+    texts = [text for question in pieces for _, text in question]
+    statements = [criterion.text for question in questions for criterion in _criteria(question)]
+    distinct = list(dict.fromkeys([*texts, *statements]))
+    row = {text: i for i, text in enumerate(distinct)}
+    vectors = encode(distinct)
+    replies = []
+    for question, found in zip(questions, pieces, strict=True):
+        criteria = _criteria(question)
+        cosine = vectors[[row[c.text] for c in criteria]] @ vectors[[row[text] for _, text in found]].T
+        similarity = compete(cosine, np.array([c.weight > 0 for c in criteria]))
+        replies.append(_reply(question, criteria, found, similarity))
+    return replies
+
+
+def compete(cosine: np.ndarray, earns: np.ndarray) -> np.ndarray:
+    """Cosines (criteria, pieces), each lowered by as much as its piece is closer to a criterion of the other sign.
+
+    earns: (criteria,) whether a criterion earns marks. Where all have one sign nothing changes.
+    """
+    lowered = cosine.copy()
+    for sign in (True, False):
+        if (earns == sign).any() and (earns != sign).any():
+            lowered[earns == sign] += np.minimum(0, cosine[earns == sign] - cosine[earns != sign].max(axis=0))
+    return lowered
+
+
+def level_probabilities(similarity: float, top: int, centre: float) -> np.ndarray:
+    """Probability of each level 0…top at a cosine similarity, shape (top + 1,): an ordered logit with thresholds spread
+    evenly around `centre`. The expected level rises with the similarity."""
+    thresholds = centre + SPREAD * (np.arange(1, top + 1) - (top + 1) / 2) / max(top - 1, 1)
+    reached = 1 / (1 + np.exp(-(similarity - thresholds) / SOFTNESS))
+    return np.concatenate([[1.0], reached]) - np.concatenate([reached, [0.0]])
+
+
+def _criteria(question: Question) -> tuple[Criterion, ...]:
+    return question.criteria or question.bundle.criteria
+
+
+def _pieces(question: Question) -> list[tuple[int, str]]:
+    """(index of the sentence or -1 for the whole response, text)."""
+    found = [(-1, question.text)]
+    sentences = [u for u in question.units if u.kind == "sentence"]
+    for i, unit in enumerate(sentences):
+        words = question.text[unit.start : unit.end].split()
+        count = -(-len(words) // WINDOW)
+        size = -(-len(words) // count)
+        found += [(i, " ".join(words[at : at + size])) for at in range(0, len(words), size)]
+    return found
+
+
+def _reply(
+    question: Question, criteria: Sequence[Criterion], pieces: list[tuple[int, str]], similarity: np.ndarray
+) -> Reply:
+    probabilities = {
+        c.id: level_probabilities(float(row.max()), c.top, CENTRE if c.weight > 0 else PENALTY_CENTRE)
+        for c, row in zip(criteria, similarity, strict=True)
+    }
+    if not question.criteria:
+        shares = {c.id: float(probabilities[c.id] @ np.arange(c.top + 1)) / c.top for c in criteria}
+        scale = question.bundle.scale
+        stated = scale.min + share_of_points(criteria, shares) * (scale.max - scale.min)
+        return _as_reply({"rationale": "mean similarity to the criteria", "score": round_half_up(stated, scale)}, None)
+    decisions: dict[str, Any] = {}
+    for c, row in zip(criteria, similarity, strict=True):
+        level = int(probabilities[c.id].argmax())
+        evidence = [_quote(question, pieces, row)] if level and c.evidence != "none" else []
+        decisions[c.id] = {"evidence": evidence, "level": level}
+        if c.evidence == "global_diagnostic":
+            decisions[c.id]["diagnostic"] = f"similarity {row.max():.2f}"
+    return _as_reply({"decisions": decisions}, {name: p.tolist() for name, p in probabilities.items()})
+
+
+def _quote(question: Question, pieces: list[tuple[int, str]], similarity: np.ndarray) -> dict[str, str]:
+    """The most similar sentence, cut at a word's end."""
+    best = max(range(1, len(pieces)), key=lambda i: similarity[i])
+    unit = [u for u in question.units if u.kind == "sentence"][pieces[best][0]]
+    quote = question.text[unit.start : unit.end]
+    if len(quote) > MAX_QUOTE:
+        quote = quote[:MAX_QUOTE].rsplit(maxsplit=1)[0]
+    return {"unit": unit.unit_id, "quote": quote}
+
+
+def _as_reply(artifact: dict[str, Any], probabilities: dict[str, list[float]] | None) -> Reply:
+    return Reply(text=json.dumps(artifact, ensure_ascii=False), level_probabilities=probabilities)

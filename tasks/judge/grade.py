@@ -1,0 +1,284 @@
+"""Grading a batch: ask, verify, score. Pure but for the backend; the door and the trainers both call it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from tasks.contracts.bundle import Bundle, Criterion
+from tasks.judge import prompt, schema
+from tasks.judge.question import Question
+from tasks.judge.score import Scored, is_tie, round_half_up, score, trait_means
+from tasks.judge.verify import Decision, Subject, Verdict, verify
+from tasks.llm.ask import Asked, Checked, Wave, ask, never, quiet
+from tasks.llm.backend import Backend
+from tasks.llm.extract import extract
+from tasks.llm.replies import ReplyStore
+from tasks.llm.request import Message, Reply, Request, Sampling
+from tasks.text.tokens import tokens
+from tasks.text.units import Unit
+
+ALL = "all"
+PROTOCOL_VERSION = 1
+"""Goes up whenever the same replies would be verified or scored differently."""
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One response to grade, with what the judge may see of its item."""
+
+    response_id: str
+    item_id: str
+    text: str
+    units: tuple[Unit, ...]
+    question: str
+    context: str | None
+    bundle: Bundle
+    bundle_id: str
+
+
+@dataclass(frozen=True)
+class Rater:
+    """Who judges: a backend under a name that stands for its whole configuration."""
+
+    rater_id: str
+    kind: str
+    backend: Backend
+
+
+@dataclass
+class Graded:
+    """Rows of `judgments`, `gradings` and `attempts`, in the order of the cases."""
+
+    judgments: list[Record] = field(default_factory=list)
+    gradings: list[Record] = field(default_factory=list)
+    attempts: list[Record] = field(default_factory=list)
+
+
+def grade_batch(
+    cases: Sequence[Case], rater: Rater, replies: ReplyStore, on_wave: Callable[[Wave], None] = quiet
+) -> Graded:
+    """Grade cases under their bundles; a case without enough words is settled without a call."""
+    graded = Graded()
+    todo = [case for case in cases if not too_short(case)]
+    asking = [(case, part, criteria) for case in todo for part, criteria in parts(case.bundle)]
+    requests = [request(case, criteria) for case, _, criteria in asking]
+    asked = iter(zip(asking, ask(requests, rater.backend, replies, check, never, on_wave), strict=True))
+    for case in cases:
+        if too_short(case):
+            _precheck(graded, case, rater)
+            continue
+        answers = [next(asked) for _ in parts(case.bundle)]
+        for (_, part, _), answer in answers:
+            graded.attempts += _attempts(case, rater, part, answer)
+        answered = [(criteria, answer) for (_, _, criteria), answer in answers]
+        if case.bundle.protocol.name == "dhs":
+            _holistic(graded, case, rater, answered[0][1])
+        else:
+            _checklist(graded, case, rater, answered)
+    return graded
+
+
+def too_short(case: Case) -> bool:
+    """Whether the response has fewer words than the protocol wants to see before it asks a judge."""
+    return len(tokens(case.text)) < max(1, case.bundle.protocol.min_tokens)
+
+
+def request(case: Case, criteria: tuple[Criterion, ...]) -> Request:
+    """The request for these criteria of a case (none: one holistic score)."""
+    bundle = case.bundle
+    question = Question(bundle, criteria, case.text, case.units, case.item_id, case.context)
+    return Request(
+        messages=(
+            Message("system", _system(bundle, criteria, case.question, case.context)),
+            Message("user", prompt.response(case.text, case.units)),
+        ),
+        schema=_schema(bundle, criteria),
+        sampling=Sampling(),
+        role="grade",
+        keys=schema.CHECKLIST_KEYS if criteria else schema.HOLISTIC_KEYS,
+        subject=case.response_id,
+        data=question,
+        data_digest=question.digest,
+    )
+
+
+def check(request: Request, reply: Reply) -> Checked:
+    """The verdict on a reply: the value is a `Verdict` for a checklist, a number for a holistic score."""
+    artifact, note = extract(reply.text or "", request.keys)
+    if artifact is None:
+        return Checked(None, (f"unreadable:{note}",))
+    question: Question = request.data
+    if question.criteria:
+        subject = Subject.of(question.text, question.units, question.context)
+        verdict = verify(artifact, question.bundle, question.criteria, subject)
+        return Checked(verdict, verdict.violations)
+    stated = artifact.get("score")
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not math.isfinite(stated):
+        return Checked(None, ("malformed_score",))
+    scale = question.bundle.scale
+    if not scale.min - 1e-9 <= stated <= scale.max + 1e-9:
+        return Checked(None, ("score_off_scale",))
+    return Checked(float(stated), ())
+
+
+@lru_cache(maxsize=1024)
+def _system(bundle: Bundle, criteria: tuple[Criterion, ...], question: str, context: str | None) -> str:
+    return prompt.system(bundle, criteria or bundle.criteria, question, context)
+
+
+@lru_cache(maxsize=1024)
+def _schema(bundle: Bundle, criteria: tuple[Criterion, ...]) -> dict[str, Any]:
+    return schema.checklist(criteria) if criteria else schema.holistic(bundle)
+
+
+def parts(bundle: Bundle) -> list[tuple[str, tuple[Criterion, ...]]]:
+    """What is asked for in one call each: (name of the part, its criteria; none for a holistic score)."""
+    match bundle.protocol.name:
+        case "rulers":
+            return [(ALL, bundle.criteria)]
+        case "pointwise":
+            return [(criterion.id, (criterion,)) for criterion in bundle.criteria]
+        case "dhs":
+            return [(ALL, ())]
+
+
+def _checklist(graded: Graded, case: Case, rater: Rater, answers: list[tuple[tuple[Criterion, ...], Asked]]) -> None:
+    decisions: list[Decision] = []
+    signals: dict[str, float] = {}
+    probabilities: dict[str, list[float]] = {}
+    for criteria, answer in answers:
+        verdict: Verdict | None = answer.value
+        if verdict is None:
+            decisions += [Decision(c.id, None, reason=_reason(answer)) for c in criteria]
+            continue
+        decisions += verdict.decisions
+        for name, count in verdict.signals.items():
+            signals[name] = signals.get(name, 0.0) + count
+        reply = answer.attempts[-1].reply
+        probabilities |= reply.level_probabilities or {}
+    scored = score(case.bundle, {d.criterion_id: d.level for d in decisions})
+    signals |= _features(case, decisions, probabilities, scored)
+    chosen = [probabilities[d.criterion_id][d.stated] for d in decisions if d.stated is not None and d.criterion_id in probabilities]
+    confidence = sum(chosen) / len(chosen) if chosen else None
+    graded.judgments += [_judgment(case, rater, d, probabilities.get(d.criterion_id)) for d in decisions]
+    reasons = {d.reason for d in decisions if d.reason}
+    # One call that failed as a whole has one reason; otherwise the score lacks single criteria.
+    whole = next(iter(reasons)) if len(reasons) == 1 and all(d.level is None for d in decisions) else scored.reason
+    _grading(graded, case, rater, scored, signals, confidence, whole if scored.score is None else None)
+
+
+def _features(
+    case: Case, decisions: list[Decision], probabilities: dict[str, list[float]], scored: Scored
+) -> dict[str, float]:
+    """The calibration features: expected levels where the rater gives probabilities and the level stands, else levels."""
+    shares = {}
+    tops = {c.id: c.top for c in case.bundle.criteria}
+    for d in decisions:
+        if d.level is None:
+            continue
+        likely = probabilities.get(d.criterion_id)
+        expected = sum(i * p for i, p in enumerate(likely)) if likely and d.level == d.stated else float(d.level)
+        shares[d.criterion_id] = expected / tops[d.criterion_id]
+    features = {f"criterion.{name}": share for name, share in shares.items()}
+    features |= {f"mean.{name}": mean for name, mean in trait_means(case.bundle, shares).items()}
+    return features | {"tie": float(scored.tie)}
+
+
+def _holistic(graded: Graded, case: Case, rater: Rater, answer: Asked) -> None:
+    scale = case.bundle.scale
+    stated = answer.value
+    scored = Scored(None, reason=_reason(answer)) if stated is None else Scored(stated, tie=is_tie(stated, scale))
+    off_step = stated is not None and round_half_up(stated, scale) != stated
+    _grading(graded, case, rater, scored, {"off_step": 1.0} if off_step else {}, None, scored.reason)
+
+
+def _reason(answer: Asked) -> str:
+    if answer.attempts[-1].reply.text is None:
+        return "no_reply"
+    kinds = {violation.partition(":")[0] for violation in answer.attempts[-1].checked.violations}
+    return "off_scale" if "score_off_scale" in kinds else "unreadable_reply" if "unreadable" in kinds else "invalid_reply"
+
+
+def _precheck(graded: Graded, case: Case, rater: Rater) -> None:
+    graded.judgments += [_judgment(case, rater, Decision(c.id, 0, 0), None) for c in case.bundle.criteria if parts(case.bundle)[0][1]]
+    _grading(graded, case, rater, Scored(case.bundle.scale.min), {"precheck": 1.0}, None, None)
+
+
+def _judgment(case: Case, rater: Rater, decision: Decision, probabilities: list[float] | None) -> Record:
+    return {
+        "response_id": case.response_id,
+        "criterion_id": decision.criterion_id,
+        "rater_id": rater.rater_id,
+        "rater_kind": rater.kind,
+        "sample": 0,
+        "bundle_id": case.bundle_id,
+        "decision": decision.level,
+        "stated": decision.stated,
+        "unscored_reason": decision.reason,
+        "level_probabilities": probabilities,
+        "evidence": list(decision.evidence),
+        "verified": decision.verified,
+        "action": decision.action,
+    }
+
+
+def _grading(
+    graded: Graded,
+    case: Case,
+    rater: Rater,
+    scored: Scored,
+    signals: dict[str, float],
+    confidence: float | None,
+    reason: str | None,
+) -> None:
+    signals["length"] = math.log1p(len(case.text))
+    if confidence is not None:
+        signals |= {"confidence": confidence, "uncertainty": 1 - confidence}
+    status = "precheck" if "precheck" in signals else "scored" if scored.score is not None else "unscored"
+    graded.gradings.append(
+        {
+            "response_id": case.response_id,
+            "item_id": case.item_id,
+            "rater_id": rater.rater_id,
+            "rater_kind": rater.kind,
+            "sample": 0,
+            "bundle_id": case.bundle_id,
+            "score": scored.score,
+            "low": scored.low,
+            "high": scored.high,
+            "trait_scores": scored.traits,
+            "signals": dict(sorted(signals.items())),
+            "confidence": confidence,
+            "status": status,
+            "unscored_reason": reason,
+        }
+    )
+
+
+def _attempts(case: Case, rater: Rater, part: str, answer: Asked) -> list[Record]:
+    return [
+        {
+            "response_id": case.response_id,
+            "rater_id": rater.rater_id,
+            "sample": 0,
+            "part": part,
+            "attempt": number,
+            "role": answer.request.role,
+            "request_digest": attempt.digest,
+            "model": rater.backend.model,
+            "seed": attempt.request.sampling.seed,
+            "reply": attempt.reply.text,
+            "error": attempt.reply.error,
+            "violations": list(attempt.checked.violations),
+            "prompt_tokens": attempt.reply.prompt_tokens,
+            "completion_tokens": attempt.reply.completion_tokens,
+            "stored": attempt.stored,
+            "latency_s": attempt.reply.latency_s,
+        }
+        for number, attempt in enumerate(answer.attempts)
+    ]

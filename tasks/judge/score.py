@@ -1,0 +1,107 @@
+"""Decisions to trait scores and the raw score, by the bundle's formula."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tasks.contracts.bundle import Bundle, Criterion, Scale
+
+Shares = Mapping[str, float]
+"""Criterion → its level as a share of its top level, in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A raw score, or the reason why there is none (with bounds, where the bundle asks for them)."""
+
+    score: float | None
+    traits: dict[str, float] = field(default_factory=dict)
+    means: dict[str, float] = field(default_factory=dict)
+    tie: bool = False
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+
+def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
+    """Weighted share of the levels reached, in [0, 1]: Σ w·d/M over the sum of the positive weights, clipped.
+
+    With equal positive weights and three levels this is Rulers' trait mean (Eq. 3). Where every weight is negative the
+    share is what is left of 1: 1 + Σ w·d/M over the sum of |w|.
+    """
+    earned = sum(c.weight * shares[c.id] for c in criteria)
+    positive = sum(c.weight for c in criteria if c.weight > 0)
+    share = earned / positive if positive else 1 + earned / sum(abs(c.weight) for c in criteria)
+    return min(1.0, max(0.0, share))
+
+
+def round_half_up(value: float, scale: Scale) -> float:
+    """The nearest score of a scale; one exactly between two goes up; outside the scale is clipped."""
+    steps = math.floor((value - scale.min) / scale.step + 0.5 + 1e-9)
+    return scale.min + scale.step * min(scale.levels - 1, max(0, steps))
+
+
+def is_tie(value: float, scale: Scale) -> bool:
+    """Whether a value falls exactly between two scores."""
+    steps = (value - scale.min) / scale.step
+    return abs(steps - math.floor(steps) - 0.5) < 1e-9
+
+
+def score(bundle: Bundle, levels: Mapping[str, int | None]) -> Scored:
+    """The scores of one response from its levels; a level of None is unscored.
+
+    Unscored criteria do as the protocol says: no score (`null`), no score but the lowest and highest that they allow
+    (`bounds`), or level 0 (`zero`).
+    """
+    missing = [c for c in bundle.criteria if levels.get(c.id) is None]
+    shares = {c.id: (levels[c.id] or 0) / c.top for c in bundle.criteria if levels.get(c.id) is not None}
+    if missing and bundle.protocol.unscored != "zero":
+        traits, means, tie = _traits(bundle, shares)
+        low = high = None
+        if bundle.protocol.unscored == "bounds":
+            low = _total(bundle, shares | {c.id: float(c.weight < 0) for c in missing})
+            high = _total(bundle, shares | {c.id: float(c.weight > 0) for c in missing})
+        return Scored(None, traits, means, tie, low, high, "criterion_unscored")
+    shares |= {c.id: 0.0 for c in missing}
+    traits, means, tie = _traits(bundle, shares)
+    return Scored(_total(bundle, shares), traits, means, tie)
+
+
+def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
+    """Trait → share of its points, for the traits whose criteria are all scored."""
+    means = {}
+    for trait in bundle.traits:
+        criteria = list(bundle.of_trait(trait.id))
+        if criteria and all(c.id in shares for c in criteria):
+            means[trait.id] = share_of_points(criteria, shares)
+    return means
+
+
+def _traits(bundle: Bundle, shares: Shares) -> tuple[dict[str, float], dict[str, float], bool]:
+    means = trait_means(bundle, shares)
+    ranges = {trait.id: trait for trait in bundle.traits}
+    linear = {name: _onto(mean, ranges[name]) for name, mean in means.items()}
+    traits = {name: round_half_up(value, ranges[name]) for name, value in linear.items()}
+    return traits, means, any(is_tie(value, ranges[name]) for name, value in linear.items())
+
+
+def _total(bundle: Bundle, shares: Shares) -> float:
+    traits, means, _ = _traits(bundle, shares)
+    match bundle.protocol.final_score:
+        case "weighted_points":
+            total = _onto(share_of_points(bundle.criteria, shares), bundle.scale)
+        case "trait_mean":
+            ranges = {trait.id: trait for trait in bundle.traits}
+            reached = [(traits[n] - ranges[n].min) / (ranges[n].max - ranges[n].min) for n in means]
+            total = _onto(sum(reached) / len(reached), bundle.scale)
+        case "trait_sum":
+            total = sum(traits.values())
+        case "judged":
+            raise ValueError("a judged score is stated, not derived")
+    return round_half_up(total, bundle.scale)
+
+
+def _onto(share: float, scale: Scale) -> float:
+    return scale.min + share * (scale.max - scale.min)

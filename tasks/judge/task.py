@@ -1,0 +1,80 @@
+"""The door of judge: items, responses and bundles in; judgments, gradings and attempts out, a shard at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.dataset as ds
+from prefect import task
+
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.study import Judge
+from tasks.contracts.tables import Attempts, Gradings, Judgments, TableRef
+from tasks.judge.grade import Case, grade_batch
+from tasks.judge.progress import Progress
+from tasks.judge.rater import foreign_scores, rater, rescale
+from tasks.llm.replies import ReplyStore
+from tasks.store.warehouse import Run
+from tasks.text.units import units
+
+SHARD = 2_000
+"""Responses in a shard; a shard holds responses of one item."""
+
+
+class Judged(NamedTuple):
+    """What judge writes."""
+
+    judgments: TableRef
+    gradings: TableRef
+    attempts: TableRef
+
+
+@task
+def judge(run: Run, plan: Judge, base: Path, items: TableRef, responses: TableRef, bundles: TableRef) -> Judged:
+    """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice."""
+    locked = {row["rubric_id"]: row for row in run.read(bundles).to_pylist()}
+    shards = [
+        (f"{number:05d}-{at // SHARD:05d}", item, at)
+        for number, item in enumerate(sorted(run.read(items).to_pylist(), key=lambda row: row["item_id"]))
+        for at in range(0, _count(run, responses, item["item_id"]), SHARD)
+    ]
+    todo = [shard for shard in shards if not run.done("judge", shard[0])]
+    if todo:
+        with ReplyStore(run.warehouse.replies) as replies:
+            who = rater(plan, base, replies)
+            recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
+            progress = Progress(responses.rows, print)
+            for name, item, at in todo:
+                cases = cases_of(run, responses, item, locked[item["rubric_id"]], at, SHARD)
+                graded = grade_batch(cases, who, replies, progress.wave)
+                for row, case in zip(graded.gradings, cases, strict=True):
+                    if plan.foreign and (value := recorded.get(case.response_id)) is not None:
+                        row["signals"]["recorded"] = rescale(value, plan.foreign, case.item_id, case.bundle.scale)
+                run.commit("judge", name, {Judgments: graded.judgments, Gradings: graded.gradings, Attempts: graded.attempts})
+                progress.graded(graded)
+            progress.end()
+    return Judged(*(run.ref(row, "judge") for row in (Judgments, Gradings, Attempts)))
+
+
+def _count(run: Run, responses: TableRef, item_id: str) -> int:
+    return run.read(responses, ["response_id"], ds.field("item_id") == item_id).num_rows
+
+
+def cases_of(run: Run, responses: TableRef, item: dict[str, Any], locked: dict[str, Any], at: int = 0, count: int | None = None) -> list[Case]:
+    """The cases of an item from position `at` of its responses in the order of their ids; ContractError for a bundle that was changed."""
+    rows = run.read(responses, ["response_id", "text"], ds.field("item_id") == item["item_id"])
+    bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
+    return [
+        Case(
+            response_id=row["response_id"],
+            item_id=item["item_id"],
+            text=row["text"],
+            units=tuple(units(row["text"])),
+            question=item["question"],
+            context=item["context"],
+            bundle=bundle,
+            bundle_id=locked["bundle_id"],
+        )
+        for row in rows.sort_by("response_id").slice(at, count).to_pylist()
+    ]

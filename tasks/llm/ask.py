@@ -1,0 +1,192 @@
+"""The one asking engine: requests → the reply store, then the backend → check → bounded repair, in waves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tasks.llm.backend import Backend
+from tasks.llm.replies import ReplyStore
+from tasks.llm.request import Reply, Request, digest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Checked(Generic[T]):
+    """What a check made of a reply."""
+
+    value: T | None
+    """The value read; None where there is none to use."""
+    violations: tuple[str, ...]
+    """What is wrong with the reply; a value may come with some."""
+
+
+@dataclass(frozen=True)
+class Attempt(Generic[T]):
+    """One request, the reply to it and what the check said."""
+
+    request: Request
+    digest: str
+    """The request's key in the reply store."""
+    reply: Reply
+    checked: Checked[T]
+    stored: bool
+    """Whether it took no call: known to the reply store, or shared with an identical request of its wave."""
+
+
+@dataclass(frozen=True)
+class Asked(Generic[T]):
+    """All that happened to one request."""
+
+    request: Request
+    """As it was first asked."""
+    attempts: tuple[Attempt[T], ...]
+    """At least one; the first asks `request`, each other one a repair."""
+    value: T | None
+    """Of the last attempt that has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """What one wave did: `requests` = `from_store` + `shared` + `asked`."""
+
+    number: int
+    """0 for the first; all later ones are repairs."""
+    requests: int
+    from_store: int
+    """Requests whose reply was known."""
+    shared: int
+    """Requests that got the reply of an identical one of this wave."""
+    asked: int
+    """Calls to the backend."""
+    repaired: int
+    """Requests of a repairing wave that came out without violation."""
+    failed: int
+    """Requests that came out without a value or with a violation."""
+    prompt_tokens: int
+    """Of the calls, as far as the backend counts them."""
+    completion_tokens: int
+    seconds: float
+
+
+@dataclass
+class _Case(Generic[T]):
+    """A request on its way: what is to be asked now and what was tried before."""
+
+    first: Request
+    now: Request
+    history: tuple[Attempt[T], ...] = ()
+
+
+def never(request: Request, history: tuple[Attempt[T], ...]) -> Request | None:
+    """The repair that mends nothing."""
+    return None
+
+
+def quiet(wave: Wave) -> None:
+    """The progress report that says nothing."""
+
+
+def ask(
+    requests: Sequence[Request],
+    backend: Backend,
+    replies: ReplyStore,
+    check: Callable[[Request, Reply], Checked[T]],
+    repair: Callable[[Request, tuple[Attempt[T], ...]], Request | None] = never,
+    on_wave: Callable[[Wave], None] = quiet,
+) -> list[Asked[T]]:
+    """Asks everything once, then again whatever `repair` wants to ask of what failed, and so on. Keeps the order.
+
+    check: pure; sees only replies with a text. An error reply has no value and the violation 'no_reply'.
+    repair: pure; gets the first request and all attempts, returns the next request, or None when the budgets are spent.
+        A request whose reply is already in the history ends it too: it would bring the same reply.
+    Every reply is in the store before the backend is asked for the next one. BackendError and StoreError end the run;
+    asking the same again continues it.
+    """
+    cases: list[_Case[T]] = [_Case(request, request) for request in requests]
+    pending, number = cases, 0
+    while pending:
+        on_wave(_run_wave(number, pending, backend, replies, check))
+        pending = [case for case in pending if _has_failed(case.history[-1]) and _goes_on(case, backend, repair)]
+        number += 1
+    return [_asked(case) for case in cases]
+
+
+def _run_wave(
+    number: int,
+    cases: list[_Case[T]],
+    backend: Backend,
+    replies: ReplyStore,
+    check: Callable[[Request, Reply], Checked[T]],
+) -> Wave:
+    """Appends one attempt to each case."""
+    started = time.monotonic()
+    digests = [digest(case.now, backend.model, backend.by_subject) for case in cases]
+    known = replies.get_many(digests)
+    missing = {key: case.now for key, case in zip(digests, cases, strict=True) if key not in known}
+    fresh = dict(_answers(missing, backend, replies))
+    unpaid = set(fresh)
+    failed = 0
+    for key, case in zip(digests, cases, strict=True):
+        reply = fresh[key] if key in fresh else known[key]
+        checked = Checked[T](None, ("no_reply",)) if reply.error is not None else check(case.now, reply)
+        case.history = (*case.history, Attempt(case.now, key, reply, checked, key not in unpaid))
+        unpaid.discard(key)
+        failed += _has_failed(case.history[-1])
+    from_store = sum(key in known for key in digests)
+    return Wave(
+        number=number,
+        requests=len(cases),
+        from_store=from_store,
+        shared=len(cases) - from_store - len(fresh),
+        asked=len(fresh),
+        repaired=len(cases) - failed if number else 0,
+        failed=failed,
+        prompt_tokens=sum(reply.prompt_tokens or 0 for reply in fresh.values()),
+        completion_tokens=sum(reply.completion_tokens or 0 for reply in fresh.values()),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _answers(missing: dict[str, Request], backend: Backend, replies: ReplyStore) -> Iterator[tuple[str, Reply]]:
+    """One reply per request, in batches, each kept as it comes."""
+    items, size = list(missing.items()), max(1, backend.batch_size)
+    for start in range(0, len(items), size):
+        batch = items[start : start + size]
+        open_, strays = set(range(len(batch))), 0
+        for index, reply in backend.answer([request for _, request in batch]):
+            if index not in open_:
+                strays += 1
+                continue
+            open_.remove(index)
+            replies.put_many([(batch[index][0], backend.model, reply)])
+            yield batch[index][0], reply
+        also = f", but {strays} that belong to no open request" if strays else ""
+        for index in sorted(open_):
+            yield batch[index][0], Reply(error=f"no_reply: the backend gave no reply{also}")
+
+
+def _has_failed(attempt: Attempt[T]) -> bool:
+    return attempt.checked.value is None or bool(attempt.checked.violations)
+
+
+def _goes_on(
+    case: _Case[T], backend: Backend, repair: Callable[[Request, tuple[Attempt[T], ...]], Request | None]
+) -> bool:
+    """Whether there is something new to ask; sets it."""
+    following = repair(case.first, case.history)
+    if following is None:
+        return False
+    key = digest(following, backend.model, backend.by_subject)
+    if any(attempt.digest == key and attempt.reply.error is None for attempt in case.history):
+        return False
+    case.now = following
+    return True
+
+
+def _asked(case: _Case[T]) -> Asked[T]:
+    values = [attempt.checked.value for attempt in case.history if attempt.checked.value is not None]
+    return Asked(case.first, case.history, values[-1] if values else None)

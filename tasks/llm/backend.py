@@ -1,0 +1,36 @@
+"""The one interface behind which every answerer stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from tasks.llm.request import Reply, Request
+
+
+class Backend(Protocol):
+    """Answers requests. What goes wrong with one request is an error reply; what makes the backend useless as a whole
+    raises `BackendError` and ends the run, with every reply given until then already kept."""
+
+    @property
+    def name(self) -> str:
+        """Kind of backend: vllm, openai, scripted, replay, offline."""
+
+    @property
+    def model(self) -> str:
+        """Identity of what answers; part of every digest, so it names all that can change a reply."""
+
+    @property
+    def batch_size(self) -> int:
+        """How many requests it likes at once, ≥ 1."""
+
+    @property
+    def by_subject(self) -> bool:
+        """Whether it answers by the subject's id rather than by the question: then the same question about two subjects
+        is two calls, and the digest covers the subject."""
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields (index in `requests`, reply) as each arrives, in any order, each index once.
+
+        By the time the next reply is asked for, the last one is on disk. An asynchronous client runs its loop inside.
+        """

@@ -1,0 +1,58 @@
+"""Answers with what was said before: the reply store read-only, or a foreign table of raw replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tasks.llm.replies import ReplyStore
+from tasks.llm.request import Reply, Request, digest
+
+_MISSING = "not_recorded: "
+
+
+class Replay:
+    """Backend over a reply store; what it does not hold is the error 'not_recorded'."""
+
+    name = "replay"
+    batch_size = 1024
+    by_subject = False
+
+    def __init__(self, store: ReplyStore, model: str) -> None:
+        """model: the model whose replies were recorded."""
+        self.model = model
+        self._store = store
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields in order."""
+        digests = [digest(request, self.model) for request in requests]
+        found = self._store.get_many(digests)
+        for index, key in enumerate(digests):
+            missing = f"{_MISSING}the reply store holds no reply of '{self.model}' to request {key[:12]}…"
+            yield index, found.get(key) or Reply(error=missing)
+
+
+class ForeignReplay:
+    """Backend over raw replies that somebody else recorded, by the request's subject.
+
+    A reader turns the raw text into the artifact that was asked for; what it cannot read stays as it is, so that the
+    check names what is wrong with it. What the table does not hold is the error 'not_recorded'.
+    """
+
+    name = "replay"
+    batch_size = 1024
+    by_subject = True
+
+    def __init__(self, table: Mapping[str, str], model: str, read: Callable[[str, Request], str | None]) -> None:
+        """model: must name the judge, the table's content and how `read` reads it, since all three change replies."""
+        self.model = model
+        self._table, self._read = table, read
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields in order."""
+        for index, request in enumerate(requests):
+            raw = self._table.get(request.subject)
+            if raw is None:
+                yield index, Reply(error=f"{_MISSING}the table holds no reply about '{request.subject}'")
+            else:
+                artifact = self._read(raw, request)
+                yield index, Reply(text=raw if artifact is None else artifact)

@@ -1,0 +1,162 @@
+"""Finds the artifact in a reply: the JSON object with the expected keys, whatever stands around it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from tasks.llm.tolerant import DEPTH, Cut, Damaged, Reader, Refused
+
+_START = re.compile(r"""\{\s*["'}/#]""")
+_FENCE = re.compile(r"```[\w-]*\s*\Z")
+_BRACE = re.compile(r"[{}]")
+_MEMBER = re.compile(r"""["']\s*:""")
+_SURROGATE = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+
+
+def extract(text: str | None, keys: frozenset[str]) -> tuple[dict[str, Any] | None, str | None]:
+    """(object that carries all `keys`, how it was found), or (None, why there is none).
+
+    How: None for a reply that is JSON and nothing else; otherwise the tolerances, joined by '+': fenced, embedded (in
+    prose), nested (in another object), trailing_comma, single_quotes, python_literals, unescaped_quotes,
+    control_characters, unknown_escape, comments, bare_words, truncated (complete members kept, the last one dropped).
+    Why: empty, no_object, damaged, truncated, missing_keys, duplicate_key, not_finite, ambiguous (what follows the
+    object belongs to it, so that its end is in doubt).
+
+    Of several objects the first fenced one is taken, else the first. What stands inside a damaged object, or inside a
+    string, is never taken: that may be a student's text. Every value returned is in the text. Linear in its length.
+    """
+    if text is None or not text.strip():
+        return None, "empty"
+    try:
+        whole = _strict(text)
+        if isinstance(whole, dict) and keys <= whole.keys():
+            return whole, None
+        return _search(text, keys)
+    except Refused as refused:
+        return None, str(refused)
+
+
+def _search(text: str, keys: frozenset[str]) -> tuple[dict[str, Any] | None, str | None]:
+    """The first fenced artifact, else the first one; Refused where an object before it must not be used."""
+    reader, closings = Reader(text, keys), dict[int, int]()
+    first: tuple[dict[str, Any], str | None] | None = None
+    reason, at = "no_object", 0
+    while match := _START.search(text, at):
+        start = match.start()
+        try:
+            found, at = reader.read(start)
+        except Refused:
+            if first is None:
+                raise
+            break
+        except Cut as cut:
+            if first is not None or cut.artifact is None:
+                reason = "truncated"
+                break
+            return cut.artifact, _how(text, start, len(text), [*reader.notes, "truncated"])
+        except Damaged as damaged:
+            reason = "damaged"
+            closings = closings or _closings(text)
+            if start not in closings:
+                break
+            at = max(damaged.at, closings[start])
+            continue
+        artifact = _carrying(found, keys)
+        if artifact is None:
+            reason = "missing_keys" if reason == "no_object" else reason
+            continue
+        if _is_torn(text, at):
+            return first or (None, "ambiguous")
+        nested = [] if artifact is found else ["nested"]
+        candidate = artifact, _how(text, start, at, [*nested, *reader.notes])
+        if _is_fenced(text, start):
+            return candidate
+        first = first or candidate
+        if text.find("```", at) < 0:
+            break
+    return first or (None, reason)
+
+
+def _strict(text: str) -> object:
+    """The whole text as a JSON object, or None; Refused for a repeated key or a number that is not finite."""
+    if not text.lstrip().startswith("{"):
+        return None
+    if _SURROGATE.search(text):
+        return None  # half a pair can be written nowhere; the tolerant reader puts a replacement character
+    try:
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return None if text.count("{") + text.count("[") > DEPTH and _is_too_deep(value) else value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Refused("duplicate_key")
+    return found
+
+
+def _refuse(constant: str) -> float:
+    raise Refused("not_finite")
+
+
+def _finite(digits: str) -> float:
+    return number if math.isfinite(number := float(digits)) else _refuse(digits)
+
+
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(DEPTH + 1):
+        if not level:
+            return False
+        level = [child for node in level for child in _children(node)]
+    return True
+
+
+def _children(node: object) -> list[Any]:
+    return list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else []
+
+
+def _carrying(value: object, keys: frozenset[str]) -> dict[str, Any] | None:
+    """The object itself, or the first one inside it in reading order, that carries all keys."""
+    todo = [value]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict) and keys <= node.keys():
+            return node
+        todo.extend(reversed(_children(node)))
+    return None
+
+
+def _closings(text: str) -> dict[int, int]:
+    """Opening brace → one past its closing one, by counting braces alone; an unclosed one is absent."""
+    opened: list[int] = []
+    closed: dict[int, int] = {}
+    for match in _BRACE.finditer(text):
+        if match[0] == "{":
+            opened.append(match.start())
+        elif opened:
+            closed[opened.pop()] = match.end()
+    return closed
+
+
+def _is_torn(text: str, end: int) -> bool:
+    """Whether more members and another closing brace follow: the object ended inside a string with unescaped quotes."""
+    following = text.find("{", end)
+    rest = text[end : following if following >= 0 else len(text)]
+    return "}" in rest and _MEMBER.search(rest, 0, rest.rfind("}")) is not None
+
+
+def _is_fenced(text: str, start: int) -> bool:
+    return _FENCE.search(text, max(0, start - 40), start) is not None
+
+
+def _how(text: str, start: int, end: int, notes: list[str]) -> str | None:
+    if _is_fenced(text, start):
+        return "+".join(["fenced", *notes])
+    alone = not text[:start].strip() and not text[end:].strip()
+    return "+".join(notes if alone else ["embedded", *notes]) or None

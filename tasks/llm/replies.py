@@ -1,0 +1,146 @@
+"""The reply store: one SQLite file that remembers every reply by the digest of its request."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from tasks.contracts.errors import StoreError
+from tasks.llm.request import Reply
+
+_MARK = 0x52504C59
+"""SQLite's application id of a reply store."""
+_WAIT_S = 60.0
+_CHUNK = 500
+_TABLE = "CREATE TABLE IF NOT EXISTS replies(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL)"
+
+
+class ReplyStore:
+    """Digest → reply, for several threads and processes at once.
+
+    A reply that `put_many` took survives the death of the process (a write-ahead log without a disk flush per commit:
+    only a power cut can lose the last ones). The first reply of a digest stays, so that two runs agree. Errors are not
+    kept, so that a rerun asks again. The path ':memory:' keeps nothing beyond the object.
+    """
+
+    def __init__(self, path: str | Path, read_only: bool = False) -> None:
+        """Opens the file, or makes it unless `read_only`; StoreError where it is no reply store or not writable."""
+        self._path = str(path)
+        self._lock = threading.Lock()
+        with self._named():
+            self._connection = _connect(self._path, read_only)
+
+    def get_many(self, digests: Iterable[str]) -> dict[str, Reply]:
+        """The known ones among the digests; StoreError where the file cannot be read."""
+        wanted, found = list(dict.fromkeys(digests)), dict[str, Reply]()
+        for start in range(0, len(wanted), _CHUNK):
+            part = wanted[start : start + _CHUNK]
+            query = f"SELECT digest, reply FROM replies WHERE digest IN ({','.join('?' * len(part))})"
+            with self._named(), self._lock:
+                rows = self._connection.execute(query, part).fetchall()
+            with self._named():
+                found.update((digest, Reply.from_json(line)) for digest, line in rows)
+        return found
+
+    def put_many(self, replies: Sequence[tuple[str, str, Reply]]) -> None:
+        """Keeps (digest, model, reply) in one transaction, error replies left out; StoreError where it cannot."""
+        rows = [(digest, model, reply.to_json()) for digest, model, reply in replies if reply.error is None]
+        if not rows:
+            return
+        with self._named(), self._lock, _transaction(self._connection):
+            self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", rows)
+
+    def __len__(self) -> int:
+        with self._named(), self._lock:
+            return int(self._connection.execute("SELECT count(*) FROM replies").fetchone()[0])
+
+    def close(self) -> None:
+        """Gives the file back; closing twice is harmless."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> ReplyStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Says which file a failure is about."""
+        try:
+            yield
+        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+            raise StoreError(f"{self._path}: the reply store cannot be used: {error}") from error
+
+
+def _connect(path: str, read_only: bool) -> sqlite3.Connection:
+    """An open store; OSError, ValueError or sqlite3.Error where there can be none."""
+    target = path
+    if read_only:
+        if not Path(path).is_file():
+            raise ValueError("there is no such file")
+        target = Path(path).absolute().as_uri() + "?mode=ro"
+    elif path != ":memory:":
+        Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(target, timeout=_WAIT_S, isolation_level=None, check_same_thread=False, uri=read_only)
+    try:
+        known = _is_store(connection)
+        if read_only and not known:
+            raise ValueError("the file is not a reply store")
+        if not read_only:
+            _patiently(connection, "PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            with _transaction(connection):
+                connection.execute(_TABLE)
+                connection.execute(f"PRAGMA application_id={_MARK}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_store(connection: sqlite3.Connection) -> bool:
+    """True for a store, False for an empty file; ValueError for a database of somebody else."""
+    with _transaction(connection, "DEFERRED"):  # one snapshot: another process may be making the store right now
+        mark = connection.execute("PRAGMA application_id").fetchone()[0]
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if mark == _MARK and "replies" in tables:
+        return True
+    if mark == 0 and not tables:
+        return False
+    raise ValueError("the file is a database of something else")
+
+
+def _patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """SQLite does not wait for a lock when it changes the journal mode; two processes may open a new file at once."""
+    give_up = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+
+
+@contextmanager
+def _transaction(
+    connection: sqlite3.Connection, lock: Literal["DEFERRED", "IMMEDIATE"] = "IMMEDIATE"
+) -> Iterator[None]:
+    connection.execute(f"BEGIN {lock}")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

@@ -1,0 +1,167 @@
+"""What is asked and what comes back: `Request`, its digest, and `Reply`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from tasks.contracts.table import Frozen
+
+_FORM = 1
+"""Counts changes of what the digest covers; a new number makes every stored reply a stranger."""
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Sampling(Frozen):
+    """How the model draws its reply."""
+
+    temperature: float = Field(default=0.0, ge=0.0)
+    """0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Mass of the nucleus."""
+    top_k: int | None = Field(default=None, ge=1)
+    """Candidates per token; null for all."""
+    seed: int = 42
+    """Another seed is another request: repeated samples differ in it."""
+    max_tokens: int = Field(default=1024, ge=1)
+    """Longest reply."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One question to a model. Nothing in it may be changed after it was made: digests of its parts are remembered."""
+
+    messages: tuple[Message, ...]
+    """The question as prose; what many requests share stands first."""
+    role: str
+    """What the call is for, such as 'grade'; not part of the digest."""
+    subject: str
+    """Id of what is asked about, such as a response's; part of the digest only for a backend that answers by it."""
+    keys: frozenset[str] = frozenset()
+    """Keys that the JSON artifact in the reply must carry; not part of the digest."""
+    schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    """JSON Schema for structured output."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """How the reply is drawn."""
+    data: Any = field(default=None, compare=False)
+    """The question once more as plain data, for an answerer that reads no prose; `data_digest` stands for it."""
+    data_digest: str = ""
+    """Digest of `data`, made by who fills it."""
+    want_logprobs: bool = False
+    """Whether token log-probabilities are wanted with the reply."""
+
+
+class Token(NamedTuple):
+    """One token of a reply."""
+
+    token: str
+    """Its text."""
+    logprob: float
+    """Natural log of its probability, ≤ 0."""
+    top: tuple[tuple[str, float], ...]
+    """Likeliest alternatives with their log-probabilities, likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back: a text, or an error as 'kind: message'. ValueError unless exactly one of the two is set."""
+
+    text: str | None = None
+    """The reply as the model gave it."""
+    error: str | None = None
+    """Why there is none."""
+    prompt_tokens: int | None = None
+    """Tokens of the request, as the backend counts them."""
+    completion_tokens: int | None = None
+    """Tokens of the reply."""
+    latency_s: float | None = None
+    """Seconds the call took."""
+    token_logprobs: list[Token] | None = None
+    """The reply's tokens in order, where asked for and given."""
+    level_probabilities: dict[str, list[float]] | None = None
+    """Decision key → probability of each level, from an answerer that knows them."""
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.error is None):
+            raise ValueError("a reply has either a text or an error")
+
+    def to_json(self) -> str:
+        """One line of JSON without the fields that are None."""
+        record = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        # Half a surrogate pair cannot be written as UTF-8, only as an escape.
+        return json.dumps(record, separators=(",", ":")) if _LONE_SURROGATE.search(line) else line
+
+    @classmethod
+    def from_json(cls, line: str) -> Reply:
+        """The reply that `to_json` wrote; ValueError or TypeError for anything else."""
+        record = json.loads(line)
+        if (tokens := record.get("token_logprobs")) is not None:
+            record["token_logprobs"] = [Token(t, p, tuple((a, q) for a, q in top)) for t, p, top in tokens]
+        return cls(**record)
+
+
+def digest(request: Request, model: str, by_subject: bool = False) -> str:
+    """SHA-256 of everything that can change the reply, 64 hex digits: two equal digests are one call.
+
+    Covers the messages, schema, sampling, `data_digest`, `want_logprobs` and the model; the subject only where the
+    backend answers by it; never role and keys.
+    """
+    parts = [
+        _FORM,
+        model,
+        [(message.role, _text_digest(message.content)) for message in request.messages],
+        None if request.schema is None else _schema_digest(_Same(request.schema)),
+        _sampling_record(request.sampling),
+        request.data_digest,
+        request.want_logprobs,
+        *([request.subject] if by_subject else []),
+    ]
+    return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _text_digest(text: str) -> str:
+    """Thousands of requests share one system message; it is hashed once."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class _Same:
+    """Hashes a mapping by identity, and keeps it alive so that the identity is not given to another one."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Mapping[str, Any]) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
+@lru_cache(maxsize=256)
+def _schema_digest(schema: _Same) -> str:
+    # Order is kept: structured output writes the properties in the order of the schema.
+    return _text_digest(json.dumps(schema.value, separators=(",", ":")))
+
+
+@lru_cache(maxsize=256)
+def _sampling_record(sampling: Sampling) -> tuple[float, float, int | None, int, int]:
+    return (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, sampling.max_tokens)

@@ -1,0 +1,198 @@
+"""Reads one JSON object out of damaged text: what models do to JSON is undone, and nothing is made up."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+DEPTH = 64
+"""Deepest nesting that is read."""
+
+_SPACE = re.compile(r"\s*")
+_INLINE = re.compile(r"(?://|#)[^\n]*")
+_CHUNK = {quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL) for quote in "\"'"}
+_AFTER_KEY = re.compile(r"\s*(?::|\Z)")
+_AFTER_VALUE = re.compile(r"""\s*(?:[}\]#]|//|/\*|\Z|,\s*(?:["'}#]|//|/\*|\Z))""")
+_AFTER_ITEM = re.compile(r"""\s*(?:[}\]#]|//|/\*|\Z|,\s*(?:["'\[{}\]#\d-]|//|/\*|[Tt]rue|[Ff]alse|None|null|\Z))""")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?(?=[\s,}\]#]|//|/\*|\Z)")
+_WORD = re.compile(r"-?[A-Za-z]+(?=[\s,}\]#]|//|/\*|\Z)")
+_STUB = re.compile(r"[\w.-]{1,10}\Z")
+_BARE = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){0,3} \d+(?:\.\d+)?(?=\s*[,}\n])")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
+_NOT_FINITE = {"nan", "inf", "infinity"}
+
+
+class Refused(Exception):
+    """An object that must not be used: its reason is 'duplicate_key' or 'not_finite'."""
+
+
+class Damaged(Exception):
+    """Text that is no object even with tolerance; `at` is how far it was read."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+
+class Cut(Exception):
+    """The text ends inside the object; `artifact` is the outermost open object whose wanted keys are complete."""
+
+    artifact: dict[str, Any] | None = None
+
+
+class Reader:
+    """Reads objects of one text. `notes` names the tolerances that the last one needed."""
+
+    def __init__(self, text: str, keys: frozenset[str]) -> None:
+        self.text, self.keys = text, keys
+        self.notes: dict[str, None] = {}
+
+    def read(self, start: int) -> tuple[dict[str, Any], int]:
+        """(object that opens at `start`, one past its end); raises Refused, Damaged or Cut."""
+        self.notes = {}
+        return self._object(start, 1)
+
+    def _object(self, start: int, depth: int) -> tuple[dict[str, Any], int]:
+        found: dict[str, Any] = {}
+        try:
+            at = self._skip(start + 1)
+            while self._char(at) != "}":
+                key, at = self._string(at, _AFTER_KEY)
+                at = self._skip(at)
+                self._expect(at, ":")
+                value, at = self._value(self._skip(at + 1), depth, _AFTER_VALUE)
+                if key in found:
+                    raise Refused("duplicate_key")
+                found[key] = value
+                at = self._next(at, "}")
+        except Cut as cut:
+            if found and self.keys <= found.keys():
+                cut.artifact = found
+            raise
+        return found, at + 1
+
+    def _array(self, start: int, depth: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        at = self._skip(start + 1)
+        while self._char(at) != "]":
+            value, at = self._value(at, depth, _AFTER_ITEM)
+            found.append(value)
+            at = self._next(at, "]")
+        return found, at + 1
+
+    def _next(self, at: int, closing: str) -> int:
+        """From the end of a member to the start of the next one, or to the closing bracket."""
+        at = self._skip(at)
+        if self._char(at) == closing:
+            return at
+        self._expect(at, ",")
+        at = self._skip(at + 1)
+        if self._char(at) == closing:
+            self.notes["trailing_comma"] = None
+        return at
+
+    def _value(self, at: int, depth: int, after: re.Pattern[str]) -> tuple[Any, int]:
+        char = self._char(at)
+        if char in "{[":
+            if depth >= DEPTH:
+                raise Damaged(at)
+            return self._object(at, depth + 1) if char == "{" else self._array(at, depth + 1)
+        if char in "\"'":
+            return self._string(at, after)
+        if match := _NUMBER.match(self.text, at):
+            return self._number(match), match.end()
+        if match := _WORD.match(self.text, at):
+            if match[0].lstrip("-").lower() in _NOT_FINITE:
+                raise Refused("not_finite")
+            if match[0] in _LITERALS:
+                if match[0][0] in "TFN":
+                    self.notes["python_literals"] = None
+                return _LITERALS[match[0]], match.end()
+        if match := _BARE.match(self.text, at):
+            self.notes["bare_words"] = None
+            return match[0], match.end()
+        if _STUB.match(self.text, at):
+            raise Cut
+        raise Damaged(at)
+
+    def _number(self, match: re.Match[str]) -> int | float:
+        if match.end() == len(self.text):
+            raise Cut  # more digits may have followed
+        if match[1] is None and match[2] is None:
+            if len(match[0]) > 300:
+                raise Damaged(match.end())
+            return int(match[0])
+        number = float(match[0])
+        if not math.isfinite(number):
+            raise Refused("not_finite")
+        return number
+
+    def _string(self, start: int, after: re.Pattern[str]) -> tuple[str, int]:
+        """A quote ends a value only where what follows can follow; else it belongs to the text, left unescaped."""
+        quote = self._char(start)
+        if quote not in _CHUNK:
+            raise Damaged(start)
+        at = start + 1
+        while True:
+            at = _CHUNK[quote].match(self.text, at).end()  # type: ignore[union-attr]  # it also matches nothing
+            if at >= len(self.text) or self.text[at] != quote:
+                raise Cut
+            if after.match(self.text, at + 1):
+                break
+            if after is _AFTER_KEY or self._char(self._space(at + 1)) in "\"'":
+                raise Damaged(at)  # no colon; or two strings side by side, with nothing between
+            self.notes["unescaped_quotes"] = None
+            at += 1
+        if quote == "'":
+            self.notes["single_quotes"] = None
+        return self._unescaped(self.text[start + 1 : at], quote), at + 1
+
+    def _unescaped(self, body: str, quote: str) -> str:
+        if _CONTROL.search(body):
+            self.notes["control_characters"] = None
+        text = _ESCAPE.sub(lambda match: self._escape(match, quote), body) if "\\" in body else body
+        if _SURROGATE.search(text):
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text
+
+    def _escape(self, match: re.Match[str], quote: str) -> str:
+        """Unknown escapes: the backslash stays before a letter (TeX) and goes before a sign (Markdown)."""
+        code = match[1]
+        if code in _ESCAPES:
+            return _ESCAPES[code]
+        if len(code) == 5:
+            return chr(int(code[1:], 16))
+        if code not in ("\\", "/", quote):
+            self.notes["unknown_escape"] = None
+        return match[0] if code.isalnum() else code
+
+    def _skip(self, at: int) -> int:
+        """Past white space and comments."""
+        while True:
+            at = self._space(at)
+            if self.text.startswith("/*", at):
+                end = self.text.find("*/", at + 2)
+                if end < 0:
+                    raise Cut
+                at = end + 2
+            elif comment := _INLINE.match(self.text, at):
+                at = comment.end()
+            else:
+                return at
+            self.notes["comments"] = None
+
+    def _space(self, at: int) -> int:
+        return _SPACE.match(self.text, at).end()  # type: ignore[union-attr]  # it also matches nothing
+
+    def _char(self, at: int) -> str:
+        if at >= len(self.text):
+            raise Cut
+        return self.text[at]
+
+    def _expect(self, at: int, char: str) -> None:
+        if self._char(at) != char:
+            raise Damaged(at)

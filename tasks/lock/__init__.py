@@ -1,0 +1,1 @@
+"""Rubric to locked bundle: author, derive, lint, lock by hash."""

@@ -1,0 +1,41 @@
+"""The rubric linter: names criteria that raters will read differently. It warns and never refuses."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+from tasks.contracts.bundle import Rubric
+from tasks.text.tokens import tokens
+
+_VAGUE = frozenset(
+    "good bad nice appropriate adequate sufficient reasonable proper effective effectively clear clearly well strong weak "
+    "interesting relevant some several various etc".split()
+)
+_TWO_IN_ONE = re.compile(r"\b(?:and also|as well as|and/or)\b|;", re.IGNORECASE)
+_OVERLAP = 0.7
+_LONG = 40
+
+
+def lint(rubric: Rubric) -> list[str]:
+    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, nearly the
+    same as another, unreachable because its parent excludes it, and a rubric that can only cost marks."""
+    found: list[str] = []
+    words = {criterion.id: tokens(criterion.text) for criterion in rubric.criteria}
+    for criterion in rubric.criteria:
+        vague = sorted(_VAGUE & set(words[criterion.id]))
+        if vague:
+            found.append(f"{criterion.id}: vague ({', '.join(vague)})")
+        if _TWO_IN_ONE.search(criterion.text):
+            found.append(f"{criterion.id}: double-barrelled; two demands in one criterion")
+        if len(words[criterion.id]) > _LONG:
+            found.append(f"{criterion.id}: {len(words[criterion.id])} words long")
+        if criterion.parent in criterion.excludes:
+            found.append(f"{criterion.id}: unreachable; it excludes its own parent")
+    for one, other in combinations(rubric.criteria, 2):
+        shared, both = set(words[one.id]) & set(words[other.id]), set(words[one.id]) | set(words[other.id])
+        if both and len(shared) / len(both) >= _OVERLAP:
+            found.append(f"{one.id}, {other.id}: overlapping; {len(shared)} of {len(both)} words are the same")
+    if all(criterion.weight < 0 for criterion in rubric.criteria):
+        found.append("rubric: every criterion costs marks; the full score is where nothing is found")
+    return found

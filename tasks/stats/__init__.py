@@ -1,0 +1,1 @@
+"""Statistics of agreement between score columns, and their cluster bootstrap intervals."""

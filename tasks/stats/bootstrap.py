@@ -1,0 +1,173 @@
+"""Cluster bootstrap of the agreement statistics: whole authors (or items) are resampled, not single rows.
+
+A draw takes as many clusters as there are, with replacement (Field and Welsh 2007). What a draw needs are sums over
+its pairs, so sums per cluster are taken once and every draw is a row of cluster counts times that table.
+Spearman's correlation is left out: ranks belong to the whole sample and are not sums over pairs.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tasks.stats.agreement import Floats
+from tasks.stats.pair_sums import Scale, pair_terms, statistics_of_totals
+
+CHUNK_BYTES = 16 * 2**20
+# Picks, their flat addresses, integer counts and float counts: four eight-byte numbers a cell.
+CELL_BYTES = 32
+TIE = 1e-12
+
+
+class Interval(NamedTuple):
+    """Percentile interval of one statistic.
+
+    low, high: bounds in the statistic's unit; None where no draw was defined or there are fewer than two clusters.
+    undefined: draws without a value, left out of the percentiles.
+    """
+
+    low: float | None
+    high: float | None
+    undefined: int
+
+
+class Difference(NamedTuple):
+    """Difference b - a of one statistic, both machines against the same human scores.
+
+    estimate: on the whole sample; None where either machine's statistic is undefined.
+    low, high: percentile interval; p: two-sided percentile p-value, 0 < p <= 1. None as in Interval.
+    undefined: draws in which either statistic has no value.
+    """
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    undefined: int
+
+
+def bootstrap(
+    human: npt.ArrayLike,
+    machine: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    scale: Scale,
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> dict[str, Interval]:
+    """Percentile intervals from one cluster bootstrap (Efron and Tibshirani 1993).
+
+    human, machine: (n,) finite scores; clusters: (n,) ids of one sortable kind; scale: (low, high, step).
+    Keys: qwk, qwk_continuous, exact, within_1, within_2, mae, rmse, bias, smd, pearson, icc, and macro_f1 on
+    scales of up to 15 levels. ValueError on bad scores, a malformed scale, missing cluster ids, draws < 1 or a
+    level outside 0 .. 1.
+    """
+    _check_plan(draws, level)
+    sums = cluster_sums(pair_terms(human, machine, scale), clusters)
+    (values,) = _draw([sums], draws, seed)
+    return {name: _interval(drawn, level) for name, drawn in values.items()}
+
+
+def paired_bootstrap(
+    human: npt.ArrayLike,
+    machine_a: npt.ArrayLike,
+    machine_b: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    scale: Scale,
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> dict[str, Difference]:
+    """Differences b - a, both machines judged on the same resampled clusters in every draw.
+
+    Arguments, keys and errors as in `bootstrap`. p = 2 min(share of draws <= 0, share >= 0), at most 1, each share
+    counting one draw more than was made, so that p is never 0 (Davison and Hinkley 1997).
+    """
+    _check_plan(draws, level)
+    blocks = [cluster_sums(pair_terms(human, machine, scale), clusters) for machine in (machine_a, machine_b)]
+    whole_a, whole_b = (statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks)
+    drawn_a, drawn_b = _draw(blocks, draws, seed)
+    return {
+        name: _difference(float(_gap(whole_a[name], whole_b[name])[0]), _gap(drawn_a[name], drawn_b[name]), level)
+        for name in drawn_a
+    }
+
+
+def cluster_sums(terms: Floats, clusters: npt.ArrayLike) -> Floats:
+    """Sums of the rows of each cluster, shape (clusters, columns), clusters in sorted order.
+
+    terms: (n, columns); clusters: (n,) ids. ValueError on another length or on None or NaN among the ids.
+    """
+    ids: npt.NDArray[Any] = np.asarray(clusters)
+    if ids.shape != terms.shape[:1]:
+        raise ValueError(f"clusters must have shape {terms.shape[:1]}, got {ids.shape}")
+    # NaN would pass as one big cluster of all rows whose author is not known.
+    if ids.dtype.kind in "fO" and any(one is None or one != one for one in ids):
+        raise ValueError("every row needs a cluster id")
+    names, index = np.unique(ids, return_inverse=True)
+    sums = [np.bincount(index, weights=column, minlength=len(names)) for column in terms.T]
+    return np.stack(sums, axis=1)
+
+
+def draw_statistics(counts: npt.ArrayLike, sums: Floats) -> dict[str, Floats]:
+    """Statistics of given draws: name -> shape (draws,), NaN where undefined.
+
+    counts: (draws, clusters), how often a draw holds each cluster; sums: a table from `cluster_sums`.
+    """
+    return statistics_of_totals(np.asarray(counts, dtype=np.float64) @ sums)
+
+
+def resample_counts(rng: np.random.Generator, clusters: int, draws: int) -> Floats:
+    """Multinomial counts, shape (draws, clusters): each row sums to `clusters`, every cluster equally likely."""
+    # Counting uniform picks gives the same distribution as rng.multinomial, several times faster.
+    cells = rng.integers(0, clusters, size=(draws, clusters))
+    cells += np.arange(0, draws * clusters, clusters)[:, None]
+    counts = np.bincount(cells.ravel(), minlength=draws * clusters)
+    return counts.reshape(draws, clusters).astype(np.float64)
+
+
+def _draw(blocks: Sequence[Floats], draws: int, seed: int) -> list[dict[str, Floats]]:
+    """Statistics of every draw for each block; blocks share the draws. All NaN with fewer than two clusters."""
+    size = len(blocks[0])
+    if size < 2:
+        names = statistics_of_totals(np.zeros((1, blocks[0].shape[1])))
+        return [{name: np.full(draws, np.nan) for name in names} for _ in blocks]
+    rng = np.random.default_rng(seed)
+    totals = [np.empty((draws, block.shape[1])) for block in blocks]
+    rows = max(1, CHUNK_BYTES // (CELL_BYTES * size))
+    for start in range(0, draws, rows):
+        counts = resample_counts(rng, size, min(rows, draws - start))
+        for block, total in zip(blocks, totals, strict=True):
+            total[start : start + rows] = counts @ block
+    return [statistics_of_totals(total) for total in totals]
+
+
+def _check_plan(draws: int, level: float) -> None:
+    if draws < 1 or not 0 < level < 1:
+        raise ValueError(f"needs draws >= 1 and 0 < level < 1, got {draws} and {level}")
+
+
+def _gap(a: Floats, b: Floats) -> Floats:
+    # Two machines equal in a statistic may differ in its last digit, which would count as a win in the p-value.
+    gap = b - a
+    return np.where(np.abs(gap) < TIE, 0.0, gap)
+
+
+def _interval(drawn: Floats, level: float) -> Interval:
+    defined = drawn[~np.isnan(drawn)]
+    undefined = len(drawn) - len(defined)
+    if not len(defined):
+        return Interval(None, None, undefined)
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high), undefined)
+
+
+def _difference(estimate: float, drawn: Floats, level: float) -> Difference:
+    point = None if np.isnan(estimate) else estimate
+    low, high, undefined = _interval(drawn, level)
+    if low is None:
+        return Difference(point, None, None, None, undefined)
+    tail = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)) + 1
+    p = min(1.0, 2 * tail / (len(drawn) - undefined + 1))
+    return Difference(point, low, high, p, undefined)

@@ -1,0 +1,49 @@
+"""DuckDB over a run's Parquet: one plain view per table, the views of sql/views that join them, and named questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+
+from tasks.contracts.errors import UserError
+from tasks.contracts.table import schema
+from tasks.contracts.tables import TABLES
+from tasks.store.warehouse import Run
+
+SQL = Path(__file__).resolve().parents[2] / "sql"
+
+
+def catalogue(run: Run) -> duckdb.DuckDBPyConnection:
+    """An in-memory database with a view for every table of the run (empty where it wrote none) and every view of sql/views."""
+    connection = duckdb.connect()
+    for row in TABLES:
+        files = sorted(str(path) for path in (run.folder / row.table).glob("*/*.parquet"))
+        if files:
+            names = ", ".join("'" + name.replace("'", "''") + "'" for name in files)
+            connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM read_parquet([{names}])")
+        else:
+            connection.register(f"empty_{row.table}", schema(row).empty_table())
+            connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM empty_{row.table}")
+    for path in sorted((SQL / "views").glob("*.sql")):
+        connection.execute(f"CREATE VIEW {path.stem} AS {path.read_text(encoding='utf-8').rstrip().rstrip(';')}")
+    return connection
+
+
+def questions() -> dict[str, str]:
+    """Named questions: name → what it asks (the first comment line of its file)."""
+    return {
+        path.stem: path.read_text(encoding="utf-8").splitlines()[0].removeprefix("--").strip()
+        for path in sorted((SQL / "questions").glob("*.sql"))
+    }
+
+
+def ask(run: Run, query: str, parameters: Mapping[str, str] | None = None) -> duckdb.DuckDBPyRelation:
+    """The answer to a SQL query, or to a named question of sql/questions with its $parameters; UserError says what is wrong."""
+    named = SQL / "questions" / f"{query}.sql"
+    text = named.read_text(encoding="utf-8") if query.isidentifier() and named.exists() else query
+    try:
+        return catalogue(run).sql(text, params=dict(parameters or {}))
+    except duckdb.Error as error:
+        raise UserError(f"SQL: {error}") from error

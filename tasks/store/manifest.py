@@ -1,0 +1,109 @@
+"""The manifest: what a run was made from and what it made."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tasks.contracts.tables import TableRef
+from tasks.store.catalogue import catalogue
+from tasks.store.warehouse import Run, write_atomically
+
+HOUSE = Path(__file__).resolve().parents[2]
+LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "torch", "transformers")
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of a JSON value, keys sorted."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 over the pipeline's source files, so that no run resumes on tables that other code wrote."""
+    files = sorted(p for room in ("tasks", "flows") for p in (HOUSE / room).rglob("*") if p.suffix in {".py", ".txt", ".yaml"})
+    return digest_of([[str(p.relative_to(HOUSE)), file_digest(p)] for p in files])
+
+
+def versions() -> dict[str, str]:
+    """Python and the libraries that results rest on, those that are installed."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state() -> dict[str, Any]:
+    """Commit and dirty flag of the checkout; empty where the package does not run from one."""
+    if not (HOUSE / ".git").exists():
+        return {}
+    commit = _git("rev-parse", "HEAD")
+    return {"commit": commit, "dirty": bool(_git("status", "--porcelain"))} if commit else {}
+
+
+def _git(*words: str) -> str:
+    try:
+        return subprocess.run(["git", "-C", str(HOUSE), *words], capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Exactly what can change a released score of a finished run.
+
+    Digests of the texts with their items and calibration membership; of the bundle of every item; of every request (which
+    covers prompts, model, sampling and order of asking); and of the human scores calibrated on. `settings` are the
+    calibration's settings and the versions of the code that verifies, scores and calibrates.
+    """
+    responses = "responses JOIN items USING (item_id) JOIN bundles USING (rubric_id)"
+    label = "rater_kind = 'human' AND split = 'calibration' AND g.score IS NOT NULL AND $target IN ('mean', rater_id)"
+    parts = {
+        "texts": "SELECT response_id, item_id, text, split = 'calibration' AS fitted FROM responses",
+        "bundles": f"SELECT DISTINCT item_id, bundle_id FROM {responses}",
+        "requests": "SELECT response_id, part, attempt, request_digest, reply, error FROM attempts",
+        "labels": f"SELECT response_id, g.score FROM gradings g JOIN responses USING (response_id) WHERE {label}",
+    }
+    connection = catalogue(run)
+    digests = {}
+    for name, query in parts.items():
+        text = f"SELECT sha256(string_agg(j, '' ORDER BY j)) FROM (SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p)"
+        found = connection.execute(text, {"target": target} if "$target" in text else {}).fetchone()
+        digests[name] = found[0] if found else None
+    return digests | settings
+
+
+def write_manifest(run: Run, identity: dict[str, Any], graded_by: dict[str, Any], tables: list[TableRef]) -> Path:
+    """Write `<run>/manifest.json`.
+
+    `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released score;
+    its digest is the `grade_digest`.
+    """
+    path = run.folder / "manifest.json"
+    content = {
+        "run_id": run.run_id,
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "grade_digest": digest_of(graded_by),
+        "graded_by": graded_by,
+        "identity": identity,
+        "versions": versions(),
+        "git": git_state(),
+        "tables": [ref.model_dump() for ref in tables],
+    }
+    write_atomically(path, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False).encode())
+    return path

@@ -1,0 +1,1 @@
+"""Units and spans, normalisation, quotes, tokens: pure, used by many rooms."""

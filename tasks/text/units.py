@@ -1,0 +1,72 @@
+"""Sentences and paragraphs of a text, with exact spans."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
+_LINE = re.compile(r"\n+")
+_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[”’」』）]*")  # noqa: RUF001
+_LAST_WORD = re.compile(r"(\S{1,40})$")
+_ABBREVIATIONS = frozenset(
+    "e.g. i.e. cf. vs. viz. approx. ca. etc., mr. mrs. ms. dr. prof. st. jr. sr. no. nr. fig. eq. vol. ed. eds. p. pp. "
+    "inc. ltd. co. u.s. u.k. a.m. p.m.".split()
+)
+_INITIAL_OR_NUMBER = re.compile(r"^\W*(?:[A-Z]|\d{1,3})\.$")
+
+
+class Unit(NamedTuple):
+    """A piece of a text: `text[start:end]`, without surrounding white space."""
+
+    unit_id: str
+    kind: str
+    start: int
+    end: int
+
+
+def units(text: str) -> list[Unit]:
+    """The sentences (s1, s2, …) and then the paragraphs (p1, p2, …) of a text.
+
+    Paragraphs are separated by blank lines, or by line breaks in a text that has no blank line. A sentence ends at
+    terminal punctuation before white space, and at every line break; abbreviations, initials and list numbers do not end
+    one. Spans count code points; together the units of a kind cover every character that is not white space. An empty
+    text has none.
+    """
+    breaks = _BLANK_LINE if _BLANK_LINE.search(text) else _LINE
+    paragraphs = _trimmed(text, _pieces(0, len(text), [m.span() for m in breaks.finditer(text)]))
+    sentences = [span for start, end in paragraphs for span in _sentences(text, start, end)]
+    return [Unit(f"s{i}", "sentence", *span) for i, span in enumerate(sentences, 1)] + [
+        Unit(f"p{i}", "paragraph", *span) for i, span in enumerate(paragraphs, 1)
+    ]
+
+
+def _sentences(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    lines = _pieces(start, end, [m.span() for m in _LINE.finditer(text, start, end)])
+    found: list[tuple[int, int]] = []
+    for low, high in lines:
+        cuts = [(m.end(), m.end()) for m in _SENTENCE_END.finditer(text, low, high) if not _is_abbreviation(text, low, m)]
+        found += _pieces(low, high, cuts)
+    return _trimmed(text, found)
+
+
+def _is_abbreviation(text: str, low: int, end: re.Match[str]) -> bool:
+    if end.group() != ".":
+        return False
+    word = _LAST_WORD.search(text, max(low, end.end() - 41), end.end())
+    return bool(word) and (word[1].lower().lstrip("(\"'“") in _ABBREVIATIONS or bool(_INITIAL_OR_NUMBER.match(word[1])))
+
+
+def _pieces(start: int, end: int, separators: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is left of [start, end) between the separators."""
+    edges = [start, *(edge for span in separators for edge in span), end]
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def _trimmed(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    trimmed = []
+    for start, end in spans:
+        piece = text[start:end]
+        if piece.strip():
+            trimmed.append((start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())))
+    return trimmed

@@ -1,0 +1,412 @@
+"""Gradings to features, mappings and predictions, without files."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.calibrate.alignment import apply, fit
+from tasks.calibrate.calibration import read_calibration
+from tasks.calibrate.features import feature_names, features, map_columns, matrix
+from tasks.calibrate.fit import fit_items
+from tasks.calibrate.predict import apply_later, predict
+from tasks.calibrate.rows import GRADING, graded_items, human_scores, only_rater
+from tasks.calibrate.samples import one_per_response
+from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.errors import ContractError
+from tasks.contracts.table import schema
+from tasks.contracts.tables import Gradings, Predictions
+
+GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])
+PEOPLE_SCHEMA = pa.schema([schema(Gradings).field(name) for name in ("response_id", "rater_id", "score")])
+SPLIT_SCHEMA = pa.schema([("response_id", pa.string()), ("split", pa.string())])
+RULERS = ("trait_scores", "length", "confidence", "uncertainty", "tie")
+
+
+def bundle(signals=RULERS, traits=("a", "b"), scale=(0, 3, 1), trait_range=(0, 3), text=""):
+    return Bundle(
+        text=text,
+        scale=Scale(min=scale[0], max=scale[1], step=scale[2]),
+        traits=tuple(Trait(id=one, name=one, min=trait_range[0], max=trait_range[1]) for one in traits),
+        criteria=tuple(Criterion(id=f"c{one}", trait=one, text="x") for one in traits),
+        protocol=Protocol(name="rulers", final_score="trait_mean", signals=signals),
+    )
+
+
+def grading(response, score=1.0, traits=None, signals=None, item="q", sample=0, status=None, reason=None, rater="m"):
+    return {
+        "response_id": response,
+        "item_id": item,
+        "rater_id": rater,
+        "sample": sample,
+        "score": score,
+        "trait_scores": traits or {},
+        "signals": signals or {},
+        "status": status or ("scored" if score is not None else "unscored"),
+        "unscored_reason": reason or ("no_reply" if score is None else None),
+    }
+
+
+def table(*rows):
+    return pa.Table.from_pylist(list(rows), schema=GRADING_SCHEMA)
+
+
+def judged(response, quality, item="q", top=3, **more):
+    """A judge whose traits and length follow a quality in 0 .. 1."""
+    traits = {"a": round(top * quality), "b": round(top * (1 - (1 - quality) ** 2))}
+    means = {"mean.a": quality, "mean.b": 1 - (1 - quality) ** 2, "criterion.ca": quality, "criterion.cb": quality**2}
+    signals = {"length": math.log1p(100 * quality), "tie": float(round(9 * quality) % 2), **means}
+    return grading(response, float(round(top * quality)), traits, signals, item, **more)
+
+
+def class_set(seed, sizes, bundles, calibration=40):
+    """Items with graded responses; human scores for all of them, the first `calibration` of each calibrate."""
+    rng = np.random.default_rng(seed)
+    rows, people, splits = [], [], []
+    for (item, size), one in zip(sizes.items(), bundles.values(), strict=True):
+        for at, quality in enumerate(rng.random(size)):
+            name = f"{item}-{at:03d}"
+            noisy = np.clip(quality + rng.normal(0, 0.15), 0, 1)
+            score = one.scale.min + one.scale.step * round(noisy * (one.scale.levels - 1))
+            rows.append(judged(name, quality, item))
+            people.append({"response_id": name, "rater_id": "r1", "score": float(score)})
+            splits.append({"response_id": name, "split": "calibration" if at < calibration else "test"})
+    return rows, people, splits
+
+
+def items_of(bundles, rows, people, splits, target="mean"):
+    human = pa.Table.from_pylist(people, schema=PEOPLE_SCHEMA)
+    return graded_items(bundles, table(*rows), pa.Table.from_pylist(splits, schema=SPLIT_SCHEMA), human, target)
+
+
+def run_all(bundles, rows, people, splits, minimum=20):
+    """Mappings by item, and predictions by response."""
+    items = items_of(bundles, rows, people, splits)
+    fitted = fit_items(items, "m", "mean", minimum)
+    predicted = [row for item in items for row in predict(fitted[item.item_id], item.rows, item.bundle).to_pylist()]
+    return fitted, {row["response_id"]: row for row in predicted}
+
+
+# features
+
+
+def test_each_signal_has_its_columns_in_bundle_order():
+    one = bundle(("criteria", "trait_means", "score", "trait_scores", "tie", "tie"))
+    names = ["criterion.ca", "criterion.cb", "mean.a", "mean.b", "score", "trait.a", "trait.b", "tie"]
+    assert feature_names([one], pooled=False) == (names, [])
+
+
+def test_the_papers_trace_is_rebuilt_from_a_grading():
+    four = bundle(traits=("t1", "t2", "t3", "t4"), scale=(1, 6, 1), trait_range=(1, 6))
+    row = grading(
+        "r",
+        4.0,
+        {"t1": 4, "t2": 4, "t3": 3, "t4": 3},
+        {"length": math.log1p(2307), "confidence": 0.85, "uncertainty": 0.15, "tie": 0.0, "quotes": 9.0},
+    )
+    found = features([(table(row), four)], pooled=False)
+    assert found.names == ("trait.t1", "trait.t2", "trait.t3", "trait.t4", "length", "confidence", "uncertainty", "tie")
+    assert found.matrix.tolist() == [[4, 4, 3, 3, math.log(2308), 0.85, 0.15, 0]]
+    assert found.usable.all()
+    assert found.left_out == ()
+
+
+def test_what_the_judge_never_gives_is_left_out_and_named():
+    found = features([(table(judged("r1", 0.2), judged("r2", 0.9)), bundle())], pooled=False)
+    assert found.names == ("trait.a", "trait.b", "length", "tie")
+    assert found.left_out == ("confidence", "uncertainty")
+
+
+def test_a_row_without_a_given_feature_is_not_usable():
+    rows = table(
+        judged("r1", 0.2),
+        grading("r2", 1.0, {"a": 1}, {"length": 3.0, "tie": 0.0}),
+        judged("r3", 0.5, status="precheck"),
+        grading("r4", None, {"a": 1, "b": 1}, {"length": 3.0, "tie": 0.0}),
+    )
+    assert features([(rows, bundle())], pooled=False).usable.tolist() == [True, False, False, False]
+
+
+def test_an_absent_count_of_invalid_quotes_is_none_found():
+    one = bundle(("invalid_evidence", "tie"))
+    rows = table(grading("r1", 1.0, {}, {"tie": 0.0}), grading("r2", 1.0, {}, {"tie": 1.0, "invalid_evidence": 2.0}))
+    assert features([(rows, one)], pooled=False).matrix.tolist() == [[0, 0], [2, 1]]
+    assert features([(rows.slice(0, 1), one)], pooled=False).left_out == ("invalid_evidence",)
+
+
+def test_pooled_features_are_shares_of_each_items_ranges():
+    signals = ("trait_scores", "trait_means", "score", "length", "criteria")
+    small, large = bundle(signals), bundle(signals, scale=(10, 60, 10), trait_range=(1, 6))
+    rows = grading("r", 3.0, {"a": 3, "b": 1.5}, {"mean.a": 0.9, "mean.b": 0.4, "length": 5.0})
+    other = grading("s", 20.0, {"a": 6, "b": 1}, {"mean.a": 1.0, "mean.b": 0.0, "length": 6.0})
+    found = features([(table(rows), small), (table(other), large)], pooled=True)
+    assert found.names == ("trait.a", "trait.b", "mean.a", "mean.b", "score", "length")
+    np.testing.assert_allclose(found.matrix, [[1, 0.5, 0.9, 0.4, 1, 5], [1, 0, 1, 0, 0.2, 6]])
+    assert found.left_out == ("criteria",)
+
+
+def test_pooled_items_with_other_traits_share_the_mean_of_their_traits():
+    signals = ("trait_scores", "trait_means")
+    parts = [
+        (table(grading("r", 1.0, {"a": 3, "b": 0}, {"mean.a": 0.8, "mean.b": 0.2})), bundle(signals)),
+        (table(grading("s", 1.0, {"x": 3}, {"mean.x": 0.9})), bundle(signals, traits=("x",))),
+    ]
+    found = features(parts, pooled=True)
+    assert found.names == ("trait.mean", "mean.mean")
+    np.testing.assert_allclose(found.matrix, [[0.5, 0.5], [1, 0.9]])
+
+
+def test_items_with_one_bundle_pool_their_criteria():
+    one = bundle(("criteria",))
+    found = features([(table(judged("r", 0.5)), one), (table(judged("s", 0.7)), one)], pooled=True)
+    assert found.names == ("criterion.ca", "criterion.cb")
+    assert found.left_out == ()
+
+
+def test_a_trait_called_mean_is_not_taken_for_the_mean():
+    odd = bundle(("trait_scores",), traits=("mean", "b"))
+    rows = table(grading("r", 1.0, {"mean": 3, "b": 0}))
+    assert features([(rows, odd)], pooled=False).matrix.tolist() == [[3, 0]]
+    assert features([(rows, odd), (rows, odd)], pooled=True).matrix.tolist() == [[0.5], [0.5]]
+
+
+def test_a_feature_that_the_bundle_cannot_give_is_refused():
+    with pytest.raises(ContractError, match=r"trait\.zzz"):
+        matrix(table(judged("r", 0.5)), bundle(), ["trait.zzz"], pooled=True)
+
+
+def test_map_columns_reads_slices_chunks_and_absences():
+    rows = [{"x": 1.0}, {}, {"y": 2.0, "x": 3.0}, {"z": 4.0}]
+    kind = pa.map_(pa.string(), pa.float64())
+    whole = pa.array([list(row.items()) for row in rows], kind)
+    column = pa.chunked_array([whole.slice(1, 2), whole.slice(0, 0), whole.slice(0, 1), whole.slice(3)], kind)
+    expected = [[math.nan, math.nan], [2, 3], [math.nan, 1], [math.nan, math.nan]]
+    np.testing.assert_array_equal(map_columns(column, ["y", "x"]), expected)
+    assert map_columns(pa.chunked_array([], kind), ["x"]).shape == (0, 1)
+    assert map_columns(column, []).shape == (4, 0)
+
+
+# samples and human scores
+
+
+def test_single_samples_are_returned_as_they_are():
+    rows = table(judged("r2", 0.2), judged("r1", 0.8))
+    assert one_per_response(rows) is rows
+
+
+def test_samples_are_averaged_over_the_scored_ones():
+    rows = table(
+        grading("r2", None, sample=0, reason="unreadable_reply"),
+        grading("r1", 3.0, {"a": 3}, {"length": 4.0, "tie": 1.0}, sample=1),
+        grading("r1", None, {"a": 9}, {"length": 99.0}, sample=2, reason="no_reply"),
+        grading("r1", 2.0, {"a": 2, "b": 1}, {"length": 4.0, "tie": 0.0}, sample=0),
+        grading("r2", None, sample=1),
+        grading("r3", 0.0, {}, {"precheck": 1.0}, status="precheck", sample=0),
+        grading("r3", 0.0, {}, {"precheck": 1.0}, status="precheck", sample=1),
+    )
+    found = one_per_response(rows).to_pylist()
+    assert [row["response_id"] for row in found] == ["r1", "r2", "r3"]
+    assert [row["score"] for row in found] == [2.5, None, 0.0]
+    assert [row["status"] for row in found] == ["scored", "unscored", "precheck"]
+    assert found[0]["trait_scores"] == [("a", 2.5), ("b", 1.0)]
+    assert found[0]["signals"] == [("length", 4.0), ("tie", 0.5)]
+    assert found[1]["unscored_reason"] == "unreadable_reply"
+
+
+def test_the_target_is_a_rater_or_the_mean_of_those_who_scored():
+    scores = [("r1", "h1", 1.0), ("r1", "h2", 2.0), ("r2", "h2", 3.0), ("r3", "h1", None), ("r3", "h2", 0.0)]
+    people = pa.Table.from_pylist(
+        [dict(zip(("response_id", "rater_id", "score"), row, strict=True)) for row in scores], schema=PEOPLE_SCHEMA
+    )
+    by_mean, by_one = human_scores(people, "mean").to_pydict(), human_scores(people, "h1").to_pydict()
+    assert by_mean == {"response_id": ["r1", "r2", "r3"], "score": [1.5, 3.0, 0.0]}
+    assert by_one == {"response_id": ["r1"], "score": [1.0]}
+
+
+def test_gradings_of_two_raters_or_of_an_unknown_item_are_refused():
+    with pytest.raises(ContractError, match="m, n"):
+        only_rater(table(judged("r1", 0.5), judged("r1", 0.5, rater="n")))
+    with pytest.raises(ContractError, match="'q'"):
+        items_of({"other": bundle()}, [judged("r1", 0.5)], [], [])
+
+
+def test_rows_are_put_with_their_item():
+    bundles = {"b": bundle(), "ä": bundle(), "B": bundle(), "none": bundle(), "": bundle()}
+    names = ["ä", "b", "B", "b", ""]
+    rows = [judged(f"r{5 - at}", 0.5, item) for at, item in enumerate(names)]
+    items = items_of(bundles, rows, [{"response_id": "r2", "rater_id": "h", "score": 2.0}], [])
+    found = {item.item_id: item.rows["response_id"].to_pylist() for item in items}
+    assert found == {"": ["r1"], "B": ["r3"], "b": ["r2", "r4"], "none": [], "ä": ["r5"]}
+    assert {item.item_id: item.rows["target"].to_pylist() for item in items}["b"] == [2.0, None]
+
+
+# mappings and predictions
+
+
+def test_an_item_with_enough_labels_has_the_published_mapping_of_its_own():
+    bundles = {"q": bundle()}
+    rows, people, splits = class_set(0, {"q": 70}, bundles)
+    fitted, predicted = run_all(bundles, rows, people, splits)
+    mapping = fitted["q"]
+    assert (mapping.scope, mapping.method, mapping.n) == ("q", "rulers", 40)
+    assert mapping.features == ("trait.a", "trait.b", "length", "tie")
+    x = [[*row["trait_scores"].values(), row["signals"]["length"], row["signals"]["tie"]] for row in rows]
+    expected = apply(fit(x[:40], [row["score"] for row in people[:40]], 0, 3), x, (0, 3, 1))
+    found = [predicted[row["response_id"]] for row in rows]
+    for name in ("latent", "aligned", "score", "clipped"):
+        assert [row[name] for row in found] == getattr(expected, name).tolist()
+    assert {row["calibration_id"] for row in found} == {mapping.calibration_id}
+    assert [row["raw"] for row in found] == [row["score"] for row in rows]
+
+
+def test_items_with_few_labels_share_a_pooled_mapping_each_on_its_own_scale():
+    bundles = {"big": bundle(), "p": bundle(scale=(0, 5, 0.5)), "q": bundle(scale=(10, 60, 10)), "unseen": bundle()}
+    sizes = {"big": 60, "p": 25, "q": 25}
+    rows, people, splits = class_set(1, sizes, {name: bundles[name] for name in sizes}, calibration=15)
+    splits = [row | {"split": "calibration"} if row["response_id"].startswith("big") else row for row in splits]
+    rows += [judged("unseen-1", 0.9, "unseen")]
+    splits += [{"response_id": "unseen-1", "split": "test"}]
+    fitted, predicted = run_all(bundles, rows, people, splits, minimum=20)
+    assert fitted["big"].scope == "big"
+    assert fitted["p"] is fitted["q"] is fitted["unseen"]
+    assert (fitted["p"].scope, fitted["p"].bundle_id, fitted["p"].n) == ("pooled", None, 30)
+    by_item = {name: [row for row in predicted.values() if row["item_id"] == name] for name in bundles}
+    assert {row["score"] for row in by_item["p"]} <= {k / 2 for k in range(11)}
+    assert {row["score"] for row in by_item["q"]} <= {10.0 * k for k in range(1, 7)}
+    assert len({row["score"] for row in by_item["q"]}) > 2
+    assert all(10 <= row["aligned"] <= 60 for row in by_item["q"])
+    assert by_item["unseen"][0]["score"] in {0, 1, 2, 3}
+
+
+def test_pooled_quality_maps_to_the_same_share_of_every_scale():
+    bundles = {"p": bundle(), "q": bundle(scale=(10, 70, 1))}
+    rows, people, splits = class_set(2, {"p": 30, "q": 30}, bundles, calibration=15)
+    rows += [judged("p-same", 0.55, "p"), judged("q-same", 0.55, "q")]
+    splits += [{"response_id": f"{item}-same", "split": "test"} for item in "pq"]
+    fitted, predicted = run_all(bundles, rows, people, splits)
+    assert fitted["p"].scope == "pooled"
+    share_p, share_q = predicted["p-same"]["aligned"] / 3, (predicted["q-same"]["aligned"] - 10) / 60
+    assert share_p == pytest.approx(share_q)
+
+
+def test_too_few_labels_keep_the_raw_score_on_the_scales_steps():
+    bundles = {"q": bundle(scale=(0, 3, 0.5))}
+    rows, people, splits = class_set(3, {"q": 12}, bundles, calibration=9)
+    rows[0] |= {"score": 1.25}
+    fitted, predicted = run_all(bundles, rows, people, splits)
+    assert (fitted["q"].method, fitted["q"].n, fitted["q"].features) == ("identity", 9, ())
+    first = predicted["q-000"]
+    assert (first["raw"], first["score"], first["latent"], first["aligned"]) == (1.25, 1.5, None, None)
+    assert (first["clipped"], first["calibration_id"]) == (False, fitted["q"].calibration_id)
+
+
+def test_without_labels_or_features_the_mapping_is_the_identity():
+    bundles = {"q": bundle(("confidence",))}
+    rows, people, splits = class_set(4, {"q": 50}, bundles)
+    fitted, _ = run_all(bundles, rows, people, splits)
+    assert (fitted["q"].method, fitted["q"].n, fitted["q"].left_out) == ("identity", 40, ("confidence",))
+    fitted, predicted = run_all(bundles, rows, [], splits)
+    assert (fitted["q"].method, fitted["q"].n, fitted["q"].left_out) == ("identity", 0, ())
+    assert all(row["score"] == row["raw"] for row in predicted.values())
+
+
+def test_prechecked_and_unscored_responses_are_not_fitted_on_and_keep_what_they_have():
+    bundles = {"q": bundle()}
+    rows, people, splits = class_set(5, {"q": 60}, bundles)
+    plain, _ = run_all(bundles, rows, people, splits)
+    odd = [
+        grading("pre", 0.0, {}, {"precheck": 1.0, "length": 0.0}, status="precheck"),
+        grading("none", None, {"a": 1.0, "b": 1.0}, {"length": 3.0, "tie": 0.0}, reason="invalid_reply"),
+        grading("part", 2.0, {"a": 1.0}, {"length": 3.0, "tie": 0.0}),
+    ]
+    people = people + [{"response_id": row["response_id"], "rater_id": "r1", "score": 3.0} for row in odd]
+    splits = splits + [{"response_id": row["response_id"], "split": "calibration"} for row in odd]
+    fitted, predicted = run_all(bundles, rows + odd, people, splits)
+    assert fitted == plain
+    names = ("raw", "score", "latent", "aligned", "clipped", "calibration_id", "unscored_reason")
+    found = {key: tuple(predicted[key][name] for name in names) for key in ("pre", "none", "part")}
+    assert found == {
+        "pre": (0.0, 0.0, None, None, False, None, None),
+        "none": (None, None, None, None, False, None, "invalid_reply"),
+        "part": (2.0, None, None, None, False, None, "criterion_unscored"),
+    }
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([5, 40]))
+def test_nothing_outside_the_calibration_split_changes_a_mapping(seed, calibration):
+    rng = np.random.default_rng(seed)
+    bundles = {"p": bundle(), "q": bundle(scale=(0, 6, 1))}
+    rows, people, splits = class_set(seed, {"p": 60, "q": 60}, bundles, calibration)
+    fitted, predicted = run_all(bundles, rows, people, splits)
+    tests = {row["response_id"] for row in splits if row["split"] == "test"}
+    other_rows = []
+    for row in rows:
+        if row["response_id"] not in tests:
+            other_rows.append(row)
+        elif rng.random() < 0.7:
+            new = judged(row["response_id"], rng.random(), row["item_id"])
+            other_rows.append(new | {"signals": new["signals"] | {"confidence": 0.5, "uncertainty": 0.5}})
+    other_people = [
+        row | {"score": float(rng.integers(0, 4))} if row["response_id"] in tests else row for row in people
+    ]
+    rng.shuffle(other_rows)
+    rng.shuffle(other_people)
+    other, again = run_all(bundles, other_rows, other_people, splits)
+    assert {item: one.content for item, one in other.items()} == {item: one.content for item, one in fitted.items()}
+    assert all(again[key] == predicted[key] for key in predicted if key not in tests)
+
+
+# later
+
+
+@pytest.mark.parametrize(("calibration", "method"), [(40, "rulers"), (12, "rulers"), (4, "identity")])
+def test_a_stored_mapping_gives_the_same_predictions_later(calibration, method):
+    bundles = {"p": bundle(), "q": bundle(scale=(0, 5, 0.5))}
+    rows, people, splits = class_set(6, {"p": 50, "q": 50}, bundles, calibration)
+    fitted, predicted = run_all(bundles, rows, people, splits)
+    for item, one in bundles.items():
+        assert fitted[item].method == method
+        stored = fitted[item].row()["content"]
+        own = [row for row in rows if row["item_id"] == item]
+        found = apply_later(stored, table(*own), one)
+        assert found.to_pylist() == [predicted[row["response_id"]] for row in own]
+        assert sorted([*found.column_names, "split"]) == sorted(schema(Predictions).names)
+
+
+def test_a_pooled_mapping_serves_a_new_item():
+    bundles = {"p": bundle(), "q": bundle()}
+    rows, people, splits = class_set(7, {"p": 20, "q": 20}, bundles, 15)
+    fitted, _ = run_all(bundles, rows, people, splits)
+    new = apply_later(fitted["p"].content, table(judged("n", 0.9, "new")), bundle(scale=(0, 100, 5))).to_pylist()[0]
+    assert new["score"] % 5 == 0
+    assert new["score"] > 40
+    with pytest.raises(ContractError, match=r"gives no feature 'trait\.a'"):
+        apply_later(fitted["p"].content, table(judged("n", 0.9, "new")), bundle(traits=("x",)))
+
+
+def test_a_mapping_is_refused_where_it_does_not_belong():
+    bundles = {"q": bundle()}
+    content = run_all(bundles, *class_set(8, {"q": 50}, bundles))[0]["q"].content
+    with pytest.raises(ContractError, match="rater 'm', not for 'n'"):
+        apply_later(content, table(judged("r", 0.5, rater="n")), bundles["q"])
+    with pytest.raises(ContractError, match="item 'q'"):
+        apply_later(content, table(judged("r", 0.5, "other")), bundles["q"])
+    with pytest.raises(ContractError, match="under bundle"):
+        apply_later(content, table(judged("r", 0.5)), bundle(text="changed"))
+
+
+def test_content_of_another_format_is_refused():
+    bundles = {"q": bundle()}
+    mapping = run_all(bundles, *class_set(9, {"q": 50}, bundles))[0]["q"]
+    assert read_calibration(mapping.content) == mapping
+    newer = json.dumps(json.loads(mapping.content) | {"format": 2})
+    with pytest.raises(ContractError, match="format 2; this version reads format 1"):
+        read_calibration(newer)
+    for odd in ("{}", "[]", "nothing", json.dumps({"format": 1})):
+        with pytest.raises(ContractError):
+            read_calibration(odd)

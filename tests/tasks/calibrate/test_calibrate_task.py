@@ -1,0 +1,168 @@
+"""The door of calibrate, end to end on a small run."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from tasks.calibrate.predict import apply_later
+from tasks.calibrate.task import calibrate
+from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.errors import ContractError
+from tasks.contracts.study import Study
+from tasks.contracts.tables import Bundles, Gradings, Items, Responses
+from tasks.store.warehouse import Warehouse
+
+STUDY = {
+    "name": "small",
+    "data": {"sources": [{"file": "x.csv"}]},
+    "rubrics": {"file": "r.yaml"},
+    "calibration": {"minimum": 20},
+}
+PROTOCOL = Protocol(name="pointwise", final_score="weighted_points", signals=("criteria", "trait_means", "length"))
+
+
+def locked(scale):
+    return Bundle(
+        text="",
+        scale=scale,
+        traits=(Trait(id="t", name="t", min=0, max=3),),
+        criteria=(Criterion(id="c1", trait="t", text="x"), Criterion(id="c2", trait="t", text="y")),
+        protocol=PROTOCOL,
+    )
+
+
+BUNDLES = {"q1": locked(Scale(min=0, max=5)), "q2": locked(Scale(min=0, max=2, step=0.5))}
+SIZES = {"q1": 60, "q2": 15}
+
+
+def grading(response_id, item_id, rater, score, signals=None, **more):
+    return {
+        "response_id": response_id,
+        "item_id": item_id,
+        "rater_id": rater,
+        "rater_kind": "human" if rater.startswith("h") else "llm",
+        "sample": 0,
+        "score": score,
+        "trait_scores": {},
+        "signals": signals or {},
+        "status": "scored",
+        **more,
+    }
+
+
+def rows():
+    """Responses, human gradings and machine gradings; every fifth response of q1 is for testing."""
+    rng = np.random.default_rng(0)
+    responses, people, machine = [], [], []
+    for item_id, size in SIZES.items():
+        top = BUNDLES[item_id].scale.max
+        for at in range(size):
+            key = f"{item_id}-{at}"
+            split = "test" if at % 5 == 0 else "calibration"
+            responses.append({"response_id": key, "item_id": item_id, "text": "", "split": split, "groups": {}})
+            one, two = rng.random(2)
+            signals = {"criterion.c1": one, "criterion.c2": two, "mean.t": (one + two) / 2, "length": 5 + two}
+            machine.append(grading(key, item_id, "m", float(round(top * (one + two) / 2)), signals))
+            if at != 5:
+                noisy = np.clip((one + two) / 2 + rng.normal(0, 0.1, 2), 0, 1)
+                people += [grading(key, item_id, f"h{k}", float(round(top * noisy[k]))) for k in (0, 1)]
+    machine[0] |= {"score": None, "signals": {}, "status": "unscored", "unscored_reason": "no_reply"}
+    machine[1] |= {"score": 0.0, "signals": {"precheck": 1.0, "length": 0.0}, "status": "precheck"}
+    return responses, people, machine
+
+
+def written(root, responses, people, machine):
+    """A run with what ingest, lock and judge would have written, and the references to it."""
+    run = Warehouse.open(root).run("small")
+    items = [
+        {"item_id": name, "question": "?", "key_elements": [], "type": "item", "rubric_id": f"rubric-{name}"}
+        for name in BUNDLES
+    ]
+    bundles = [
+        {"rubric_id": f"rubric-{name}", "bundle_id": one.bundle_id, "content": one.canonical()}
+        for name, one in BUNDLES.items()
+    ]
+    run.commit("ingest", "all", {Items: items, Responses: responses, Gradings: people})
+    run.commit("lock", "all", {Bundles: bundles})
+    half = len(machine) // 2
+    for shard, part in (("00", machine[:half]), ("01", machine[half:])):
+        run.commit("judge", shard, {Gradings: part})
+    ingested = (run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Gradings, "ingest"))
+    return run, (*ingested, run.ref(Gradings, "judge"), run.ref(Bundles, "lock"))
+
+
+@pytest.fixture
+def small(tmp_path):
+    run, refs = written(tmp_path / "w", *rows())
+    return run, refs, calibrate.fn(run, Study.model_validate(STUDY), *refs)
+
+
+def test_every_graded_response_has_a_prediction_with_its_split(small):
+    run, (_, responses, *_), done = small
+    predictions = {row["response_id"]: row for row in run.read(done.predictions).to_pylist()}
+    splits = {row["response_id"]: row["split"] for row in run.read(responses).to_pylist()}
+    assert {key: row["split"] for key, row in predictions.items()} == splits
+    assert predictions["q1-5"]["score"] is not None
+    assert (predictions["q1-0"]["score"], predictions["q1-0"]["unscored_reason"]) == (None, "no_reply")
+    assert (predictions["q1-1"]["score"], predictions["q1-1"]["calibration_id"]) == (0.0, None)
+    assert {row["score"] for row in predictions.values() if row["item_id"] == "q2"} <= {0, 0.5, 1, 1.5, 2}
+
+
+def test_the_mappings_are_stored_and_named_by_their_content(small):
+    run, _, done = small
+    stored = {row["scope"]: row for row in run.read(done.calibrations).to_pylist()}
+    assert set(stored) == {"q1", "pooled"}
+    assert all(row["calibration_id"] == hashlib.sha256(row["content"].encode()).hexdigest() for row in stored.values())
+    own, pooled = stored["q1"], stored["pooled"]
+    assert (own["method"], own["n"], own["target"]) == ("rulers", 47, "mean")
+    assert own["features"] == ["criterion.c1", "criterion.c2", "mean.t", "length"]
+    assert (pooled["method"], pooled["n"], pooled["left_out"]) == ("rulers", 12, [])
+    used = {row["item_id"]: row["calibration_id"] for row in run.read(done.predictions).to_pylist() if row["latent"]}
+    assert used == {"q1": own["calibration_id"], "q2": pooled["calibration_id"]}
+
+
+def test_a_stored_mapping_applied_later_predicts_the_same(small):
+    run, (_, _, _, gradings, _), done = small
+    table = run.read(gradings)
+    predictions = {row["response_id"]: row for row in run.read(done.predictions).to_pylist()}
+    for row in run.read(done.calibrations).to_pylist():
+        item_id = "q1" if row["scope"] == "q1" else "q2"
+        own = table.filter([name == item_id for name in table["item_id"].to_pylist()])
+        for found in apply_later(row["content"], own, BUNDLES[item_id]).to_pylist():
+            split = predictions[found["response_id"]]["split"]
+            assert found | {"split": split} == predictions[found["response_id"]]
+
+
+def test_a_second_call_changes_nothing(small):
+    run, refs, done = small
+    assert calibrate.fn(run, Study.model_validate(STUDY), *refs) == done
+
+
+def test_order_and_sharding_of_the_inputs_change_nothing(small, tmp_path):
+    _, _, done = small
+    run, refs = written(tmp_path / "other", *(part[::-1] for part in rows()))
+    again = calibrate.fn(run, Study.model_validate(STUDY), *refs)
+    assert [ref.digest for ref in again] == [ref.digest for ref in done]
+
+
+def test_the_target_may_be_one_rater(tmp_path):
+    run, refs = written(tmp_path / "w", *rows())
+    done = calibrate.fn(run, Study.model_validate(STUDY | {"evaluation": {"target": "h1"}}), *refs)
+    assert set(run.read(done.calibrations)["target"].to_pylist()) == {"h1"}
+
+
+def test_two_raters_are_refused_and_nothing_is_written(tmp_path):
+    responses, people, machine = rows()
+    run, refs = written(tmp_path / "w", responses, people, [*machine, machine[3] | {"rater_id": "other"}])
+    with pytest.raises(ContractError, match="m, other"):
+        calibrate.fn(run, Study.model_validate(STUDY), *refs)
+    assert not run.done("calibrate", "all")
+
+
+def test_no_gradings_leave_empty_predictions(tmp_path):
+    responses, people, _ = rows()
+    run, refs = written(tmp_path / "w", responses, people, [])
+    done = calibrate.fn(run, Study.model_validate(STUDY), *refs)
+    assert done.predictions.rows == 0
+    assert run.read(done.calibrations)["method"].to_pylist() == ["identity"]

@@ -1,0 +1,188 @@
+"""Finding the artifact: what is read, what is refused, and that nothing is made up."""
+
+import json
+import math
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.llm.extract import extract
+
+KEY = frozenset({"score"})
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "how"),
+    [
+        ('{"score": 3}', {"score": 3}, None),
+        (' \n{"score": 3}\n', {"score": 3}, None),
+        ('Sure!\n```json\n{"score": 3}\n```\nBye {"a"}', {"score": 3}, "fenced"),
+        ('Sure: {"score": 3} as asked', {"score": 3}, "embedded"),
+        ('Form: {"a": 1}. Mine: {"score": 3}', {"score": 3}, "embedded"),
+        ('Form: {"score": <int>}. Mine: {"score": 3}', {"score": 3}, "embedded"),
+        ('Set {"a", "b"} of {x}: {"score": 3}', {"score": 3}, "embedded"),
+        ('{"score": 1} or {"score": 2}', {"score": 1}, "embedded"),
+        ('Like {"score": 0}:\n```\n{"score": 3}\n```', {"score": 3}, "fenced"),
+        ('{"result": {"score": 3}}', {"score": 3}, "nested"),
+        ('[{"score": 3}]', {"score": 3}, "embedded"),
+        ('{"score": 3,}', {"score": 3}, "trailing_comma"),
+        ('{"score": 3, "list": [1, 2,],}', {"score": 3, "list": [1, 2]}, "trailing_comma"),
+        (
+            "{'score': 3, 'why': 'it\\'s', 'x': None, 'y': True}",
+            {"score": 3, "why": "it's", "x": None, "y": True},
+            "single_quotes+python_literals",
+        ),
+        ("{'score': 3, 'why': \"it's\"}", {"score": 3, "why": "it's"}, "single_quotes"),
+        ('{"score": 3, "why": "a\nb\tc"}', {"score": 3, "why": "a\nb\tc"}, "control_characters"),
+        ('{"score": 3, "why": "a \\_b\\_ \\alpha"}', {"score": 3, "why": "a _b_ \\alpha"}, "unknown_escape"),
+        ('{"score": 3, // good\n "why": "x" /* y */}', {"score": 3, "why": "x"}, "comments"),
+        ('{"score": 3, # good\n "why": "x"}', {"score": 3, "why": "x"}, "comments"),
+        (
+            '{"score": 3, "why": "says "yes" twice", "b": 1}',
+            {"score": 3, "why": 'says "yes" twice', "b": 1},
+            "unescaped_quotes",
+        ),
+        ('{"score": Score Point 2, "b": 1}', {"score": "Score Point 2", "b": 1}, "bare_words"),
+        ('{"score": 3, "why": "cut he', {"score": 3}, "truncated"),
+        ('{"score": 3, "list": [1, 2', {"score": 3}, "truncated"),
+        ('{"score": 3, "more": {"score": 1, "x": "', {"score": 3}, "truncated"),
+        ('{"score": 3,', {"score": 3}, "truncated"),
+        ('{"score": "3"', {"score": "3"}, "truncated"),
+        ('Well:\n```json\n{"score": 3, "why": "a",\n```', {"score": 3}, "fenced+unescaped_quotes+truncated"),
+        ('{"score": 3, "why": "\\ud83d\\ude00 \\ud83d"}', {"score": 3, "why": "\U0001f600 \ufffd"}, None),
+        (None, None, "empty"),
+        (" \n", None, "empty"),
+        ("I give it a 3.", None, "no_object"),
+        ('{"grade": 3}', None, "missing_keys"),
+        ('{"score": 3', None, "truncated"),
+        ('{"score": tru', None, "truncated"),
+        ('{"score": 3, "score": 4}', None, "duplicate_key"),
+        ('See: {"score": 3, "score": 4}', None, "duplicate_key"),
+        ('{"score": 3, "x": {"a": 1, "a": 1}}', None, "duplicate_key"),
+        ('{"score": NaN}', None, "not_finite"),
+        ('{"score": 1e999}', None, "not_finite"),
+        ('See: {"score": -Infinity}', None, "not_finite"),
+        ('See: {"score": 1e999}', None, "not_finite"),
+        ('{"score": <int>}', None, "damaged"),
+        ('{"score": 3 "why": "x"}', None, "damaged"),
+    ],
+)
+def test_extract(text, found, how):
+    artifact, note = extract(text, KEY)
+    assert artifact == found
+    assert note == how
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"score": oops, "why": "wrote {"score": 6} here"}',
+        '{"score" 2, "why": "wrote {"score": 6} here"}',
+        '{"score": oops, "why": "wrote {"score": 6} here',
+        '{"why": "wrote {\\"score\\": 6} here"}',
+        '{"why": "wrote ", "score": 6} here", "score": 2}',
+    ],
+)
+def test_text_inside_a_damaged_object_or_a_string_is_never_the_artifact(text):
+    artifact, note = extract(text, KEY)
+    assert artifact is None
+    assert note in {"damaged", "missing_keys", "ambiguous", "truncated"}
+
+
+def test_quoted_json_in_an_unescaped_string_stays_text():
+    artifact, _ = extract('{"score": 2, "why": "wrote {"score": 6} here"}', KEY)
+    assert artifact == {"score": 2, "why": 'wrote {"score": 6} here'}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 200_000,
+        '{"a":' + "[" * 200_000,
+        '{"a":' * 40_000,
+        "[" * 100_000 + "]" * 100_000,
+        "{'a} " * 40_000,
+        '{"a":\'x} ' * 22_000,
+        '{"a"/*} ' * 25_000,
+        '{"a":"' + "\\" * 200_000,
+        '{"a":"' + '" x' * 66_000,
+        '{"a":"x" ' * 22_000,
+        '{"a":1}' * 28_000,
+        "```{" * 50_000,
+        '{"a":x} ' * 25_000,
+        '{"a":"x"' + " " * 200_000 + "y",
+        '{"a":' + "1" * 200_000 + "}",
+    ],
+    ids=range(15),
+)
+def test_hostile_text_costs_linear_time(text):
+    started = time.perf_counter()
+    assert extract(text, KEY)[0] is None
+    assert time.perf_counter() - started < 2.0
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+artifacts = st.builds(
+    lambda rest, score: {**rest, "score": score}, st.dictionaries(st.text(), json_values, max_size=4), json_values
+)
+prose = st.text(st.characters(exclude_characters='{}`"', codec="utf-8"), max_size=60)
+
+
+@given(artifacts, prose, prose, st.booleans(), st.sampled_from([None, 1]), st.booleans())
+def test_any_object_is_found_in_prose_and_fences(artifact, before, after, fenced, indent, ascii_only):
+    text = json.dumps(artifact, indent=indent, ensure_ascii=ascii_only)
+    whole = f"{before}\n```json\n{text}\n```\n{after}" if fenced else f"{before}\n{text}\n{after}"
+    assert extract(whole, KEY)[0] == artifact
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+plain = st.text(st.characters(codec="ascii", exclude_characters='\\"', min_codepoint=32), max_size=8)
+
+
+@given(
+    st.dictionaries(plain, plain | st.integers(0, 999) | st.lists(plain, max_size=3), max_size=4),
+    st.integers(0, 9),
+    st.data(),
+)
+def test_damage_never_brings_a_value_that_is_not_in_the_text(rest, score, data):
+    text = json.dumps({"score": score, **rest, "end": 1})
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text)))
+        cut = data.draw(st.integers(0, 3))
+        text = (
+            text[:at]
+            + data.draw(st.sampled_from(["", "'", '"', ",", "}", "{", "]", ":", "\n", "//", " x "]))
+            + text[at + cut :]
+        )
+    artifact, _ = extract(text[: data.draw(st.integers(0, len(text)))], KEY)
+    for leaf in leaves(artifact) if artifact is not None else ():
+        if isinstance(leaf, str):
+            assert leaf in text
+        elif not isinstance(leaf, bool) and leaf is not None:
+            assert math.isfinite(leaf)
+            assert str(leaf) in text
+
+
+@given(st.text(st.sampled_from("{}[]\"':,\\/*# 1aNt\nscore`\ud800"), max_size=60))
+def test_no_text_breaks_it(text):
+    artifact, note = extract('{"score":' + text, KEY)
+    assert (artifact is not None) or note
+    if artifact is not None:
+        json.dumps(artifact, allow_nan=False, ensure_ascii=False).encode()

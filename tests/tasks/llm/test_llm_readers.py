@@ -1,0 +1,58 @@
+"""Numbers out of foreign replies."""
+
+import pytest
+
+from tasks.contracts.errors import InputError
+from tasks.llm.readers import json_keys, pattern
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        ("4", 4.0),
+        ("3.5", 3.5),
+        ('"4"', 4.0),
+        ('"4/6"', 4.0),
+        ('"4 points"', 4.0),
+        ('"Score Point 2"', 2.0),
+        ('"-1"', -1.0),
+        ("Score Point 2", 2.0),
+        ("true", None),
+        ('"four"', None),
+        ('"out of 6"', None),
+        ('"4,5"', None),
+        ("null", None),
+        ("[4]", None),
+        ("9" * 400, None),
+        (f'"{"9" * 400}"', None),
+    ],
+)
+def test_json_keys_reads_a_number(value, number):
+    assert json_keys(f'{{"total": {value}, "x": 1}}', ["total"]) == number
+
+
+def test_json_keys_adds_all_of_them_or_none():
+    assert json_keys('{"a": 1, "b": "2 of 3"}', ["a", "b"]) == 3.0
+    assert json_keys('{"a": 1, "b": "?"}', ["a", "b"]) is None
+    assert json_keys('{"a": 1}', ["a", "b"]) is None
+    assert json_keys("", ["a"]) is None
+
+
+def test_pattern_takes_the_first_or_the_last_match():
+    text = "Score: 2. On reflection, Score: 4/6."
+    assert pattern(text, r"Score: (\S+)", "first") == 2.0
+    assert pattern(text, r"Score: (\S+)", "last") == 4.0
+    assert pattern("no", r"Score: (\d)", "last") is None
+    assert pattern("Score: x", r"Score: (\w)", "last") is None
+    assert pattern("ab", r"a(\d)?b", "first") is None
+
+
+def test_pattern_looks_at_the_beginning_only():
+    assert pattern("x" * 20_000 + "Score: 4", r"Score: (\d)", "first") is None
+
+
+@pytest.mark.parametrize("wrong", ["(", r"\d+"])
+def test_pattern_names_a_bad_pattern(wrong):
+    with pytest.raises(InputError, match="pattern") as caught:
+        pattern("x", wrong, "first")
+    assert wrong in str(caught.value)

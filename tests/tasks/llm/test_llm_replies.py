@@ -1,0 +1,135 @@
+"""The reply store: durable, shared, first write wins."""
+
+import multiprocessing
+import sqlite3
+import threading
+
+import pytest
+
+from tasks.contracts.errors import StoreError
+from tasks.llm.replies import ReplyStore
+from tasks.llm.request import Reply
+
+
+def test_keeps_replies_and_not_errors(tmp_path):
+    with ReplyStore(tmp_path / "deep" / "replies.sqlite") as store:
+        store.put_many([("a", "m", Reply(text="é\n", prompt_tokens=3)), ("b", "m", Reply(error="timeout: slow"))])
+        store.put_many([])
+        assert len(store) == 1
+    with ReplyStore(tmp_path / "deep" / "replies.sqlite") as store:
+        assert store.get_many(["a", "b", "c", "a"]) == {"a": Reply(text="é\n", prompt_tokens=3)}
+        store.close()
+
+
+def test_first_write_wins(tmp_path):
+    with ReplyStore(tmp_path / "r") as store:
+        store.put_many([("a", "m", Reply(text="one"))])
+        store.put_many([("a", "m", Reply(text="two")), ("b", "m", Reply(text="b"))])
+        assert store.get_many(["a"])["a"].text == "one"
+        assert len(store) == 2
+
+
+def test_asks_for_any_number_at_once():
+    with ReplyStore(":memory:") as store:
+        store.put_many([(str(i), "m", Reply(text=str(i))) for i in range(2_345)])
+        found = store.get_many(str(i) for i in range(3_000))
+    assert len(found) == 2_345
+    assert all(reply.text == key for key, reply in found.items())
+
+
+def test_read_only_neither_makes_nor_writes(tmp_path):
+    with pytest.raises(StoreError, match="no such file"):
+        ReplyStore(tmp_path / "r", read_only=True)
+    assert not (tmp_path / "r").exists()
+    with ReplyStore(tmp_path / "r") as store:
+        store.put_many([("a", "m", Reply(text="one"))])
+    (tmp_path / "empty").touch()
+    with pytest.raises(StoreError, match="not a reply store"):
+        ReplyStore(tmp_path / "empty", read_only=True)
+    with ReplyStore(tmp_path / "r", read_only=True) as store:
+        assert store.get_many(["a"])["a"].text == "one"
+        with pytest.raises(StoreError, match="readonly"):
+            store.put_many([("b", "m", Reply(text="b"))])
+
+
+def test_refuses_what_is_no_store_and_leaves_it_alone(tmp_path):
+    (tmp_path / "text").write_text("hello " * 500)
+    with sqlite3.connect(tmp_path / "other") as other:
+        other.execute("CREATE TABLE replies(digest)")
+    before = (tmp_path / "other").read_bytes()
+    for name, why in (
+        ("text", "not a database"),
+        ("other", "something else"),
+        (".", "unable to open"),
+        ("text/r", "exists|directory"),
+    ):
+        with pytest.raises(StoreError, match=why) as caught:
+            ReplyStore(tmp_path / name)
+        assert str(tmp_path) in str(caught.value)
+    assert (tmp_path / "other").read_bytes() == before
+
+
+def test_a_spoilt_row_is_named_not_a_traceback(tmp_path):
+    with ReplyStore(tmp_path / "r") as store:
+        store.put_many([("a", "m", Reply(text="one"))])
+    with sqlite3.connect(tmp_path / "r") as raw:
+        raw.execute("UPDATE replies SET reply = 'x'")
+    with ReplyStore(tmp_path / "r") as store, pytest.raises(StoreError, match="cannot be used"):
+        store.get_many(["a"])
+
+
+def _write(path, name, start):
+    start.wait()
+    with ReplyStore(path) as store:
+        for i in range(300):
+            store.put_many([(f"{name}{i}", "m", Reply(text=name)), (f"both{i}", "m", Reply(text=name))])
+            assert len(store.get_many([f"{name}{i}", f"both{i}"])) == 2
+
+
+def test_processes_share_a_new_file(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    start = context.Event()
+    writers = [context.Process(target=_write, args=(tmp_path / "r", name, start)) for name in "xy"]
+    for writer in writers:
+        writer.start()
+    start.set()
+    for writer in writers:
+        writer.join(60)
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    with ReplyStore(tmp_path / "r") as store:
+        assert len(store) == 900
+
+
+def test_threads_share_one_store(tmp_path):
+    with ReplyStore(tmp_path / "r") as store:
+
+        def write(name):
+            for i in range(100):
+                store.put_many([(f"{name}{i}", "m", Reply(text="t"))])
+                store.get_many([f"{name}{i}"])
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(store) == 400
+
+
+def test_a_new_file_is_opened_by_many_at_once(tmp_path):
+    failures = []
+
+    def opening(number):
+        try:
+            with ReplyStore(tmp_path / f"r{number}") as store:
+                store.put_many([("a", "m", Reply(text="t"))])
+        except StoreError as error:
+            failures.append(error)
+
+    for number in range(20):
+        threads = [threading.Thread(target=opening, args=(number,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
