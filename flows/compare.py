@@ -18,8 +18,8 @@ from tasks.store.warehouse import Run
 
 def compared(a: Run, b: Run) -> Iterator[tuple[str, float, float | None, float | None, float | None, int, str]]:
     """(statistic, difference b − a, its interval, p, responses, what was resampled) for the calibrated scores."""
-    scores_a, study, scales = _scores(a)
-    scores_b, _, others = _scores(b)
+    scores_a, study, scales = scores_of(a)
+    scores_b, _, others = scores_of(b)
     if len(scales | others) != 1:
         raise UserError("the items of the two runs have several scales; compare runs of one scale")
     plan = study.evaluation
@@ -28,7 +28,8 @@ def compared(a: Run, b: Run) -> Iterator[tuple[str, float, float | None, float |
         yield name, difference.estimate, difference.low, difference.high, difference.p, n, resampled
 
 
-def _scores(run: Run) -> tuple[pd.DataFrame, Study, set[tuple[float, float, float]]]:
+def scores_of(run: Run) -> tuple[pd.DataFrame, Study, set[tuple[float, float, float]]]:
+    """(score frame of the held-out responses, the study, the scales of its bundles) of a finished run."""
     study = Study.model_validate(json.loads((run.folder / "manifest.json").read_bytes())["identity"]["study"])
     wanted = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"), (Predictions, "calibrate"))
     tables = [run.read(run.ref(row, stage)) for row, stage in wanted]

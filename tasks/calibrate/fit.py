@@ -49,9 +49,8 @@ def fit_items(
 
 
 def labelled(rows: pa.Table) -> pa.Table:
-    """The rows that a fit may look at: judged and scored ones of the calibration split with a human score."""
-    judged = pc.and_(pc.equal(rows["split"], "calibration"), pc.equal(rows["status"], "scored"))
-    return rows.filter(pc.and_(judged, pc.and_(pc.is_valid(rows["score"]), pc.is_valid(rows["target"]))))
+    """The rows that a fit may look at: those of the calibration split with a human score."""
+    return rows.filter(pc.and_(pc.equal(rows["split"], "calibration"), pc.is_valid(rows["target"])))
 
 
 def _fit(given: Features, human: Floats, scale: Scale, alpha: float) -> Alignment | None:

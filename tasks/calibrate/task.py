@@ -62,6 +62,6 @@ def calibrate(
 
 def _bundle_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Bundle]:
     """Item -> its bundle."""
-    locked = {row["rubric_id"]: Bundle.model_validate_json(row["content"]) for row in run.read(bundles).to_pylist()}
+    locked = {row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in run.read(bundles).to_pylist()}
     rubrics = run.read(items, ["item_id", "rubric_id"]).to_pylist()
     return {row["item_id"]: locked[row["rubric_id"]] for row in rubrics}

@@ -34,7 +34,7 @@ class Finding:
     error: str | None = None
     """Why the rule could not be checked, or not in every row."""
     digest: str = ""
-    """Digest of the content looked at."""
+    """Digest of the content looked at; stored with the key's uniqueness, so that other content is checked anew."""
     found: str = ""
     """What was there instead, where the rule can say so."""
 
@@ -48,7 +48,13 @@ class Finding:
         """The rule's parameters, or the exception."""
         if self.outcome == "error":
             return shown(self.error or "", LONGEST_DETAIL)
-        return parameters(self.expectation, self.digest) + (f"; found {self.found}" if self.found else "")
+        content = f"; content {self.digest[:16]}" if self.expectation.rule == "unique" else ""
+        return self.demand + content
+
+    @property
+    def demand(self) -> str:
+        """What the rule demands, and what was there instead where the rule can say so."""
+        return parameters(self.expectation) + (f"; found {self.found}" if self.found else "")
 
     def record(self, stage: str) -> dict[str, object]:
         """The row of `checks`."""
@@ -65,7 +71,7 @@ class Finding:
         }
 
 
-def parameters(expectation: Expectation, digest: str = "") -> str:
+def parameters(expectation: Expectation) -> str:
     """What the rule demands, in words."""
     value = expectation.value
     match expectation.rule:
@@ -82,7 +88,7 @@ def parameters(expectation: Expectation, digest: str = "") -> str:
         case "references":
             return f"must occur in {value[0]}.{value[1]}"
         case "unique":
-            return f"no two rows may share it; content {digest[:16]}"
+            return "must be unique"
 
 
 def shown(text: str, longest: int = LONGEST) -> str:
@@ -117,7 +123,7 @@ def _place(finding: Finding) -> str:
 
 def _failed(finding: Finding) -> str:
     keys = f"; first {' / '.join(finding.row.key)}: " + "; ".join(finding.first) if finding.first else ""
-    return f"{_place(finding)}: {finding.detail}; {finding.unexpected:,} of {finding.rows:,} rows do not{keys}"
+    return f"{_place(finding)}: {finding.demand}; {finding.unexpected:,} of {finding.rows:,} rows break this{keys}"
 
 
 def _error(finding: Finding) -> str:

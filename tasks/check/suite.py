@@ -134,7 +134,7 @@ def _expectation(rule: Expectation) -> Expected:
 
 
 def _validator(row: type[Row]) -> Validate:
-    """A function that holds a frame against the table's suite, in a context that leaves nothing behind."""
+    """A function that holds a frame against the table's suite, in a context of its own that is kept nowhere."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at import
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig

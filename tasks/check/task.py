@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,7 +63,9 @@ def check(run: Run, ref: TableRef) -> list[Finding]:
         rest = [rule for rule in expectations(row) if rule.rule != "type"]
         return types + _not_run(row, rest, "not run: a column of the table has another type")
     rows = sum(file.rows for file in files)
-    return types + values + check_across(row, own, lambda table: _parts(run, table), rows, ref.digest)
+    found = types + values + check_across(row, own, lambda table: _parts(run, table), rows, ref.digest)
+    lost = None if rows == ref.rows else f"the files hold {rows:,} rows, their done-marks say {ref.rows:,}"
+    return [replace(finding, error=finding.error or lost) for finding in found]
 
 
 def _not_run(row: type[Row], rules: Iterable[Expectation], error: str) -> list[Finding]:

@@ -162,7 +162,8 @@ class Bundle(Frozen):
 
     def canonical(self) -> str:
         """The content as JSON with sorted keys and no spaces; integral numbers carry no decimal point."""
-        return json.dumps(_plain_numbers(self.model_dump(mode="json")), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        content = _plain_numbers(self.model_dump(mode="json"))
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property
     def bundle_id(self) -> str:

@@ -11,7 +11,13 @@ class InputError(UserError):
     """Bad input, located: which file, which row, which field, and the rule that it breaks."""
 
     def __init__(
-        self, rule: str, *, file: object = None, row: int | None = None, field: str | None = None, hint: str | None = None
+        self,
+        rule: str,
+        *,
+        file: object = None,
+        row: int | None = None,
+        field: str | None = None,
+        hint: str | None = None,
     ) -> None:
         self.rule, self.file, self.row, self.field, self.hint = rule, file, row, field, hint
         where = [

@@ -113,7 +113,7 @@ class Split(Frozen):
 class Reader(Frozen):
     """How to read the score in a foreign raw reply: the sum of JSON keys, or group 1 of a pattern."""
 
-    keys: tuple[str, ...] = ()
+    json_keys: tuple[str, ...] = ()
     """JSON keys whose numbers are added."""
     pattern: str | None = None
     """A regular expression."""
@@ -122,8 +122,8 @@ class Reader(Frozen):
 
     @model_validator(mode="after")
     def _one_of(self) -> Reader:
-        if bool(self.keys) == bool(self.pattern):
-            raise ValueError("give either keys or a pattern")
+        if bool(self.json_keys) == bool(self.pattern):
+            raise ValueError("give either json_keys or a pattern")
         return self
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 import annotated_types
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 
@@ -46,6 +47,7 @@ class VolatileMark:
 
 
 VOLATILE = VolatileMark()
+_MARKS = (References, VolatileMark, annotated_types.Ge, annotated_types.Le)
 Share = Annotated[float, annotated_types.Ge(0.0), annotated_types.Le(1.0)]
 
 
@@ -116,12 +118,12 @@ def _metadata(field: FieldInfo) -> list[Any]:
 
 def schema(row: type[Row]) -> pa.Schema:
     """Arrow schema of a table: names, types, nullability, and each column's documentation as field metadata."""
-    return pa.schema(
-        [
-            pa.field(name, arrow_type(f.annotation), nullable=_plain(f.annotation)[1], metadata={"doc": f.description or ""})
-            for name, f in row.model_fields.items()
-        ]
-    )
+    return pa.schema([_field(name, f) for name, f in row.model_fields.items()])
+
+
+def _field(name: str, field: FieldInfo) -> pa.Field:
+    nullable, doc = _plain(field.annotation)[1], {"doc": field.description or ""}
+    return pa.field(name, arrow_type(field.annotation), nullable, doc)
 
 
 def volatile(row: type[Row]) -> list[str]:
@@ -130,7 +132,8 @@ def volatile(row: type[Row]) -> list[str]:
 
 
 def expectations(row: type[Row]) -> list[Expectation]:
-    """Every rule the model states, in column order, the key's uniqueness last."""
+    """Every rule the model states, in column order, the key's uniqueness last; TypeError for a bound that no rule can
+    express."""
     rules: list[Expectation] = []
     for name, field in row.model_fields.items():
         kind, nullable = _plain(field.annotation)
@@ -140,13 +143,15 @@ def expectations(row: type[Row]) -> list[Expectation]:
         if get_origin(kind) is Literal:
             rules.append(Expectation("in_set", (name,), get_args(kind)))
         marks = _metadata(field)
+        unknown = [m for m in marks if not isinstance(m, _MARKS)]
+        if unknown:
+            raise TypeError(f"table '{row.table}', column '{name}': no rule for {unknown[0]}")
         low = next((m.ge for m in marks if isinstance(m, annotated_types.Ge)), None)
         high = next((m.le for m in marks if isinstance(m, annotated_types.Le)), None)
         if low is not None or high is not None:
             rules.append(Expectation("between", (name,), (low, high)))
-        rules.extend(
-            Expectation("references", (name,), (m.table, m.column)) for m in marks if isinstance(m, References)
-        )
+        targets = [(m.table, m.column) for m in marks if isinstance(m, References)]
+        rules.extend(Expectation("references", (name,), target) for target in targets)
     return [*rules, Expectation("unique", row.key)]
 
 
@@ -158,21 +163,59 @@ def columns(row: type[Row]) -> list[tuple[str, str, bool, str]]:
 def conform(row: type[Row], rows: Iterable[Mapping[str, Any]] | pa.Table) -> pa.Table:
     """Records or an Arrow table as a table of the contract's exact schema.
 
-    ContractError names the table, the column and the first offending key for a missing or unknown column, a value of
-    another type, or a null where none is allowed.
+    A record may leave out a column that allows null; an Arrow table has every column. ContractError names the table, the
+    column and the first offending key for a missing or unknown column, a value of another type, or a null where none is
+    allowed.
     """
     want = schema(row)
-    try:
-        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(r) for r in rows], schema=want)
-        if sorted(table.column_names) != sorted(want.names):
-            odd = sorted(set(table.column_names) ^ set(want.names))
-            raise ContractError(f"table '{row.table}': columns {odd} do not match the contract")
-        table = table.select(want.names).cast(want)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as error:
-        raise ContractError(f"table '{row.table}': {error}") from error
+    table = rows if isinstance(rows, pa.Table) else _from_records(row, list(rows))
+    odd = sorted(set(table.column_names) ^ set(want.names))
+    if odd or len(table.column_names) != len(want.names):
+        raise ContractError(f"table '{row.table}': columns {odd or table.column_names} do not match the contract")
     for field in want:
         if not field.nullable and table[field.name].null_count:
-            at = next(i for i, value in enumerate(table[field.name].to_pylist()) if value is None)
-            key = {name: table[name][at].as_py() for name in row.key}
-            raise ContractError(f"table '{row.table}', column '{field.name}': null is not allowed; first at {key}")
-    return table
+            at = pc.index(table[field.name].combine_chunks().is_null(), True).as_py()
+            raise _broken(row, field.name, "null is not allowed", [table[name][at].as_py() for name in row.key])
+    try:
+        return table.select(want.names).cast(want)
+    except (pa.ArrowException, ValueError) as error:
+        column = next(f.name for f in want if not _casts(table[f.name], f.type))
+        raise _broken(row, column, f"is not {want.field(column).type}: {error}") from error
+
+
+def _from_records(row: type[Row], records: list[Mapping[str, Any]]) -> pa.Table:
+    want = schema(row)
+    unknown = {name for record in records for name in record} - set(want.names)
+    if unknown:
+        raise ContractError(f"table '{row.table}': columns {sorted(unknown)} do not match the contract")
+    columns = []
+    for field in want:
+        values = [record.get(field.name) for record in records]
+        try:
+            columns.append(pa.array(values, field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            at = next(i for i, value in enumerate(values) if not _fits(value, field.type))
+            key = [records[at].get(name) for name in row.key]
+            raise _broken(row, field.name, f"is not {field.type}: {error}", key) from error
+    return pa.Table.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in want]))
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _casts(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    try:
+        column.cast(kind)
+    except (pa.ArrowException, ValueError):
+        return False
+    return True
+
+
+def _broken(row: type[Row], column: str, rule: str, key: list[Any] | None = None) -> ContractError:
+    first = f"; first at {dict(zip(row.key, key, strict=True))}" if key is not None else ""
+    return ContractError(f"table '{row.table}', column '{column}': {rule}{first}")

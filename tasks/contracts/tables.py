@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
-from pydantic import Field
 
 from tasks.contracts.table import VOLATILE, Frozen, References, Row, Share
 
 RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
 UnscoredReason = Literal[
-    "no_reply", "unreadable_reply", "invalid_reply", "off_scale", "criterion_missing", "criterion_unscored", "traits_only"
+    "no_reply",
+    "unreadable_reply",
+    "invalid_reply",
+    "off_scale",
+    "criterion_missing",
+    "criterion_unscored",
+    "traits_only",
 ]
 """Why there is no number: the backend gave none; no artifact in it; one that breaks the contract; a score outside the
 judge's scale; no verdict on a criterion; a score that needs an unscored criterion; a rater who marked traits only."""
@@ -103,7 +108,7 @@ class Bundles(Row):
 
     rubric_id: Annotated[str, References("rubrics", "rubric_id")]
     """The rubric it locks."""
-    bundle_id: Annotated[str, Field(min_length=64)]
+    bundle_id: str
     """SHA-256 of the content."""
     content: str
     """The bundle's canonical JSON."""

@@ -7,11 +7,17 @@ import pyarrow as pa
 
 
 def score_frame(
-    items: pa.Table, responses: pa.Table, people: pa.Table, gradings: pa.Table, predictions: pa.Table, target: str
+    items: pa.Table,
+    responses: pa.Table,
+    people: pa.Table,
+    gradings: pa.Table,
+    predictions: pa.Table,
+    target: str,
+    splits: tuple[str, ...] = ("test",),
 ) -> tuple[pd.DataFrame, list[str], list[str]]:
     """(frame as `agree` reads it, the group variables, the human raters).
 
-    Only responses of the test split are in it. `target` is a rater id, or 'mean' for the mean of the available raters.
+    Only responses of these splits are in it. `target` is a rater id, or 'mean' for the mean of the available raters.
     """
     frame = responses.select(["response_id", "item_id", "author_id", "split"]).to_pandas()
     kinds = dict(zip(items["item_id"].to_pylist(), items["type"].to_pylist(), strict=True))
@@ -30,4 +36,4 @@ def score_frame(
     for column, table in (("raw", gradings), ("calibrated", predictions)):
         scores = table.select(["response_id", "score"]).to_pandas().groupby("response_id")["score"].mean()
         frame[column] = frame["response_id"].map(scores).astype(float)
-    return frame[frame["split"] == "test"].reset_index(drop=True), groups, raters
+    return frame[frame["split"].isin(splits)].reset_index(drop=True), groups, raters

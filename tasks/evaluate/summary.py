@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-SHOWN = ("qwk", "icc", "mae", "within_1", "bias")
-HEADER = ("slice", "n", "unscored", *(f"{name} {stage}" for name in SHOWN for stage in ("raw", "calibrated", "human")))
+SHOWN = ("qwk", "icc", "mae", "within_1")
+STAGES = ("raw", "calibrated", "people")
+HEADER = ("slice", "n", "unscored", *(f"{name} {stage}" for name in SHOWN for stage in STAGES))
 
 
 def summary(metrics: pd.DataFrame, slices: tuple[str, ...] = ("all", "type", "item")) -> list[tuple[str, ...]]:
@@ -39,16 +40,14 @@ def markdown(title: str, rows: list[tuple[str, ...]], facts: Mapping[str, Any]) 
 
 
 def show(rows: list[tuple[str, ...]], facts: Mapping[str, Any]) -> None:
-    """Print the summary: one block of columns per statistic, then the facts."""
-    table = Table(title="Held-out agreement with the target: before, after calibration | people with people", title_justify="left")
-    for name in HEADER[:3]:
-        table.add_column(name, justify="left" if name == "slice" else "right")
-    for name in SHOWN:
-        table.add_column(f"{name}\nraw → cal | human", justify="right")
+    """Print the summary, then the facts."""
+    table = Table(title="Agreement with the target on held-out responses, and of people with people", title_justify="left")
+    for name in HEADER:
+        left = name == "slice"
+        table.add_column(name.replace(" ", "\n"), justify="left" if left else "right", no_wrap=not left, max_width=28)
     for row in rows:
-        cells = [f"{raw} → {calibrated} | {human}" for raw, calibrated, human in zip(row[3::3], row[4::3], row[5::3], strict=True)]
-        table.add_row(*map(escape, row[:3]), *cells)
-    console = Console(width=None if sys.stdout.isatty() else 160)
+        table.add_row(*map(escape, row))
+    console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
     for name, value in facts.items():
         console.print(f"{name}: {escape(str(value))}", soft_wrap=True, highlight=False)

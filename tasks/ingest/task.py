@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from prefect import task
 
+from tasks.contracts.errors import InputError
 from tasks.contracts.study import Study
 from tasks.contracts.tables import Gradings, Items, Judgments, Responses, TableRef, Units
 from tasks.ingest.canonical import canonical, unit_rows
@@ -27,11 +28,17 @@ class Data(NamedTuple):
 
 @task
 def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Data:
-    """Read the sources, map them, cut units, and split; with a limit only the first responses of each item."""
+    """Read the sources, map them, cut units, and split; with a limit only the first responses of each item.
+
+    InputError for bad input (see `read` and `canonical`), or a target that is none of the raters.
+    """
 
     def make() -> dict:
         found = canonical(load(study.data, base), limit)
         target = study.evaluation.target
+        raters = {g["rater_id"] for g in found.gradings}
+        if raters and target not in {"mean", *raters}:
+            raise InputError(f"'{target}' gave no score; there are {', '.join(sorted(raters))}", field="evaluation.target")
         labelled = {g["response_id"] for g in found.gradings if g["score"] is not None and target in ("mean", g["rater_id"])}
         for key, side in split(found.responses, labelled, study.split).items():
             found.responses[key]["split"] = side

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,6 +26,7 @@ ALL = "all"
 PROTOCOL_VERSION = 1
 """Goes up whenever the same replies would be verified or scored differently."""
 Record = dict[str, Any]
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def request(case: Case, criteria: tuple[Criterion, ...]) -> Request:
     )
 
 
-def check(request: Request, reply: Reply) -> Checked:
+def check(request: Request, reply: Reply) -> Checked[Any]:
     """The verdict on a reply: the value is a `Verdict` for a checklist, a number for a holistic score."""
     artifact, note = extract(reply.text or "", request.keys)
     if artifact is None:
@@ -118,7 +120,7 @@ def check(request: Request, reply: Reply) -> Checked:
         verdict = verify(artifact, question.bundle, question.criteria, subject)
         return Checked(verdict, verdict.violations)
     stated = artifact.get("score")
-    if isinstance(stated, bool) or not isinstance(stated, int | float) or not math.isfinite(stated):
+    if isinstance(stated, bool) or not isinstance(stated, int | float):
         return Checked(None, ("malformed_score",))
     scale = question.bundle.scale
     if not scale.min - 1e-9 <= stated <= scale.max + 1e-9:
@@ -147,7 +149,9 @@ def parts(bundle: Bundle) -> list[tuple[str, tuple[Criterion, ...]]]:
             return [(ALL, ())]
 
 
-def _checklist(graded: Graded, case: Case, rater: Rater, answers: list[tuple[tuple[Criterion, ...], Asked]]) -> None:
+def _checklist(
+    graded: Graded, case: Case, rater: Rater, answers: list[tuple[tuple[Criterion, ...], Asked[Any]]]
+) -> None:
     decisions: list[Decision] = []
     signals: dict[str, float] = {}
     probabilities: dict[str, list[float]] = {}
@@ -159,13 +163,14 @@ def _checklist(graded: Graded, case: Case, rater: Rater, answers: list[tuple[tup
         decisions += verdict.decisions
         for name, count in verdict.signals.items():
             signals[name] = signals.get(name, 0.0) + count
-        reply = answer.attempts[-1].reply
-        probabilities |= reply.level_probabilities or {}
+        given = answer.attempts[-1].reply.level_probabilities or {}
+        probabilities |= {c.id: given[c.id] for c in criteria if len(given.get(c.id, ())) == len(c.levels)}
     scored = score(case.bundle, {d.criterion_id: d.level for d in decisions})
     signals |= _features(case, decisions, probabilities, scored)
-    chosen = [probabilities[d.criterion_id][d.stated] for d in decisions if d.stated is not None and d.criterion_id in probabilities]
+    stated = {d.criterion_id: d.stated for d in decisions if d.stated is not None}
+    chosen = [likely[stated[name]] for name, likely in probabilities.items() if name in stated]
     confidence = sum(chosen) / len(chosen) if chosen else None
-    graded.judgments += [_judgment(case, rater, d, probabilities.get(d.criterion_id)) for d in decisions]
+    graded.judgments += [judgment(case, rater, d, probabilities.get(d.criterion_id)) for d in decisions]
     reasons = {d.reason for d in decisions if d.reason}
     # One call that failed as a whole has one reason; otherwise the score lacks single criteria.
     whole = next(iter(reasons)) if len(reasons) == 1 and all(d.level is None for d in decisions) else scored.reason
@@ -176,8 +181,9 @@ def _features(
     case: Case, decisions: list[Decision], probabilities: dict[str, list[float]], scored: Scored
 ) -> dict[str, float]:
     """The calibration features: expected levels where the rater gives probabilities and the level stands, else levels."""
-    shares = {}
+    absent = {c.id: 0.0 for c in case.bundle.criteria} if case.bundle.protocol.unscored == "zero" else {}
     tops = {c.id: c.top for c in case.bundle.criteria}
+    shares = dict(absent)
     for d in decisions:
         if d.level is None:
             continue
@@ -189,27 +195,31 @@ def _features(
     return features | {"tie": float(scored.tie)}
 
 
-def _holistic(graded: Graded, case: Case, rater: Rater, answer: Asked) -> None:
+def _holistic(graded: Graded, case: Case, rater: Rater, answer: Asked[Any]) -> None:
     scale = case.bundle.scale
     stated = answer.value
     scored = Scored(None, reason=_reason(answer)) if stated is None else Scored(stated, tie=is_tie(stated, scale))
-    off_step = stated is not None and round_half_up(stated, scale) != stated
+    off_step = stated is not None and abs(round_half_up(stated, scale) - stated) > 1e-9
     _grading(graded, case, rater, scored, {"off_step": 1.0} if off_step else {}, None, scored.reason)
 
 
-def _reason(answer: Asked) -> str:
+def _reason(answer: Asked[Any]) -> str:
     if answer.attempts[-1].reply.text is None:
         return "no_reply"
     kinds = {violation.partition(":")[0] for violation in answer.attempts[-1].checked.violations}
-    return "off_scale" if "score_off_scale" in kinds else "unreadable_reply" if "unreadable" in kinds else "invalid_reply"
+    return (
+        "off_scale" if "score_off_scale" in kinds else "unreadable_reply" if "unreadable" in kinds else "invalid_reply"
+    )
 
 
 def _precheck(graded: Graded, case: Case, rater: Rater) -> None:
-    graded.judgments += [_judgment(case, rater, Decision(c.id, 0, 0), None) for c in case.bundle.criteria if parts(case.bundle)[0][1]]
+    decided = case.bundle.criteria if parts(case.bundle)[0][1] else ()
+    graded.judgments += [judgment(case, rater, Decision(c.id, 0), None) for c in decided]
     _grading(graded, case, rater, Scored(case.bundle.scale.min), {"precheck": 1.0}, None, None)
 
 
-def _judgment(case: Case, rater: Rater, decision: Decision, probabilities: list[float] | None) -> Record:
+def judgment(case: Case, rater: Rater, decision: Decision, probabilities: list[float] | None) -> Record:
+    """A decision as a row of `judgments`."""
     return {
         "response_id": case.response_id,
         "criterion_id": decision.criterion_id,
@@ -260,7 +270,7 @@ def _grading(
     )
 
 
-def _attempts(case: Case, rater: Rater, part: str, answer: Asked) -> list[Record]:
+def _attempts(case: Case, rater: Rater, part: str, answer: Asked[Any]) -> list[Record]:
     return [
         {
             "response_id": case.response_id,
@@ -272,8 +282,8 @@ def _attempts(case: Case, rater: Rater, part: str, answer: Asked) -> list[Record
             "request_digest": attempt.digest,
             "model": rater.backend.model,
             "seed": attempt.request.sampling.seed,
-            "reply": attempt.reply.text,
-            "error": attempt.reply.error,
+            "reply": _writable(attempt.reply.text),
+            "error": _writable(attempt.reply.error),
             "violations": list(attempt.checked.violations),
             "prompt_tokens": attempt.reply.prompt_tokens,
             "completion_tokens": attempt.reply.completion_tokens,
@@ -282,3 +292,8 @@ def _attempts(case: Case, rater: Rater, part: str, answer: Asked) -> list[Record
         }
         for number, attempt in enumerate(answer.attempts)
     ]
+
+
+def _writable(text: str | None) -> str | None:
+    """A text as Arrow can hold it: half a surrogate pair, which some replies carry, becomes a replacement character."""
+    return text and _LONE_SURROGATE.sub("\ufffd", text)

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from tasks.judge.grade import Graded
+from tasks.judge.grade import Graded, Rater
 from tasks.llm.ask import Wave
+from tasks.llm.backend import Backend
+from tasks.llm.request import Reply, Request
 
 _EVERY_S = 2.0
+
+
+class _Watched:
+    """A backend that tells of every reply as it passes."""
+
+    def __init__(self, backend: Backend, tick: Callable[[], None]) -> None:
+        self.name, self.model, self.batch_size = backend.name, backend.model, backend.batch_size
+        self.by_subject = backend.by_subject
+        self._backend, self._tick = backend, tick
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        for numbered in self._backend.answer(requests):
+            self._tick()
+            yield numbered
 
 
 class Progress:
@@ -19,9 +36,16 @@ class Progress:
         self._start = self._last = time.monotonic()
         self._done = self._unscored = self._asked = self._stored = self._repaired = self._tokens = 0
 
+    def watch(self, rater: Rater) -> Rater:
+        """The rater with a backend that says a line now and then while a long wave is answered."""
+        return replace(rater, backend=_Watched(rater.backend, self._tick))
+
+    def _tick(self) -> None:
+        self._asked += 1
+        self._now_and_then()
+
     def wave(self, wave: Wave) -> None:
         """Add a wave of calls."""
-        self._asked += wave.asked
         self._stored += wave.from_store
         self._repaired += wave.repaired
         self._tokens += wave.prompt_tokens + wave.completion_tokens
@@ -30,6 +54,9 @@ class Progress:
         """Add graded responses."""
         self._done += len(graded.gradings)
         self._unscored += sum(row["score"] is None for row in graded.gradings)
+        self._now_and_then()
+
+    def _now_and_then(self) -> None:
         if time.monotonic() - self._last >= _EVERY_S:
             self._last = time.monotonic()
             self._line()

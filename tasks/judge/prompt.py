@@ -62,15 +62,17 @@ def response(text: str, units: Sequence[Unit]) -> str:
     The same response makes the same prompt; a response that held its own fence would have another nonce.
     """
     nonce = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    lines = []
-    for paragraph in (u for u in units if u.kind == "paragraph"):
-        lines.append(f"[{paragraph.unit_id}]")
-        inside = (u for u in units if u.kind == "sentence" and paragraph.start <= u.start < paragraph.end)
-        lines += [f"[{unit.unit_id}] {text[unit.start : unit.end]}" for unit in inside]
+    # A paragraph stands before the sentence that begins where it does: 'paragraph' < 'sentence'.
+    ordered = sorted(units, key=lambda unit: (unit.start, unit.kind))
+    lines = (f"[{u.unit_id}]" + (f" {text[u.start : u.end]}" if u.kind == "sentence" else "") for u in ordered)
     return fill("response", {"nonce": nonce, "text": "\n".join(lines)})
 
 
 def _criterion(criterion: Criterion, show_weight: bool) -> str:
     weight = f" (weight {criterion.weight:g})" if show_weight else ""
     levels = "; ".join(f"{level} = {anchor}" for level, anchor in enumerate(criterion.levels))
-    return f"- {criterion.id} [{criterion.kind}]{weight}: {criterion.text}\n  levels: {levels}\n  evidence: {_DEMANDS[criterion.evidence]}"
+    return (
+        f"- {criterion.id} [{criterion.kind}]{weight}: {criterion.text}\n"
+        f"  levels: {levels}\n"
+        f"  evidence: {_DEMANDS[criterion.evidence]}"
+    )

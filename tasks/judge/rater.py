@@ -96,7 +96,7 @@ def _reading(foreign: Foreign) -> Callable[[str, Request], str | None]:
 
 
 def _value(text: str, reader: Reader) -> float | None:
-    return pattern(text, reader.pattern, reader.take) if reader.pattern else json_keys(text, reader.keys)
+    return pattern(text, reader.pattern, reader.take) if reader.pattern else json_keys(text, reader.json_keys)
 
 
 def foreign_scores(foreign: Foreign, base: Path) -> dict[str, float]:

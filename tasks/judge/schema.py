@@ -1,8 +1,8 @@
 """The judging contract as JSON Schema, generated from the bundle.
 
-Two shapes: a checklist `{"decisions": {criterion: {"level", "evidence": [{"unit", "quote"}], "diagnostic"}}}`, in which every
-criterion asked for stands exactly once, and a holistic score `{"score", "rationale"}`. Strings are bounded, so that a
-model that is held to the schema ends.
+Two shapes: a checklist `{"decisions": {criterion: {"evidence": [{"unit", "quote"}], "diagnostic", "level"}}}`, in which
+every criterion asked for stands exactly once, and a holistic score `{"rationale", "score"}`. Strings are bounded, so that
+a model that is held to the schema ends.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ MAX_PROSE = 600
 CHECKLIST_KEYS = frozenset({"decisions"})
 HOLISTIC_KEYS = frozenset({"score"})
 
+_PROSE = {"type": "string", "maxLength": MAX_PROSE}
 _EVIDENCE = {
     "type": "array",
     "maxItems": MAX_QUOTES,
@@ -40,25 +41,25 @@ def checklist(criteria: Sequence[Criterion]) -> dict[str, Any]:
 
 def holistic(bundle: Bundle) -> dict[str, Any]:
     """Schema of one score on the bundle's scale with its rationale."""
-    low, high, step = bundle.scale.bounds
-    kind = "integer" if all(float(x).is_integer() for x in (low, high, step)) else "number"
-    return _object(
-        {
-            "rationale": {"type": "string", "maxLength": MAX_PROSE},
-            "score": {"type": kind, "minimum": low, "maximum": high, "multipleOf": step},
-        }
-    )
+    scale = bundle.scale
+    if scale.step == 1 and scale.min.is_integer():
+        return _object({"rationale": _PROSE, "score": {"type": "integer", "minimum": scale.min, "maximum": scale.max}})
+    # `multipleOf` counts from 0 and not from the lowest score, and 0.3 is no multiple of 0.1 in floating point.
+    scores = [round(scale.min + scale.step * i, 12) for i in range(scale.levels)]
+    return _object({"rationale": _PROSE, "score": {"type": "number", "enum": scores}})
+
+
+def fields(criterion: Criterion) -> list[str]:
+    """What a decision on a criterion holds, in order; the level last, so that a model decides after its evidence."""
+    evidence = [] if criterion.evidence == "none" else ["evidence"]
+    diagnostic = ["diagnostic"] if criterion.evidence == "global_diagnostic" else []
+    return [*evidence, *diagnostic, "level"]
 
 
 def _decision(criterion: Criterion) -> dict[str, Any]:
-    properties: dict[str, Any] = {}
-    if criterion.evidence != "none":
-        properties["evidence"] = _EVIDENCE
-    if criterion.evidence == "global_diagnostic":
-        properties["diagnostic"] = {"type": "string", "maxLength": MAX_PROSE}
-    # The level comes last, so that a model commits to its evidence before it decides.
-    properties["level"] = {"type": "integer", "enum": list(range(len(criterion.levels)))}
-    return _object(properties)
+    level = {"type": "integer", "enum": list(range(len(criterion.levels)))}
+    known = {"evidence": _EVIDENCE, "diagnostic": _PROSE, "level": level}
+    return _object({name: known[name] for name in fields(criterion)})
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

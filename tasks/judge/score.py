@@ -40,7 +40,7 @@ def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
 def round_half_up(value: float, scale: Scale) -> float:
     """The nearest score of a scale; one exactly between two goes up; outside the scale is clipped."""
     steps = math.floor((value - scale.min) / scale.step + 0.5 + 1e-9)
-    return scale.min + scale.step * min(scale.levels - 1, max(0, steps))
+    return round(scale.min + scale.step * min(scale.levels - 1, max(0, steps)), 12)
 
 
 def is_tie(value: float, scale: Scale) -> bool:

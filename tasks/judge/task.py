@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,7 @@ from tasks.store.warehouse import Run
 from tasks.text.units import units
 
 SHARD = 2_000
-"""Responses in a shard; a shard holds responses of one item."""
+"""Responses in a shard: some whole small items, or a part of a large one."""
 
 
 class Judged(NamedTuple):
@@ -33,20 +35,21 @@ class Judged(NamedTuple):
 @task
 def judge(run: Run, plan: Judge, base: Path, items: TableRef, responses: TableRef, bundles: TableRef) -> Judged:
     """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice."""
+    known = {row["item_id"]: row for row in run.read(items).to_pylist()}
     locked = {row["rubric_id"]: row for row in run.read(bundles).to_pylist()}
-    shards = [
-        (f"{number:05d}-{at // SHARD:05d}", item, at)
-        for number, item in enumerate(sorted(run.read(items).to_pylist(), key=lambda row: row["item_id"]))
-        for at in range(0, _count(run, responses, item["item_id"]), SHARD)
-    ]
-    todo = [shard for shard in shards if not run.done("judge", shard[0])]
+    counts = Counter(run.read(responses, ["item_id"])["item_id"].to_pylist())
+    todo = [(name, parts) for name, parts in shards(counts) if not run.done("judge", name)]
     if todo:
         with ReplyStore(run.warehouse.replies) as replies:
-            who = rater(plan, base, replies)
-            recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
             progress = Progress(responses.rows, print)
-            for name, item, at in todo:
-                cases = cases_of(run, responses, item, locked[item["rubric_id"]], at, SHARD)
+            who = progress.watch(rater(plan, base, replies))
+            recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
+            for name, parts in todo:
+                cases = [
+                    case
+                    for item_id, at, count in parts
+                    for case in cases_of(run, responses, known[item_id], locked[known[item_id]["rubric_id"]], at, count)
+                ]
                 graded = grade_batch(cases, who, replies, progress.wave)
                 for row, case in zip(graded.gradings, cases, strict=True):
                     if plan.foreign and (value := recorded.get(case.response_id)) is not None:
@@ -57,8 +60,19 @@ def judge(run: Run, plan: Judge, base: Path, items: TableRef, responses: TableRe
     return Judged(*(run.ref(row, "judge") for row in (Judgments, Gradings, Attempts)))
 
 
-def _count(run: Run, responses: TableRef, item_id: str) -> int:
-    return run.read(responses, ["response_id"], ds.field("item_id") == item_id).num_rows
+def shards(counts: Mapping[str, int], size: int = SHARD) -> list[tuple[str, list[tuple[str, int, int]]]]:
+    """(name, parts as (item, first position, number of responses)) of every shard, items in the order of their ids."""
+    packed: list[list[tuple[str, int, int]]] = []
+    room = 0
+    for item_id in sorted(counts):
+        for at in range(0, counts[item_id], size):
+            count = min(size, counts[item_id] - at)
+            if count > room:
+                packed.append([])
+                room = size
+            packed[-1].append((item_id, at, count))
+            room -= count
+    return [(f"{number:05d}", parts) for number, parts in enumerate(packed)]
 
 
 def cases_of(run: Run, responses: TableRef, item: dict[str, Any], locked: dict[str, Any], at: int = 0, count: int | None = None) -> list[Case]:

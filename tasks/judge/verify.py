@@ -2,30 +2,37 @@
 
 Every level above 0 must be supported as the criterion's evidence type demands (Rulers, Table 5):
 
-- `local_quote`: a quote found in the sentence that it cites;
+- `local_quote`: a quote found in the unit that it cites;
 - `span_level`: a quote found in the paragraph that it cites, or in the paragraph of the sentence that it cites;
 - `global_diagnostic`: a diagnostic statement and a quote found in the unit that it cites;
 - `weakly_groundable`: the decision stands; where no quote is found the signal `weak` counts it;
 - `none`: nothing is demanded.
 
-A quote that cites no unit is looked for in the whole response. What fails does as the bundle's protocol says. The verifier
-is pure and idempotent: verifying its own canonical artifact changes nothing and finds nothing.
+A quote that cites no unit is looked for in the whole response, one that cites an unknown unit is misattributed at best.
+Where a criterion lets evidence come from the context too, a quote found there holds, whatever unit it cites. What fails
+does as the bundle's protocol says. The verifier is pure and idempotent: verifying its own canonical artifact changes
+nothing, and finds nothing but undecided criteria and, under `count`, the ungrounded levels that it was told to keep.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
+from tasks.judge.schema import fields
 from tasks.text.fold import fold
 from tasks.text.quotes import Span, counts, find, is_whole
 from tasks.text.units import Unit
 
-INVALID = ("fabricated", "misattributed", "too_short")
-_KEPT = 2_000
+INVALID = frozenset({"fabricated", "misattributed", "too_short"})
+HOLDS = frozenset({"verified", "context"})
+_KEPT, _KEPT_NAME = 2_000, 40
+_FAILED = {"demote": "demoted", "drop": "dropped", "count": "counted"}
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,22 @@ class Subject:
         """The subject with its units by id."""
         return cls(text, {unit.unit_id: unit for unit in units}, context)
 
+    @cached_property
+    def is_short(self) -> bool:
+        """Whether even the whole response is too short to count as a quote."""
+        return not counts(self.text)
 
-@dataclass(frozen=True)
-class Decision:
+    def paragraph(self, unit: Unit) -> Unit:
+        """The paragraph that holds a unit; the unit itself where there is none."""
+        at = bisect_right(self._paragraphs, unit.start, key=lambda paragraph: paragraph.start)
+        return self._paragraphs[at - 1] if at and unit.start < self._paragraphs[at - 1].end else unit
+
+    @cached_property
+    def _paragraphs(self) -> list[Unit]:
+        return sorted((u for u in self.units.values() if u.kind == "paragraph"), key=lambda u: u.start)
+
+
+class Decision(NamedTuple):
     """A verified decision. `level` is None with a `reason`; `evidence` are rows as the contract `Evidence` has them."""
 
     criterion_id: str
@@ -58,43 +78,39 @@ class Decision:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All decisions in bundle order, the counts of what was found and corrected, and what remains to be mended."""
+    """All decisions in the order asked, the counts of what was found and corrected, and what remains to be mended."""
 
     decisions: tuple[Decision, ...]
     signals: Counter[str] = field(default_factory=Counter)
     violations: tuple[str, ...] = ()
 
-    def artifact(self) -> dict[str, Any]:
-        """The canonical artifact: decided levels with the quotes that hold."""
-        return {
-            "decisions": {
-                d.criterion_id: {
-                    "evidence": [{"unit": e["unit_id"], "quote": e["quote"]} for e in d.evidence if e["status"] in _HOLDS],
-                    "diagnostic": d.diagnostic,
-                    "level": d.level,
-                }
-                for d in self.decisions
-                if d.level is not None
-            }
-        }
-
-
-_HOLDS = ("verified", "context")
+    def artifact(self, criteria: Sequence[Criterion]) -> dict[str, Any]:
+        """The canonical artifact on the criteria asked for: decided levels with the quotes that hold."""
+        given = {}
+        for criterion, d in zip(criteria, self.decisions, strict=True):
+            if d.level is not None:
+                quotes = [{"unit": e["unit_id"], "quote": e["quote"]} for e in d.evidence if e["status"] in HOLDS]
+                whole = {"evidence": quotes, "diagnostic": d.diagnostic, "level": d.level}
+                given[criterion.id] = {name: whole[name] for name in fields(criterion)}
+        return {"decisions": given}
 
 
 def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
-    """The verdict on an artifact that was asked for these criteria of the bundle.
+    """The verdict on an artifact that was asked for these criteria of the bundle. Raises nothing, whatever is in it.
 
     Violations are `kind:criterion`: `missing_decision`, `unknown_criterion`, `malformed_decision`, `level_off_scale`,
     `evidence_failed`. A decision that is missing or has no usable level is None with its reason, never 0.
+    Signals count `quotes` by what was found (see `Evidence.status`), `invalid_evidence`, `malformed_evidence` (entries
+    without a quote), `canonicalised` values, and what became of unsupported levels: `weak`, or `unsupported` and the
+    action taken.
     """
     given = artifact.get("decisions")
     if not isinstance(given, Mapping):
-        return Verdict(
-            tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria), Counter(), ("malformed_decision:*",)
-        )
+        undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
+        return Verdict(undecided, Counter(), ("malformed_decision:*",))
     signals: Counter[str] = Counter()
-    violations = [f"unknown_criterion:{str(name)[:40]}" for name in given if name not in {c.id for c in criteria}]
+    asked = {criterion.id for criterion in criteria}
+    violations = [f"unknown_criterion:{name}" for name in sorted(str(n)[:_KEPT_NAME] for n in given if n not in asked)]
     decisions = []
     for criterion in criteria:
         decision, problem = _decide(given.get(criterion.id), criterion, bundle.protocol.failed_quote, subject, signals)
@@ -109,40 +125,39 @@ def _decide(
 ) -> tuple[Decision, str | None]:
     if given is None:
         return Decision(criterion.id, None, reason="criterion_missing"), "missing_decision"
-    if not isinstance(given, Mapping):
-        return Decision(criterion.id, None, reason="invalid_reply"), "malformed_decision"
-    level = _level(given.get("level"), signals)
+    level = _level(given.get("level"), signals) if isinstance(given, Mapping) else None
     if level is None or not 0 <= level <= criterion.top:
         problem = "malformed_decision" if level is None else "level_off_scale"
         return Decision(criterion.id, None, reason="invalid_reply"), problem
-    evidence = _evidence(given.get("evidence"), criterion, subject)
-    diagnostic = str(given.get("diagnostic") or "").strip()[:_KEPT]
-    for row in evidence:
-        signals["quotes"] += 1
-        signals[row["status"]] += 1
-        signals["invalid_evidence"] += row["status"] in INVALID
-    supported = any(row["status"] in _HOLDS for row in evidence)
-    if criterion.evidence == "global_diagnostic":
-        supported = supported and bool(diagnostic)
-    if criterion.evidence == "none" or level == 0:
-        return Decision(criterion.id, level, level, None, evidence, diagnostic), None
-    if supported:
-        return Decision(criterion.id, level, level, None, evidence, diagnostic, verified=True), None
-    if criterion.evidence == "weakly_groundable":
+    evidence = _evidence(given.get("evidence"), criterion, subject, signals)
+    said = given.get("diagnostic")
+    diagnostic = said.strip()[:_KEPT].strip() if isinstance(said, str) else ""
+    verified = _is_supported(criterion, level, evidence, diagnostic)
+    kept, action = level, "none"
+    if verified is False and criterion.evidence == "weakly_groundable":
         signals["weak"] += 1
-        return Decision(criterion.id, level, level, None, evidence, diagnostic, verified=False), None
-    signals["unsupported"] += 1
-    kept, action = {"demote": (0, "demoted"), "drop": (0, "dropped"), "count": (level, "counted")}[on_failure]
-    signals[action] += 1
-    return Decision(criterion.id, kept, level, None, evidence, diagnostic, verified=False, action=action), "evidence_failed"
+    elif verified is False:
+        kept, action = level if on_failure == "count" else 0, _FAILED[on_failure]
+        signals.update(("unsupported", action))
+    decision = Decision(criterion.id, kept, level, None, evidence, diagnostic, verified, action)
+    return decision, None if action == "none" else "evidence_failed"
+
+
+def _is_supported(
+    criterion: Criterion, level: int, evidence: Sequence[Mapping[str, Any]], diagnostic: str
+) -> bool | None:
+    """Whether a level has the support that the criterion's evidence type names; None where it needs none."""
+    if level == 0 or criterion.evidence == "none":
+        return None
+    if criterion.evidence == "global_diagnostic" and not diagnostic:
+        return False
+    return any(row["status"] in HOLDS for row in evidence)
 
 
 def _level(value: Any, signals: Counter[str]) -> int | None:
     """An integer level; a whole number written as 2.0 or "2" is one and counts as canonicalised."""
-    if isinstance(value, bool) or value is None:
-        return None
     if isinstance(value, int):
-        return value
+        return None if isinstance(value, bool) else value
     try:
         number = float(value) if isinstance(value, float | str) else None
     except ValueError:
@@ -153,47 +168,57 @@ def _level(value: Any, signals: Counter[str]) -> int | None:
     return int(number)
 
 
-def _evidence(given: Any, criterion: Criterion, subject: Subject) -> tuple[dict[str, Any], ...]:
+def _evidence(given: Any, criterion: Criterion, subject: Subject, signals: Counter[str]) -> tuple[dict[str, Any], ...]:
+    """The quotes as rows of the contract `Evidence`, each with what was found."""
+    if given and not isinstance(given, list):
+        signals["canonicalised"] += 1
+        given = [given]
     rows: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    for entry in given if isinstance(given, list) else [given] if isinstance(given, Mapping | str) else []:
-        quote = entry if isinstance(entry, str) else entry.get("quote") if isinstance(entry, Mapping) else None
+    seen: set[tuple[str | None, str]] = set()
+    for entry in given or ():
+        unit, quote = (entry.get("unit"), entry.get("quote")) if isinstance(entry, Mapping) else (None, entry)
         if not isinstance(quote, str) or not quote.strip():
+            signals["malformed_evidence"] += 1
             continue
-        cited = entry.get("unit") if isinstance(entry, Mapping) else None
-        unit_id = cited if isinstance(cited, str) else None
+        # What is kept is what is verified, so that verifying it again finds the same.
+        quote, unit_id = quote[:_KEPT], None if unit is None else str(unit)[:_KEPT_NAME]
         folded = fold(quote).text
-        status, span = ("duplicate", None) if folded in seen else _locate(quote, unit_id, criterion, subject)
-        seen.add(folded)
-        start, end = span if span else (None, None)
-        rows.append({"unit_id": unit_id, "quote": quote[:_KEPT], "start": start, "end": end, "status": status})
+        if ("", folded) in seen or (unit_id, folded) in seen:
+            status, span = "duplicate", None
+        else:
+            status, span = _locate(quote, unit_id, criterion, subject)
+        # A quote that failed where it was first cited may still hold where it is cited next.
+        seen.add(("" if status in HOLDS else unit_id, folded))
+        start, end = span or (None, None)
+        rows.append({"unit_id": unit_id, "quote": quote, "start": start, "end": end, "status": status})
+        signals["quotes"] += 1
+        signals[status] += 1
+        if status in INVALID:
+            signals["invalid_evidence"] += 1
     return tuple(rows)
 
 
 def _locate(quote: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> tuple[str, Span | None]:
     text = subject.text
-    if not counts(quote) and not is_whole(quote, text):
+    if not counts(quote) and not (subject.is_short and is_whole(quote, text)):
         return "too_short", None
     low, high = _region(unit_id, criterion, subject)
-    span = find(quote, text, low, high)
-    if span:
+    if span := find(quote, text, low, high):
         return "verified", span
-    span = find(quote, text)
-    if span:
-        return "misattributed", span
     if criterion.evidence_from == "response_and_context" and subject.context and find(quote, subject.context):
         return "context", None
+    if unit_id is not None and (span := find(quote, text)):
+        return "misattributed", span
     return "fabricated", None
 
 
 def _region(unit_id: str | None, criterion: Criterion, subject: Subject) -> tuple[int, int]:
-    """Where a quote must be: its unit; for a span-level criterion the whole paragraph; nowhere if the unit is unknown."""
+    """Where a quote must be: its unit; for a span-level criterion the whole paragraph; nowhere for an unknown unit."""
     if unit_id is None:
         return 0, len(subject.text)
     unit = subject.units.get(unit_id)
     if unit is None:
         return 0, 0
-    if criterion.evidence == "span_level" and unit.kind == "sentence":
-        around = next((u for u in subject.units.values() if u.kind == "paragraph" and u.start <= unit.start < u.end), unit)
-        return around.start, around.end
+    if criterion.evidence == "span_level":
+        unit = subject.paragraph(unit)
     return unit.start, unit.end

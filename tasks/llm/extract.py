@@ -20,7 +20,7 @@ def extract(text: str | None, keys: frozenset[str]) -> tuple[dict[str, Any] | No
     """(object that carries all `keys`, how it was found), or (None, why there is none).
 
     How: None for a reply that is JSON and nothing else; otherwise the tolerances, joined by '+': fenced, embedded (in
-    prose), nested (in another object), trailing_comma, single_quotes, python_literals, unescaped_quotes,
+    prose or a list), nested (in another object), trailing_comma, single_quotes, python_literals, unescaped_quotes,
     control_characters, unknown_escape, comments, bare_words, truncated (complete members kept, the last one dropped).
     Why: empty, no_object, damaged, truncated, missing_keys, duplicate_key, not_finite, ambiguous (what follows the
     object belongs to it, so that its end is in doubt).

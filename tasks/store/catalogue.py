@@ -16,13 +16,18 @@ SQL = Path(__file__).resolve().parents[2] / "sql"
 
 
 def catalogue(run: Run) -> duckdb.DuckDBPyConnection:
-    """An in-memory database with a view for every table of the run (empty where it wrote none) and every view of sql/views."""
+    """An in-memory database with a view for every table of the run and every view of sql/views.
+
+    A table holds the finished shards of all stages; where there is none, it is empty.
+    """
     connection = duckdb.connect()
     for row in TABLES:
-        files = sorted(str(path) for path in (run.folder / row.table).glob("*/*.parquet"))
+        stages = sorted(path.name for path in (run.folder / row.table).glob("*"))
+        files = [str(path) for stage in stages for path in run.files(row.table, stage)]
         if files:
             names = ", ".join("'" + name.replace("'", "''") + "'" for name in files)
-            connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM read_parquet([{names}])")
+            source = f"read_parquet([{names}], hive_partitioning = false)"
+            connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")
         else:
             connection.register(f"empty_{row.table}", schema(row).empty_table())
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM empty_{row.table}")
@@ -40,10 +45,16 @@ def questions() -> dict[str, str]:
 
 
 def ask(run: Run, query: str, parameters: Mapping[str, str] | None = None) -> duckdb.DuckDBPyRelation:
-    """The answer to a SQL query, or to a named question of sql/questions with its $parameters; UserError says what is wrong."""
+    """The answer to a SQL query, or to a named question of sql/questions with its $parameters; UserError says what is
+    wrong."""
     named = SQL / "questions" / f"{query}.sql"
     text = named.read_text(encoding="utf-8") if query.isidentifier() and named.exists() else query
     try:
-        return catalogue(run).sql(text, params=dict(parameters or {}))
+        connection = catalogue(run)
+        answer = connection.sql(text, params=dict(parameters or {}))
+        if answer is None:
+            raise UserError("SQL: there is nothing to answer; give a query or the name of a question")
+        # Fetched here, because a relation that is left lazy fails where nobody looks for an error.
+        return connection.from_arrow(answer.fetch_arrow_table())
     except duckdb.Error as error:
         raise UserError(f"SQL: {error}") from error

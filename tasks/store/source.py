@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ def read(path: Path) -> pd.DataFrame:
     """The rows of a CSV, TSV, JSONL or Parquet file, chosen by its ending; all columns of dtype object.
 
     Text files are UTF-8 (a byte order mark is passed over). CSV cells are strings; an empty cell stays an empty string.
-    InputError names the file, the row (1 is the first below the header) and the rule.
+    The index counts rows from 0: records below the header, lines of a JSONL file; blank ones count and are left out.
+    InputError names the file, the row (index + 1) and the rule.
     """
     readers = {".csv": _delimited, ".tsv": _delimited, ".jsonl": _jsonl, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
@@ -31,51 +33,71 @@ def read(path: Path) -> pd.DataFrame:
     try:
         return reader(path)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=path) from error
+        raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"is not UTF-8: {error.reason} at byte {error.start}", file=path) from error
+        raise InputError(f"is not UTF-8: {error.reason} in line {_bad_line(path)}", file=path) from error
+
+
+def _bad_line(path: Path) -> int:
+    """Number of the first line that is not UTF-8; a decoder that reads in blocks knows only the place in its block."""
+    content = path.read_bytes()
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return content.count(b"\n", 0, error.start) + 1
+    raise ValueError(f"{path} is UTF-8")
 
 
 def _delimited(path: Path) -> pd.DataFrame:
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+        number = -1
+        content: dict[int, list[str]] = {}
         try:
             header = next(rows, None)
             if not header:
                 raise InputError("is empty; a header is needed", file=path)
-            repeated = {name for name in header if header.count(name) > 1}
-            if repeated:
-                raise InputError(f"the header repeats {sorted(repeated)}", file=path)
-            content = []
-            for number, row in enumerate(rows, 1):
+            _refuse_repeated(header, path)
+            for number, row in enumerate(rows):
                 if not row:
                     continue
                 if len(row) != len(header):
-                    raise InputError(f"has {len(row)} cells, the header has {len(header)}", file=path, row=number)
-                content.append(row)
+                    raise InputError(f"has {len(row)} cells, the header has {len(header)}", file=path, row=number + 1)
+                content[number] = row
         except csv.Error as error:
-            raise InputError(f"is not well-formed: {error}", file=path, row=rows.line_num) from error
-    return pd.DataFrame(content, columns=header, dtype=object)
+            raise InputError(f"is not well-formed: {error}", file=path, row=number + 2) from error
+    return pd.DataFrame(list(content.values()), columns=header, index=list(content), dtype=object)
 
 
 def _jsonl(path: Path) -> pd.DataFrame:
-    records: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
+    records: dict[int, dict[str, Any]] = {}
+    # Not splitlines(): a JSON string may hold U+2028 and its like unescaped.
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n")):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"is not JSON: {error.msg}", file=path, row=number) from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path, row=number + 1) from error
         if not isinstance(record, dict):
-            raise InputError("is not a JSON object", file=path, row=number)
-        records.append(record)
-    return pd.DataFrame(records, dtype=object)
+            raise InputError("is not a JSON object", file=path, row=number + 1)
+        records[number] = record
+    if not records:
+        raise InputError("is empty", file=path)
+    return pd.DataFrame(list(records.values()), index=list(records), dtype=object)
 
 
 def _parquet(path: Path) -> pd.DataFrame:
     try:
-        table = pq.read_table(path)
-    except pa.ArrowInvalid as error:
+        with pq.ParquetFile(path) as file:  # pq.read_table would take folders named a=b for columns
+            table = file.read()
+    except pa.ArrowException as error:
         raise InputError(f"is not Parquet: {error}", file=path) from error
+    _refuse_repeated(table.column_names, path)
     return pd.DataFrame({name: pd.Series(table[name].to_pylist(), dtype=object) for name in table.column_names})
+
+
+def _refuse_repeated(header: list[str], path: Path) -> None:
+    repeated = sorted(name for name, count in Counter(header).items() if count > 1)
+    if repeated:
+        raise InputError(f"the header repeats {repeated}", file=path)

@@ -6,12 +6,14 @@ all, and a killed run continues where it stopped.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -24,7 +26,7 @@ from tasks.contracts.tables import BY_NAME, TableRef
 
 FORMAT = 1
 MARKER = ".rubricflow.json"
-Rows = pa.Table | Iterable[Mapping[str, object]]
+Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,15 @@ class Warehouse:
 
     @classmethod
     def open(cls, root: Path | str) -> Warehouse:
-        """Open or create; StoreError if the folder cannot be written, is foreign or is of another format."""
+        """Open or create; StoreError if the folder cannot be made or read, is foreign or is of another format."""
         folder = Path(root)
         marker = folder / MARKER
         try:
             if not marker.exists():
-                if folder.exists() and any(folder.iterdir()):
-                    raise StoreError(f"{folder} holds other things and is no rubricflow warehouse; name an empty or new folder")
+                if folder.exists() and any(not path.name.startswith(f".{MARKER}.") for path in folder.iterdir()):
+                    raise StoreError(
+                        f"{folder} holds other things and is no rubricflow warehouse; name an empty or new folder"
+                    )
                 folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(marker, json.dumps({"format": FORMAT}).encode())
             found = json.loads(marker.read_bytes())["format"]
@@ -99,8 +103,7 @@ class Run:
     def ref(self, row: type[Row], stage: str) -> TableRef:
         """Reference to what a stage wrote of a table; StoreError if it wrote nothing."""
         rows, high, low = 0, 0, 0
-        marks = sorted(self._mark(stage, "x").parent.glob("*.json"))
-        entries = [entry[row.table] for mark in marks if row.table in (entry := json.loads(mark.read_bytes()))]
+        entries = [made[row.table] for made in self.shards(stage).values() if row.table in made]
         if not entries:
             raise StoreError(f"run {self.run_id}: stage '{stage}' holds no table '{row.table}'")
         for entry in entries:
@@ -111,16 +114,38 @@ class Run:
             table=row.table, stage=stage, path=str(path), digest=hashlib.sha256(text.encode()).hexdigest(), rows=rows
         )
 
+    def shards(self, stage: str) -> dict[str, dict[str, Any]]:
+        """The finished shards of a stage by name, each with its tables' number of rows and content sums."""
+        marks = sorted((self.folder / "_done" / stage).glob("*.json"))
+        try:
+            return {mark.stem: json.loads(mark.read_bytes()) for mark in marks}
+        except (OSError, ValueError) as error:
+            raise StoreError(f"run {self.run_id}: a done-mark of stage '{stage}' cannot be read: {error}") from error
+
+    def files(self, table: str, stage: str) -> list[Path]:
+        """The files of a table that belong to finished shards of a stage, in name order; a lost one is left out."""
+        finished = [shard for shard, tables in self.shards(stage).items() if table in tables]
+        files = [self._folder(table, stage) / f"{shard}.parquet" for shard in finished]
+        return [file for file in files if file.is_file()]
+
     def read(self, ref: TableRef, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
-        """The rows behind a reference, shards in name order."""
-        return self._dataset(ref).to_table(columns=columns, filter=where)
+        """The rows behind a reference, shards in name order; StoreError if they are not all there."""
+        try:
+            dataset = self._dataset(ref)
+            found = dataset.count_rows()
+            if found != ref.rows:
+                raise StoreError(f"{ref.path} holds {found} rows where {ref.rows} were written; remove run {self.run_id}")
+            return dataset.to_table(columns=columns, filter=where)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"{ref.path} cannot be read: {error}") from error
 
     def batches(self, ref: TableRef, columns: list[str] | None = None, rows: int = 50_000) -> Iterator[pa.RecordBatch]:
         """The rows behind a reference in batches of at most `rows`."""
         yield from self._dataset(ref).to_batches(columns=columns, batch_size=rows)
 
     def _dataset(self, ref: TableRef) -> ds.Dataset:
-        files = sorted((self.warehouse.root / ref.path).glob("*.parquet"))
+        # Beside a finished shard, a file without a mark is what a killed writer left.
+        files = self.files(ref.table, ref.stage) or sorted((self.warehouse.root / ref.path).glob("*.parquet"))
         return ds.dataset(files, format="parquet", schema=schema(BY_NAME[ref.table]))
 
     def _folder(self, table: str, stage: str) -> Path:
@@ -141,7 +166,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
 
 
@@ -153,11 +179,10 @@ def _write_parquet(path: Path, table: pa.Table) -> None:
 
 def _content(row: type[Row], table: pa.Table) -> tuple[int, int]:
     """Sums of the halves of each row's MD5: the same for any order and, added up, for any sharding."""
-    lasting = table.drop_columns(volatile(row))
-    connection = duckdb.connect()
-    connection.register("lasting", lasting)
-    high, low = connection.execute(
-        "SELECT sum(md5_number_upper(j)), sum(md5_number_lower(j)) FROM (SELECT to_json(lasting)::VARCHAR AS j FROM lasting)"
-    ).fetchall()[0]
-    connection.close()
+    as_json = "SELECT to_json(lasting)::VARCHAR AS j FROM lasting"
+    with duckdb.connect() as connection:
+        connection.register("lasting", table.drop_columns(volatile(row)))
+        high, low = connection.execute(
+            f"SELECT sum(md5_number_upper(j)), sum(md5_number_lower(j)) FROM ({as_json})"
+        ).fetchall()[0]
     return int(high or 0), int(low or 0)

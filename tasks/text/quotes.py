@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import string
 from typing import NamedTuple
 
 from tasks.text.fold import fold
 from tasks.text.tokens import tokens
 
-_ELLIPSIS = re.compile(r"\s*(?:\[\s*)?(?:…|\.\s?\.\s?\.[.\s]*)(?:\s*\])?\s*")
-_EDGES = " \"'“”‘’«»`"
+_ELLIPSIS = re.compile(r"\s*(?:[\[(]\s*)?(?:…|\.\s?\.\s?\.[.\s]*)(?:\s*[\])])?\s*")
+_EDGES = string.whitespace + "\u00a0\"'“”‘’«»`"
 MIN_TOKENS, MIN_CHARACTERS = 2, 5
 
 
@@ -36,24 +37,24 @@ def find(quote: str, text: str, start: int = 0, end: int | None = None) -> Span 
 
     The quote is found as it stands, or, where an ellipsis splits it, by its fragments in order; fragments too short to
     count are passed over, and at least one must count. Surrounding quotation marks are not part of a quote.
+    Fragments never come from outside the region.
     """
-    part = text[start:end]
-    folded = fold(part)
+    folded = fold(text[start:end])
     needle = fold(quote.strip(_EDGES)).text
     if not needle:
         return None
     at = folded.text.find(needle)
     if at >= 0:
         return Span(start + folded.start[at], start + folded.end[at + len(needle) - 1])
-    fragments = [f for f in (fold(p.strip(_EDGES)).text for p in _ELLIPSIS.split(needle)) if counts(f)]
-    if not fragments or len(_ELLIPSIS.split(needle)) == 1:
+    pieces = _ELLIPSIS.split(needle)
+    fragments = [piece for piece in (piece.strip(_EDGES) for piece in pieces) if counts(piece)]
+    if not fragments or len(pieces) == 1:
         return None
-    first, position = None, 0
+    places: list[int] = []
+    position = 0
     for fragment in fragments:
-        at = folded.text.find(fragment, position)
-        if at < 0:
+        places.append(folded.text.find(fragment, position))
+        if places[-1] < 0:
             return None
-        first = at if first is None else first
-        position = at + len(fragment)
-    assert first is not None
-    return Span(start + folded.start[first], start + folded.end[position - 1])
+        position = places[-1] + len(fragment)
+    return Span(start + folded.start[places[0]], start + folded.end[position - 1])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 _WORD = re.compile(r"[^\W_]+")
 
 
 def tokens(text: str) -> list[str]:
-    """Lower-case alphanumeric tokens in order; punctuation and underscores separate."""
-    return _WORD.findall(text.lower())
+    """Lower-case alphanumeric tokens in order; punctuation and underscores separate, an accent does not."""
+    return _WORD.findall((text if text.isascii() else unicodedata.normalize("NFC", text)).lower())

@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
-_LINE = re.compile(r"\n+")
-_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[”’」』）]*")  # noqa: RUF001
-_LAST_WORD = re.compile(r"(\S{1,40})$")
+_BREAK = r"(?>\r\n|[\n\r\x0b\x0c\x85\u2028])"
+_BLANK_LINE = re.compile(rf"{_BREAK}[^\S\n\r\x0b\x0c\x85\u2028\u2029]*{_BREAK}\s*|\u2029\s*")
+_LINE = re.compile(r"[\n\r\x0b\x0c\x85\u2028\u2029]+")
+# Possessive, and never begun inside a run: a row of a million full stops costs a million steps, not their square.
+_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s)|[。！？]+[”’」』）]*")
+_LAST_WORD = re.compile(r"\S{1,40}$")
 _ABBREVIATIONS = frozenset(
-    "e.g. i.e. cf. vs. viz. approx. ca. etc., mr. mrs. ms. dr. prof. st. jr. sr. no. nr. fig. eq. vol. ed. eds. p. pp. "
-    "inc. ltd. co. u.s. u.k. a.m. p.m.".split()
+    (
+        "e.g. i.e. cf. vs. viz. approx. ca. mr. mrs. ms. dr. prof. st. jr. sr. no. nr. fig. eq. vol. ed. eds. p. pp. "
+        "inc. ltd. co. u.s. u.k. a.m. p.m."
+    ).split()
 )
-_INITIAL_OR_NUMBER = re.compile(r"^\W*(?:[A-Z]|\d{1,3})\.$")
+_INITIAL = re.compile(r"\W*[A-Z]\.")
+_NUMBER = re.compile(r"\W*\d{1,3}\.")
 
 
 class Unit(NamedTuple):
@@ -29,9 +34,9 @@ def units(text: str) -> list[Unit]:
     """The sentences (s1, s2, …) and then the paragraphs (p1, p2, …) of a text.
 
     Paragraphs are separated by blank lines, or by line breaks in a text that has no blank line. A sentence ends at
-    terminal punctuation before white space, and at every line break; abbreviations, initials and list numbers do not end
-    one. Spans count code points; together the units of a kind cover every character that is not white space. An empty
-    text has none.
+    terminal punctuation before white space, and at every line break; abbreviations, initials and the number that opens
+    a line do not end one. Spans count code points; together the units of a kind cover every character that is not white
+    space. An empty text has none.
     """
     breaks = _BLANK_LINE if _BLANK_LINE.search(text) else _LINE
     paragraphs = _trimmed(text, _pieces(0, len(text), [m.span() for m in breaks.finditer(text)]))
@@ -42,19 +47,22 @@ def units(text: str) -> list[Unit]:
 
 
 def _sentences(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    lines = _pieces(start, end, [m.span() for m in _LINE.finditer(text, start, end)])
+    lines = _trimmed(text, _pieces(start, end, [m.span() for m in _LINE.finditer(text, start, end)]))
     found: list[tuple[int, int]] = []
     for low, high in lines:
-        cuts = [(m.end(), m.end()) for m in _SENTENCE_END.finditer(text, low, high) if not _is_abbreviation(text, low, m)]
-        found += _pieces(low, high, cuts)
+        ends = [m for m in _SENTENCE_END.finditer(text, low, high) if not _goes_on(text, low, m)]
+        found += _pieces(low, high, [(m.end(), m.end()) for m in ends])
     return _trimmed(text, found)
 
 
-def _is_abbreviation(text: str, low: int, end: re.Match[str]) -> bool:
-    if end.group() != ".":
-        return False
+def _goes_on(text: str, low: int, end: re.Match[str]) -> bool:
+    """Whether a full stop belongs to an abbreviation, an initial, or the list number that opens the line at `low`."""
     word = _LAST_WORD.search(text, max(low, end.end() - 41), end.end())
-    return bool(word) and (word[1].lower().lstrip("(\"'“") in _ABBREVIATIONS or bool(_INITIAL_OR_NUMBER.match(word[1])))
+    if word is None or end.group() != ".":
+        return False
+    if word.start() == low and _NUMBER.fullmatch(word[0]):
+        return True
+    return word[0].lower().lstrip("(\"'“") in _ABBREVIATIONS or _INITIAL.fullmatch(word[0]) is not None
 
 
 def _pieces(start: int, end: int, separators: list[tuple[int, int]]) -> list[tuple[int, int]]:

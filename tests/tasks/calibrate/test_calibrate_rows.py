@@ -227,6 +227,15 @@ def test_the_target_is_a_rater_or_the_mean_of_those_who_scored():
     assert by_one == {"response_id": ["r1"], "score": [1.0]}
 
 
+def test_the_mean_of_raters_does_not_depend_on_their_order():
+    def mean(scores):
+        rows = [{"response_id": "r", "rater_id": str(at), "score": score} for at, score in enumerate(scores)]
+        return human_scores(pa.Table.from_pylist(rows, schema=PEOPLE_SCHEMA), "mean")["score"][0].as_py()
+
+    assert (0.1 + 0.2) + 0.3 != (0.3 + 0.2) + 0.1
+    assert mean([0.1, 0.2, 0.3]) == mean([0.3, 0.2, 0.1])
+
+
 def test_gradings_of_two_raters_or_of_an_unknown_item_are_refused():
     with pytest.raises(ContractError, match="m, n"):
         only_rater(table(judged("r1", 0.5), judged("r1", 0.5, rater="n")))
@@ -302,6 +311,18 @@ def test_too_few_labels_keep_the_raw_score_on_the_scales_steps():
     first = predicted["q-000"]
     assert (first["raw"], first["score"], first["latent"], first["aligned"]) == (1.25, 1.5, None, None)
     assert (first["clipped"], first["calibration_id"]) == (False, fitted["q"].calibration_id)
+
+
+@pytest.mark.parametrize(("calibration", "scope"), [(20, "q"), (19, "pooled")])
+def test_an_own_mapping_needs_the_stated_number_of_labels(calibration, scope):
+    fitted, _ = run_all({"q": bundle()}, *class_set(3, {"q": 40}, {"q": bundle()}, calibration), minimum=20)
+    assert (fitted["q"].scope, fitted["q"].method, fitted["q"].n) == (scope, "rulers", calibration)
+
+
+@pytest.mark.parametrize(("calibration", "method"), [(10, "rulers"), (9, "identity")])
+def test_a_pool_needs_ten_labels(calibration, method):
+    fitted, _ = run_all({"q": bundle()}, *class_set(3, {"q": 40}, {"q": bundle()}, calibration))
+    assert (fitted["q"].scope, fitted["q"].method, fitted["q"].n) == ("pooled", method, calibration)
 
 
 def test_without_labels_or_features_the_mapping_is_the_identity():

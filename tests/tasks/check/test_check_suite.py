@@ -90,7 +90,7 @@ def test_a_long_or_nested_column_goes_in_as_a_mark_only(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("row", TABLES, ids=lambda row: row.table)
 def test_every_table_has_a_suite_of_all_its_rules(row: Any) -> None:
-    made = suite.suite(row)
+    made: Any = suite.suite(row)
     assert made.name == row.table
     assert sorted((suite.OURS[rule.expectation_type], rule.column) for rule in made.expectations) == sorted(
         (rule.rule, rule.columns[0]) for rule in rules(row)
@@ -117,7 +117,9 @@ def test_a_failure_without_a_count_is_an_error() -> None:
     class Result:
         success = False
         exception_info: Any = None
-        result: Any = {}  # noqa: RUF012
+
+        def __init__(self) -> None:
+            self.result: dict[str, Any] = {}
 
     tally = suite.Tally(Expectation("not_null", ("unit_id",)))
     tally.add(Result(), pa.table({"unit_id": ["s1"]}))  # type: ignore[arg-type]

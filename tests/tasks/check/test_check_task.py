@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.check import suite, task
+from tasks.check import task
 from tasks.check.finding import CheckError
 from tasks.check.task import checked
 from tasks.contracts.errors import ContractError
 from tasks.contracts.table import Row, expectations, schema
-from tasks.contracts.tables import Checks, Gradings, Items, Responses, TableRef
+from tasks.contracts.tables import Attempts, Checks, Gradings, Items, Responses, TableRef
 from tasks.store.warehouse import Run, Warehouse
 
 Records = list[dict[str, Any]]
@@ -28,6 +29,13 @@ HOSTILE = [
     "\u202eright to left",
     "x" * 2**20,
 ]
+
+
+class Data(NamedTuple):
+    """What a first stage hands on."""
+
+    items: TableRef
+    responses: TableRef
 
 
 class Written(NamedTuple):
@@ -69,7 +77,8 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(records, schema=want), folder / f"{shard}.parquet")
     path = str(folder.relative_to(run.warehouse.root))
-    return TableRef(table=row.table, stage=stage, path=path, digest="0" * 64, rows=len(records))
+    rows = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
+    return TableRef(table=row.table, stage=stage, path=path, digest="0" * 64, rows=rows)
 
 
 def stored(run: Run, stage: str, outcome: str | None = None) -> Records:
@@ -139,7 +148,7 @@ def test_a_wrong_type_is_told_from_the_file_and_the_other_rules_are_not_run(run:
     write(run, Gradings, "judge", [grading("r1")], "a")
     ref = write(run, Gradings, "judge", [grading("r2") | {"score": "two"}], "b", want)
     with pytest.raises(
-        ContractError, match="column 'score', rule 'type': must be double; found string in b.parquet"
+        ContractError, match=r"column 'score', rule 'type': must be double; found string in b\.parquet"
     ) as stop:
         checked.fn(run, ref)
     assert "1 of 2 rows" in str(stop.value)
@@ -157,17 +166,19 @@ def test_a_missing_column_breaks_the_type_rule_of_that_column(run: Run) -> None:
 def test_a_key_is_unique_across_shards_and_stages(run: Run) -> None:
     write(run, Gradings, "judge", [grading("r1"), grading("r2")], "a")
     ref = write(run, Gradings, "judge", [grading("r2"), grading("r3")], "b")
-    with pytest.raises(ContractError, match="2 of 4 rows do not; first response_id / rater_id / sample: r2 / m / 0$"):
+    with pytest.raises(
+        ContractError, match=r"2 of 4 rows break this; first response_id / rater_id / sample: r2 / m / 0$"
+    ):
         checked.fn(run, ref)
     write(run, Gradings, "human", [grading("r4"), grading("r5")])
     other = write(run, Gradings, "people", [grading("r5"), grading("r6")])
-    with pytest.raises(ContractError, match="unique.* 1 of 2 rows do not; first .*: r5 / m / 0"):
+    with pytest.raises(ContractError, match=r"unique.* 1 of 2 rows break this; first .*: r5 / m / 0"):
         checked.fn(run, other)
 
 
 def test_a_reference_to_a_table_that_was_never_written_dangles(tmp_path: Path) -> None:
     run = Warehouse.open(tmp_path / "warehouse").run("one")
-    with pytest.raises(ContractError, match="rule 'references': must occur in items.item_id; 1 of 1 rows do not"):
+    with pytest.raises(ContractError, match=r"rule 'references': must occur in items\.item_id; 1 of 1 rows break this"):
         checked.fn(run, write(run, Responses, "ingest", [response("r1")]))
 
 
@@ -221,6 +232,16 @@ def test_a_file_that_is_no_parquet_is_an_error(run: Run) -> None:
     assert {record["outcome"] for record in stored(run, "judge")} == {"error"}
 
 
+def test_a_lost_file_is_an_error(run: Run) -> None:
+    for shard in ("a", "b"):
+        run.commit("judge", shard, {Gradings: [grading("r1", rater=shard)]})
+    ref = run.ref(Gradings, "judge")
+    for shard, left in (("a", 1), ("b", 0)):
+        (run.folder / "gradings" / "judge" / f"{shard}.parquet").unlink()
+        with pytest.raises(CheckError, match=f"the files hold {left} rows, their done-marks say 2"):
+            checked.fn(run, ref)
+
+
 def test_hostile_text_does_no_harm_where_text_belongs(run: Run) -> None:
     rows = [response(f"{i} {text}", text) | {"author_id": text} for i, text in enumerate(HOSTILE)]
     run.commit("more", "all", {Responses: rows})
@@ -249,17 +270,25 @@ def test_a_second_call_reads_the_stored_results(run: Run, monkeypatch: pytest.Mo
     assert checked.fn(run, written) is written
 
 
-def test_a_resumed_run_does_not_import_great_expectations(run: Run) -> None:
+def test_a_resumed_run_does_not_import_great_expectations(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = judged(run)
     checked.fn(run, ref)
-    code = (
-        "import sys; from tasks.check.task import checked; from tasks.store.warehouse import Warehouse\n"
-        "from tasks.contracts.tables import TableRef\n"
-        f"run = Warehouse.open({str(run.warehouse.root)!r}).run('one')\n"
-        f"checked.fn(run, TableRef.model_validate_json({ref.model_dump_json()!r}))\n"
-        "assert 'great_expectations' not in sys.modules"
-    )
+    monkeypatch.setitem(sys.modules, "great_expectations", None)
+    assert checked.fn(run, ref) is ref
+
+
+def test_only_the_door_imports_prefect_and_nothing_great_expectations_before_it_is_needed() -> None:
+    modules = ", ".join(f"tasks.check.{name}" for name in ("across", "finding", "suite", "typed"))
+    code = f"import sys, {modules}; sys.exit(bool({{'great_expectations', 'prefect'}} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(task.__file__).parents[2])
+
+
+def test_columns_without_any_value_pass_where_null_is_allowed(run: Run) -> None:
+    attempt: dict[str, Any] = dict.fromkeys(schema(Attempts).names)
+    attempt |= {"response_id": "r1", "rater_id": "m", "sample": 0, "part": "all", "attempt": 0, "role": "grade"}
+    attempt |= {"request_digest": "d", "model": "m", "seed": 1, "violations": [], "stored": False}
+    run.commit("judge", "all", {Attempts: [attempt], Gradings: [grading("r1") | {"confidence": None}]})
+    checked.fn(run, (run.ref(Attempts, "judge"), run.ref(Gradings, "judge")))
 
 
 def test_other_content_or_an_earlier_failure_is_checked_again(run: Run) -> None:
@@ -285,10 +314,28 @@ def test_what_holds_no_reference_is_refused(run: Run) -> None:
         checked.fn(run, ("responses",))
 
 
-def test_nothing_is_printed(run: Run, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG), pytest.raises(ContractError):
-        checked.fn(run, write(run, Gradings, "judge", [grading("r1") | {"status": "lost"}]))
-    out, err = capfd.readouterr()
-    assert (out, err) == ("", "")
-    assert not [record for record in caplog.records if record.name.startswith("great_expectations")]
-    assert suite.os.environ["GX_ANALYTICS_ENABLED"] == "false"
+def test_nothing_is_printed_or_logged_abroad(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    class Ears(logging.Handler):
+        heard: ClassVar[list[str]] = []
+
+        def emit(self, record: logging.LogRecord) -> None:
+            self.heard.append(record.name)
+
+    ears, root = Ears(), logging.getLogger()
+    root.addHandler(ears)
+    try:
+        with pytest.raises(ContractError):
+            checked.fn(run, write(run, Gradings, "judge", [grading("r1") | {"status": "lost"}]))
+    finally:
+        root.removeHandler(ears)
+    assert capfd.readouterr() == ("", "")
+    assert not [name for name in ears.heard if name.startswith("great_expectations")]
+    assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
+
+
+def test_a_folder_of_any_name_is_read_as_it_is_spelled(tmp_path: Path) -> None:
+    for name in ("we[i]rd '*' a=b", "weird '*' a=b"):
+        run = Warehouse.open(tmp_path / name).run("one")
+        run.commit("ingest", "all", {Items: [item(name)], Responses: [response("r1") | {"item_id": name}]})
+        checked.fn(run, Data(run.ref(Items, "ingest"), run.ref(Responses, "ingest")))
+        assert {record["rows"] for record in stored(run, "ingest")} == {1}

@@ -5,7 +5,7 @@ import math
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.llm.extract import extract
@@ -25,6 +25,7 @@ KEY = frozenset({"score"})
         ('Set {"a", "b"} of {x}: {"score": 3}', {"score": 3}, "embedded"),
         ('{"score": 1} or {"score": 2}', {"score": 1}, "embedded"),
         ('Like {"score": 0}:\n```\n{"score": 3}\n```', {"score": 3}, "fenced"),
+        ('Infinity good! {"score": 3}', {"score": 3}, "embedded"),
         ('{"result": {"score": 3}}', {"score": 3}, "nested"),
         ('[{"score": 3}]', {"score": 3}, "embedded"),
         ('{"score": 3,}', {"score": 3}, "trailing_comma"),
@@ -134,6 +135,7 @@ artifacts = st.builds(
 prose = st.text(st.characters(exclude_characters='{}`"', codec="utf-8"), max_size=60)
 
 
+@settings(deadline=None)
 @given(artifacts, prose, prose, st.booleans(), st.sampled_from([None, 1]), st.booleans())
 def test_any_object_is_found_in_prose_and_fences(artifact, before, after, fenced, indent, ascii_only):
     text = json.dumps(artifact, indent=indent, ensure_ascii=ascii_only)
@@ -156,13 +158,14 @@ def leaves(value):
 plain = st.text(st.characters(codec="ascii", exclude_characters='\\"', min_codepoint=32), max_size=8)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(plain, plain | st.integers(0, 999) | st.lists(plain, max_size=3), max_size=4),
     st.integers(0, 9),
     st.data(),
 )
 def test_damage_never_brings_a_value_that_is_not_in_the_text(rest, score, data):
-    text = json.dumps({"score": score, **rest, "end": 1})
+    text = json.dumps({"score": score, **rest, "end": 1}, ensure_ascii=False)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text)))
         cut = data.draw(st.integers(0, 3))
@@ -180,6 +183,7 @@ def test_damage_never_brings_a_value_that_is_not_in_the_text(rest, score, data):
             assert str(leaf) in text
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("{}[]\"':,\\/*# 1aNt\nscore`\ud800"), max_size=60))
 def test_no_text_breaks_it(text):
     artifact, note = extract('{"score":' + text, KEY)
