@@ -6,7 +6,7 @@ import csv
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -17,9 +17,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.contracts.errors import UserError
+from tasks.contracts.table import columns as described
+from tasks.contracts.tables import BY_NAME
 from tasks.store.warehouse import Run, Warehouse
 
-app = typer.Typer(help="Grade open-ended text with rubrics.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    help="Grade open-ended text with rubrics.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 StudyFile = Annotated[Path, typer.Argument(help="The study file (YAML).")]
 WarehouseFolder = Annotated[Path, typer.Option("--warehouse", help="Where runs are kept.")]
@@ -39,7 +46,10 @@ def grade(
         if dry_run:
             from flows.rehearse import planned_calls
 
-            _print_rows(["item", "responses", "settled without a call", "calls", "prompt tokens, roughly"], planned_calls(study, limit))
+            _print_rows(
+                ["item", "responses", "settled without a call", "calls", "prompt tokens, roughly"],
+                planned_calls(study, limit),
+            )
             return
         from flows.grade import grade as flow
 
@@ -62,7 +72,9 @@ def validate(study: StudyFile, limit: Limit = None) -> None:
 
 @app.command()
 def sql(
-    query: Annotated[str | None, typer.Argument(help="SQL, or the name of a question; without it, the questions are listed.")] = None,
+    query: Annotated[
+        str | None, typer.Argument(help="SQL, or the name of a question; without it, the questions are listed.")
+    ] = None,
     parameters: Annotated[list[str] | None, typer.Argument(help="name=value for a question's $name.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="Run id; the latest one if not given.")] = None,
     warehouse: WarehouseFolder = HOUSE,
@@ -74,9 +86,22 @@ def sql(
         if query is None:
             _print_rows(["question", "what it asks"], questions().items())
             return
-        given = dict(pair.split("=", 1) if "=" in pair else (pair, "") for pair in parameters or [])
+        given = {name: value for name, _, value in (pair.partition("=") for pair in parameters or [])}
         answer = ask(_run(warehouse, run), query, given)
         _print_rows(answer.columns, answer.fetchall())
+
+
+@app.command()
+def columns(table: Annotated[str | None, typer.Argument(help="A table; all of them if not given.")] = None) -> None:
+    """List the tables' columns: type, whether null is allowed, what they hold."""
+    with _for_people():
+        if table is not None and table not in BY_NAME:
+            raise UserError(f"no table '{table}'; there are {', '.join(BY_NAME)}")
+        chosen = [BY_NAME[table]] if table else BY_NAME.values()
+        _print_rows(
+            ["table", "column", "type", "null", "what it holds"],
+            [(row.table, *column) for row in chosen for column in described(row)],
+        )
 
 
 @app.command()
@@ -85,18 +110,23 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
     with _for_people():
         from flows.compare import compared
 
-        _print_rows(["statistic", "b - a", "low", "high", "p", "responses", "resampled"], compared(_run(warehouse, a), _run(warehouse, b)))
+        _print_rows(
+            ["statistic", "b - a", "low", "high", "p", "responses", "resampled"],
+            compared(_run(warehouse, a), _run(warehouse, b)),
+        )
 
 
 def _run(warehouse: Path, run_id: str | None) -> Run:
     house = Warehouse.open(warehouse)
     known = house.runs()
     if not known or (run_id is not None and run_id not in known):
-        raise UserError(f"no finished run{f' {run_id!r}' if run_id else ''} in {warehouse}; there are: {', '.join(known) or 'none'}")
+        raise UserError(
+            f"no finished run{f' {run_id!r}' if run_id else ''} in {warehouse}; there are: {', '.join(known) or 'none'}"
+        )
     return house.run(run_id or known[-1])
 
 
-def _print_rows(header: list[str], rows: object) -> None:
+def _print_rows(header: list[str], rows: Iterable[Iterable[object]]) -> None:
     if not sys.stdout.isatty():
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(header)
@@ -104,7 +134,9 @@ def _print_rows(header: list[str], rows: object) -> None:
         return
     table = Table(*header)
     for row in rows:
-        table.add_row(*("" if cell is None else escape(f"{cell:.3f}" if isinstance(cell, float) else str(cell)) for cell in row))
+        table.add_row(
+            *("" if cell is None else escape(f"{cell:.3f}" if isinstance(cell, float) else str(cell)) for cell in row)
+        )
     Console().print(table)
 
 

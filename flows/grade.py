@@ -22,8 +22,9 @@ def grade(study: str, warehouse: str = "data/warehouse", limit: int | None = Non
     data = checked(run, ingest(run, settings, base, limit))
     locked = checked(run, lock(run, settings, base, data.items, data.gradings))
     judged = checked(run, judge(run, settings.judge, base, data.items, data.responses, locked.bundles))
-    scored = checked(run, calibrate(run, settings, data.items, data.responses, data.gradings, judged.gradings, locked.bundles))
-    agreed = checked(run, evaluate(run, settings.evaluation, data, judged.gradings, scored.predictions, locked.bundles))
+    answered = data.items, data.responses, data.gradings, judged.gradings
+    scored = checked(run, calibrate(run, settings, *answered, locked.bundles))
+    agreed = checked(run, evaluate(run, settings.evaluation, *answered, scored.predictions, locked.bundles))
     report(run, settings.evaluation, record(job, [*data, *locked, *judged, *scored, *agreed]))
     return run.run_id
 

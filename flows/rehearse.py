@@ -1,11 +1,11 @@
-"""A study rehearsed without asking any model: what it would ask, and whether data, rubrics, verifier and prompts hold."""
+"""A study rehearsed without a model: what it would ask, and whether data, rubrics, verifier and prompts hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.study import Study, load_study
@@ -23,23 +23,24 @@ class Rehearsed(NamedTuple):
     """Items with their bundles and cases."""
 
     study: Study
-    items: list[tuple[dict, Bundle, list[Case]]]
+    items: list[tuple[dict[str, Any], Bundle, list[Case]]]
     lint: list[tuple[str, str]]
 
 
 def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str, int, int, int, int]]:
-    """(item, responses, settled without a call, calls, prompt tokens at four characters each), and a last row of sums."""
-    rows = []
+    """(item, responses, settled without a call, calls, prompt tokens at four characters each); sums in the last row."""
+    rows: list[tuple[str, int, int, int, int]] = []
     for item, _, cases in _rehearse(study_file, limit).items:
         asked = [case for case in cases if not too_short(case)]
         requests = [request(case, criteria) for case in asked for _, criteria in parts(case.bundle)]
         tokens = sum(len(m.content) for r in requests for m in r.messages) // _CHARACTERS_PER_TOKEN
         rows.append((item["item_id"], len(cases), len(cases) - len(asked), len(requests), tokens))
-    return [*rows, ("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))]
+    responses, settled, calls, tokens = (sum(column) for column in zip(*(row[1:] for row in rows), strict=True))
+    return [*rows, ("all", responses, settled, calls, tokens)]
 
 
 def prove(study_file: Path, limit: int | None = None) -> Iterator[tuple[str, str, str]]:
-    """(kind, what, message) with kind 'ok', 'warning' or 'wrong'; reading the data and rubrics raises what is broken in them."""
+    """(kind, what, message) with kind 'ok', 'warning' or 'wrong'; broken data and rubrics raise when they are read."""
     rehearsed = _rehearse(study_file, limit)
     count = sum(len(cases) for _, _, cases in rehearsed.items)
     yield "ok", "data", f"{len(rehearsed.items)} items, {count} responses"

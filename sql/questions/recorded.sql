@@ -1,10 +1,10 @@
 -- Foreign replies: how often the score that we read equals the one that the other system recorded.
 SELECT
     g.item_id,
-    count(*) AS replies,
+    count(*) FILTER (g.unscored_reason IS DISTINCT FROM 'no_reply') AS replies,
     count(g.score) AS read_by_us,
     count(g.signals['recorded']) AS recorded_by_them,
-    count(g.score) / count(*) AS parse_rate,
+    count(g.score) / nullif(count(*) FILTER (g.unscored_reason IS DISTINCT FROM 'no_reply'), 0) AS parse_rate,
     avg((abs(g.score - g.signals['recorded']) < 1e-6)::INT) AS same,
     corr(g.score, g.signals['recorded']) AS pearson
 FROM gradings AS g

@@ -122,7 +122,7 @@ class Protocol(Frozen):
     show_weights: bool = False
     """Whether the judge sees the weights."""
     unscored: Literal["null", "bounds", "zero"] = "null"
-    """A criterion without a usable verdict: no score; no score but bounds; or counted as level 0 (the papers' reading)."""
+    """A criterion without a usable verdict: no score; no score but bounds; or level 0 (the papers' reading)."""
     signals: tuple[Signal, ...]
     """What calibration may use."""
     min_tokens: int = Field(default=1, ge=0)
@@ -180,7 +180,8 @@ class Bundle(Frozen):
             raise ContractError(f"bundle {bundle_id[:12]}: {first['msg']} at {first['loc']}") from error
         if bundle.bundle_id != bundle_id:
             raise ContractError(
-                f"bundle {bundle_id[:12]}: its content has the hash {bundle.bundle_id[:12]}; it was changed after locking"
+                f"bundle {bundle_id[:12]}: its content has the hash {bundle.bundle_id[:12]}; "
+                "it was changed after locking"
             )
         return bundle
 

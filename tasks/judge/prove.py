@@ -1,10 +1,11 @@
-"""Proof that a bundle can be judged at all, without a model: prompts fill, the contract admits, the verifier separates."""
+"""Proof without a model that a bundle can be judged: prompts fill, the contract admits, the verifier separates."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import prompt, schema
@@ -12,57 +13,73 @@ from tasks.judge.score import score
 from tasks.judge.verify import Subject, verify
 from tasks.text.units import Unit, units
 
+_GOLD = "an answer that says everything that is asked for"
 _FABRICATED = "words that nobody ever wrote in any answer"
 
 
 def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: str | None) -> list[str]:
     """What does not hold, in words; empty where everything does.
 
-    The prompt fills. For a checklist: an artifact that reaches every point with quotes from the reference answer (the
-    question, where there is none) fits the JSON Schema, verifies, and earns the full score; the same with fabricated
-    quotes earns nothing that needs a quote; one that reaches nothing earns the lowest score.
+    The prompt fills. A holistic contract admits both ends of the scale. For a checklist: an artifact that reaches every
+    point with quotes from the reference answer (the question, where there is none) fits the JSON Schema, verifies, and
+    earns the full score; the same with fabricated quotes earns nothing that needs a quote; one that reaches nothing
+    earns the lowest score.
     """
-    problems = []
     try:
         prompt.system(bundle, bundle.criteria, question, context)
         prompt.response(question, units(question))
+        problems = []
     except KeyError as error:
-        problems.append(f"prompt '{bundle.protocol.name}' leaves {error} open")
+        problems = [f"prompt '{bundle.protocol.name}' leaves {error} open"]
     if bundle.protocol.name == "dhs":
-        return problems
-    text = reference or question
+        ends = ({"rationale": "", "score": end} for end in (bundle.scale.min, bundle.scale.max))
+        return problems + [problem for end in ends for problem in _refused(end, schema.holistic(bundle))]
+    text = next(text for text in (reference, question, _GOLD) if text and units(text))
+    return problems + _gold(bundle, text, context) + _ends(bundle) + _forged(bundle, text, context)
+
+
+def _gold(bundle: Bundle, text: str, context: str | None) -> list[str]:
+    """Every point reached with a quote from the text: must be admitted and verify."""
     found = units(text)
-    subject = Subject.of(text, found, context)
     best = {c.id: _decision(c, c.top if c.weight > 0 else 0, text, found) for c in bundle.criteria}
-    try:
-        jsonschema.validate({"decisions": best}, schema.checklist(bundle.criteria))
-    except jsonschema.ValidationError as error:
-        problems.append(f"the contract refuses a sound artifact: {error.message}")
-    verdict = verify({"decisions": best}, bundle, bundle.criteria, subject)
-    problems += [f"gold artifact: {violation}" for violation in verdict.violations]
-    full = score(bundle, {d.criterion_id: d.level for d in verdict.decisions}).score
+    verdict = verify({"decisions": best}, bundle, bundle.criteria, Subject.of(text, found, context))
+    refused = _refused({"decisions": best}, schema.checklist(bundle.criteria))
+    return refused + [f"gold artifact: {violation}" for violation in verdict.violations]
+
+
+def _ends(bundle: Bundle) -> list[str]:
+    """All points and no point reached: must be the ends of the scale."""
+    full = score(bundle, {c.id: c.top if c.weight > 0 else 0 for c in bundle.criteria}).score
+    none = score(bundle, {c.id: 0 if c.weight > 0 else c.top for c in bundle.criteria}).score
+    problems = []
     if full != bundle.scale.max:
         problems.append(f"all points reached give {full}, not the full score {bundle.scale.max:g}")
-    none = score(bundle, {c.id: 0 if c.weight > 0 else c.top for c in bundle.criteria}).score
     if none != bundle.scale.min:
         problems.append(f"no point reached gives {none}, not the lowest score {bundle.scale.min:g}")
-    forged = {c.id: _decision(c, c.top, _FABRICATED, [Unit("s1", "sentence", 0, len(_FABRICATED))]) for c in bundle.criteria}
-    verdict = verify({"decisions": forged}, bundle, bundle.criteria, subject)
-    credited = [
-        d.criterion_id
-        for d, c in zip(verdict.decisions, bundle.criteria, strict=True)
-        if d.verified is not False and c.evidence != "none"
-    ]
-    problems += [f"a fabricated quote is accepted for '{name}'" for name in credited]
     return problems
 
 
+def _forged(bundle: Bundle, text: str, context: str | None) -> list[str]:
+    """Everything claimed with a quote that nobody wrote: must not be supported."""
+    unit = Unit("s1", "sentence", 0, len(_FABRICATED))
+    forged = {c.id: _decision(c, c.top, _FABRICATED, [unit]) for c in bundle.criteria}
+    verdict = verify({"decisions": forged}, bundle, bundle.criteria, Subject.of(text, units(text), context))
+    pairs = zip(bundle.criteria, verdict.decisions, strict=True)
+    credited = [c.id for c, d in pairs if c.evidence != "none" and d.verified is not False]
+    return [f"a fabricated quote is accepted for '{name}'" for name in credited]
+
+
+def _refused(artifact: Mapping[str, Any], contract: Mapping[str, Any]) -> list[str]:
+    try:
+        jsonschema.validate(artifact, contract)
+    except jsonschema.ValidationError as error:
+        return [f"the contract refuses a sound artifact: {error.message}"]
+    return []
+
+
 def _decision(criterion: Criterion, level: int, text: str, found: list[Unit]) -> dict[str, Any]:
-    decision: dict[str, Any] = {}
-    if criterion.evidence != "none":
-        longest = max(found, key=lambda unit: unit.end - unit.start)
-        quote = text[longest.start : longest.end][: schema.MAX_QUOTE]
-        decision["evidence"] = [{"unit": longest.unit_id, "quote": quote}] if level else []
-    if criterion.evidence == "global_diagnostic":
-        decision["diagnostic"] = "stated"
-    return decision | {"level": level}
+    longest = max(found, key=lambda unit: unit.end - unit.start)
+    quote = text[longest.start : longest.end][: schema.MAX_QUOTE]
+    evidence = [{"unit": longest.unit_id, "quote": quote}] if level else []
+    whole = {"evidence": evidence, "diagnostic": "stated", "level": level}
+    return {name: whole[name] for name in schema.fields(criterion)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def rater(judge: Judge, base: Path, replies: ReplyStore) -> Rater:
         if judge.model is None:
             raise InputError("backend 'replay' needs a model, or a foreign table of replies", field="judge.model")
         return Rater(f"replay:{judge.model}:{judge.protocol}", "replayed", Replay(replies, judge.model))
-    raw = {row["response_id"]: row["reply"] for row in foreign_rows(judge.foreign, base)}
+    raw = {row["response_id"]: row["reply"] for row in foreign_rows(judge.foreign, base) if row["reply"] is not None}
     # What the readers make of the table is kept like any reply, so its name covers the table and how it is read.
     content = json.dumps([judge.foreign.model_dump(mode="json"), raw], sort_keys=True)
     model = f"foreign:{Path(judge.foreign.file).stem}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
@@ -48,29 +49,51 @@ def rater(judge: Judge, base: Path, replies: ReplyStore) -> Rater:
 def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
     """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score.
 
-    InputError for a missing column, a response with two replies, or a selection that leaves nothing.
+    A cell without a value is None. InputError for a missing column, a response with two replies, a recorded score that
+    is no finite number, or a selection that leaves nothing.
     """
     path = base / foreign.file
     frame = read(path)
-    wanted = {"response_id": foreign.response_id, "reply": foreign.reply} | ({"recorded": foreign.recorded} if foreign.recorded else {})
+    wanted = {"response_id": foreign.response_id, "reply": foreign.reply}
+    wanted |= {"recorded": foreign.recorded} if foreign.recorded else {}
     for name in [*wanted.values(), *foreign.where]:
         if name not in frame.columns:
             raise InputError(f"no such column; there are {', '.join(map(str, frame.columns))}", file=path, field=name)
     for name, value in foreign.where.items():
-        frame = frame[frame[name].map(lambda cell, value=value: cell == value or str(cell) == str(value))]
-    rows = [dict(zip(wanted, row, strict=True)) for row in frame[list(wanted.values())].itertuples(index=False, name=None)]
-    for row in rows:
-        row["response_id"] = str(row["response_id"])
-    seen: set[str] = set()
-    for row in rows:
-        if row["response_id"] in seen:
-            raise InputError(
-                f"response '{row['response_id']}' has several replies; select one with 'where'", file=path, field=foreign.response_id
-            )
-        seen.add(row["response_id"])
+        frame = frame[frame[name].map(lambda cell, value=value: cell == value or _text(cell) == str(value))]
+    columns = [frame[column].tolist() for column in wanted.values()]
+    rows = [dict(zip(wanted, row, strict=True)) for row in zip(*columns, strict=True)]
     if not rows:
         raise InputError("no reply is left; look at 'where'", file=path)
+    seen: set[str | None] = set()
+    for row in rows:
+        row["response_id"], row["reply"] = _text(row["response_id"]), _text(row["reply"])
+        if row["response_id"] in seen:
+            problem = f"response '{row['response_id']}' has several replies; select one with 'where'"
+            raise InputError(problem, file=path, field=foreign.response_id)
+        seen.add(row["response_id"])
+        row["recorded"] = _recorded(row.get("recorded"), path, foreign.recorded)
     return rows
+
+
+def _text(cell: Any) -> str | None:
+    """A cell as text, None where it holds nothing; 3.0 of a numeric column is '3', as ingest reads it."""
+    if cell is None or cell != cell:
+        return None
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+def _recorded(cell: Any, path: Path, column: str | None) -> float | None:
+    text = _text(cell)
+    if text is None or not text.strip():
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"'{text[:40]}' is not a finite number", file=path, field=column)
+    return number
 
 
 def rescale(value: float, foreign: Foreign, item_id: str, scale: Scale) -> float:
@@ -101,4 +124,5 @@ def _value(text: str, reader: Reader) -> float | None:
 
 def foreign_scores(foreign: Foreign, base: Path) -> dict[str, float]:
     """Response → the score that the foreign system itself read from the reply, on the scale that its judge used."""
-    return {row["response_id"]: float(row["recorded"]) for row in foreign_rows(foreign, base) if row.get("recorded") is not None}
+    rows = foreign_rows(foreign, base)
+    return {row["response_id"]: row["recorded"] for row in rows if row["recorded"] is not None}

@@ -1,8 +1,8 @@
 """The judging contract as JSON Schema, generated from the bundle.
 
 Two shapes: a checklist `{"decisions": {criterion: {"evidence": [{"unit", "quote"}], "diagnostic", "level"}}}`, in which
-every criterion asked for stands exactly once, and a holistic score `{"rationale", "score"}`. Strings are bounded, so that
-a model that is held to the schema ends.
+every criterion asked for stands exactly once, and a holistic score `{"rationale", "score"}`. Strings are bounded, so
+that a model that is held to the schema ends.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ def judge(run: Run, plan: Judge, base: Path, items: TableRef, responses: TableRe
                 for row, case in zip(graded.gradings, cases, strict=True):
                     if plan.foreign and (value := recorded.get(case.response_id)) is not None:
                         row["signals"]["recorded"] = rescale(value, plan.foreign, case.item_id, case.bundle.scale)
-                run.commit("judge", name, {Judgments: graded.judgments, Gradings: graded.gradings, Attempts: graded.attempts})
+                run.commit(
+                    "judge", name, {Judgments: graded.judgments, Gradings: graded.gradings, Attempts: graded.attempts}
+                )
                 progress.graded(graded)
             progress.end()
     return Judged(*(run.ref(row, "judge") for row in (Judgments, Gradings, Attempts)))
@@ -75,8 +77,13 @@ def shards(counts: Mapping[str, int], size: int = SHARD) -> list[tuple[str, list
     return [(f"{number:05d}", parts) for number, parts in enumerate(packed)]
 
 
-def cases_of(run: Run, responses: TableRef, item: dict[str, Any], locked: dict[str, Any], at: int = 0, count: int | None = None) -> list[Case]:
-    """The cases of an item from position `at` of its responses in the order of their ids; ContractError for a bundle that was changed."""
+def cases_of(
+    run: Run, responses: TableRef, item: dict[str, Any], locked: dict[str, Any], at: int = 0, count: int | None = None
+) -> list[Case]:
+    """The cases of an item from position `at` of its responses in the order of their ids.
+
+    ContractError for a bundle that was changed.
+    """
     rows = run.read(responses, ["response_id", "text"], ds.field("item_id") == item["item_id"])
     bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
     return [

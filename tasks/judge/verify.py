@@ -105,7 +105,7 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     action taken.
     """
     given = artifact.get("decisions")
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict):
         undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
         return Verdict(undecided, Counter(), ("malformed_decision:*",))
     signals: Counter[str] = Counter()
@@ -125,7 +125,7 @@ def _decide(
 ) -> tuple[Decision, str | None]:
     if given is None:
         return Decision(criterion.id, None, reason="criterion_missing"), "missing_decision"
-    level = _level(given.get("level"), signals) if isinstance(given, Mapping) else None
+    level = _level(given.get("level"), signals) if isinstance(given, dict) else None
     if level is None or not 0 <= level <= criterion.top:
         problem = "malformed_decision" if level is None else "level_off_scale"
         return Decision(criterion.id, None, reason="invalid_reply"), problem
@@ -174,21 +174,23 @@ def _evidence(given: Any, criterion: Criterion, subject: Subject, signals: Count
         signals["canonicalised"] += 1
         given = [given]
     rows: list[dict[str, Any]] = []
-    seen: set[tuple[str | None, str]] = set()
+    held: set[str] = set()
+    failed: set[tuple[str | None, str]] = set()
     for entry in given or ():
-        unit, quote = (entry.get("unit"), entry.get("quote")) if isinstance(entry, Mapping) else (None, entry)
+        unit, quote = (entry.get("unit"), entry.get("quote")) if isinstance(entry, dict) else (None, entry)
         if not isinstance(quote, str) or not quote.strip():
             signals["malformed_evidence"] += 1
             continue
         # What is kept is what is verified, so that verifying it again finds the same.
         quote, unit_id = quote[:_KEPT], None if unit is None else str(unit)[:_KEPT_NAME]
         folded = fold(quote).text
-        if ("", folded) in seen or (unit_id, folded) in seen:
-            status, span = "duplicate", None
-        else:
-            status, span = _locate(quote, unit_id, criterion, subject)
         # A quote that failed where it was first cited may still hold where it is cited next.
-        seen.add(("" if status in HOLDS else unit_id, folded))
+        repeated = folded in held or (unit_id, folded) in failed
+        status, span = ("duplicate", None) if repeated else _locate(quote, unit_id, criterion, subject)
+        if status in HOLDS:
+            held.add(folded)
+        else:
+            failed.add((unit_id, folded))
         start, end = span or (None, None)
         rows.append({"unit_id": unit_id, "quote": quote, "start": start, "end": end, "status": status})
         signals["quotes"] += 1

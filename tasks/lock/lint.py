@@ -9,8 +9,8 @@ from tasks.contracts.bundle import Rubric
 from tasks.text.tokens import tokens
 
 _VAGUE = frozenset(
-    "good bad nice appropriate adequate sufficient reasonable proper effective effectively clear clearly well strong weak "
-    "interesting relevant some several various etc".split()
+    {"good", "bad", "nice", "appropriate", "adequate", "sufficient", "reasonable", "proper", "effective", "effectively"}
+    | {"clear", "clearly", "well", "strong", "weak", "interesting", "relevant", "some", "several", "various", "etc"}
 )
 _TWO_IN_ONE = re.compile(r"\b(?:and also|as well as|and/or)\b|;", re.IGNORECASE)
 _OVERLAP = 0.7
@@ -18,9 +18,11 @@ _LONG = 40
 
 
 def lint(rubric: Rubric) -> list[str]:
-    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, nearly the
-    same as another, unreachable because its parent excludes it, and a rubric that can only cost marks."""
+    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, nearly
+    the same as another, unreachable because it and its parent exclude each other, and a rubric that can only cost
+    marks."""
     found: list[str] = []
+    excluded: dict[str | None, tuple[str, ...]] = {criterion.id: criterion.excludes for criterion in rubric.criteria}
     words = {criterion.id: tokens(criterion.text) for criterion in rubric.criteria}
     for criterion in rubric.criteria:
         vague = sorted(_VAGUE & set(words[criterion.id]))
@@ -30,8 +32,8 @@ def lint(rubric: Rubric) -> list[str]:
             found.append(f"{criterion.id}: double-barrelled; two demands in one criterion")
         if len(words[criterion.id]) > _LONG:
             found.append(f"{criterion.id}: {len(words[criterion.id])} words long")
-        if criterion.parent in criterion.excludes:
-            found.append(f"{criterion.id}: unreachable; it excludes its own parent")
+        if criterion.parent in criterion.excludes or criterion.id in excluded.get(criterion.parent, ()):
+            found.append(f"{criterion.id}: unreachable; it and its own parent exclude each other")
     for one, other in combinations(rubric.criteria, 2):
         shared, both = set(words[one.id]) & set(words[other.id]), set(words[one.id]) | set(words[other.id])
         if both and len(shared) / len(both) >= _OVERLAP:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tasks.contracts.bundle import Criterion, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Derived, parse, read_yaml
+from tasks.contracts.study import Derived, Rubrics, parse, read_yaml
 from tasks.contracts.table import Frozen
 from tasks.text.units import units
 
@@ -32,10 +33,29 @@ def authored(path: Path) -> dict[str, Rubric]:
     return found
 
 
-def derived(item: dict[str, Any], plan: Derived) -> Rubric:
-    """A rubric whose gold points are the sentences of the item's reference answer, or its key elements, all of weight 1.
+def rubrics_of(items: Iterable[Mapping[str, Any]], known: Mapping[str, Rubric], plan: Rubrics) -> dict[str, Rubric]:
+    """The rubric of every item by id: an authored one, or one derived from the item.
 
-    InputError for an item that carries none.
+    InputError for an item that names no known rubric, and for two items that share one but would derive different ones.
+    """
+    found: dict[str, Rubric] = {}
+    for item in items:
+        name = item["rubric_id"]
+        if name not in known and plan.derive is None:
+            rule, hint = f"item '{item['item_id']}' names an unknown rubric '{name}'", f"there are {', '.join(known)}"
+            raise InputError(rule, file=plan.file, field="rubric_id", hint=hint)
+        rubric = known[name] if plan.derive is None or name in known else derived(item, plan.derive)
+        earlier = found.setdefault(name, rubric)
+        if earlier.criteria != rubric.criteria:
+            rule = f"item '{item['item_id']}' shares rubric '{name}' with another that carries a different answer"
+            raise InputError(rule, field="rubric_id", hint="leave rubric_id out where rubrics are derived")
+    return found
+
+
+def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
+    """A rubric of gold points of weight 1: the sentences of the item's reference answer, or its key elements.
+
+    InputError for an item that carries none, or a plan that makes an unusable rubric of it.
     """
     if plan.origin == "reference_answer":
         answer = item["reference_answer"] or ""
@@ -45,17 +65,23 @@ def derived(item: dict[str, Any], plan: Derived) -> Rubric:
     if not points:
         raise InputError(f"item '{item['item_id']}' has no {plan.origin.replace('_', ' ')} to make a rubric of")
     low, high, step = plan.scale.bounds
-    return Rubric(
+    rubric = Rubric(
         rubric_id=item["rubric_id"],
         title=item["question"][:200],
         text=item["reference_answer"] or "",
         scale=plan.scale,
         traits=(Trait(id="content", name="Content", min=low, max=high, step=step),),
         criteria=tuple(
-            Criterion(id=f"P{n}", trait="content", text=point, kind=plan.kind, levels=plan.levels, evidence=plan.evidence)
+            Criterion(
+                id=f"P{n}", trait="content", text=point, kind=plan.kind, levels=plan.levels, evidence=plan.evidence
+            )
             for n, point in enumerate(points, 1)
         ),
     )
+    problem = broken(rubric)
+    if problem:
+        raise InputError(f"derived rubric '{rubric.rubric_id}': {problem}", field="rubrics.derive")
+    return rubric
 
 
 def broken(rubric: Rubric) -> str | None:
@@ -69,29 +95,43 @@ def broken(rubric: Rubric) -> str | None:
         if repeated:
             return f"{name} id '{repeated[0]}' is given twice"
     for criterion in rubric.criteria:
-        unknown = {criterion.parent, *criterion.excludes} - {None, *ids}
-        if criterion.trait not in traits:
-            return f"criterion '{criterion.id}' counts for an unknown trait '{criterion.trait}'"
-        if unknown or criterion.id in {criterion.parent, *criterion.excludes}:
-            return f"criterion '{criterion.id}' refers to {sorted(map(str, unknown)) or 'itself'}"
-        if len(criterion.levels) < 2:
-            return f"criterion '{criterion.id}' needs at least two levels"
-        folded = [" ".join(level.casefold().split()) for level in criterion.levels]
-        if len(set(folded)) < len(folded):
-            return f"criterion '{criterion.id}' has overlapping levels: two read the same"
-        if criterion.weight == 0:
-            return f"criterion '{criterion.id}' has weight 0 and can change nothing"
-    parents = {criterion.id: criterion.parent for criterion in rubric.criteria}
-    for start in ids:
-        seen, at = {start}, parents[start]
-        while at is not None:
-            if at in seen:
-                return f"criterion '{start}' is its own ancestor"
-            seen.add(at)
-            at = parents[at]
+        problem = _broken_criterion(criterion, traits, ids)
+        if problem:
+            return f"criterion '{criterion.id}' {problem}"
     derived_traits = {trait.id for trait in rubric.traits if trait.source == "derived"}
     for trait in sorted(derived_traits - {criterion.trait for criterion in rubric.criteria}):
         return f"trait '{trait}' is derived but no criterion counts for it"
+    return _cycle({criterion.id: criterion.parent for criterion in rubric.criteria})
+
+
+def _broken_criterion(criterion: Criterion, traits: Collection[str], ids: Collection[str]) -> str | None:
+    others = {criterion.parent, *criterion.excludes} - {None}
+    folded = [" ".join(level.casefold().split()) for level in criterion.levels]
+    if criterion.trait not in traits:
+        return f"counts for an unknown trait '{criterion.trait}'"
+    if criterion.id in others:
+        return "refers to itself"
+    if others - set(ids):
+        return f"refers to unknown criteria {sorted(map(str, others - set(ids)))}"
+    if len(folded) < 2:
+        return "needs at least two levels"
+    if len(set(folded)) < len(folded):
+        return "has overlapping levels: two read the same"
+    if criterion.weight == 0:
+        return "has weight 0 and can change nothing"
+    if not math.isfinite(criterion.weight):
+        return "has a weight that is no finite number"
+    return None
+
+
+def _cycle(parents: Mapping[str, str | None]) -> str | None:
+    for start in parents:
+        seen, at = {start}, parents[start]
+        while at is not None:
+            if at in seen:
+                return f"criterion '{start}' descends from a circle of parents"
+            seen.add(at)
+            at = parents[at]
     return None
 
 

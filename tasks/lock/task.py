@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prefect import task
 
-from tasks.contracts.errors import InputError
+from tasks.contracts.bundle import Rubric
 from tasks.contracts.study import Study
+from tasks.contracts.table import Row
 from tasks.contracts.tables import Bundles, Rubrics, TableRef
 from tasks.lock.lint import lint
 from tasks.lock.lock import lock as lock_rubric
-from tasks.lock.rubric import authored, derived, refuse_off_scale
-from tasks.store.warehouse import Run
+from tasks.lock.rubric import authored, refuse_off_scale, rubrics_of
+from tasks.store.warehouse import Rows, Run
 
 
 class Locked(NamedTuple):
@@ -31,26 +32,37 @@ def lock(run: Run, study: Study, base: Path, items: TableRef, people: TableRef) 
     InputError where an item names no known rubric, or a human score lies off the scale of its item's rubric.
     """
 
-    def make() -> dict:
+    def make() -> dict[type[Row], Rows]:
         known = authored(base / study.rubrics.file) if study.rubrics.file else {}
-        protocol = study.judge.as_protocol()
-        rubrics, bundles, scales = [], [], {}
-        for item in {row["rubric_id"]: row for row in run.read(items).to_pylist()}.values():
-            rubric_id, plan = item["rubric_id"], study.rubrics.derive
-            if rubric_id not in known and plan is None:
-                raise InputError(f"item '{item['item_id']}' names an unknown rubric '{rubric_id}'", file=study.rubrics.file)
-            rubric = known.get(rubric_id) or derived(item, plan)
-            bundle = lock_rubric(rubric, protocol)
-            origin = "authored" if rubric_id in known else plan.origin
-            content = json.dumps(rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
-            rubrics.append(
-                {"rubric_id": rubric_id, "title": rubric.title, "origin": origin, "content": content, "lint": lint(rubric)}
-            )
-            bundles.append({"rubric_id": rubric_id, "bundle_id": bundle.bundle_id, "content": bundle.canonical()})
-            scales[rubric_id] = bundle.scale
-        by_item = {row["item_id"]: scales[row["rubric_id"]] for row in run.read(items).to_pylist()}
-        refuse_off_scale(run.read(people, ["response_id", "item_id", "rater_id", "score"]).to_pylist(), by_item)
-        return {Rubrics: rubrics, Bundles: bundles}
+        asked = run.read(items).to_pylist()
+        found = rubrics_of(asked, known, study.rubrics)
+        scales = {item["item_id"]: found[item["rubric_id"]].scale for item in asked}
+        scores = run.read(people, ["response_id", "item_id", "rater_id", "score"])
+        refuse_off_scale(scores.to_pylist(), scales)
+        origins = {name: "authored" if name in known else _origin(study) for name in found}
+        locked = {name: lock_rubric(rubric, study.judge.as_protocol()) for name, rubric in found.items()}
+        return {
+            Rubrics: [_rubric_row(rubric, origins[name]) for name, rubric in found.items()],
+            Bundles: [
+                {"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()}
+                for name, bundle in locked.items()
+            ],
+        }
 
     run.once("lock", make)
     return Locked(run.ref(Rubrics, "lock"), run.ref(Bundles, "lock"))
+
+
+def _origin(study: Study) -> str | None:
+    return study.rubrics.derive.origin if study.rubrics.derive else None
+
+
+def _rubric_row(rubric: Rubric, origin: str | None) -> dict[str, Any]:
+    content = json.dumps(rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+    return {
+        "rubric_id": rubric.rubric_id,
+        "title": rubric.title,
+        "origin": origin,
+        "content": content,
+        "lint": lint(rubric),
+    }

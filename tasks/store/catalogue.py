@@ -55,6 +55,6 @@ def ask(run: Run, query: str, parameters: Mapping[str, str] | None = None) -> du
         if answer is None:
             raise UserError("SQL: there is nothing to answer; give a query or the name of a question")
         # Fetched here, because a relation that is left lazy fails where nobody looks for an error.
-        return connection.from_arrow(answer.fetch_arrow_table())
+        return connection.from_arrow(answer.to_arrow_table())
     except duckdb.Error as error:
         raise UserError(f"SQL: {error}") from error

@@ -34,8 +34,9 @@ def file_digest(path: Path) -> str:
 @cache
 def code_digest() -> str:
     """SHA-256 over the pipeline's source files, so that no run resumes on tables that other code wrote."""
-    files = sorted(p for room in ("tasks", "flows") for p in (HOUSE / room).rglob("*") if p.suffix in {".py", ".txt", ".yaml"})
-    return digest_of([[str(p.relative_to(HOUSE)), file_digest(p)] for p in files])
+    files = [path for room in ("tasks", "flows") for path in (HOUSE / room).rglob("*")]
+    code = sorted(path for path in files if path.suffix in {".py", ".txt", ".yaml"})
+    return digest_of([[path.relative_to(HOUSE).as_posix(), file_digest(path)] for path in code])
 
 
 def versions() -> dict[str, str]:
@@ -59,7 +60,8 @@ def git_state() -> dict[str, Any]:
 
 def _git(*words: str) -> str:
     try:
-        return subprocess.run(["git", "-C", str(HOUSE), *words], capture_output=True, text=True, timeout=10).stdout.strip()
+        command = ["git", "-C", str(HOUSE), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
@@ -67,9 +69,9 @@ def _git(*words: str) -> str:
 def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Exactly what can change a released score of a finished run.
 
-    Digests of the texts with their items and calibration membership; of the bundle of every item; of every request (which
-    covers prompts, model, sampling and order of asking); and of the human scores calibrated on. `settings` are the
-    calibration's settings and the versions of the code that verifies, scores and calibrates.
+    Digests of the texts with their items and calibration membership; of the bundle of every item; of every request
+    (which covers prompts, model, sampling and order of asking); and of the human scores calibrated on. `settings` are
+    the calibration's settings and the versions of the code that verifies, scores and calibrates.
     """
     responses = "responses JOIN items USING (item_id) JOIN bundles USING (rubric_id)"
     label = "rater_kind = 'human' AND split = 'calibration' AND g.score IS NOT NULL AND $target IN ('mean', rater_id)"
@@ -79,20 +81,21 @@ def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]
         "requests": "SELECT response_id, part, attempt, request_digest, reply, error FROM attempts",
         "labels": f"SELECT response_id, g.score FROM gradings g JOIN responses USING (response_id) WHERE {label}",
     }
-    connection = catalogue(run)
     digests = {}
-    for name, query in parts.items():
-        text = f"SELECT sha256(string_agg(j, '' ORDER BY j)) FROM (SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p)"
-        found = connection.execute(text, {"target": target} if "$target" in text else {}).fetchone()
-        digests[name] = found[0] if found else None
+    with catalogue(run) as connection:
+        for name, query in parts.items():
+            rows = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p"
+            text = f"SELECT sha256(string_agg(j, '' ORDER BY j)) FROM ({rows})"
+            found = connection.execute(text, {"target": target} if "$target" in text else {}).fetchone()
+            digests[name] = found[0] if found else None
     return digests | settings
 
 
 def write_manifest(run: Run, identity: dict[str, Any], graded_by: dict[str, Any], tables: list[TableRef]) -> Path:
     """Write `<run>/manifest.json`.
 
-    `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released score;
-    its digest is the `grade_digest`.
+    `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
+    score; its digest is the `grade_digest`.
     """
     path = run.folder / "manifest.json"
     content = {

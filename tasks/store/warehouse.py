@@ -1,7 +1,7 @@
 """A warehouse of runs: `<run>/<table>/<stage>/<shard>.parquet`, and a done-mark for each finished shard.
 
-A shard's files are written first (temporary name, then rename) and its done-mark last, so a shard exists whole or not at
-all, and a killed run continues where it stopped.
+A shard's files are written first (temporary name, then rename) and its done-mark last, so a shard exists whole or not
+at all, and a killed run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -134,7 +134,9 @@ class Run:
             dataset = self._dataset(ref)
             found = dataset.count_rows()
             if found != ref.rows:
-                raise StoreError(f"{ref.path} holds {found} rows where {ref.rows} were written; remove run {self.run_id}")
+                raise StoreError(
+                    f"{ref.path} holds {found} rows where {ref.rows} were written; remove run {self.run_id}"
+                )
             return dataset.to_table(columns=columns, filter=where)
         except (OSError, pa.ArrowException) as error:
             raise StoreError(f"{ref.path} cannot be read: {error}") from error

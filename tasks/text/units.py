@@ -12,10 +12,9 @@ _LINE = re.compile(r"[\n\r\x0b\x0c\x85\u2028\u2029]+")
 _SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s)|[。！？]+[”’」』）]*")
 _LAST_WORD = re.compile(r"\S{1,40}$")
 _ABBREVIATIONS = frozenset(
-    (
-        "e.g. i.e. cf. vs. viz. approx. ca. mr. mrs. ms. dr. prof. st. jr. sr. no. nr. fig. eq. vol. ed. eds. p. pp. "
-        "inc. ltd. co. u.s. u.k. a.m. p.m."
-    ).split()
+    {"e.g.", "i.e.", "cf.", "vs.", "viz.", "approx.", "ca.", "mr.", "mrs.", "ms.", "dr.", "prof.", "st.", "jr.", "sr."}
+    | {"no.", "nr.", "fig.", "eq.", "vol.", "ed.", "eds.", "p.", "pp.", "inc.", "ltd.", "co.", "u.s.", "u.k."}
+    | {"a.m.", "p.m."}
 )
 _INITIAL = re.compile(r"\W*[A-Z]\.")
 _NUMBER = re.compile(r"\W*\d{1,3}\.")

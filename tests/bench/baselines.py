@@ -2,9 +2,8 @@
 
     python tests/bench/baselines.py RUN_ID [--warehouse DIR] [--markdown]
 
-Same calibration and test responses, same scope (an item of its own, or all items pooled) and the same distribution map as
-the run, once on the ridge's own latents (as published) and once on cross-fitted ones, which do not overfit; the better of the
-two is not chosen, both are printed.
+Same calibration and test responses, same scope (an item of its own, or all items pooled) and the same distribution map
+as the run, once on the ridge's own latents (as published) and once on cross-fitted ones, which do not overfit.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from flows.compare import scores_of
 from tasks.calibrate.alignment import knots
 from tasks.contracts.tables import Calibrations, Gradings, Items, Predictions, Responses
 from tasks.evaluate.agree import statistics
-from tasks.evaluate.scores import score_frame
+from tasks.evaluate.scores import ScoreTables, score_frame
 from tasks.judge.encoder import minilm
 from tasks.store.warehouse import Run, Warehouse
 
@@ -49,24 +48,35 @@ def baseline(part: pd.DataFrame, scale: tuple[float, float, float], kind: str, c
 def table(run: Run) -> pd.DataFrame:
     """One row per item and one for the mean over items and for all pooled: n, and each statistic of each method."""
     _, study, scales = scores_of(run)
-    (scale,) = scales
-    wanted = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"), (Predictions, "calibrate"))
-    tables = [run.read(run.ref(row, stage)) for row, stage in wanted]
-    frame, _, people = score_frame(*tables, target=study.evaluation.target, splits=("calibration", "test"))
-    texts = tables[1].select(["response_id", "text"]).to_pandas()
-    frame = frame.merge(texts, on="response_id").assign(fitted=lambda f: (f["split"] == "calibration") & f["target"].notna())
+    wanted = (
+        (Items, "ingest"),
+        (Responses, "ingest"),
+        (Gradings, "ingest"),
+        (Gradings, "judge"),
+        (Predictions, "calibrate"),
+    )
+    tables = ScoreTables(*(run.read(run.ref(row, stage)) for row, stage in wanted))
+    frame, _, people = score_frame(tables, study.evaluation.target, splits=("calibration", "test"))
+    texts = tables.responses.select(["response_id", "text"]).to_pandas()
+    frame = frame.merge(texts, on="response_id").assign(
+        fitted=lambda f: (f["split"] == "calibration") & f["target"].notna()
+    )
     scopes = set(run.read(run.ref(Calibrations, "calibrate"))["scope"].to_pylist())
     groups = [frame] if scopes == {"pooled"} else [part for _, part in frame.groupby("item_id")]
     methods = {"raw": "raw", "calibrated": "calibrated"}
     for kind in ("tfidf", "embedding"):
         for cross in (False, True):
             name = f"{kind}{' cross-fitted' if cross else ''}"
-            values = [pd.Series(baseline(part, scale, kind, cross), part.index) for part in groups]
+            values = [
+                pd.Series(baseline(part, scales[part["item_id"].iloc[0]], kind, cross), part.index) for part in groups
+            ]
             frame[name] = pd.concat(values)
             methods[name] = name
     test = frame[(frame["split"] == "test") & frame["target"].notna() & frame["calibrated"].notna()]
     rows = []
-    for item, part in [*test.groupby("item_id"), ("all pooled", test)]:
+    parts = [*test.groupby("item_id"), *([("all pooled", test)] if len(set(scales.values())) == 1 else [])]
+    for item, part in parts:
+        scale = scales[part["item_id"].iloc[0]]
         row: dict[str, object] = {"item": item, "n": len(part)}
         for name, column in methods.items():
             found = statistics(part["target"].to_numpy(), part[column].to_numpy(), scale)
@@ -78,8 +88,9 @@ def table(run: Run) -> pd.DataFrame:
         rows.append(row)
     result = pd.DataFrame(rows).set_index(["item", "n"]).astype(float)
     result.columns = pd.MultiIndex.from_tuples(result.columns)
-    mean = result[:-1].mean().to_frame().T.set_axis(pd.MultiIndex.from_tuples([("mean over items", len(test))]))
-    return pd.concat([result[:-1], mean, result[-1:]])
+    count = test["item_id"].nunique()
+    mean = result[:count].mean().to_frame().T.set_axis(pd.MultiIndex.from_tuples([("mean over items", len(test))]))
+    return pd.concat([result[:count], mean, result[count:]])
 
 
 if __name__ == "__main__":

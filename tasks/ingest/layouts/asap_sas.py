@@ -10,7 +10,7 @@ _PARAGRAPH_MARK = re.compile(r"\s*\^\s?[pP]\s*")
 
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Answers: the transcribers' mark for a new paragraph becomes a line break. Key elements: headings and 'other' go."""
+    """Answers: the transcribers' mark for a new paragraph becomes a line break. Key elements: headings, 'other' go."""
     if "student_answer" in frame:
         return frame.assign(student_answer=frame["student_answer"].map(lambda text: _PARAGRAPH_MARK.sub("\n", text)))
     elements = [

@@ -1,0 +1,36 @@
+"""Fixtures that several rooms share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ |= {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "GX_ANALYTICS_ENABLED": "false",
+    "HF_HUB_OFFLINE": "1",
+}
+
+HOUSE = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A Prefect server of the tests' own, started once."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data sets beside the checkout; a test that needs it is skipped elsewhere."""
+    folder = HOUSE.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("needs the real data sets in ../shared/data, which only this project's own machines have")
+    return folder

@@ -1,0 +1,193 @@
+"""The main job from a study file to its tables, with recorded replies of a foreign judge (no model, no network)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows import cli
+from tasks.contracts.tables import Attempts, Gradings, Predictions, Responses
+from tasks.store.warehouse import Run, Warehouse
+
+STUDY = """
+name: tiny
+data:
+  sources:
+    - file: items.csv
+      items: {item_id: id, question: question}
+    - file: answers.csv
+      responses: {response_id: id, item_id: item, text: text}
+      groups: {school: school}
+      scores: [{rater: one, score: one}, {rater: two, score: two}]
+rubrics: {file: rubrics.yaml}
+split: {per: set, calibration: 40}
+judge:
+  protocol: dhs
+  backend: replay
+  foreign:
+    {file: replies.csv, response_id: id, reply: reply, recorded: score,
+     reader: {json_keys: [score]}, scale: {min: 1, max: 5}}
+calibration: {minimum: 20}
+evaluation: {target: one, draws: 200}
+"""
+RUBRICS = """
+rubrics:
+  - rubric_id: '%s'
+    scale: {min: 0, max: 4}
+    traits: [{id: content, name: Content, min: 0, max: 4}]
+    criteria: [{id: P1, trait: content, text: Heat is the motion of particles., levels: [absent, in part, present]}]
+"""
+
+
+def make_study(folder: Path, replies: int = 120) -> Path:
+    """Two items, 120 answers of known quality; x3 has no human score, x7 no reply, x8 one that cannot be read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rubrics.yaml").write_text(RUBRICS % "a" + RUBRICS.split("rubrics:\n")[1] % "b")
+    (folder / "study.yaml").write_text(STUDY)
+    _csv(folder / "items.csv", ["id", "question"], [["a", "What is heat?"], ["b", "What is cold?"]])
+    answers, recorded = [], []
+    for n in range(replies):
+        quality = (n * 7) % 5
+        human = "" if n == 3 else quality
+        answers.append(
+            [
+                f"x{n}",
+                "ab"[n % 2],
+                f"answer {n} " + "word " * quality,
+                "ns"[n % 3 == 0],
+                human,
+                human and max(0, quality - n % 2),
+            ]
+        )
+        reply = "I cannot say." if n == 8 else json.dumps({"score": 1 + quality if n % 4 else 1 + min(4, quality + 1)})
+        if n != 7:
+            recorded.append([f"x{n}", reply, 1 + quality])
+    _csv(folder / "answers.csv", ["id", "item", "text", "school", "one", "two"], answers)
+    _csv(folder / "replies.csv", ["id", "reply", "score"], recorded)
+    return folder / "study.yaml"
+
+
+def _csv(path: Path, header: list[str], rows: list[list[object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> tuple[Path, Run]:
+    """The tiny study, graded by the command."""
+    folder = tmp_path_factory.mktemp("tiny")
+    study = make_study(folder)
+    result = CliRunner().invoke(
+        cli.app, ["grade", str(study), "--warehouse", str(folder / "house")], catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    house = Warehouse.open(folder / "house")
+    return study, house.run(house.runs()[-1])
+
+
+def rows(run: Run, table: type, stage: str) -> dict[str, dict]:
+    return {row["response_id"]: row for row in run.read(run.ref(table, stage)).to_pylist()}
+
+
+def test_every_response_gets_a_prediction_row(graded: tuple[Path, Run]) -> None:
+    _, run = graded
+    assert set(rows(run, Predictions, "calibrate")) == set(rows(run, Responses, "ingest"))
+
+
+def test_a_response_without_a_human_score_still_gets_one(graded: tuple[Path, Run]) -> None:
+    _, run = graded
+    assert rows(run, Predictions, "calibrate")["x3"]["score"] is not None
+
+
+def test_what_cannot_be_read_is_unscored_with_its_reason(graded: tuple[Path, Run]) -> None:
+    _, run = graded
+    predictions = rows(run, Predictions, "calibrate")
+    assert [(predictions[k]["score"], predictions[k]["unscored_reason"]) for k in ("x7", "x8")] == [
+        (None, "no_reply"),
+        (None, "unreadable_reply"),
+    ]
+
+
+def test_a_foreign_scale_is_rescaled_to_the_bundles(graded: tuple[Path, Run]) -> None:
+    _, run = graded
+    grading = rows(run, Gradings, "judge")["x1"]
+    assert grading["score"] == 2.0  # quality 2, stated as 3 of 1..5
+    assert dict(grading["signals"])["recorded"] == 2.0
+
+
+def test_the_manifest_names_inputs_and_grade_digest(graded: tuple[Path, Run]) -> None:
+    _, run = graded
+    manifest = json.loads((run.folder / "manifest.json").read_bytes())
+    assert set(manifest["identity"]["inputs"]) == {"items.csv", "answers.csv", "rubrics.yaml", "replies.csv"}
+    assert len(manifest["grade_digest"]) == 64
+
+
+def test_the_same_study_resumes_itself_without_the_judge(
+    graded: tuple[Path, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, run = graded
+    before = run.ref(Attempts, "judge")
+
+    def forbidden(*_: object) -> None:
+        raise AssertionError("a finished run asked for its judge")
+
+    monkeypatch.setattr("tasks.judge.task.rater", forbidden)
+    house = str(run.warehouse.root)
+    result = CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", house], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert run.warehouse.runs() == [run.run_id]
+    assert run.ref(Attempts, "judge") == before
+
+
+def test_evaluation_settings_make_another_run_with_the_same_grade_digest(graded: tuple[Path, Run]) -> None:
+    study, run = graded
+    other = study.with_name("other.yaml")
+    other.write_text(study.read_text().replace("draws: 200", "draws: 100"))
+    result = CliRunner().invoke(
+        cli.app, ["grade", str(other), "--warehouse", str(run.warehouse.root)], catch_exceptions=False
+    )
+    assert result.exit_code == 0
+    manifests = [
+        json.loads((run.warehouse.root / name / "manifest.json").read_bytes()) for name in run.warehouse.runs()
+    ]
+    assert len({m["run_id"] for m in manifests}) == 2
+    assert len({m["grade_digest"] for m in manifests}) == 1
+
+
+def test_sql_answers_a_named_question(graded: tuple[Path, Run]) -> None:
+    _, run = graded
+    where = ["--run", run.run_id, "--warehouse", str(run.warehouse.root)]
+    result = CliRunner().invoke(cli.app, ["sql", "lineage", "response_id=x1", *where], catch_exceptions=False)
+    (row,) = csv.DictReader(result.output.splitlines())
+    assert row["response_id"] == "x1"
+    assert row["role"] == "grade"
+
+
+def test_sql_says_what_is_wrong_with_a_query(graded: tuple[Path, Run]) -> None:
+    _, run = graded
+    result = CliRunner().invoke(cli.app, ["sql", "SELECT nothing FROM nowhere", "--warehouse", str(run.warehouse.root)])
+    assert result.exit_code == 2
+    assert "nowhere" in result.stderr
+
+
+def test_a_run_compared_with_itself_differs_in_nothing(graded: tuple[Path, Run]) -> None:
+    _, run = graded
+    house = ["--warehouse", str(run.warehouse.root)]
+    result = CliRunner().invoke(cli.app, ["compare", run.run_id, run.run_id, *house], catch_exceptions=False)
+    found = {row["statistic"]: row for row in csv.DictReader(result.output.splitlines())}
+    assert float(found["qwk"]["b - a"]) == 0.0
+    assert float(found["qwk"]["p"]) == 1.0
+
+
+def test_bad_input_ends_with_2_and_one_line(tmp_path: Path, prefect_server: None) -> None:
+    study = make_study(tmp_path)
+    answers = (tmp_path / "answers.csv").read_text().replace("x5,", "x4,", 1)
+    (tmp_path / "answers.csv").write_text(answers)
+    result = CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", str(tmp_path / "house")])
+    assert result.exit_code == 2
+    assert "answers.csv, row 6, field 'id': response id 'x4' occurs twice" in result.stderr
+    assert "Traceback" not in result.output

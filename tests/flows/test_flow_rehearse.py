@@ -1,0 +1,51 @@
+"""Dry run and validation: what can be known without asking a model."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from flows import cli
+
+DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "study.yaml"
+
+
+def test_a_dry_run_counts_calls_and_writes_nothing(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    arguments = ["grade", str(DEMO), "--dry-run", "--warehouse", str(house)]
+    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    rows = {row["item"]: row for row in csv.DictReader(result.output.splitlines())}
+    assert (rows["all"]["responses"], rows["all"]["settled without a call"], rows["all"]["calls"]) == (
+        "160",
+        "4",
+        "156",
+    )
+    assert not house.exists()
+
+
+def test_the_demo_is_valid() -> None:
+    result = CliRunner().invoke(cli.app, ["validate", str(DEMO)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert result.output.count("prompt, contract and verifier hold") == 8
+
+
+def test_a_rubric_that_cannot_reach_full_marks_is_named(tmp_path: Path) -> None:
+    for name in ("items.csv", "responses.csv", "marks.csv", "study.yaml"):
+        (tmp_path / name).write_bytes((DEMO.parent / name).read_bytes())
+    rubrics = (DEMO.parent / "rubrics.yaml").read_text()
+    study = tmp_path / "study.yaml"
+    study.write_text(study.read_text().replace("final_score: weighted_points", "final_score: trait_sum"))
+    (tmp_path / "rubrics.yaml").write_text(rubrics)
+    result = CliRunner().invoke(cli.app, ["validate", str(study)])
+    assert result.exit_code == 2
+    assert "its traits sum to" in result.stderr
+
+
+def test_an_unknown_key_in_a_study_is_refused(tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(DEMO.read_text() + "\ncolour: red\n")
+    result = CliRunner().invoke(cli.app, ["validate", str(study)])
+    assert result.exit_code == 2
+    assert "field 'colour'" in result.stderr

@@ -1,0 +1,247 @@
+"""Source rows to canonical rows: what the mapping says, and each mistake by its place."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tasks.contracts.errors import InputError
+from tasks.contracts.study import Source
+from tasks.contracts.table import conform
+from tasks.contracts.tables import Gradings, Judgments, Units
+from tasks.ingest.canonical import Canonical, canonical, unit_rows
+
+ITEMS = Source(file="items.csv", items={"item_id": "id", "question": "question"})
+RESPONSES = Source.model_validate(
+    {
+        "file": "responses.csv",
+        "responses": {"response_id": "rid", "item_id": "item", "text": "answer"},
+        "scores": [{"rater": "a", "score": "score_a"}],
+    }
+)
+MARKS = Source.model_validate(
+    {
+        "file": "marks.csv",
+        "marks": {"response_id": "rid", "rater_id": {"const": "a"}, "criterion_id": "point", "level": "mark"},
+    }
+)
+
+
+def frame(**columns: list[Any]) -> pd.DataFrame:
+    return pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in columns.items()})
+
+
+def items(**columns: list[Any]) -> tuple[Source, pd.DataFrame]:
+    return ITEMS, frame(**({"id": ["1", "2"], "question": ["Why?", "How?"]} | columns))
+
+
+def responses(source: Source = RESPONSES, **columns: list[Any]) -> tuple[Source, pd.DataFrame]:
+    cells = {"rid": ["r1", "r2"], "item": ["1", "2"], "answer": ["Heat.", ""], "score_a": ["1", ""]}
+    return source, frame(**(cells | columns))
+
+
+def marks(**columns: list[Any]) -> tuple[Source, pd.DataFrame]:
+    return MARKS, frame(**({"rid": ["r1", "r1"], "point": ["P1", "P2"], "mark": ["0", "2"]} | columns))
+
+
+def remade(source: Source, **changes: Any) -> Source:
+    return Source.model_validate(source.model_dump() | changes)
+
+
+def mapped(**more: Any) -> Source:
+    return remade(RESPONSES, responses=RESPONSES.responses | more)
+
+
+# --- what the mapping says
+
+
+def test_the_plain_case() -> None:
+    found = canonical([items(), responses()])
+    assert list(found.items) == ["1", "2"]
+    assert found.responses["r2"] == {
+        "response_id": "r2",
+        "item_id": "2",
+        "author_id": None,
+        "text": "",
+        "split": None,
+        "groups": {},
+    }
+    assert [(g["response_id"], g["rater_id"], g["score"], g["status"]) for g in found.gradings] == [("r1", "a", 1.0, "scored")]
+
+
+def test_the_order_of_the_sources_does_not_matter() -> None:
+    assert canonical([marks(), responses(), items()]) == canonical([items(), responses(), marks()])
+
+
+def test_items_default_to_their_own_rubric_and_no_kind() -> None:
+    (item, _) = canonical([items(), responses()]).items.values()
+    assert (item["rubric_id"], item["type"], item["key_elements"], item["context"]) == ("1", "item", [], None)
+
+
+def test_every_column_of_items_is_mapped() -> None:
+    names = ("item_id", "question", "context", "reference_answer", "type", "rubric_id")
+    source = Source.model_validate({"file": "i.jsonl", "items": {**{n: n for n in names}, "key_elements": "key"}})
+    cells = {name: [f"{name} 1"] for name in names}
+    found = canonical([(source, frame(**cells, key=[["a", 2]])), responses(rid=["r"], item=["item_id 1"], answer=[""], score_a=[""])])
+    assert found.items["item_id 1"] == {name: f"{name} 1" for name in names} | {"key_elements": ["a", "2"]}
+
+
+def test_items_and_responses_may_share_a_file() -> None:
+    source = remade(RESPONSES, items={"item_id": "item", "question": {"const": "Why?"}})
+    found = canonical([(source, responses(item=["1", "1"])[1])])
+    assert (list(found.items), len(found.responses)) == (["1"], 2)
+
+
+def test_ids_of_numeric_columns_are_whole_numbers() -> None:
+    found = canonical([items(id=[1, 2.0]), responses(rid=[10.0, 11], item=[1.0, "2"])])
+    assert (list(found.items), list(found.responses)) == (["1", "2"], ["10", "11"])
+
+
+def test_authors_and_groups_of_blank_cells_are_none() -> None:
+    source = remade(mapped(author_id="who"), groups={"first": "first"})
+    found = canonical([items(), responses(source, who=["x", " "], first=["no", ""])])
+    assert [r["author_id"] for r in found.responses.values()] == ["x", None]
+    assert [r["groups"] for r in found.responses.values()] == [{"first": "no"}, {}]
+
+
+@pytest.mark.parametrize("cell", [None, math.nan, ""])
+def test_a_missing_text_is_an_empty_response(cell: Any) -> None:
+    assert canonical([items(), responses(answer=["x", cell])]).responses["r2"]["text"] == ""
+
+
+def test_a_text_stays_as_it_stands() -> None:
+    text = "  a\r\n\x00\u202e é e\u0301 \U0001f600 "
+    assert canonical([items(), responses(answer=[text, ""])]).responses["r1"]["text"] == text
+
+
+def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
+    assert canonical([items(), responses(answer=["a\ud83d b \U0001f600", ""])]).responses["r1"]["text"] == "a\ufffd b \U0001f600"
+
+
+def test_a_split_of_the_source_is_kept() -> None:
+    found = canonical([items(), responses(mapped(split="part"), part=["train", ""])])
+    assert [r["split"] for r in found.responses.values()] == ["train", None]
+
+
+def test_a_rater_may_mark_traits_only() -> None:
+    source = remade(RESPONSES, scores=[{"rater": "t", "traits": {"ideas": "ideas", "style": "style"}}])
+    found = canonical([items(), responses(source, ideas=["3", ""], style=["", ""])])
+    (grading,) = found.gradings
+    assert (grading["score"], grading["trait_scores"]) == (None, {"ideas": 3.0})
+    assert (grading["status"], grading["unscored_reason"]) == ("unscored", "traits_only")
+
+
+@pytest.mark.parametrize("cell", ["", " ", None, math.nan])
+def test_a_blank_score_is_no_grading(cell: Any) -> None:
+    assert canonical([items(), responses(score_a=[cell, cell])]).gradings == []
+
+
+@pytest.mark.parametrize(
+    ("where", "cells", "kept"),
+    [
+        ({"set": 1}, ["1", "2"], ["r1"]),
+        ({"set": 1.0}, ["1", "2"], ["r1"]),
+        ({"set": "1"}, [1.0, 2], ["r1"]),
+        ({"set": True}, ["true", "false"], ["r1"]),
+        ({"set": False}, [True, False], ["r2"]),
+        ({"set": "x", "rid": "r2"}, ["x", "x"], ["r2"]),
+    ],
+)
+def test_where_keeps_the_rows_that_hold(where: dict[str, Any], cells: list[Any], kept: list[str]) -> None:
+    found = canonical([items(), responses(remade(RESPONSES, where=where), set=cells)])
+    assert list(found.responses) == kept
+
+
+def test_a_filter_on_what_another_emptied_leaves_nothing() -> None:
+    with pytest.raises(InputError, match="no response is left"):
+        canonical([items(), responses(remade(RESPONSES, where={"item": "9", "rid": "r1"}))])
+
+
+def test_a_filter_does_not_renumber_rows() -> None:
+    source = remade(RESPONSES, where={"item": "2"})
+    with pytest.raises(InputError, match=r"responses\.csv, row 2, field 'score_a'"):
+        canonical([items(), responses(source, score_a=["x", "x"])])
+
+
+def test_marks_are_human_judgments() -> None:
+    found = canonical([items(), responses(), marks()])
+    assert [(j["criterion_id"], j["decision"], j["rater_id"]) for j in found.judgments] == [("P1", 0, "a"), ("P2", 2, "a")]
+
+
+def test_a_limit_takes_the_first_of_each_item_and_what_hangs_on_them() -> None:
+    table = responses(rid=["r1", "r2", "r3"], item=["1", "1", "1"], answer=["a", "b", "c"], score_a=["1", "2", "3"])
+    found = canonical([items(), table, marks(rid=["r1", "r3"])], limit=2)
+    assert (list(found.items), list(found.responses)) == (["1"], ["r1", "r2"])
+    assert [g["response_id"] for g in found.gradings] == ["r1", "r2"]
+    assert [j["response_id"] for j in found.judgments] == ["r1"]
+
+
+def test_the_rows_keep_their_contracts() -> None:
+    found = canonical([items(), responses(), marks()])
+    assert conform(Gradings, found.gradings).num_rows == 1
+    assert conform(Judgments, found.judgments).num_rows == 2
+    assert conform(Units, unit_rows(found.responses))["unit_id"].to_pylist() == ["s1", "p1"]
+
+
+# --- mistakes
+
+ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | None, str | None, str]] = [
+    ("missing column", [items(), (RESPONSES, frame(rid=["r"], item=["1"]))], "responses.csv", None, "answer",
+     "no such column; there are rid, item"),
+    ("missing score column", [items(), responses(remade(RESPONSES, scores=[{"rater": "b", "score": "b"}]))],
+     "responses.csv", None, "b", "no such column"),
+    ("missing group column", [items(), responses(remade(RESPONSES, groups={"g": "g"}))], "responses.csv", None, "g", "no such"),
+    ("missing filter column", [items(), responses(remade(RESPONSES, where={"g": "x"}))], "responses.csv", None, "g", "no such"),
+    ("unknown canonical column", [items(), responses(mapped(txt="answer"))], "responses.csv", None, "txt",
+     "'txt' is no canonical column; there are author_id, item_id, response_id, split, text"),
+    ("no column for the id", [items(), responses(remade(RESPONSES, responses={"item_id": "item", "text": "answer"}))],
+     "responses.csv", None, "response_id", "the mapping names no column"),
+    ("no column for the text", [items(), responses(remade(RESPONSES, responses={"response_id": "rid", "item_id": "item"}))],
+     "responses.csv", None, "text", "the mapping names no column"),
+    ("empty question", [items(question=["Why?", "  "]), responses()], "items.csv", 2, "question", "is empty"),
+    ("empty id", [items(), responses(rid=["r1", ""])], "responses.csv", 2, "rid", "is empty"),
+    ("missing id", [items(), responses(rid=[None, "r2"])], "responses.csv", 1, "rid", "is empty"),
+    ("duplicate response", [items(), responses(rid=["r1", "r1"])], "responses.csv", 2, "rid", "'r1' occurs twice"),
+    ("unknown item", [items(), responses(item=["1", "9"])], "responses.csv", 2, "item", "item '9' is unknown"),
+    ("conflicting item", [items(id=["1", "1"]), responses()], "items.csv", 2, "question", "given twice with different"),
+    ("unknown split", [items(), responses(mapped(split="s"), s=["test", "dev"])], "responses.csv", 2, "s", "'dev' is no split"),
+    ("score in words", [items(), responses(score_a=["1", "good"])], "responses.csv", 2, "score_a", "'good' is not a finite"),
+    ("score NaN", [items(), responses(score_a=["nan", "1"])], "responses.csv", 1, "score_a", "'nan' is not a finite"),
+    ("score infinite", [items(), responses(score_a=[math.inf, 1])], "responses.csv", 1, "score_a", "'inf' is not a finite"),
+    ("key elements as text", [(remade(ITEMS, items=ITEMS.items | {"key_elements": "question"}), items()[1]), responses()],
+     "items.csv", 1, "key_elements", "is not a list"),
+    ("mark on an unknown response", [items(), responses(), marks(rid=["r1", "r9"])], "marks.csv", 2, "rid", "'r9' is unknown"),
+    ("mark of half a level", [items(), responses(), marks(mark=["0", "0.5"])], "marks.csv", 2, "mark", "'0.5' is no level"),
+    ("mark below 0", [items(), responses(), marks(mark=["-1", "0"])], "marks.csv", 1, "mark", "'-1' is no level"),
+    ("blank mark", [items(), responses(), marks(mark=["1", ""])], "marks.csv", 2, "mark", "is empty"),
+    ("mark given twice", [items(), responses(), marks(point=["P1", "P1"])], "marks.csv", 2, None, "'P1' of response 'r1' twice"),
+    ("no response", [items(), responses(rid=[], item=[], answer=[], score_a=[])], "items.csv", None, None, "no response is left"),
+    ("no source", [], None, None, None, "no response is left"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "sources", "file", "row", "field", "rule"), ERRORS, ids=[error[0] for error in ERRORS])
+def test_a_mistake_is_named_by_its_place(
+    name: str,
+    sources: list[tuple[Source, pd.DataFrame]],
+    file: str | None,
+    row: int | None,
+    field: str | None,
+    rule: str,
+) -> None:
+    with pytest.raises(InputError, match=rule) as stop:
+        canonical(sources)
+    assert (stop.value.file, stop.value.row, stop.value.field) == (file, row, field)
+
+
+def test_the_same_item_twice_is_one_item() -> None:
+    assert len(canonical([items(id=["1", "1"], question=["Why?", "Why?"]), responses(item=["1", "1"])]).items) == 1
+
+
+def test_nothing_is_shared_between_two_readings() -> None:
+    first, second = Canonical(), Canonical()
+    first.gradings.append({})
+    assert second.gradings == []

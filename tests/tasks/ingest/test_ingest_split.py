@@ -1,0 +1,154 @@
+"""Splits: deterministic by id, no leak, never more than half of the labels."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.contracts.errors import InputError
+from tasks.contracts.study import Split
+from tasks.ingest.split import split
+
+Rows = dict[str, dict[str, Any]]
+PLANS = st.builds(
+    Split,
+    by=st.sampled_from(["response", "author", "item"]),
+    per=st.sampled_from(["item", "set"]),
+    calibration=st.integers(0, 12),
+    seed=st.integers(0, 3),
+)
+
+
+@st.composite
+def data(draw: st.DrawFn, given_share: bool = False) -> tuple[Rows, set[str]]:
+    """Up to 40 responses of a few items and authors, and which of them have labels."""
+    sides = st.sampled_from([None, None, "train", "calibration", "test"]) if given_share else st.none()
+    cells = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 8), st.booleans(), sides), max_size=40))
+    rows = {
+        f"r{i}": {"response_id": f"r{i}", "item_id": f"i{item}", "author_id": f"a{author}", "split": side}
+        for i, (item, author, _, side) in enumerate(cells)
+    }
+    return rows, {f"r{i}" for i, cell in enumerate(cells) if cell[2]}
+
+
+def class_set(n: int = 400, items: int = 4, authors: int = 50) -> Rows:
+    return {
+        f"r{i}": {"response_id": f"r{i}", "item_id": f"i{i % items}", "author_id": f"a{i % authors}", "split": None}
+        for i in range(n)
+    }
+
+
+@settings(max_examples=100, deadline=None)
+@given(data(given_share=True), PLANS, st.randoms(use_true_random=False))
+def test_a_split_does_not_see_the_order_of_rows(made: tuple[Rows, set[str]], plan: Split, rng: random.Random) -> None:
+    rows, labelled = made
+    keys = list(rows)
+    rng.shuffle(keys)
+    assert split({key: rows[key] for key in keys}, sorted(labelled, reverse=True), plan) == split(rows, labelled, plan)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data(), PLANS)
+def test_no_author_or_item_is_on_both_sides(made: tuple[Rows, set[str]], plan: Split) -> None:
+    rows, labelled = made
+    sides = split(rows, labelled, plan)
+    column = {"response": "response_id", "author": "author_id", "item": "item_id"}[plan.by]
+    assert list(sides) == list(rows)
+    for whole in {row[column] for row in rows.values()}:
+        assert len({sides[key] for key, row in rows.items() if row[column] == whole}) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(data(), PLANS)
+def test_never_more_than_half_of_the_labelled_nor_than_wanted(made: tuple[Rows, set[str]], plan: Split) -> None:
+    rows, labelled = made
+    sides = split(rows, labelled, plan)
+    chosen = [key for key in labelled if sides[key] == "calibration"]
+    per_item = Counter(rows[key]["item_id"] for key in chosen)
+    known = Counter(rows[key]["item_id"] for key in labelled)
+    assert 2 * len(chosen) <= len(labelled)
+    if plan.by == "response" and plan.per == "item":
+        assert all(per_item[item] == min(plan.calibration, known[item] // 2) for item in known)
+    elif plan.per == "set":
+        assert len(chosen) <= plan.calibration
+
+
+@settings(max_examples=100, deadline=None)
+@given(data(), PLANS.filter(lambda plan: plan.by == "response"))
+def test_by_response_nothing_unlabelled_calibrates(made: tuple[Rows, set[str]], plan: Split) -> None:
+    rows, labelled = made
+    assert {key for key, side in split(rows, labelled, plan).items() if side == "calibration"} <= labelled
+
+
+@settings(max_examples=200, deadline=None)
+@given(data(given_share=True), PLANS)
+def test_the_sources_split_wins(made: tuple[Rows, set[str]], plan: Split) -> None:
+    rows, labelled = made
+    sides = split(rows, labelled, plan)
+    assert {key: sides[key] for key, row in rows.items() if row["split"]} == {
+        key: row["split"] for key, row in rows.items() if row["split"]
+    }
+
+
+@settings(max_examples=200, deadline=None)
+@given(data(given_share=True), PLANS.filter(lambda plan: plan.by != "response"))
+def test_what_is_free_follows_what_the_source_says_of_its_author_or_item(made: tuple[Rows, set[str]], plan: Split) -> None:
+    rows, labelled = made
+    sides = split(rows, labelled, plan)
+    column = "author_id" if plan.by == "author" else "item_id"
+    for key, row in rows.items():
+        said = {other["split"] for other in rows.values() if other[column] == row[column]} - {None}
+        if row["split"] is None and said:
+            assert sides[key] == ("test" if "test" in said else "calibration" if "calibration" in said else "train")
+
+
+def test_per_item_counts_in_each_item_and_per_set_in_all() -> None:
+    rows = class_set()
+    item = Counter(rows[k]["item_id"] for k, s in split(rows, rows, Split(calibration=30)).items() if s == "calibration")
+    whole = Counter(split(rows, rows, Split(calibration=30, per="set")).values())
+    assert item == {"i0": 30, "i1": 30, "i2": 30, "i3": 30}
+    assert whole == {"calibration": 30, "test": 370}
+
+
+def test_by_author_per_item_wants_as_many_as_all_items_together() -> None:
+    rows = class_set()
+    assert Counter(split(rows, rows, Split(by="author", calibration=20)).values())["calibration"] == 80
+
+
+def test_another_seed_is_another_split_and_the_same_is_the_same() -> None:
+    rows = class_set()
+    splits = [split(rows, rows, Split(calibration=20, seed=seed)) for seed in (0, 0, 1)]
+    assert splits[0] == splits[1] != splits[2]
+
+
+def test_the_split_is_the_same_on_every_machine() -> None:
+    rows = class_set(12, items=1)
+    chosen = {key for key, side in split(rows, rows, Split(calibration=3)).items() if side == "calibration"}
+    assert chosen == CHOSEN
+
+
+def test_more_responses_do_not_reshuffle_the_others() -> None:
+    few, many = class_set(100, items=1), class_set(400, items=1)
+    wanted = Split(calibration=50)
+    before = {key for key, side in split(few, few, wanted).items() if side == "calibration"}
+    after = {key for key, side in split(many, many, Split(calibration=200)).items() if side == "calibration"}
+    order = sorted(few, key=lambda key: key in after, reverse=True)
+    assert set(order[: len(after & set(few))]) <= before or before <= after
+
+
+def test_by_author_needs_authors_where_the_source_leaves_the_split_open() -> None:
+    rows = class_set(3)
+    rows["r1"]["author_id"] = None
+    with pytest.raises(InputError, match="'r1' has none") as stop:
+        split(rows, rows, Split(by="author"))
+    assert stop.value.field == "author_id"
+    rows["r1"]["split"] = "test"
+    assert split(rows, rows, Split(by="author"))["r1"] == "test"
+
+
+CHOSEN: set[str] = set()

@@ -1,0 +1,149 @@
+"""The embedded rater: contract-valid replies whose quotes verify, whatever the response."""
+
+import json
+import zlib
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.judge.embedded import CENTRE, PENALTY_CENTRE, answer, compete, level_probabilities
+from tasks.judge.encoder import minilm
+from tasks.judge.question import Question
+from tasks.judge.schema import checklist, holistic
+from tasks.judge.verify import Subject, verify
+from tasks.text.quotes import counts
+from tasks.text.units import units
+
+LEVELS = ("absent", "in part", "present")
+CRITERIA = (
+    Criterion(id="P", trait="t", text="plants need light", levels=LEVELS),
+    Criterion(id="S", trait="t", text="water helps them", levels=LEVELS, evidence="span_level"),
+    Criterion(id="G", trait="t", text="calm tone", evidence="global_diagnostic"),
+    Criterion(id="N", trait="t", text="complete", evidence="none"),
+    Criterion(id="M", trait="t", text="plants need dark", kind="misconception", weight=-1),
+)
+BUNDLE = Bundle(
+    text="",
+    scale=Scale(min=1, max=5, step=0.5),
+    traits=(Trait(id="t", name="T", min=0, max=5),),
+    criteria=CRITERIA,
+    protocol=Protocol(name="rulers", final_score="trait_mean", failed_quote="count", signals=("trait_scores",)),
+)
+
+
+def keen(texts):
+    """An encoder to which everything is nearly the same thing, in a fixed order of nearness."""
+    noise = [np.random.default_rng(zlib.crc32(text.encode("utf-8", "replace"))).normal(size=16) for text in texts]
+    vectors = np.array(noise) * 0.2
+    vectors[:, 0] += 1.0
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def question(text, criteria=CRITERIA):
+    return Question(BUNDLE, criteria, text, tuple(units(text)), "i", None)
+
+
+def artifact(text, criteria=CRITERIA, encode=keen):
+    return json.loads(answer([question(text, criteria)], encode)[0].text)
+
+
+def replied(text):
+    """The reply's text and probabilities by the fake encoder."""
+    reply = answer([question(text)], keen)[0]
+    return json.loads(reply.text), reply.level_probabilities
+
+
+awkward = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["light", "Water", "plants need", "cafe\u0301", "İ", "no.", "5", "“quoted”", "...", "x" * 450, "растёт"]
+        ),
+        st.sampled_from([" ", ". ", "\n", "\n\n", "\u00a0", "! ", "  "]),
+    ),
+    min_size=1,
+    max_size=30,
+).map(lambda pieces: "".join(word + gap for word, gap in pieces))
+with_words = st.one_of(awkward, st.text(min_size=1, max_size=80)).filter(lambda text: bool(units(text)))
+
+
+@settings(max_examples=75, deadline=None)
+@given(with_words)
+@example("word")
+@example("one " * 1_000)
+@example("x" * 5_000)
+@example("\x1f\u200b5")
+def test_every_reply_keeps_the_contract(text):
+    given_artifact, probabilities = replied(text)
+    jsonschema.validate(given_artifact, checklist(CRITERIA))
+    assert list(probabilities) == [c.id for c in CRITERIA]
+    for criterion in CRITERIA:
+        likely = probabilities[criterion.id]
+        assert len(likely) == len(criterion.levels)
+        assert min(likely) >= 0
+        assert sum(likely) == pytest.approx(1)
+        assert given_artifact["decisions"][criterion.id]["level"] == int(np.argmax(likely))
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_a_response_without_units_is_answered_without_a_quote(text):
+    given_artifact, _ = replied(text)
+    jsonschema.validate(given_artifact, checklist(CRITERIA))
+    assert not any(decision.get("evidence") for decision in given_artifact["decisions"].values())
+
+
+@settings(max_examples=50, deadline=None)
+@given(with_words)
+def test_a_holistic_reply_keeps_the_contract(text):
+    jsonschema.validate(artifact(text, ()), holistic(BUNDLE))
+
+
+@settings(max_examples=75, deadline=None)
+@given(with_words)
+def test_quotes_that_count_verify(text):
+    verdict = verify(artifact(text), BUNDLE, CRITERIA, Subject.of(text, units(text)))
+    quotes = [row for d in verdict.decisions for row in d.evidence]
+    for row in quotes:
+        # A sentence too short to count cannot be a quote; the rater may still find it the most similar one.
+        assert row["status"] == "verified" or (row["status"] == "too_short" and not counts(row["quote"]))
+
+
+@pytest.mark.parametrize("centre", [CENTRE, PENALTY_CENTRE])
+@pytest.mark.parametrize("top", [1, 2, 4])
+def test_the_expected_level_rises_with_the_similarity(top, centre):
+    similar = [level_probabilities(s, top, centre) for s in np.linspace(-1, 1, 101)]
+    expected = np.array(similar) @ np.arange(top + 1)
+    assert (np.diff(expected) > 0).all()
+    assert np.allclose(np.sum(similar, axis=1), 1)
+    assert np.min(similar) >= 0
+    assert (similar[0].argmax(), similar[-1].argmax()) == (0, top)
+
+
+def test_a_piece_counts_for_one_kind_as_it_is_closer_to_the_other():
+    lowered = compete(np.array([[0.8, 0.3], [0.6, 0.5]]), np.array([True, False]))
+    assert lowered == pytest.approx(np.array([[0.8, 0.1], [0.4, 0.5]]))
+
+
+def test_criteria_of_one_kind_do_not_compete():
+    cosine = np.array([[0.8, 0.3], [0.6, 0.5]])
+    assert (compete(cosine, np.array([True, True])) == cosine).all()
+
+
+def test_the_batch_does_not_change_a_reply_of_a_rater_whose_encoder_does_not():
+    texts = ["Plants need light.", "Water helps them. Light too.", "word"]
+    together = answer([question(text) for text in texts], keen)
+    assert together == [answer([question(text)], keen)[0] for text in texts]
+
+
+def test_minilm_is_near_in_meaning_and_hardly_minds_the_batch():
+    texts = ["Plants need light to grow.", "Stocks fell on Monday.", "word " * 400, "é"]
+    encode = minilm()
+    together, alone = encode([*texts, "Light makes plants grow."]), np.concatenate([encode([text]) for text in texts])
+    assert (together.dtype, together.shape) == (np.float32, (5, 384))
+    assert np.allclose(together[:4], alone, atol=1e-5)
+    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+    assert together[4] @ together[0] > 0.7 > 0.3 > together[4] @ together[1]
+    assert encode([]).shape == (0, 384)

@@ -1,0 +1,132 @@
+"""The contract as JSON Schema: exactly the sound artifacts."""
+
+import jsonschema
+import pytest
+
+from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.judge.schema import MAX_PROSE, MAX_QUOTE, MAX_QUOTES, checklist, holistic
+
+CRITERIA = (
+    Criterion(id="B", trait="t", text="b", levels=("no", "some", "yes")),
+    Criterion(id="A", trait="t", text="a", evidence="none"),
+    Criterion(id="G", trait="t", text="g", evidence="global_diagnostic"),
+)
+QUOTE = {"unit": "s1", "quote": "its words"}
+
+
+def sound():
+    return {
+        "decisions": {
+            "B": {"evidence": [QUOTE], "level": 2},
+            "A": {"level": 0},
+            "G": {"evidence": [], "diagnostic": "calm", "level": 1},
+        }
+    }
+
+
+def on_scale(low, high, step=1.0):
+    protocol = Protocol(name="dhs", final_score="judged", signals=("score",))
+    trait = Trait(id="t", name="T", min=low, max=high, step=step)
+    return Bundle(text="", scale=Scale(min=low, max=high, step=step), traits=(trait,), criteria=(), protocol=protocol)
+
+
+def admits(schema, artifact):
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema).is_valid(artifact)
+
+
+def with_decision(name, **changes):
+    artifact = sound()
+    artifact["decisions"][name] |= changes
+    return artifact
+
+
+def test_admits_the_sound_artifact_and_every_level():
+    assert admits(checklist(CRITERIA), sound())
+    assert all(admits(checklist(CRITERIA), with_decision("B", level=level)) for level in (0, 1, 2))
+
+
+def test_order_of_properties_is_that_of_the_criteria_and_the_level_is_last():
+    decisions = checklist(CRITERIA)["properties"]["decisions"]
+    assert list(decisions["properties"]) == decisions["required"] == ["B", "A", "G"]
+    asked = [list(decision["properties"]) for decision in decisions["properties"].values()]
+    assert asked == [["evidence", "level"], ["level"], ["evidence", "diagnostic", "level"]]
+
+
+@pytest.mark.parametrize("name", ["A", "B", "G"])
+def test_every_criterion_stands_there(name):
+    artifact = sound()
+    del artifact["decisions"][name]
+    assert not admits(checklist(CRITERIA), artifact)
+
+
+@pytest.mark.parametrize("level", [-1, 3, 1.5, "1", None, True, [1]])
+def test_refuses_what_is_no_level(level):
+    assert not admits(checklist(CRITERIA), with_decision("B", level=level))
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        None,
+        "its words",
+        QUOTE,
+        ["its words"],
+        [{"quote": "its words"}],
+        [QUOTE | {"more": 1}],
+        [QUOTE | {"unit": "x1"}],
+        [QUOTE | {"unit": "s0"}],
+        [QUOTE | {"unit": None}],
+        [QUOTE | {"quote": ""}],
+        [QUOTE | {"quote": "w" * (MAX_QUOTE + 1)}],
+        [QUOTE] * (MAX_QUOTES + 1),
+    ],
+)
+def test_refuses_unsound_evidence(evidence):
+    assert not admits(checklist(CRITERIA), with_decision("B", evidence=evidence))
+
+
+@pytest.mark.parametrize(
+    "artifact",
+    [
+        {},
+        {"decisions": []},
+        sound() | {"score": 4},
+        {"decisions": sound()["decisions"] | {"C": {"level": 0}}},
+        with_decision("A", evidence=[]),
+        with_decision("B", diagnostic="x"),
+        with_decision("G", diagnostic="x" * (MAX_PROSE + 1)),
+        with_decision("G", diagnostic=None),
+    ],
+)
+def test_refuses_anything_more_or_less(artifact):
+    assert not admits(checklist(CRITERIA), artifact)
+
+
+def test_strings_are_bounded_everywhere():
+    todo, strings = [checklist(CRITERIA), holistic(on_scale(0, 5))], []
+    while todo:
+        node = todo.pop()
+        strings += [node] if node.get("type") == "string" else []
+        todo += [child for child in node.values() if isinstance(child, dict)]
+    assert strings
+    assert all("maxLength" in node or "pattern" in node for node in strings)
+
+
+@pytest.mark.parametrize(
+    ("bundle", "scores"),
+    [
+        (on_scale(0, 3), [0, 1, 2, 3]),
+        (on_scale(-2, 0), [-2, -1, 0]),
+        (on_scale(1, 10, 3), [1, 4, 7, 10]),
+        (on_scale(1, 3, 0.5), [1, 1.5, 2, 2.5, 3]),
+        (on_scale(0.5, 2.5), [0.5, 1.5, 2.5]),
+        (on_scale(0, 0.5, 0.1), [0, 0.1, 0.2, 0.3, 0.4, 0.5]),
+    ],
+)
+def test_holistic_score_is_on_the_scale_and_nothing_else(bundle, scores):
+    contract = holistic(bundle)
+    tried = {round(n * 0.05, 2) for n in range(-60, 260)}
+    assert {s for s in tried if admits(contract, {"rationale": "r", "score": s})} == set(scores)
+    assert not admits(contract, {"rationale": "r", "score": str(scores[0])})
+    assert not admits(contract, {"rationale": "r", "score": None})

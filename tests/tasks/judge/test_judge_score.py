@@ -1,0 +1,147 @@
+"""Levels to scores, by worked numbers and by brute force."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.judge.score import is_tie, round_half_up, score, share_of_points, trait_means
+
+THREE = ("absent", "in part", "present")
+
+
+def criterion(name, trait="t", weight=1.0, levels=THREE):
+    return Criterion(id=name, trait=trait, text=name, weight=weight, levels=levels)
+
+
+def bundle_of(criteria, formula="trait_mean", scale=(1, 6), ranges=None, unscored="null", step=1.0):
+    ranges = ranges or dict.fromkeys(dict.fromkeys(c.trait for c in criteria), scale)
+    return Bundle(
+        text="",
+        scale=Scale(min=scale[0], max=scale[1], step=step),
+        traits=tuple(Trait(id=name, name=name, min=low, max=high) for name, (low, high) in ranges.items()),
+        criteria=tuple(criteria),
+        protocol=Protocol(name="rulers", final_score=formula, unscored=unscored, signals=("trait_scores",)),
+    )
+
+
+def test_trait_formula_of_the_appendix_trace():
+    # Rulers, Appendix B: four traits of five three-level items on 1-6; trait scores 4, 4, 3, 3.
+    levels = {"a": (2, 1, 1, 1, 1), "b": (2, 2, 1, 1, 0), "c": (1, 1, 1, 1, 0), "d": (2, 1, 1, 0, 0)}
+    criteria = [criterion(f"{trait}{i}", trait) for trait, row in levels.items() for i in range(len(row))]
+    given_levels = {f"{trait}{i}": level for trait, row in levels.items() for i, level in enumerate(row)}
+    scored = score(bundle_of(criteria), given_levels)
+    assert scored.means == pytest.approx({"a": 0.6, "b": 0.6, "c": 0.4, "d": 0.4})
+    assert (scored.traits, scored.tie) == ({"a": 4, "b": 4, "c": 3, "d": 3}, False)
+    assert scored.score == 4  # the mean of the shares, 0.5, is 3.5 on the scale
+
+
+@pytest.mark.parametrize(("levels", "trait"), [((0, 0, 0), 1), ((1, 1, 1), 4), ((2, 1, 0), 4), ((2, 2, 1), 5)])
+def test_equation_3_rounds_and_clips_the_linear_mapping(levels, trait):
+    criteria = [criterion(f"c{i}") for i in range(3)]
+    assert score(bundle_of(criteria), {f"c{i}": d for i, d in enumerate(levels)}).traits == {"t": trait}
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=8))
+def test_equal_weights_and_three_levels_are_equation_3(levels):
+    criteria = [criterion(f"c{i}") for i in range(len(levels))]
+    shares = {f"c{i}": d / 2 for i, d in enumerate(levels)}
+    assert share_of_points(criteria, shares) == pytest.approx(sum(levels) / (2 * len(levels)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "shares", "share"),
+    [
+        ((2, 1, 1), (1, 0.5, 0), 0.625),
+        ((3, 1), (0, 1), 0.25),
+        ((2, 2, -1), (1, 0, 1), 0.25),
+        ((1, 1, -4), (1, 1, 1), 0.0),
+        ((-1, -3), (0, 0), 1.0),
+        ((-1, -3), (1, 0), 0.75),
+        ((-1, -3), (1, 1), 0.0),
+    ],
+)
+def test_weights_misconceptions_and_rubrics_without_credit(weights, shares, share):
+    criteria = [criterion(f"c{i}", weight=w) for i, w in enumerate(weights)]
+    assert share_of_points(criteria, {f"c{i}": s for i, s in enumerate(shares)}) == pytest.approx(share)
+
+
+def test_final_score_formulas():
+    criteria = [criterion("x", "a", 3), criterion("y", "b", 1)]
+    ranges, levels = {"a": (0, 4), "b": (1, 6)}, {"x": 2, "y": 0}
+    assert score(bundle_of(criteria, "trait_sum", (1, 10), ranges), levels).score == 5
+    assert score(bundle_of(criteria, "trait_mean", (0, 10), ranges), levels).score == 5
+    assert score(bundle_of(criteria, "weighted_points", (0, 100), ranges), levels).score == 75
+
+
+def test_a_judged_score_is_not_derived():
+    with pytest.raises(ValueError, match="stated"):
+        score(bundle_of([criterion("x")], "judged"), {"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded", "tie"),
+    [(2.5, 3, True), (2.4999, 2, False), (2.5001, 3, False), (3, 3, False), (0.2, 1, False), (9, 6, False)],
+)
+def test_half_goes_up_and_the_scale_clips(value, rounded, tie):
+    assert (round_half_up(value, Scale(min=1, max=6)), is_tie(value, Scale(min=1, max=6))) == (rounded, tie)
+
+
+def test_rounding_keeps_to_the_scores_as_people_write_them():
+    tenths = Scale(min=0, max=1, step=0.1)
+    assert [round_half_up(n / 10, tenths) for n in range(11)] == [n / 10 for n in range(11)]
+
+
+def test_ties_are_seen_per_trait():
+    criteria = [criterion("x", "a"), criterion("y", "b")]
+    bundle = bundle_of(criteria, scale=(0, 5))
+    assert score(bundle, {"x": 1, "y": 0}).tie
+    assert not score(bundle, {"x": 2, "y": 0}).tie
+
+
+def test_unscored_null_gives_no_number_but_the_other_traits():
+    criteria = [criterion("x", "a"), criterion("y", "b")]
+    scored = score(bundle_of(criteria), {"x": 2, "y": None})
+    assert (scored.score, scored.low, scored.high, scored.reason) == (None, None, None, "criterion_unscored")
+    assert scored.traits == {"a": 6}
+
+
+def test_unscored_zero_is_level_0():
+    criteria = [criterion("x"), criterion("y")]
+    zero = bundle_of(criteria, unscored="zero")
+    assert score(zero, {"x": 2}) == score(zero, {"x": 2, "y": 0})
+
+
+def test_trait_means_need_all_criteria_of_the_trait():
+    criteria = [criterion("x", "a"), criterion("y", "a"), criterion("z", "b")]
+    assert trait_means(bundle_of(criteria), {"x": 1.0, "z": 0.5}) == {"b": 0.5}
+
+
+@st.composite
+def partly_scored(draw):
+    """A bundle that asks for bounds, and levels some of which are unscored."""
+    count = draw(st.integers(1, 5))
+    weights = draw(st.lists(st.sampled_from([-2.0, -1.0, 0.5, 1.0, 3.0]), min_size=count, max_size=count))
+    traits = draw(st.lists(st.sampled_from("ab"), min_size=count, max_size=count))
+    criteria = [criterion(f"c{i}", t, w) for i, (w, t) in enumerate(zip(weights, traits, strict=True))]
+    formula = draw(st.sampled_from(["weighted_points", "trait_mean", "trait_sum"]))
+    ranges = dict.fromkeys(dict.fromkeys(traits), (0, 3))
+    scale = (0, 3 * len(ranges)) if formula == "trait_sum" else (0, 7)
+    levels = {c.id: draw(st.sampled_from([None, 0, 1, 2])) for c in criteria}
+    return bundle_of(criteria, formula, scale, ranges, "bounds"), levels
+
+
+@settings(max_examples=150, deadline=None)
+@given(partly_scored())
+def test_bounds_are_the_ends_of_all_fillings(case):
+    bundle, levels = case
+    open_ = [name for name, level in levels.items() if level is None]
+    fillings = itertools.product(range(3), repeat=len(open_))
+    scores = [score(bundle, levels | dict(zip(open_, filling, strict=True))).score for filling in fillings]
+    scored = score(bundle, levels)
+    if open_:
+        assert (scored.score, scored.low, scored.high) == (None, min(scores), max(scores))
+    else:
+        assert (scored.score, scored.low) == (scores[0], None)

@@ -1,0 +1,108 @@
+"""A small finished run with something in every table."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.tables import BY_NAME
+from tasks.store.warehouse import Run, Warehouse
+
+Records = dict[str, list[dict[str, Any]]]
+BUNDLE = Bundle.model_validate(
+    {
+        "text": "",
+        "scale": {"min": 0, "max": 2},
+        "traits": [{"id": "t", "name": "T", "min": 0, "max": 2}],
+        "criteria": [{"id": "P1", "trait": "t", "text": "Names heat."}],
+        "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["length"]},
+    }
+)
+
+
+def _response(key: str, split: str) -> dict[str, Any]:
+    row = {"response_id": key, "item_id": "i", "author_id": f"a-{key}", "text": f"Heat {key}.", "split": split}
+    return row | {"groups": {"first": "yes"}}
+
+
+def _grading(key: str, rater: str, kind: str, score: float | None) -> dict[str, Any]:
+    row = {"response_id": key, "item_id": "i", "rater_id": rater, "rater_kind": kind, "sample": 0, "score": score}
+    return row | {"trait_scores": {"t": 1.0}, "signals": {"recorded": 1.0}, "status": "scored"}
+
+
+def _attempt(key: str) -> dict[str, Any]:
+    row = {"response_id": key, "rater_id": "m", "sample": 0, "part": "all", "attempt": 0, "role": "grade"}
+    asked = {"request_digest": f"d-{key}", "model": "x", "seed": 0, "reply": "{}", "violations": ["v"]}
+    return row | asked | {"stored": False, "latency_s": 0.5}
+
+
+def _prediction(key: str, split: str, score: float | None) -> dict[str, Any]:
+    row = {"response_id": key, "item_id": "i", "rater_id": "m", "calibration_id": "c", "split": split, "raw": 1.0}
+    return row | {"latent": 1.1, "aligned": 1.0, "score": score, "clipped": False}
+
+
+def filled() -> Records:
+    """Rows of every table: r1 calibrates, r2 and r3 test, r3 is unscored."""
+    quote = {"unit_id": "s1", "quote": "Heat", "start": 0, "end": 4, "status": "verified"}
+    judged = {"response_id": "r2", "criterion_id": "P1", "rater_id": "m", "rater_kind": "encoder", "sample": 0}
+    measured = {"metric": "qwk", "rater_a": "target", "rater_b": "m", "stage": "raw", "slice": "all", "value_of": "all"}
+    return {
+        "items": [{"item_id": "i", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}],
+        "responses": [_response("r1", "calibration"), _response("r2", "test"), _response("r3", "test")],
+        "units": [{"response_id": "r2", "unit_id": "s1", "kind": "sentence", "start": 0, "end": 8}],
+        "rubrics": [{"rubric_id": "r", "title": "", "origin": "authored", "content": "{}", "lint": ["P1: vague"]}],
+        "bundles": [{"rubric_id": "r", "bundle_id": BUNDLE.bundle_id, "content": BUNDLE.canonical()}],
+        "judgments": [judged | {"decision": 1, "stated": 1, "evidence": [quote], "verified": True, "action": "none"}],
+        "gradings": [_grading(key, "h", "human", score) for key, score in (("r1", 1.0), ("r2", 2.0), ("r3", 0.0))]
+        + [_grading(key, "m", "encoder", 1.0) for key in ("r1", "r2", "r3")]
+        + [
+            _grading("r1", "g", "human", 2.0),
+            _grading("r2", "f", "replayed", 1.0),
+            _grading("r3", "f", "replayed", 2.0),
+        ],
+        "attempts": [_attempt(key) for key in ("r1", "r2", "r3")],
+        "calibrations": [
+            {"calibration_id": "c", "scope": "i", "method": "rulers", "features": ["length"], "left_out": []}
+            | {"n": 1, "target": "mean", "content": "{}"}
+        ],
+        "predictions": [
+            _prediction("r1", "calibration", 1.0),
+            _prediction("r2", "test", 1.0),
+            _prediction("r3", "test", None) | {"unscored_reason": "no_reply"},
+        ],
+        "metrics": [measured | {"value": 0.5, "n": 2, "unscored": 1, "resampled": "author", "undefined_draws": 0}],
+        "checks": [
+            {"stage": "s", "table_name": "items", "rule": "unique", "column": "item_id", "outcome": "passed"}
+            | {"rows": 1, "unexpected": 0, "first": []}
+        ],
+    }
+
+
+def store(run: Run, records: Records) -> Run:
+    """Write the tables, people's gradings and machines' by different stages, as the flow does."""
+    for name, rows in records.items():
+        if name == "gradings":
+            run.commit("ingest", name, {BY_NAME[name]: [row for row in rows if row["rater_kind"] == "human"]})
+            run.commit("judge", name, {BY_NAME[name]: [row for row in rows if row["rater_kind"] != "human"]})
+        else:
+            run.commit("some", name, {BY_NAME[name]: rows})
+    return run
+
+
+@pytest.fixture
+def filled_run(tmp_path: Path) -> Callable[..., Run]:
+    """A function that stores a filled run, changed by a function of its rows."""
+    house = Warehouse.open(tmp_path / "warehouse")
+    count = iter(range(100))
+
+    def make(change: Callable[[Records], object] = lambda rows: None) -> Run:
+        records = copy.deepcopy(filled())
+        change(records)
+        return store(house.run(f"run{next(count)}"), records)
+
+    return make

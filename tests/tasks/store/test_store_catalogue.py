@@ -1,0 +1,115 @@
+"""The catalogue: a view per table, the views and questions of sql/, and errors in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tasks.contracts.errors import UserError
+from tasks.contracts.table import schema
+from tasks.contracts.tables import TABLES, Items
+from tasks.store.catalogue import SQL, ask, catalogue, questions
+from tasks.store.warehouse import Run, Warehouse
+
+Make = Callable[..., Run]
+HOSTILE = ["'; DROP TABLE responses; --", '"x" OR 1=1', "$response_id", "\x00", "é\u202e", "x" * 100_000, ""]
+PARAMETERS = {"lineage": {"response_id": "r2"}}
+
+
+@pytest.fixture(params=["empty", "filled"])
+def any_run(request: pytest.FixtureRequest, tmp_path: Path, filled_run: Make) -> Run:
+    return filled_run() if request.param == "filled" else Warehouse.open(tmp_path / "other").run("none")
+
+
+def test_every_table_has_a_view_with_its_columns(any_run: Run) -> None:
+    connection = catalogue(any_run)
+    for row in TABLES:
+        assert connection.sql(f"SELECT * FROM {row.table}").columns == schema(row).names
+
+
+def test_views_hold_the_rows_of_all_stages(filled_run: Make) -> None:
+    counts = {row.table: ask(filled_run(), f"SELECT count(*) FROM {row.table}").fetchall()[0][0] for row in TABLES}
+    assert counts["gradings"] == 9
+    assert min(counts.values()) == 1
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (SQL / "views").glob("*.sql")))
+def test_the_views_of_sql_run(any_run: Run, name: str) -> None:
+    rows = ask(any_run, f"SELECT * FROM {name}").fetchall()
+    assert len(rows) == (0 if any_run.run_id == "none" else {"scores": 3, "evidence": 1}[name])
+
+
+@pytest.mark.parametrize("name", sorted(questions()))
+def test_the_questions_of_sql_run(any_run: Run, name: str) -> None:
+    rows = ask(any_run, name, PARAMETERS.get(name)).fetchall()
+    if any_run.run_id != "none":
+        assert rows
+
+
+def test_every_question_says_what_it_asks() -> None:
+    assert all(text.endswith(".") or text.endswith(").") for text in questions().values())
+
+
+def test_lineage_leads_from_a_score_to_its_calls(filled_run: Make) -> None:
+    answer = ask(filled_run(), "lineage", {"response_id": "r2"})
+    (row,) = (dict(zip(answer.columns, row, strict=True)) for row in answer.fetchall())
+    assert (row["released"], row["calibration"], row["request"], row["reply"]) == (1.0, "c", "d-r2", "{}")
+
+
+def test_scores_hold_people_and_machine_side_by_side(filled_run: Make) -> None:
+    (row,) = ask(filled_run(), "SELECT human_scores, human_mean, error FROM scores WHERE response_id = 'r1'").fetchall()
+    assert row == ({"g": 2.0, "h": 1.0}, 1.5, -0.5)
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value[:12]))
+def test_a_hostile_parameter_is_only_a_value(filled_run: Make, value: str) -> None:
+    assert ask(filled_run(), "lineage", {"response_id": value}).fetchall() == []
+    assert ask(filled_run(), "SELECT $response_id AS x", {"response_id": value}).fetchall() == [(value,)]
+
+
+@pytest.mark.parametrize("folder", ["it's", "a=b", "[1]", "*", "?", "$x", "é \n"], ids=repr)
+def test_the_name_of_the_folder_does_no_harm(tmp_path: Path, folder: str) -> None:
+    item = {"item_id": "i", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}
+    for place in (folder, "1"):
+        run = Warehouse.open(tmp_path / place).run("one")
+        run.commit("ingest", "all", {Items: [item | {"item_id": place}]})
+    run = Warehouse.open(tmp_path / folder).run("one")
+    answer = ask(run, "SELECT * FROM items")
+    assert answer.columns == schema(Items).names
+    assert [row[0] for row in answer.fetchall()] == [folder]
+
+
+def test_an_unfinished_shard_is_not_seen(filled_run: Make) -> None:
+    run = filled_run()
+    whole = run.folder / "items" / "some" / "items.parquet"
+    whole.with_name("more.parquet").write_bytes(whole.read_bytes())
+    (run.folder / "items" / "other").mkdir()
+    (run.folder / "items" / "other" / "all.parquet").write_bytes(whole.read_bytes())
+    assert ask(run, "SELECT count(*) FROM items").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "rule"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("agreemnt", "agreemnt"),
+        ("SELECT * FROM nothing", "nothing does not exist"),
+        ("SELECT CAST(text AS INT) FROM responses", "Could not convert string"),
+        ("SELECT error('boom')", "boom"),
+        ("lineage", "response_id"),
+        ("SELECT 1; SELECT CAST('x' AS INT)", "Could not convert string"),
+        ("", "nothing to answer"),
+        ("-- only a comment", "nothing to answer"),
+        ("../views/scores", "syntax error"),
+    ],
+)
+def test_a_query_that_fails_is_a_user_error(filled_run: Make, query: str, rule: str) -> None:
+    with pytest.raises(UserError, match=rule):
+        ask(filled_run(), query)
+
+
+def test_a_parameter_that_nobody_asked_for_is_a_user_error(filled_run: Make) -> None:
+    with pytest.raises(UserError, match="count mismatch"):
+        ask(filled_run(), "worst", {"x": "1"})
