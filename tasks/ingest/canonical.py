@@ -77,7 +77,7 @@ def _where(source: Source, frame: pd.DataFrame) -> pd.DataFrame:
     for name, value in source.where.items():
         _need(source, frame, name)
         wanted = _folded(value)
-        frame = frame[[not _missing(cell) and _folded(cell) == wanted for cell in frame[name]]]
+        frame = frame.loc[[not _missing(cell) and _folded(cell) == wanted for cell in frame[name]]]
     return frame
 
 

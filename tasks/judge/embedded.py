@@ -4,14 +4,15 @@ A criterion's similarity is the largest cosine between its text and any sentence
 windows) or the whole response. Where points and misconceptions are asked for together, a sentence counts for one less
 by as much as it is closer to one of the other kind. Ordered thresholds turn the similarity into a probability for every
 level; the most probable level is decided, and the most similar sentence is its quote. It knows meaning only as
-closeness: it does not see negation, it is blind to heavy misspelling, and a response that repeats the criterion gets
-its credit.
+closeness: it does not see negation, and a response that repeats the criterion gets its credit. Misspelled words are read
+as the closest word of the question or the criteria; quotes keep the response's own spelling.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ from tasks.judge.encoder import NAME, Encoder
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE, fields
 from tasks.judge.score import round_half_up, share_of_points
+from tasks.judge.spelling import reader
 from tasks.llm.request import Reply
 
-MODEL = f"{NAME}-thresholds-1"
+MODEL = f"{NAME}-thresholds-2"
 CENTRE, SPREAD, SOFTNESS = 0.4, 0.2, 0.1
 PENALTY_CENTRE = 0.6
 """What costs marks must be met more closely: any answer on the topic is already near to the misconceptions about it."""
@@ -31,9 +33,13 @@ WINDOW = 30
 """Sentences of more words than this are also compared piece by piece."""
 
 
-def answer(questions: Sequence[Question], encode: Encoder) -> list[Reply]:
-    """One reply in the contract for each question, with the probability of every level."""
-    pieces = [_pieces(question) for question in questions]
+def answer(questions: Sequence[Question], encode: Encoder, knows: Callable[[str], bool]) -> list[Reply]:
+    """One reply in the contract for each question, with the probability of every level.
+
+    knows: whether a lower-case word is a whole word to the encoder.
+    """
+    reading = lru_cache(maxsize=64)(lambda *sources: reader(sources, knows))
+    pieces = [_pieces(q, reading(q.question, *(c.text for c in _criteria(q)))) for q in questions]
     texts = [text for question in pieces for _, text in question]
     statements = [criterion.text for question in questions for criterion in _criteria(question)]
     distinct = list(dict.fromkeys([*texts, *statements]))
@@ -73,12 +79,12 @@ def _criteria(question: Question) -> tuple[Criterion, ...]:
     return question.criteria or question.bundle.criteria
 
 
-def _pieces(question: Question) -> list[tuple[int, str]]:
-    """(index of the sentence or -1 for the whole response, text)."""
-    found = [(-1, question.text)]
+def _pieces(question: Question, read: Callable[[str], str]) -> list[tuple[int, str]]:
+    """(index of the sentence or -1 for the whole response, text as it is read)."""
+    found = [(-1, read(question.text))]
     sentences = [u for u in question.units if u.kind == "sentence"]
     for i, unit in enumerate(sentences):
-        words = question.text[unit.start : unit.end].split()
+        words = read(question.text[unit.start : unit.end]).split()
         count = -(-len(words) // WINDOW)
         size = -(-len(words) // count)
         found += [(i, " ".join(words[at : at + size])) for at in range(0, len(words), size)]

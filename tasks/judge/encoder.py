@@ -29,42 +29,55 @@ class Encoder(Protocol):
         ...
 
 
-@cache
-def minilm() -> Encoder:
-    """MiniLM-L6 with mean pooling (384 dimensions, float32); BackendError names the extra to install where it is not.
+class MiniLM:
+    """MiniLM-L6 with mean pooling: 384 dimensions, float32, texts cut at 256 tokens.
 
-    Texts longer than 256 tokens are cut. A text's vector does not depend on the other texts beyond float rounding.
+    A text's vector does not depend on the other texts beyond float rounding. BackendError names the extra to install
+    where the encoder is not there.
     """
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    package = importlib.util.find_spec(_PACKAGE)
-    if package is None or not package.submodule_search_locations:
-        raise BackendError(_HINT)
-    try:
-        import torch
-        from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
-    except ImportError as error:
-        raise BackendError(_HINT) from error
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    folder = Path(next(iter(package.submodule_search_locations))) / "model"
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
 
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        distinct = list(dict.fromkeys(texts))
-        ids = tokenizer(distinct, truncation=True, max_length=_MAX_TOKENS)["input_ids"] if distinct else []
-        vectors = np.zeros((len(distinct), model.config.hidden_size), np.float32)
+    def __init__(self) -> None:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        package = importlib.util.find_spec(_PACKAGE)
+        if package is None or not package.submodule_search_locations:
+            raise BackendError(_HINT)
+        try:
+            import torch
+            from transformers import AutoModel, AutoTokenizer
+            from transformers.utils import logging
+        except ImportError as error:
+            raise BackendError(_HINT) from error
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        folder = Path(next(iter(package.submodule_search_locations))) / "model"
+        self._torch = torch
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+        self._words = frozenset(self._tokenizer.get_vocab())
+
+    def knows(self, word: str) -> bool:
+        """Whether a lower-case word is one token; misspelled and rare words are not."""
+        return word in self._words
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 of shape (len(texts), 384), rows of length 1."""
+        torch, distinct = self._torch, list(dict.fromkeys(texts))
+        ids = self._tokenizer(distinct, truncation=True, max_length=_MAX_TOKENS)["input_ids"] if distinct else []
+        vectors = np.zeros((len(distinct), self._model.config.hidden_size), np.float32)
         for batch in _batches([len(tokens) for tokens in ids]):
-            padded = tokenizer.pad({"input_ids": [ids[i] for i in batch]}, return_tensors="pt")
+            padded = self._tokenizer.pad({"input_ids": [ids[i] for i in batch]}, return_tensors="pt")
             with torch.inference_mode():
-                states = model(**padded).last_hidden_state
+                states = self._model(**padded).last_hidden_state
                 mask = padded["attention_mask"].unsqueeze(-1).to(states.dtype)
                 pooled = (states * mask).sum(1) / mask.sum(1)
                 vectors[batch] = torch.nn.functional.normalize(pooled, dim=1).numpy()
         row = {text: i for i, text in enumerate(distinct)}
         return vectors[[row[text] for text in texts]]
 
-    return encode
+
+@cache
+def minilm() -> MiniLM:
+    """The encoder, loaded once."""
+    return MiniLM()
 
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:

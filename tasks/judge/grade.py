@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -93,7 +94,7 @@ def too_short(case: Case) -> bool:
 def request(case: Case, criteria: tuple[Criterion, ...]) -> Request:
     """The request for these criteria of a case (none: one holistic score)."""
     bundle = case.bundle
-    question = Question(bundle, criteria, case.text, case.units, case.item_id, case.context)
+    question = Question(bundle, criteria, case.text, case.units, case.item_id, case.question, case.context)
     return Request(
         messages=(
             Message("system", _system(bundle, criteria, case.question, case.context)),
@@ -153,7 +154,7 @@ def _checklist(
     graded: Graded, case: Case, rater: Rater, answers: list[tuple[tuple[Criterion, ...], Asked[Any]]]
 ) -> None:
     decisions: list[Decision] = []
-    signals: dict[str, float] = {}
+    counts: Counter[str] = Counter()
     probabilities: dict[str, list[float]] = {}
     for criteria, answer in answers:
         verdict: Verdict | None = answer.value
@@ -161,12 +162,11 @@ def _checklist(
             decisions += [Decision(c.id, None, reason=_reason(answer)) for c in criteria]
             continue
         decisions += verdict.decisions
-        for name, count in verdict.signals.items():
-            signals[name] = signals.get(name, 0.0) + count
+        counts.update(verdict.signals)
         given = answer.attempts[-1].reply.level_probabilities or {}
         probabilities |= {c.id: given[c.id] for c in criteria if len(given.get(c.id, ())) == len(c.levels)}
     scored = score(case.bundle, {d.criterion_id: d.level for d in decisions})
-    signals |= _features(case, decisions, probabilities, scored)
+    signals = {**counts, **_features(case, decisions, probabilities, scored)}
     stated = {d.criterion_id: d.stated for d in decisions if d.stated is not None}
     chosen = [likely[stated[name]] for name, likely in probabilities.items() if name in stated]
     confidence = sum(chosen) / len(chosen) if chosen else None

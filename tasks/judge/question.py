@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.text.units import Unit
@@ -20,11 +20,17 @@ class Question:
     text: str
     units: tuple[Unit, ...]
     item_id: str
+    question: str
     context: str | None
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what an offline answer may depend on."""
-        asked = [criterion.model_dump(mode="json") for criterion in self.criteria] or self.bundle.bundle_id
-        content = json.dumps([asked, self.text], ensure_ascii=True, sort_keys=True)
+        asked = _asked(self.criteria) if self.criteria else self.bundle.bundle_id
+        content = json.dumps([asked, self.question, self.text], ensure_ascii=True)
         return hashlib.sha256(content.encode()).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _asked(criteria: tuple[Criterion, ...]) -> str:
+    return json.dumps([criterion.model_dump(mode="json") for criterion in criteria], sort_keys=True)

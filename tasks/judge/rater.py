@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def rater(judge: Judge, base: Path, replies: ReplyStore) -> Rater:
     """
     if judge.backend == "embedded":
         encode = minilm()
-        backend = Offline(embedded.MODEL, lambda questions: embedded.answer(questions, encode), batch_size=_BATCH)
+        answer = partial(embedded.answer, encode=encode, knows=encode.knows)
+        backend = Offline(embedded.MODEL, answer, batch_size=_BATCH)
         return Rater(f"embedded:{embedded.MODEL}:{judge.protocol}", "encoder", backend)
     if judge.foreign is None:
         if judge.model is None:

@@ -25,7 +25,7 @@ def lint(rubric: Rubric) -> list[str]:
     excluded: dict[str | None, tuple[str, ...]] = {criterion.id: criterion.excludes for criterion in rubric.criteria}
     words = {criterion.id: tokens(criterion.text) for criterion in rubric.criteria}
     for criterion in rubric.criteria:
-        vague = sorted(_VAGUE & set(words[criterion.id]))
+        vague = sorted(_VAGUE & set(tokens(_TWO_IN_ONE.sub(" ", criterion.text))))
         if vague:
             found.append(f"{criterion.id}: vague ({', '.join(vague)})")
         if _TWO_IN_ONE.search(criterion.text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,8 +26,7 @@ def catalogue(run: Run) -> duckdb.DuckDBPyConnection:
         stages = sorted(path.name for path in (run.folder / row.table).glob("*"))
         files = [str(path) for stage in stages for path in run.files(row.table, stage)]
         if files:
-            names = ", ".join("'" + name.replace("'", "''") + "'" for name in files)
-            source = f"read_parquet([{names}], hive_partitioning = false)"
+            source = f"read_parquet([{', '.join(map(_quoted, files))}], hive_partitioning = false)"
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")
         else:
             connection.register(f"empty_{row.table}", schema(row).empty_table())
@@ -34,6 +34,12 @@ def catalogue(run: Run) -> duckdb.DuckDBPyConnection:
     for path in sorted((SQL / "views").glob("*.sql")):
         connection.execute(f"CREATE VIEW {path.stem} AS {path.read_text(encoding='utf-8').rstrip().rstrip(';')}")
     return connection
+
+
+def _quoted(file: str) -> str:
+    """A file's name as SQL text that means this file only: DuckDB reads names as patterns."""
+    literal = re.sub(r"[*?\[]", r"[\g<0>]", file).replace("'", "''")
+    return f"'{literal}'"
 
 
 def questions() -> dict[str, str]:

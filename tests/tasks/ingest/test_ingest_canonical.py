@@ -69,7 +69,9 @@ def test_the_plain_case() -> None:
         "split": None,
         "groups": {},
     }
-    assert [(g["response_id"], g["rater_id"], g["score"], g["status"]) for g in found.gradings] == [("r1", "a", 1.0, "scored")]
+    assert [(g["response_id"], g["rater_id"], g["score"], g["status"]) for g in found.gradings] == [
+        ("r1", "a", 1.0, "scored")
+    ]
 
 
 def test_the_order_of_the_sources_does_not_matter() -> None:
@@ -85,7 +87,9 @@ def test_every_column_of_items_is_mapped() -> None:
     names = ("item_id", "question", "context", "reference_answer", "type", "rubric_id")
     source = Source.model_validate({"file": "i.jsonl", "items": {**{n: n for n in names}, "key_elements": "key"}})
     cells = {name: [f"{name} 1"] for name in names}
-    found = canonical([(source, frame(**cells, key=[["a", 2]])), responses(rid=["r"], item=["item_id 1"], answer=[""], score_a=[""])])
+    found = canonical(
+        [(source, frame(**cells, key=[["a", 2]])), responses(rid=["r"], item=["item_id 1"], answer=[""], score_a=[""])]
+    )
     assert found.items["item_id 1"] == {name: f"{name} 1" for name in names} | {"key_elements": ["a", "2"]}
 
 
@@ -118,7 +122,10 @@ def test_a_text_stays_as_it_stands() -> None:
 
 
 def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
-    assert canonical([items(), responses(answer=["a\ud83d b \U0001f600", ""])]).responses["r1"]["text"] == "a\ufffd b \U0001f600"
+    assert (
+        canonical([items(), responses(answer=["a\ud83d b \U0001f600", ""])]).responses["r1"]["text"]
+        == "a\ufffd b \U0001f600"
+    )
 
 
 def test_a_split_of_the_source_is_kept() -> None:
@@ -168,7 +175,10 @@ def test_a_filter_does_not_renumber_rows() -> None:
 
 def test_marks_are_human_judgments() -> None:
     found = canonical([items(), responses(), marks()])
-    assert [(j["criterion_id"], j["decision"], j["rater_id"]) for j in found.judgments] == [("P1", 0, "a"), ("P2", 2, "a")]
+    assert [(j["criterion_id"], j["decision"], j["rater_id"]) for j in found.judgments] == [
+        ("P1", 0, "a"),
+        ("P2", 2, "a"),
+    ]
 
 
 def test_a_limit_takes_the_first_of_each_item_and_what_hangs_on_them() -> None:
@@ -223,7 +233,9 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "sources", "file", "row", "field", "rule"), ERRORS, ids=[error[0] for error in ERRORS])
+@pytest.mark.parametrize(
+    ("name", "sources", "file", "row", "field", "rule"), ERRORS, ids=[error[0] for error in ERRORS]
+)
 def test_a_mistake_is_named_by_its_place(
     name: str,
     sources: list[tuple[Source, pd.DataFrame]],

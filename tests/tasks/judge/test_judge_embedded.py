@@ -26,6 +26,11 @@ CRITERIA = (
     Criterion(id="N", trait="t", text="complete", evidence="none"),
     Criterion(id="M", trait="t", text="plants need dark", kind="misconception", weight=-1),
 )
+def KNOWS(word: str) -> bool:
+    """The fake encoder knows every word, so nothing is read differently from how it is written."""
+    return True
+
+
 BUNDLE = Bundle(
     text="",
     scale=Scale(min=1, max=5, step=0.5),
@@ -44,16 +49,16 @@ def keen(texts):
 
 
 def question(text, criteria=CRITERIA):
-    return Question(BUNDLE, criteria, text, tuple(units(text)), "i", None)
+    return Question(BUNDLE, criteria, text, tuple(units(text)), "i", "What is asked?", None)
 
 
 def artifact(text, criteria=CRITERIA, encode=keen):
-    return json.loads(answer([question(text, criteria)], encode)[0].text)
+    return json.loads(answer([question(text, criteria)], encode, KNOWS)[0].text)
 
 
 def replied(text):
     """The reply's text and probabilities by the fake encoder."""
-    reply = answer([question(text)], keen)[0]
+    reply = answer([question(text)], keen, KNOWS)[0]
     return json.loads(reply.text), reply.level_probabilities
 
 
@@ -134,8 +139,8 @@ def test_criteria_of_one_kind_do_not_compete():
 
 def test_the_batch_does_not_change_a_reply_of_a_rater_whose_encoder_does_not():
     texts = ["Plants need light.", "Water helps them. Light too.", "word"]
-    together = answer([question(text) for text in texts], keen)
-    assert together == [answer([question(text)], keen)[0] for text in texts]
+    together = answer([question(text) for text in texts], keen, KNOWS)
+    assert together == [answer([question(text)], keen, KNOWS)[0] for text in texts]
 
 
 def test_minilm_is_near_in_meaning_and_hardly_minds_the_batch():

@@ -1,0 +1,93 @@
+"""The door of ingest, end to end on small files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.contracts.errors import InputError
+from tasks.contracts.study import Study
+from tasks.ingest.task import Data, ingest
+from tasks.store.warehouse import Run, Warehouse
+
+STUDY: dict[str, Any] = {
+    "name": "s",
+    "data": {
+        "sources": [
+            {"file": "items.csv", "items": {"item_id": "id", "question": "question"}},
+            {
+                "file": "responses.csv",
+                "responses": {"response_id": "id", "item_id": "item", "text": "text"},
+                "scores": [{"rater": "a", "score": "a"}, {"rater": "b", "score": "b"}],
+            },
+        ]
+    },
+    "rubrics": {"file": "rubrics.yaml"},
+    "split": {"calibration": 100},
+}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Eight responses to one item: a scores the first six, b the last four."""
+    (tmp_path / "items.csv").write_text("id,question\ni,Why?\n")
+    lines = [f"r{n},i,Heat. {n},{n if n < 6 else ''},{n if n >= 4 else ''}" for n in range(8)]
+    (tmp_path / "responses.csv").write_text("\n".join(["id,item,text,a,b", *lines]) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Warehouse.open(tmp_path / "warehouse").run("one")
+
+
+def calibrating(run: Run, data: Data) -> set[str]:
+    rows = run.read(data.responses).to_pylist()
+    return {row["response_id"] for row in rows if row["split"] == "calibration"}
+
+
+def test_every_table_is_written(base: Path, run: Run) -> None:
+    data = ingest.fn(run, Study.model_validate(STUDY), base)
+    assert [ref.rows for ref in data] == [1, 8, 24, 10, 0]
+    assert [ref.table for ref in data] == list(Data._fields)
+
+
+@pytest.mark.parametrize(("target", "labelled", "count"), [("mean", 8, 4), ("a", 6, 3), ("b", 4, 2)])
+def test_the_targets_labels_calibrate(base: Path, run: Run, target: str, labelled: int, count: int) -> None:
+    study = Study.model_validate(STUDY | {"evaluation": {"target": target}})
+    chosen = calibrating(run, ingest.fn(run, study, base))
+    first = 4 if target == "b" else 0
+    assert len(chosen) == count
+    assert chosen <= {f"r{n}" for n in range(first, first + labelled)}
+
+
+def test_a_limit_is_kept(base: Path, run: Run) -> None:
+    assert ingest.fn(run, Study.model_validate(STUDY), base, 3).responses.rows == 3
+
+
+def test_a_limit_that_leaves_the_target_no_score_is_no_mistake(base: Path, run: Run) -> None:
+    study = Study.model_validate(STUDY | {"evaluation": {"target": "b"}})
+    assert calibrating(run, ingest.fn(run, study, base, 2)) == set()
+
+
+def test_a_target_that_is_no_rater_is_named(base: Path, run: Run) -> None:
+    study = Study.model_validate(STUDY | {"evaluation": {"target": "c"}})
+    with pytest.raises(InputError, match="'c' is no rater of the sources; there are a, b") as stop:
+        ingest.fn(run, study, base)
+    assert stop.value.field == "evaluation.target"
+    assert not run.done("ingest", "all")
+
+
+def test_a_second_time_nothing_is_read(base: Path, run: Run) -> None:
+    study = Study.model_validate(STUDY)
+    first = ingest.fn(run, study, base)
+    (base / "responses.csv").unlink()
+    assert ingest.fn(run, study, base) == first
+
+
+def test_a_missing_file_is_named(base: Path, run: Run) -> None:
+    (base / "items.csv").unlink()
+    with pytest.raises(InputError, match=r"items\.csv: no such file"):
+        ingest.fn(run, Study.model_validate(STUDY), base)

@@ -1,0 +1,100 @@
+"""Locking and linting a rubric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.contracts.bundle import Protocol, Rubric
+from tasks.contracts.errors import ContractError
+from tasks.lock.lint import lint
+from tasks.lock.lock import lock
+
+TRAIT = {"id": "t", "name": "T", "min": 0, "max": 3}
+
+
+def rubric(*criteria: dict[str, Any], traits: tuple[dict[str, Any], ...] = (TRAIT,), top: float = 3) -> Rubric:
+    given = criteria or ({"text": "Names heat."},)
+    made = [{"id": f"c{n}", "trait": "t"} | criterion for n, criterion in enumerate(given)]
+    content = {"rubric_id": "r", "title": "R", "text": "x", "scale": {"min": 0, "max": top}}
+    return Rubric.model_validate(content | {"traits": traits, "criteria": made})
+
+
+def protocol(name: str = "rulers", final_score: str = "trait_mean") -> Protocol:
+    return Protocol.model_validate({"name": name, "final_score": final_score, "signals": ["length"]})
+
+
+def test_a_bundle_holds_the_rubric_and_the_protocol() -> None:
+    bundle = lock(rubric(), protocol())
+    assert bundle.model_dump() == {"protocol": protocol().model_dump()} | {
+        name: value for name, value in rubric().model_dump().items() if name not in ("rubric_id", "title")
+    }
+
+
+def test_the_name_and_title_do_not_change_the_id() -> None:
+    other = rubric().model_copy(update={"rubric_id": "s", "title": "S"})
+    assert lock(other, protocol()).bundle_id == lock(rubric(), protocol()).bundle_id
+
+
+def test_another_protocol_is_another_bundle() -> None:
+    assert lock(rubric(), protocol("pointwise")).bundle_id != lock(rubric(), protocol()).bundle_id
+
+
+@pytest.mark.parametrize(
+    ("name", "final_score"), [("rulers", "trait_mean"), ("pointwise", "trait_sum"), ("dhs", "judged")]
+)
+def test_what_fits_is_locked(name: str, final_score: str) -> None:
+    assert lock(rubric(), protocol(name, final_score)).protocol.name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "final_score", "more", "rule"),
+    [
+        (
+            "rulers",
+            "trait_mean",
+            {"traits": (TRAIT | {"source": "judged"},)},
+            "rubric 'r': trait 't' is scored by the judge",
+        ),
+        ("pointwise", "trait_mean", {"traits": (TRAIT | {"source": "judged"},)}, "rubric 'r': trait 't' is scored by"),
+        ("rulers", "judged", {}, "'rulers' states no holistic score"),
+        ("dhs", "weighted_points", {}, "'dhs' decides no criterion"),
+        ("rulers", "trait_sum", {"top": 4}, "rubric 'r': its traits sum to 0..3, its scale is 0..4"),
+    ],
+)
+def test_a_protocol_that_cannot_judge_the_rubric_is_refused(
+    name: str, final_score: str, more: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(ContractError, match=rule):
+        lock(rubric(**more), protocol(name, final_score))
+
+
+def test_traits_of_fractions_sum_as_people_add() -> None:
+    traits = tuple({"id": name, "name": name, "min": 0, "max": 0.1, "step": 0.1} for name in ("t", "u", "v"))
+    made = rubric(traits=traits).model_copy(
+        update={"scale": rubric().scale.model_copy(update={"max": 0.3, "step": 0.1})}
+    )
+    assert lock(made, protocol(final_score="trait_sum")).scale.max == 0.3
+
+
+@pytest.mark.parametrize(
+    ("criteria", "warnings"),
+    [
+        ([{"text": "Names heat."}], []),
+        ([{"text": "Gives a good and relevant cause."}], ["c0: vague (good, relevant)"]),
+        ([{"text": "Names heat as well as light."}], ["c0: double-barrelled; two demands in one criterion"]),
+        ([{"text": "Names heat; names light"}], ["c0: double-barrelled; two demands in one criterion"]),
+        ([{"text": "word " * 41}], ["c0: 41 words long"]),
+        ([{"text": "Names heat."}, {"text": "Light.", "parent": "c0", "excludes": ["c0"]}],
+         ["c1: unreachable; it and its own parent exclude each other"]),
+        ([{"text": "Names heat.", "excludes": ["c1"]}, {"text": "Light.", "parent": "c0"}],
+         ["c1: unreachable; it and its own parent exclude each other"]),
+        ([{"text": "Heat melts the ice."}, {"text": "The ice melts by heat."}], ["c0, c1: overlapping; 4 of 5 words are the same"]),
+        ([{"text": "Names heat.", "weight": -1}],
+         ["rubric: every criterion costs marks; the full score is where nothing is found"]),
+        ([{"text": "!"}, {"text": "?"}], []),
+    ],
+)  # fmt: skip
+def test_the_linter_warns_once_of_each(criteria: list[dict[str, Any]], warnings: list[str]) -> None:
+    assert lint(rubric(*criteria)) == warnings

@@ -1,0 +1,168 @@
+"""Rubrics: derived from what items carry, or written by a person, with mistakes named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tasks.contracts.bundle import Rubric, Scale
+from tasks.contracts.errors import InputError
+from tasks.contracts.study import Derived, Rubrics
+from tasks.lock.rubric import authored, derived, refuse_off_scale, rubrics_of
+
+SCALE = {"min": 0, "max": 5, "step": 0.5}
+FROM_ANSWER = Derived.model_validate({"origin": "reference_answer", "scale": SCALE})
+FROM_ELEMENTS = Derived.model_validate(
+    {"origin": "key_elements", "scale": SCALE, "kind": "checklist", "evidence": "none"}
+)
+
+
+def item(**changes: Any) -> dict[str, Any]:
+    row = {"item_id": "i", "rubric_id": "r", "question": "Why?", "reference_answer": "Heat. Use e.g. light. 3.5 V."}
+    return row | {"key_elements": [" heat ", "", "light"]} | changes
+
+
+def criterion(name: str, **changes: Any) -> dict[str, Any]:
+    return {"id": name, "trait": "t", "text": f"Names {name}."} | changes
+
+
+def rubric(*criteria: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    traits = [{"id": "t", "name": "T", "min": 0, "max": 5}]
+    return {"rubric_id": "r", "scale": {"min": 0, "max": 5}, "traits": traits, "criteria": list(criteria)} | changes
+
+
+def written(folder: Path, *rubrics: dict[str, Any]) -> Path:
+    path = folder / "rubrics.yaml"
+    path.write_text(yaml.safe_dump({"rubrics": list(rubrics)}))
+    return path
+
+
+def test_sentences_of_the_reference_answer_become_gold_points() -> None:
+    made = derived(item(), FROM_ANSWER)
+    assert [c.text for c in made.criteria] == ["Heat.", "Use e.g. light.", "3.5 V."]
+    assert [c.id for c in made.criteria] == ["P1", "P2", "P3"]
+    assert {(c.kind, c.weight, c.top, c.evidence) for c in made.criteria} == {("gold_point", 1.0, 2, "local_quote")}
+    assert (made.rubric_id, made.scale, made.text) == ("r", Scale.model_validate(SCALE), item()["reference_answer"])
+    assert [trait.bounds for trait in made.traits] == [(0, 5, 0.5)]
+
+
+def test_key_elements_become_criteria_of_the_plans_kind() -> None:
+    made = derived(item(), FROM_ELEMENTS)
+    assert [(c.text, c.kind, c.evidence) for c in made.criteria] == [
+        ("heat", "checklist", "none"),
+        ("light", "checklist", "none"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "row", "rule"),
+    [
+        (FROM_ANSWER, item(reference_answer=None), "item 'i' has no reference answer"),
+        (FROM_ANSWER, item(reference_answer=" \n"), "item 'i' has no reference answer"),
+        (FROM_ELEMENTS, item(key_elements=[" "]), "item 'i' has no key elements"),
+        (FROM_ANSWER.model_copy(update={"levels": ("yes",)}), item(), "'P1' needs at least two levels"),
+        (FROM_ANSWER.model_copy(update={"levels": ("a", "A ")}), item(), "'P1' has overlapping levels"),
+    ],
+)
+def test_an_item_that_carries_nothing_usable_is_named(plan: Derived, row: dict[str, Any], rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        derived(row, plan)
+
+
+def test_authored_rubrics_are_read_by_id_in_order(tmp_path: Path) -> None:
+    path = written(tmp_path, rubric(criterion("b"), criterion("a")), rubric(criterion("c"), rubric_id="s"))
+    found = authored(path)
+    assert list(found) == ["r", "s"]
+    assert [c.id for c in found["r"].criteria] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (rubric(), "has no criterion"),
+        (rubric(criterion("a"), traits=[]), "has no trait"),
+        (rubric(criterion("a"), criterion("a")), "criterion id 'a' is given twice"),
+        (rubric(criterion("a"), traits=rubric()["traits"] * 2), "trait id 't' is given twice"),
+        (rubric(criterion("a", trait="u")), "criterion 'a' counts for an unknown trait 'u'"),
+        (rubric(criterion("a", parent="z")), r"criterion 'a' refers to unknown criteria \['z'\]"),
+        (rubric(criterion("a", excludes=["z"])), r"criterion 'a' refers to unknown criteria \['z'\]"),
+        (rubric(criterion("a", parent="a")), "criterion 'a' refers to itself"),
+        (rubric(criterion("a", parent="b"), criterion("b", parent="a")), "criterion 'a' descends from a circle"),
+        (rubric(criterion("a", levels=["only"])), "criterion 'a' needs at least two levels"),
+        (rubric(criterion("a", levels=["No ", "yes", "no"])), "criterion 'a' has overlapping levels"),
+        (rubric(criterion("a", weight=0)), "criterion 'a' has weight 0"),
+        (rubric(criterion("a", weight=float("inf"))), "criterion 'a' has a weight that is no finite number"),
+        (
+            rubric(criterion("a"), traits=[*rubric()["traits"], {"id": "u", "name": "U", "min": 0, "max": 1}]),
+            "trait 'u' is derived",
+        ),
+    ],
+)
+def test_a_broken_rubric_names_file_rubric_and_rule(tmp_path: Path, broken: dict[str, Any], rule: str) -> None:
+    path = written(tmp_path, broken)
+    with pytest.raises(InputError, match=rf"rubrics\.yaml: rubric 'r': {rule}") as stop:
+        authored(path)
+    assert stop.value.file == path
+
+
+@pytest.mark.parametrize(
+    ("broken", "field"),
+    [
+        (rubric(criterion("a", colour=1)), "rubrics.0.criteria.0.colour"),
+        (rubric(criterion("a", text="")), "rubrics.0.criteria.0.text"),
+        (rubric(criterion("a", kind="nice")), "rubrics.0.criteria.0.kind"),
+        (rubric(criterion("a"), scale={"min": 1, "max": 1}), "rubrics.0.scale"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(tmp_path: Path, broken: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as stop:
+        authored(written(tmp_path, broken))
+    assert stop.value.field == field
+
+
+def test_a_rubric_given_twice_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="rubric 'r' is given twice"):
+        authored(written(tmp_path, rubric(criterion("a")), rubric(criterion("b"))))
+
+
+def known() -> dict[str, Rubric]:
+    return {"r": Rubric.model_validate(rubric(criterion("a")))}
+
+
+def test_an_authored_rubric_goes_before_a_derived_one() -> None:
+    found = rubrics_of([item(), item(item_id="j", rubric_id="s")], known(), Rubrics(file="f", derive=FROM_ANSWER))
+    assert [len(found[name].criteria) for name in ("r", "s")] == [1, 3]
+
+
+def test_an_unknown_rubric_is_named_with_those_there_are() -> None:
+    with pytest.raises(InputError, match=r"f\.yaml.*item 'j' names an unknown rubric 's' \(there are r\)"):
+        rubrics_of([item(item_id="j", rubric_id="s")], known(), Rubrics(file="f.yaml"))
+
+
+def test_items_that_share_a_rubric_must_derive_the_same_one() -> None:
+    plan = Rubrics(derive=FROM_ANSWER)
+    assert list(rubrics_of([item(), item(item_id="j")], {}, plan)) == ["r"]
+    with pytest.raises(InputError, match="item 'j' shares rubric 'r' with another"):
+        rubrics_of([item(), item(item_id="j", reference_answer="Cold.")], {}, plan)
+
+
+def test_items_with_one_question_and_two_answers_have_two_rubrics() -> None:
+    found = rubrics_of(
+        [item(), item(item_id="j", rubric_id="j", reference_answer="Cold.")], {}, Rubrics(derive=FROM_ANSWER)
+    )
+    assert [len(one.criteria) for one in found.values()] == [3, 1]
+
+
+@pytest.mark.parametrize("score", [-0.5, 5.5])
+def test_a_score_off_the_scale_is_named(score: float) -> None:
+    rows = [{"rater_id": "a", "response_id": "x", "item_id": "i", "score": s} for s in (None, 0, 5, score)]
+    with pytest.raises(InputError, match=f"rater 'a' gave response 'x' {score:g}, off the scale 0 to 5 of item 'i'"):
+        refuse_off_scale(rows, {"i": Scale(min=0, max=5)})
+
+
+def test_scores_on_the_scale_or_missing_pass() -> None:
+    rows = [{"rater_id": "a", "response_id": "x", "item_id": "i", "score": s} for s in (None, 0, 4.75, 5)]
+    refuse_off_scale(rows, {"i": Scale(min=0, max=5)})

@@ -1,0 +1,88 @@
+"""The door of lock, end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.contracts.bundle import Bundle, Rubric
+from tasks.contracts.errors import InputError
+from tasks.contracts.study import Study
+from tasks.contracts.tables import Gradings, Items
+from tasks.lock.task import Locked, lock
+from tasks.store.warehouse import Run, Warehouse
+
+DERIVE = {"origin": "reference_answer", "scale": {"min": 0, "max": 5}}
+RUBRICS = """
+rubrics:
+  - rubric_id: mine
+    title: Mine
+    scale: {min: 0, max: 10}
+    traits: [{id: t, name: T, min: 0, max: 10}]
+    criteria: [{id: a, trait: t, text: Names a good cause.}]
+"""
+
+
+def study(**rubrics: Any) -> Study:
+    data = {"sources": [{"file": "x.csv"}]}
+    return Study.model_validate({"name": "s", "data": data, "rubrics": rubrics})
+
+
+def item(key: str, rubric: str) -> dict[str, Any]:
+    row = {"item_id": key, "question": "Why?", "reference_answer": f"Heat {key}. Light.", "key_elements": []}
+    return row | {"type": "t", "rubric_id": rubric}
+
+
+def locked(folder: Path, plan: Study, score: float = 1.0) -> tuple[Run, Locked]:
+    (folder / "rubrics.yaml").write_text(RUBRICS)
+    run = Warehouse.open(folder / "warehouse").run("one")
+    grading = {"response_id": "r", "item_id": "i", "rater_id": "h", "rater_kind": "human", "sample": 0, "score": score}
+    grading |= {"trait_scores": {}, "signals": {}, "status": "scored"}
+    items = [item("i", "i"), item("j", "mine"), item("k", "mine")]
+    run.commit("ingest", "all", {Items: items, Gradings: [grading]})
+    return run, lock.fn(run, plan, folder, run.ref(Items, "ingest"), run.ref(Gradings, "ingest"))
+
+
+def test_each_rubric_is_locked_once_and_told_by_its_origin(tmp_path: Path) -> None:
+    run, refs = locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE))
+    rows = run.read(refs.rubrics).to_pylist()
+    told = {row["rubric_id"]: (row["origin"], row["title"], row["lint"]) for row in rows}
+    assert told == {
+        "i": ("reference_answer", "Why?", []),
+        "mine": ("authored", "Mine", ["a: vague (good)"]),
+    }
+    assert [Rubric.model_validate(json.loads(row["content"])).rubric_id for row in rows] == ["i", "mine"]
+
+
+def test_what_is_stored_unlocks(tmp_path: Path) -> None:
+    run, refs = locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE))
+    found = {
+        row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in run.read(refs.bundles).to_pylist()
+    }
+    assert [c.text for c in found["i"].criteria] == ["Heat i.", "Light."]
+    assert found["mine"].scale.max == 10
+
+
+def test_an_item_without_a_rubric_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="item 'i' names an unknown rubric 'i'"):
+        locked(tmp_path, study(file="rubrics.yaml"))
+
+
+def test_a_human_score_off_the_scale_stops_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="rater 'h' gave response 'r' 7, off the scale 0 to 5 of item 'i'"):
+        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), score=7)
+
+
+def test_a_missing_file_of_rubrics_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.yaml: cannot be read"):
+        locked(tmp_path, study(file="none.yaml"))
+
+
+def test_a_second_time_nothing_is_made(tmp_path: Path) -> None:
+    run, first = locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE))
+    (tmp_path / "rubrics.yaml").unlink()
+    plan = study(file="rubrics.yaml", derive=DERIVE)
+    assert lock.fn(run, plan, tmp_path, run.ref(Items, "ingest"), run.ref(Gradings, "ingest")) == first

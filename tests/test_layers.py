@@ -1,0 +1,100 @@
+"""The direction of imports: contracts ← text, stats ← store, check, llm ← rooms ← doors ← flows."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(path for house in ("tasks", "flows") for path in (ROOT / house).rglob("*.py"))
+FLOORS: dict[str, set[str]] = {
+    "contracts": set(),
+    "text": {"contracts"},
+    "stats": {"contracts"},
+    "store": {"contracts", "text", "stats"},
+    "check": {"contracts", "text", "stats", "store"},
+    "llm": {"contracts", "text", "stats", "store"},
+}
+BELOW_ROOMS = {"contracts", "text", "stats", "store", "llm"}
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager", "managers", "misc"}
+EVERY = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports anywhere in it, by its full name."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports say the full name"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def rooms(path: Path) -> set[str]:
+    """The rooms that a file imports."""
+    return {name.split(".")[1] for name in imported(path) if name.startswith("tasks.")}
+
+
+def room_of(path: Path) -> str | None:
+    parts = path.relative_to(ROOT).parts
+    return parts[1] if parts[0] == "tasks" and len(parts) > 2 else None
+
+
+def is_door(path: Path) -> bool:
+    return path.name == "task.py" and path.parent.parent == ROOT / "tasks"
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert {room_of(path) for path in MODULES} >= {
+        "contracts",
+        "text",
+        "stats",
+        "store",
+        "check",
+        "llm",
+        "ingest",
+        "lock",
+    }
+    assert any(is_door(path) for path in MODULES)
+    assert "tasks.contracts.tables.BY_NAME" in imported(ROOT / "tasks/store/warehouse.py")
+
+
+@EVERY
+def test_a_room_imports_itself_and_the_floors_below(path: Path) -> None:
+    room = room_of(path)
+    if room is not None:
+        assert rooms(path) <= FLOORS.get(room, BELOW_ROOMS) | {room}
+
+
+@EVERY
+def test_only_doors_and_flows_import_prefect(path: Path) -> None:
+    if room_of(path) is not None and not is_door(path):
+        assert not {name for name in imported(path) if name.split(".")[0] == "prefect"}
+
+
+@EVERY
+def test_only_flows_import_flows_and_doors(path: Path) -> None:
+    if room_of(path) is not None:
+        doors = {name for name in imported(path) if name.startswith("tasks.") and ".task." in f"{name}."}
+        assert not doors
+        assert not {name for name in imported(path) if name.split(".")[0] == "flows"}
+
+
+@EVERY
+def test_nothing_that_runs_imports_tests(path: Path) -> None:
+    assert not {name for name in imported(path) if name.split(".")[0] in ("tests", "pytest", "hypothesis")}
+
+
+@EVERY
+def test_files_are_named_for_what_they_do(path: Path) -> None:
+    assert not {part.removesuffix(".py").strip("_") for part in path.relative_to(ROOT).parts} & FORBIDDEN_NAMES
+
+
+def test_tests_have_names_of_their_own_and_no_packages() -> None:
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+    assert not list((ROOT / "tests").rglob("__init__.py"))
