@@ -111,7 +111,7 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
         from flows.compare import compared
 
         _print_rows(
-            ["statistic", "b - a", "low", "high", "p", "responses", "resampled"],
+            ["scale", "statistic", "b - a", "low", "high", "p", "responses", "resampled"],
             compared(_run(warehouse, a), _run(warehouse, b)),
         )
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.study import Study, load_study
 from tasks.ingest.task import ingest
-from tasks.judge.grade import Case, parts, request, too_short
+from tasks.judge.grade import parts, request, too_short
 from tasks.judge.prove import prove_bundle
+from tasks.judge.rows import Case
 from tasks.judge.task import cases_of
 from tasks.lock.task import lock
 from tasks.store.warehouse import Warehouse

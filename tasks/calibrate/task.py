@@ -10,7 +10,7 @@ from prefect import task
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, graded_items, only_rater
-from tasks.contracts.bundle import Bundle
+from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.study import Study
 from tasks.contracts.table import Row
 from tasks.contracts.tables import Calibrations, Predictions, TableRef
@@ -62,6 +62,6 @@ def calibrate(
 
 def _bundle_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Bundle]:
     """Item -> its bundle."""
-    locked = {row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in run.read(bundles).to_pylist()}
+    locked = unlocked(run.read(bundles).to_pylist())
     rubrics = run.read(items, ["item_id", "rubric_id"]).to_pylist()
     return {row["item_id"]: locked[row["rubric_id"]] for row in rubrics}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -188,6 +188,11 @@ class Bundle(Frozen):
     def of_trait(self, trait_id: str) -> Iterator[Criterion]:
         """The criteria that count for a trait, in order."""
         return (criterion for criterion in self.criteria if criterion.trait == trait_id)
+
+
+def unlocked(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bundle]:
+    """Rubric → its bundle, from rows of `bundles`; ContractError for one that was changed after locking."""
+    return {row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in rows}
 
 
 def _plain_numbers(value: object) -> object:

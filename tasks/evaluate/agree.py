@@ -73,8 +73,7 @@ def agree(
         by_item: dict[str, stats.Stat] = {}
         n = 0
         for kind, value, rows in _slices(scores, groups):
-            scale = _common({scales[item] for item in rows["item_id"].unique()})
-            for row in _compare(rows, pair, scale, f"{resampled}_id", draws, seed):
+            for row in _compare(rows, pair, scales, f"{resampled}_id", draws, seed):
                 row |= {"slice": kind, "value_of": value, "resampled": resampled if row["low"] is not None else ""}
                 found.append(row)
                 if kind == "item" and row["metric"] == "qwk":
@@ -91,12 +90,8 @@ def _slices(scores: pd.DataFrame, groups: list[str]) -> Iterator[tuple[str, str,
             yield kind, str(value), rows
 
 
-def _common(scales: set[ScaleBounds]) -> ScaleBounds | None:
-    return next(iter(scales)) if len(scales) == 1 else None
-
-
 def _compare(
-    rows: pd.DataFrame, pair: Pair, scale: ScaleBounds | None, cluster: str, draws: int, seed: int
+    rows: pd.DataFrame, pair: Pair, scales: dict[str, ScaleBounds], cluster: str, draws: int, seed: int
 ) -> Iterator[Record]:
     columns = rows[[pair.column_a, pair.column_b]].astype(float)
     both = columns.notna().all(axis=1)
@@ -114,9 +109,11 @@ def _compare(
     if not len(human):
         yield common | empty | {"metric": "qwk", "note": "no response has both scores"}
         return
-    if scale is None:
+    used = {scales[item] for item in rows.loc[both, "item_id"].unique()}
+    if len(used) > 1:
         yield common | empty | {"metric": "qwk", "note": "items have different scales; see the mean over items"}
         return
+    (scale,) = used
     intervals = bootstrap(human, machine, rows.loc[both, cluster].to_numpy(), scale, draws, seed) if draws else {}
     for name, stat in statistics(human, machine, scale).items():
         interval = intervals.get(name)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
-from tasks.contracts.bundle import Bundle
+from tasks.contracts.bundle import unlocked
 from tasks.contracts.study import Evaluation
 from tasks.contracts.table import Row
 from tasks.contracts.tables import Metrics, TableRef
@@ -42,9 +42,7 @@ def evaluate(
         refs = (items, responses, people, gradings, predictions)
         tables = ScoreTables(*(run.read(ref) for ref in refs))
         scores, groups, raters = score_frame(tables, plan.target)
-        locked = {
-            row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in run.read(bundles).to_pylist()
-        }
+        locked = unlocked(run.read(bundles).to_pylist())
         scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in tables.items.to_pylist()}
         machine = next(iter(tables.gradings["rater_id"].unique().to_pylist()), "machine")
         return {Metrics: agree(scores, groups, scales, pairs(raters, machine), plan.draws, plan.seed) if raters else []}

@@ -2,64 +2,26 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import prompt, schema
 from tasks.judge.question import Question
+from tasks.judge.rows import Case, Graded, Rater, attempts, grading, judgment
 from tasks.judge.score import Scored, is_tie, round_half_up, score, trait_means
 from tasks.judge.verify import Decision, Subject, Verdict, verify
 from tasks.llm.ask import Asked, Checked, Wave, ask, never, quiet
-from tasks.llm.backend import Backend
 from tasks.llm.extract import extract
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request, Sampling
 from tasks.text.tokens import tokens
-from tasks.text.units import Unit
 
 ALL = "all"
 PROTOCOL_VERSION = 1
 """Goes up whenever the same replies would be verified or scored differently."""
-Record = dict[str, Any]
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One response to grade, with what the judge may see of its item."""
-
-    response_id: str
-    item_id: str
-    text: str
-    units: tuple[Unit, ...]
-    question: str
-    context: str | None
-    bundle: Bundle
-    bundle_id: str
-
-
-@dataclass(frozen=True)
-class Rater:
-    """Who judges: a backend under a name that stands for its whole configuration."""
-
-    rater_id: str
-    kind: str
-    backend: Backend
-
-
-@dataclass
-class Graded:
-    """Rows of `judgments`, `gradings` and `attempts`, in the order of the cases."""
-
-    judgments: list[Record] = field(default_factory=list)
-    gradings: list[Record] = field(default_factory=list)
-    attempts: list[Record] = field(default_factory=list)
 
 
 def grade_batch(
@@ -77,7 +39,7 @@ def grade_batch(
             continue
         answers = [next(asked) for _ in parts(case.bundle)]
         for (_, part, _), answer in answers:
-            graded.attempts += _attempts(case, rater, part, answer)
+            graded.attempts += attempts(case, rater, part, answer)
         answered = [(criteria, answer) for (_, _, criteria), answer in answers]
         if case.bundle.protocol.name == "dhs":
             _holistic(graded, case, rater, answered[0][1])
@@ -174,7 +136,8 @@ def _checklist(
     reasons = {d.reason for d in decisions if d.reason}
     # One call that failed as a whole has one reason; otherwise the score lacks single criteria.
     whole = next(iter(reasons)) if len(reasons) == 1 and all(d.level is None for d in decisions) else scored.reason
-    _grading(graded, case, rater, scored, signals, confidence, whole if scored.score is None else None)
+    reason = whole if scored.score is None else None
+    graded.gradings.append(grading(case, rater, scored, signals, confidence, reason))
 
 
 def _features(
@@ -197,12 +160,12 @@ def _features(
 def _holistic(graded: Graded, case: Case, rater: Rater, answer: Asked[Any]) -> None:
     stated, scale = answer.value, case.bundle.scale
     if stated is None:
-        _grading(graded, case, rater, Scored(None), {}, None, _reason(answer))
+        graded.gradings.append(grading(case, rater, Scored(None), {}, None, _reason(answer)))
         return
     signals = {"tie": float(is_tie(stated, scale))}
     if abs(round_half_up(stated, scale) - stated) > 1e-9:
         signals["off_step"] = 1.0
-    _grading(graded, case, rater, Scored(stated), signals, None, None)
+    graded.gradings.append(grading(case, rater, Scored(stated), signals, None, None))
 
 
 def _reason(answer: Asked[Any]) -> str:
@@ -217,85 +180,4 @@ def _reason(answer: Asked[Any]) -> str:
 def _precheck(graded: Graded, case: Case, rater: Rater) -> None:
     decided = case.bundle.criteria if parts(case.bundle)[0][1] else ()
     graded.judgments += [judgment(case, rater, Decision(c.id, 0), None) for c in decided]
-    _grading(graded, case, rater, Scored(case.bundle.scale.min), {"precheck": 1.0}, None, None)
-
-
-def judgment(case: Case, rater: Rater, decision: Decision, probabilities: list[float] | None) -> Record:
-    """A decision as a row of `judgments`."""
-    return {
-        "response_id": case.response_id,
-        "criterion_id": decision.criterion_id,
-        "rater_id": rater.rater_id,
-        "rater_kind": rater.kind,
-        "sample": 0,
-        "bundle_id": case.bundle_id,
-        "decision": decision.level,
-        "stated": decision.stated,
-        "unscored_reason": decision.reason,
-        "level_probabilities": probabilities,
-        "evidence": list(decision.evidence),
-        "verified": decision.verified,
-        "action": decision.action,
-    }
-
-
-def _grading(
-    graded: Graded,
-    case: Case,
-    rater: Rater,
-    scored: Scored,
-    signals: dict[str, float],
-    confidence: float | None,
-    reason: str | None,
-) -> None:
-    signals["length"] = math.log1p(len(case.text))
-    if confidence is not None:
-        signals |= {"confidence": confidence, "uncertainty": 1 - confidence}
-    status = "precheck" if "precheck" in signals else "scored" if scored.score is not None else "unscored"
-    graded.gradings.append(
-        {
-            "response_id": case.response_id,
-            "item_id": case.item_id,
-            "rater_id": rater.rater_id,
-            "rater_kind": rater.kind,
-            "sample": 0,
-            "bundle_id": case.bundle_id,
-            "score": scored.score,
-            "low": scored.low,
-            "high": scored.high,
-            "trait_scores": scored.traits,
-            "signals": dict(sorted(signals.items())),
-            "confidence": confidence,
-            "status": status,
-            "unscored_reason": reason,
-        }
-    )
-
-
-def _attempts(case: Case, rater: Rater, part: str, answer: Asked[Any]) -> list[Record]:
-    return [
-        {
-            "response_id": case.response_id,
-            "rater_id": rater.rater_id,
-            "sample": 0,
-            "part": part,
-            "attempt": number,
-            "role": answer.request.role,
-            "request_digest": attempt.digest,
-            "model": rater.backend.model,
-            "seed": attempt.request.sampling.seed,
-            "reply": _writable(attempt.reply.text),
-            "error": _writable(attempt.reply.error),
-            "violations": list(attempt.checked.violations),
-            "prompt_tokens": attempt.reply.prompt_tokens,
-            "completion_tokens": attempt.reply.completion_tokens,
-            "stored": attempt.stored,
-            "latency_s": attempt.reply.latency_s,
-        }
-        for number, attempt in enumerate(answer.attempts)
-    ]
-
-
-def _writable(text: str | None) -> str | None:
-    """A text as Arrow can hold it: half a surrogate pair, which some replies carry, becomes a replacement character."""
-    return text and _LONE_SURROGATE.sub("\ufffd", text)
+    graded.gradings.append(grading(case, rater, Scored(case.bundle.scale.min), {"precheck": 1.0}, None, None))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from tasks.judge.grade import Graded, Rater
+from tasks.judge.rows import Graded, Rater
 from tasks.llm.ask import Wave
 from tasks.llm.backend import Backend
 from tasks.llm.request import Reply, Request

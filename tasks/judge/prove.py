@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import prompt, schema

@@ -33,4 +33,6 @@ class Question:
 
 @lru_cache(maxsize=1024)
 def _asked(criteria: tuple[Criterion, ...]) -> str:
-    return json.dumps([criterion.model_dump(mode="json") for criterion in criteria], sort_keys=True)
+    """Of the weight an answer sees at most the sign: another weight asks nothing anew."""
+    asked = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight > 0} for c in criteria]
+    return json.dumps(asked, sort_keys=True)

@@ -15,8 +15,8 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.study import Foreign, Judge, Reader
 from tasks.judge import embedded
 from tasks.judge.encoder import minilm
-from tasks.judge.grade import Rater
 from tasks.judge.question import Question
+from tasks.judge.rows import Rater
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay, Replay
 from tasks.llm.readers import json_keys, pattern

@@ -53,11 +53,11 @@ def score(bundle: Bundle, levels: Mapping[str, int | None]) -> Scored:
     """The scores of one response from its levels; a level of None is unscored.
 
     Unscored criteria do as the protocol says: no score (`null`), no score but the lowest and highest that they allow
-    (`bounds`), or level 0 (`zero`).
+    (`bounds`), or level 0 (`zero`). Where no criterion is decided there is no score, whatever the protocol says.
     """
     missing = [c for c in bundle.criteria if levels.get(c.id) is None]
     shares = {c.id: (levels[c.id] or 0) / c.top for c in bundle.criteria if levels.get(c.id) is not None}
-    if missing and bundle.protocol.unscored != "zero":
+    if missing and (bundle.protocol.unscored != "zero" or not shares):
         traits, means, tie = _traits(bundle, shares)
         low = high = None
         if bundle.protocol.unscored == "bounds":

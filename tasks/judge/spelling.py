@@ -1,10 +1,9 @@
-"""Reading misspelled words: one that the encoder does not know is read as the closest word of the question or rubric."""
+"""Misspelled words: one that the encoder does not know is read as the closest word of the question or the rubric."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from functools import cache
 
 WORD = re.compile(r"\b[^\W\d_]{4,}\b")
@@ -15,8 +14,11 @@ def reader(sources: Iterable[str], knows: Callable[[str], bool]) -> Callable[[st
     """A function that replaces unknown words (of four letters or more) by the closest word of the sources.
 
     knows: whether a lower-case word is a whole word to the encoder. Words further away than `CLOSENESS` (the share of
-    matching letters) stay as they are, and so do all words of the sources.
+    letters in common, in order) stay as they are, and so do all words of the sources.
     """
+    from rapidfuzz import process
+    from rapidfuzz.distance import Indel
+
     words = sorted({word.lower() for source in sources for word in WORD.findall(source)})
     known = frozenset(words)
 
@@ -24,7 +26,8 @@ def reader(sources: Iterable[str], knows: Callable[[str], bool]) -> Callable[[st
     def closest(word: str) -> str:
         if word in known or knows(word):
             return word
-        return next(iter(get_close_matches(word, words, 1, CLOSENESS)), word)
+        found = process.extractOne(word, words, scorer=Indel.normalized_similarity, score_cutoff=CLOSENESS)
+        return found[0] if found else word
 
     def read(match: re.Match[str]) -> str:
         word = match[0].lower()

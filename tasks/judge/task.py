@@ -13,9 +13,10 @@ from prefect import task
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.study import Judge
 from tasks.contracts.tables import Attempts, Gradings, Judgments, TableRef
-from tasks.judge.grade import Case, grade_batch
+from tasks.judge.grade import grade_batch
 from tasks.judge.progress import Progress
 from tasks.judge.rater import foreign_scores, rater, rescale
+from tasks.judge.rows import Case
 from tasks.llm.replies import ReplyStore
 from tasks.store.warehouse import Run
 from tasks.text.units import units

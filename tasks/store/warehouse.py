@@ -6,12 +6,14 @@ at all, and a killed run continues where it stopped.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -182,9 +184,18 @@ def _write_parquet(path: Path, table: pa.Table) -> None:
 def _content(row: type[Row], table: pa.Table) -> tuple[int, int]:
     """Sums of the halves of each row's MD5: the same for any order and, added up, for any sharding."""
     as_json = "SELECT to_json(lasting)::VARCHAR AS j FROM lasting"
-    with duckdb.connect() as connection:
-        connection.register("lasting", table.drop_columns(volatile(row)))
-        high, low = connection.execute(
+    with _database(os.getpid()).cursor() as cursor:
+        cursor.register("lasting", table.drop_columns(volatile(row)))
+        high, low = cursor.execute(
             f"SELECT sum(md5_number_upper(j)), sum(md5_number_lower(j)) FROM ({as_json})"
         ).fetchall()[0]
     return int(high or 0), int(low or 0)
+
+
+@lru_cache(maxsize=1)
+def _database(process: int) -> duckdb.DuckDBPyConnection:
+    """One database for all commits of a process: to open one takes longer than to add up a small shard."""
+    return duckdb.connect()
+
+
+atexit.register(_database.cache_clear)  # DuckDB complains at exit of what is still open

@@ -16,11 +16,11 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_predict
 
-from flows.compare import scores_of
+from flows.compare import finished
 from tasks.calibrate.alignment import knots
-from tasks.contracts.tables import Calibrations, Gradings, Items, Predictions, Responses
+from tasks.contracts.tables import Calibrations
 from tasks.evaluate.agree import statistics
-from tasks.evaluate.scores import ScoreTables, score_frame
+from tasks.evaluate.scores import score_frame
 from tasks.judge.encoder import minilm
 from tasks.store.warehouse import Run, Warehouse
 
@@ -47,15 +47,7 @@ def baseline(part: pd.DataFrame, scale: tuple[float, float, float], kind: str, c
 
 def table(run: Run) -> pd.DataFrame:
     """One row per item and one for the mean over items and for all pooled: n, and each statistic of each method."""
-    _, study, scales = scores_of(run)
-    wanted = (
-        (Items, "ingest"),
-        (Responses, "ingest"),
-        (Gradings, "ingest"),
-        (Gradings, "judge"),
-        (Predictions, "calibrate"),
-    )
-    tables = ScoreTables(*(run.read(run.ref(row, stage)) for row, stage in wanted))
+    tables, study, scales = finished(run)
     frame, _, people = score_frame(tables, study.evaluation.target, splits=("calibration", "test"))
     texts = tables.responses.select(["response_id", "text"]).to_pandas()
     frame = frame.merge(texts, on="response_id").assign(

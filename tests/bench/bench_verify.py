@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.table import conform
 from tasks.contracts.tables import Judgments
-from tasks.judge.grade import Case, Rater, judgment
+from tasks.judge.rows import Case, Rater, judgment
 from tasks.judge.schema import CHECKLIST_KEYS
 from tasks.judge.verify import Subject, verify
 from tasks.llm.backends.scripted import Scripted

@@ -191,3 +191,16 @@ def test_bad_input_ends_with_2_and_one_line(tmp_path: Path, prefect_server: None
     assert result.exit_code == 2
     assert "answers.csv, row 6, field 'id': response id 'x4' occurs twice" in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_without_any_human_score_the_raw_scores_stand(tmp_path: Path, prefect_server: None) -> None:
+    study = make_study(tmp_path)
+    lines = study.read_text().splitlines()
+    study.write_text("\n".join(line for line in lines if "scores:" not in line and "evaluation:" not in line))
+    result = CliRunner().invoke(
+        cli.app, ["grade", str(study), "--warehouse", str(tmp_path / "house")], catch_exceptions=False
+    )
+    assert result.exit_code == 0
+    house = Warehouse.open(tmp_path / "house")
+    predictions = rows(house.run(house.runs()[-1]), Predictions, "calibrate")
+    assert predictions["x1"]["score"] == predictions["x1"]["raw"] == 2.0

@@ -166,8 +166,10 @@ def test_unlock_refuses_what_is_no_bundle(content: str) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "step"),
-    [(0, 0, 1), (1, 0, 1), (0, 1, 0), (0, 1, -1), (0, 1, 2), (0, 5, 2), (0, math.inf, 1), (0, math.nan, 1)]
-    + [(math.nan, 1, 1), (-math.inf, math.inf, 1), (0, 1, math.inf), (0, 1, math.nan)],
+    [
+        *((0, 0, 1), (1, 0, 1), (0, 1, 0), (0, 1, -1), (0, 1, 2), (0, 5, 2), (0, math.inf, 1), (0, math.nan, 1)),
+        *((math.nan, 1, 1), (-math.inf, math.inf, 1), (0, 1, math.inf), (0, 1, math.nan)),
+    ],
 )
 def test_what_is_no_scale_is_refused(low: float, high: float, step: float) -> None:
     with pytest.raises(ValidationError, match="is not a scale"):

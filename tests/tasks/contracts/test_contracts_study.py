@@ -97,7 +97,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_bytes(b"name: caf\xe9")
-    with pytest.raises(InputError, match="is not UTF-8: .* at byte 9"):
+    with pytest.raises(InputError, match=r"is not UTF-8: .* at byte 9"):
         load_study(path)
 
 

@@ -26,6 +26,8 @@ CRITERIA = (
     Criterion(id="N", trait="t", text="complete", evidence="none"),
     Criterion(id="M", trait="t", text="plants need dark", kind="misconception", weight=-1),
 )
+
+
 def KNOWS(word: str) -> bool:
     """The fake encoder knows every word, so nothing is read differently from how it is written."""
     return True

@@ -9,7 +9,8 @@ import pytest
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.table import conform
 from tasks.contracts.tables import Attempts, Gradings, Judgments
-from tasks.judge.grade import Case, Rater, grade_batch, parts, request
+from tasks.judge.grade import grade_batch, parts, request
+from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply
@@ -157,6 +158,11 @@ def test_a_reply_that_fails_as_a_whole_leaves_everything_unscored_with_one_reaso
 def test_an_unusable_holistic_score_is_unscored_with_its_reason(reply, reason):
     row = grading(bundle_of("dhs"), reply)
     assert (row["score"], row["status"], row["unscored_reason"]) == (None, "unscored", reason)
+
+
+def test_a_response_without_words_is_never_asked_about():
+    bundle = bundle_of(min_tokens=0)
+    assert graded(bundle, "never asked", case_of(bundle, text="!"))[1].calls == 0
 
 
 def test_partly_missing_decisions_leave_the_others():

@@ -133,7 +133,7 @@ def partly_scored(draw):
     return bundle_of(criteria, formula, scale, ranges, "bounds"), levels
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(partly_scored())
 def test_bounds_are_the_ends_of_all_fillings(case):
     bundle, levels = case

@@ -9,7 +9,7 @@ from tasks.contracts.errors import ContractError
 from tasks.contracts.study import Judge
 from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Judgments, Responses, Rubrics
 from tasks.judge import task as door
-from tasks.judge.grade import Rater
+from tasks.judge.rows import Rater
 from tasks.judge.task import cases_of, judge, shards
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore

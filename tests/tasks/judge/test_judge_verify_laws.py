@@ -125,7 +125,7 @@ def levels_of(verdict):
     return {d.criterion_id: d.level for d in verdict.decisions}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(cases())
 def test_verifying_the_canonical_artifact_changes_and_finds_nothing(case):
     bundle, artifact, subject = case
@@ -141,7 +141,7 @@ def test_verifying_the_canonical_artifact_changes_and_finds_nothing(case):
     assert set(again.violations) == counted | undecided
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_the_canonical_artifact_is_written_in_the_contract(case):
     bundle, artifact, subject = case
@@ -150,7 +150,7 @@ def test_the_canonical_artifact_is_written_in_the_contract(case):
         jsonschema.validate(verdict.artifact(bundle.criteria), checklist(bundle.criteria))
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases(), st.randoms(use_true_random=False))
 def test_order_of_the_criteria_in_the_reply_does_not_matter(case, rng):
     bundle, artifact, subject = case
@@ -169,7 +169,7 @@ def is_in(quote, region):
     return whole in folded or all(piece in folded for piece in pieces if len(piece) >= MIN_CHARACTERS)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(cases(on_failure=("demote", "drop"), kinds=DEMANDING))
 def test_no_level_above_0_on_an_ungrounded_quote(case):
     bundle, artifact, subject = case
@@ -193,7 +193,7 @@ def test_no_level_above_0_on_an_ungrounded_quote(case):
             assert any(row["status"] in ("verified", "context") for row in decision.evidence)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(cases(junk=False), st.data())
 def test_removing_evidence_from_a_positive_criterion_never_raises_the_score(case, data):
     bundle, artifact, subject = case
@@ -224,7 +224,7 @@ def test_hostile_characters_never_raise(text, quote, unit):
     assert len(verdict.decisions) == 1
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=80))
 def test_any_reply_text_ends_in_a_verdict_or_in_none(text):
     bundle = bundle_of(["local_quote", "none"], "demote", [1.0, 1.0], "weighted_points")

@@ -106,3 +106,9 @@ def filled_run(tmp_path: Path) -> Callable[..., Run]:
         return store(house.run(f"run{next(count)}"), records)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A filled run that nobody changes."""
+    return store(Warehouse.open(tmp_path_factory.mktemp("finished")).run("one"), filled())

@@ -19,8 +19,8 @@ PARAMETERS = {"lineage": {"response_id": "r2"}}
 
 
 @pytest.fixture(params=["empty", "filled"])
-def any_run(request: pytest.FixtureRequest, tmp_path: Path, filled_run: Make) -> Run:
-    return filled_run() if request.param == "filled" else Warehouse.open(tmp_path / "other").run("none")
+def any_run(request: pytest.FixtureRequest, tmp_path: Path, finished: Run) -> Run:
+    return finished if request.param == "filled" else Warehouse.open(tmp_path / "other").run("none")
 
 
 def test_every_table_has_a_view_with_its_columns(any_run: Run) -> None:
@@ -29,8 +29,9 @@ def test_every_table_has_a_view_with_its_columns(any_run: Run) -> None:
         assert connection.sql(f"SELECT * FROM {row.table}").columns == schema(row).names
 
 
-def test_views_hold_the_rows_of_all_stages(filled_run: Make) -> None:
-    counts = {row.table: ask(filled_run(), f"SELECT count(*) FROM {row.table}").fetchall()[0][0] for row in TABLES}
+def test_views_hold_the_rows_of_all_stages(finished: Run) -> None:
+    connection = catalogue(finished)
+    counts = {row.table: connection.sql(f"SELECT count(*) FROM {row.table}").fetchall()[0][0] for row in TABLES}
     assert counts["gradings"] == 9
     assert min(counts.values()) == 1
 
@@ -52,21 +53,21 @@ def test_every_question_says_what_it_asks() -> None:
     assert all(text.endswith(".") or text.endswith(").") for text in questions().values())
 
 
-def test_lineage_leads_from_a_score_to_its_calls(filled_run: Make) -> None:
-    answer = ask(filled_run(), "lineage", {"response_id": "r2"})
+def test_lineage_leads_from_a_score_to_its_calls(finished: Run) -> None:
+    answer = ask(finished, "lineage", {"response_id": "r2"})
     (row,) = (dict(zip(answer.columns, row, strict=True)) for row in answer.fetchall())
     assert (row["released"], row["calibration"], row["request"], row["reply"]) == (1.0, "c", "d-r2", "{}")
 
 
-def test_scores_hold_people_and_machine_side_by_side(filled_run: Make) -> None:
-    (row,) = ask(filled_run(), "SELECT human_scores, human_mean, error FROM scores WHERE response_id = 'r1'").fetchall()
+def test_scores_hold_people_and_machine_side_by_side(finished: Run) -> None:
+    (row,) = ask(finished, "SELECT human_scores, human_mean, error FROM scores WHERE response_id = 'r1'").fetchall()
     assert row == ({"g": 2.0, "h": 1.0}, 1.5, -0.5)
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value[:12]))
-def test_a_hostile_parameter_is_only_a_value(filled_run: Make, value: str) -> None:
-    assert ask(filled_run(), "lineage", {"response_id": value}).fetchall() == []
-    assert ask(filled_run(), "SELECT $response_id AS x", {"response_id": value}).fetchall() == [(value,)]
+def test_a_hostile_parameter_is_only_a_value(finished: Run, value: str) -> None:
+    assert ask(finished, "lineage", {"response_id": value}).fetchall() == []
+    assert ask(finished, "SELECT $response_id AS x", {"response_id": value}).fetchall() == [(value,)]
 
 
 @pytest.mark.parametrize("folder", ["it's", "a=b", "[1]", "*", "?", "$x", "é \n"], ids=repr)
@@ -105,11 +106,11 @@ def test_an_unfinished_shard_is_not_seen(filled_run: Make) -> None:
         ("../views/scores", "syntax error"),
     ],
 )
-def test_a_query_that_fails_is_a_user_error(filled_run: Make, query: str, rule: str) -> None:
+def test_a_query_that_fails_is_a_user_error(finished: Run, query: str, rule: str) -> None:
     with pytest.raises(UserError, match=rule):
-        ask(filled_run(), query)
+        ask(finished, query)
 
 
-def test_a_parameter_that_nobody_asked_for_is_a_user_error(filled_run: Make) -> None:
+def test_a_parameter_that_nobody_asked_for_is_a_user_error(finished: Run) -> None:
     with pytest.raises(UserError, match="count mismatch"):
-        ask(filled_run(), "worst", {"x": "1"})
+        ask(finished, "worst", {"x": "1"})

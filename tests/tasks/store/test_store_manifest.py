@@ -61,25 +61,29 @@ MATTERS_NOT: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def unchanged(finished: Run) -> str:
+    return digest(finished)
+
+
 @pytest.mark.parametrize("name", MATTERS)
-def test_grade_digest_changes_with(filled_run: Make, name: str) -> None:
-    assert digest(filled_run(MATTERS[name])) != digest(filled_run())
+def test_grade_digest_changes_with(filled_run: Make, unchanged: str, name: str) -> None:
+    assert digest(filled_run(MATTERS[name])) != unchanged
 
 
 @pytest.mark.parametrize("name", MATTERS_NOT)
-def test_grade_digest_does_not_change_with(filled_run: Make, name: str) -> None:
-    assert digest(filled_run(MATTERS_NOT[name])) == digest(filled_run())
+def test_grade_digest_does_not_change_with(filled_run: Make, unchanged: str, name: str) -> None:
+    assert digest(filled_run(MATTERS_NOT[name])) == unchanged
 
 
-def test_grade_digest_changes_with_the_calibration_settings(filled_run: Make) -> None:
-    run = filled_run()
-    assert digest(run) != digest(run, settings=SETTINGS | {"calibration": {"alpha": 1.0}})
+def test_grade_digest_changes_with_the_calibration_settings(finished: Run, unchanged: str) -> None:
+    assert unchanged != digest(finished, settings=SETTINGS | {"calibration": {"alpha": 1.0}})
 
 
-def test_grade_digest_sees_only_the_targets_labels(filled_run: Make) -> None:
+def test_grade_digest_sees_only_the_targets_labels(filled_run: Make, finished: Run) -> None:
     other = filled_run(put("gradings", 6, score=0.0))
-    assert digest(filled_run(), "h") == digest(other, "h")
-    assert digest(filled_run(), "g") != digest(other, "g")
+    assert digest(finished, "h") == digest(other, "h")
+    assert digest(finished, "g") != digest(other, "g")
 
 
 def test_an_empty_run_has_a_digest_of_nothing(filled_run: Make) -> None:
@@ -87,8 +91,8 @@ def test_an_empty_run_has_a_digest_of_nothing(filled_run: Make) -> None:
     assert graded_by(empty, "mean", {}) == dict.fromkeys(("texts", "bundles", "requests", "labels"))
 
 
-def test_the_target_is_a_value_and_no_sql(filled_run: Make) -> None:
-    assert graded_by(filled_run(), "' OR 1=1 --", {})["labels"] is None
+def test_the_target_is_a_value_and_no_sql(finished: Run) -> None:
+    assert graded_by(finished, "' OR 1=1 --", {})["labels"] is None
 
 
 def test_the_manifest_tells_what_was_made_from_what(filled_run: Make) -> None:
