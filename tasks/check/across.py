@@ -14,6 +14,7 @@ import duckdb
 
 from tasks.check.finding import KEYS, Finding, key_text
 from tasks.contracts.table import Expectation, Row, expectations
+from tasks.store.catalogue import pattern
 
 MEMORY = "512MB"
 """What DuckDB may hold; beyond it spills to disk."""
@@ -76,7 +77,7 @@ def _ask(query: str, files: Mapping[str, Files]) -> list[tuple[Any, ...]]:
     with tempfile.TemporaryDirectory(prefix="rubricflow-check-") as spill:
         connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": spill})
         try:
-            names = {parameter: [str(path) for path in some] for parameter, some in files.items()}
+            names = {parameter: [pattern(path) for path in some] for parameter, some in files.items()}
             return connection.execute(query, names).fetchall()
         finally:
             connection.close()

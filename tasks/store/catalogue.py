@@ -36,10 +36,13 @@ def catalogue(run: Run) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _quoted(file: str) -> str:
-    """A file's name as SQL text that means this file only: DuckDB reads names as patterns."""
-    literal = re.sub(r"[*?\[]", r"[\g<0>]", file).replace("'", "''")
-    return f"'{literal}'"
+def pattern(file: Path | str) -> str:
+    """The pattern that means this file only: DuckDB reads the names of files as patterns."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", str(file))
+
+
+def _quoted(file: Path | str) -> str:
+    return "'" + pattern(file).replace("'", "''") + "'"
 
 
 def questions() -> dict[str, str]:

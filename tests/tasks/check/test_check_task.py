@@ -339,3 +339,10 @@ def test_a_folder_of_any_name_is_read_as_it_is_spelled(tmp_path: Path) -> None:
         run.commit("ingest", "all", {Items: [item(name)], Responses: [response("r1") | {"item_id": name}]})
         checked.fn(run, Data(run.ref(Items, "ingest"), run.ref(Responses, "ingest")))
         assert {record["rows"] for record in stored(run, "ingest")} == {1}
+
+
+def test_a_warehouse_whose_name_is_a_pattern_is_checked_alone(tmp_path: Path) -> None:
+    for name in ("x[1]", "x1"):
+        run = Warehouse.open(tmp_path / name).run("r")
+        run.commit("ingest", "all", {Items: [item("i1")]})
+        checked.fn(run, run.ref(Items, "ingest"))
