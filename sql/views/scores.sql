@@ -19,8 +19,11 @@ SELECT
 FROM responses AS r
 LEFT JOIN predictions AS p USING (response_id)
 LEFT JOIN (
-    SELECT response_id, map_from_entries(list((rater_id, score) ORDER BY rater_id)) AS human_scores, avg(score) AS human_mean
+    SELECT
+        response_id,
+        map_from_entries(list((rater_id, score) ORDER BY rater_id)) AS human_scores,
+        avg(score) FILTER (rater_kind = 'human') AS human_mean
     FROM gradings
-    WHERE rater_kind = 'human' AND score IS NOT NULL
+    WHERE rater_kind IN ('human', 'adjudication') AND score IS NOT NULL
     GROUP BY response_id
 ) AS h USING (response_id)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tasks.calibrate.samples import one_per_response
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import ContractError
+from tasks.stats.target import target_scores
 
 GRADING = [
     "response_id",
@@ -43,11 +44,11 @@ def graded_items(
     """All items in the order of their ids, those without a grading too.
 
     bundle_of: item -> its bundle; gradings: one machine rater's, columns GRADING; responses: `response_id`, `split`;
-    people: `response_id`, `rater_id`, `score`; target: a rater or 'mean'. ContractError for a grading of an item that
+    people: as `target_scores` reads it; target: a rater or 'mean'. ContractError for a grading of an item that
     has no bundle.
     """
     rows = one_per_response(gradings)
-    human = human_scores(people, target)
+    human = target_scores(people, target)
     for name, table, column in (("split", responses, "split"), ("target", human, "score")):
         at = pc.index_in(rows["response_id"], value_set=table["response_id"])
         rows = rows.append_column(name, table[column].take(at))
@@ -62,17 +63,6 @@ def graded_items(
         items.append(Item(item_id, bundle_of[item_id], rows.slice(start, sizes.get(item_id, 0))))
         start += sizes.get(item_id, 0)
     return items
-
-
-def human_scores(people: pa.Table, target: str) -> pa.Table:
-    """Columns `response_id` and `score`: a rater's score or, for target 'mean', the mean of the raters who gave one."""
-    given = people.filter(pc.is_valid(people["score"]))
-    if target != "mean":
-        given = given.filter(pc.equal(given["rater_id"], target))
-    # Equal sets of scores have equal means in whatever order they are stored.
-    given = given.sort_by([("response_id", "ascending"), ("score", "ascending")])
-    means = given.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
-    return means.rename_columns(["response_id", "score"])
 
 
 def only_rater(gradings: pa.Table) -> str:

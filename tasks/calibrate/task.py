@@ -43,7 +43,7 @@ def calibrate(
     def make() -> dict[type[Row], Rows]:
         plan, target = study.calibration, study.evaluation.target
         machine = run.read(gradings, GRADING)
-        people_rows = run.read(people, ["response_id", "rater_id", "score"])
+        people_rows = run.read(people, ["response_id", "rater_id", "rater_kind", "score"])
         splits = run.read(responses, ["response_id", "split"])
         graded = graded_items(_bundle_of(run, items, bundles), machine, splits, people_rows, target)
         fitted = fit_items(graded, only_rater(machine), target, plan.minimum, plan.alpha)

@@ -25,6 +25,8 @@ class ScoreColumns(Frozen):
 
     rater: str
     """Rater id."""
+    kind: Literal["human", "adjudication"] = "human"
+    """A person, or a score resolved from those of persons, which is no second opinion beside them."""
     score: str | None = None
     """Column of the score; empty cells are no grading. A rater may have marked traits only."""
     traits: dict[str, str] = {}
@@ -220,7 +222,7 @@ class Evaluation(Frozen):
     """What the scores are compared with."""
 
     target: str = "mean"
-    """The human score that counts: a rater id, or 'mean' for the mean of the available raters."""
+    """The human score that counts: a rater id, or 'mean' for the mean of the available persons."""
     draws: int = Field(default=2000, ge=0)
     """Bootstrap draws."""
     seed: int = 0

@@ -196,7 +196,7 @@ def _gradings(
                 "response_id": response_id,
                 "item_id": item_id,
                 "rater_id": rater.rater,
-                "rater_kind": "human",
+                "rater_kind": rater.kind,
                 "sample": 0,
                 "score": score,
                 "trait_scores": given,

@@ -9,11 +9,12 @@ from prefect import task
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Study
-from tasks.contracts.table import Row
+from tasks.contracts.table import Row, conform
 from tasks.contracts.tables import Gradings, Items, Judgments, Responses, TableRef, Units
 from tasks.ingest.canonical import canonical, unit_rows
 from tasks.ingest.sources import load
 from tasks.ingest.split import split
+from tasks.stats.target import MEAN, target_scores
 from tasks.store.warehouse import Rows, Run
 
 
@@ -38,19 +39,19 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Data
         loaded = load(study.data, base)
         target = study.evaluation.target
         raters = {rater.rater for source, _ in loaded for rater in source.scores}
-        if raters and target not in {"mean", *raters}:
+        if raters and target not in {MEAN, *raters}:
             rule = f"'{target}' is no rater of the sources; there are {', '.join(sorted(raters))}"
             raise InputError(rule, field="evaluation.target")
         found = canonical(loaded, limit)
-        targets = raters if target == "mean" else {target}
-        labelled = {g["response_id"] for g in found.gradings if g["score"] is not None and g["rater_id"] in targets}
+        gradings = conform(Gradings, found.gradings)
+        labelled = set(target_scores(gradings, target)["response_id"].to_pylist())
         for key, side in split(found.responses, labelled, study.split).items():
             found.responses[key]["split"] = side
         return {
             Items: found.items.values(),
             Responses: found.responses.values(),
             Units: unit_rows(found.responses),
-            Gradings: found.gradings,
+            Gradings: gradings,
             Judgments: found.judgments,
         }
 

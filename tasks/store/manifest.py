@@ -74,7 +74,8 @@ def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]
     the calibration's settings and the versions of the code that verifies, scores and calibrates.
     """
     responses = "responses JOIN items USING (item_id) JOIN bundles USING (rubric_id)"
-    label = "rater_kind = 'human' AND split = 'calibration' AND g.score IS NOT NULL AND $target IN ('mean', rater_id)"
+    rater = "rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')"
+    label = f"split = 'calibration' AND g.score IS NOT NULL AND ({rater})"
     parts = {
         "texts": "SELECT response_id, item_id, text, split = 'calibration' AS fitted FROM responses",
         "bundles": f"SELECT DISTINCT item_id, bundle_id FROM {responses}",

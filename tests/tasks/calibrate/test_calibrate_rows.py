@@ -14,7 +14,7 @@ from tasks.calibrate.calibration import read_calibration
 from tasks.calibrate.features import feature_names, features, map_columns, matrix
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import apply_later, predict
-from tasks.calibrate.rows import GRADING, graded_items, human_scores, only_rater
+from tasks.calibrate.rows import GRADING, graded_items, only_rater
 from tasks.calibrate.samples import one_per_response
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError
@@ -22,7 +22,8 @@ from tasks.contracts.table import schema
 from tasks.contracts.tables import Gradings, Predictions
 
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])
-PEOPLE_SCHEMA = pa.schema([schema(Gradings).field(name) for name in ("response_id", "rater_id", "score")])
+PEOPLE = ("response_id", "rater_id", "rater_kind", "score")
+PEOPLE_SCHEMA = pa.schema([schema(Gradings).field(name) for name in PEOPLE])
 SPLIT_SCHEMA = pa.schema([("response_id", pa.string()), ("split", pa.string())])
 RULERS = ("trait_scores", "length", "confidence", "uncertainty", "tie")
 
@@ -79,7 +80,7 @@ def class_set(seed, sizes, bundles, calibration=40):
 
 
 def items_of(bundles, rows, people, splits, target="mean"):
-    human = pa.Table.from_pylist(people, schema=PEOPLE_SCHEMA)
+    human = pa.Table.from_pylist([{"rater_kind": "human"} | row for row in people], schema=PEOPLE_SCHEMA)
     return graded_items(bundles, table(*rows), pa.Table.from_pylist(splits, schema=SPLIT_SCHEMA), human, target)
 
 
@@ -215,25 +216,6 @@ def test_samples_are_averaged_over_the_scored_ones():
     assert found[0]["trait_scores"] == [("a", 2.5), ("b", 1.0)]
     assert found[0]["signals"] == [("length", 4.0), ("tie", 0.5)]
     assert found[1]["unscored_reason"] == "unreadable_reply"
-
-
-def test_the_target_is_a_rater_or_the_mean_of_those_who_scored():
-    scores = [("r1", "h1", 1.0), ("r1", "h2", 2.0), ("r2", "h2", 3.0), ("r3", "h1", None), ("r3", "h2", 0.0)]
-    people = pa.Table.from_pylist(
-        [dict(zip(("response_id", "rater_id", "score"), row, strict=True)) for row in scores], schema=PEOPLE_SCHEMA
-    )
-    by_mean, by_one = human_scores(people, "mean").to_pydict(), human_scores(people, "h1").to_pydict()
-    assert by_mean == {"response_id": ["r1", "r2", "r3"], "score": [1.5, 3.0, 0.0]}
-    assert by_one == {"response_id": ["r1"], "score": [1.0]}
-
-
-def test_the_mean_of_raters_does_not_depend_on_their_order():
-    def mean(scores):
-        rows = [{"response_id": "r", "rater_id": str(at), "score": score} for at, score in enumerate(scores)]
-        return human_scores(pa.Table.from_pylist(rows, schema=PEOPLE_SCHEMA), "mean")["score"][0].as_py()
-
-    assert (0.1 + 0.2) + 0.3 != (0.3 + 0.2) + 0.1
-    assert mean([0.1, 0.2, 0.3]) == mean([0.3, 0.2, 0.1])
 
 
 def test_gradings_of_two_raters_or_of_an_unknown_item_are_refused():

@@ -83,6 +83,14 @@ def test_what_the_machine_left_unscored_is_missing() -> None:
     assert pd.isna(frame().loc["r2", ["raw", "calibrated"]]).all()
 
 
+def test_a_resolved_score_is_no_person() -> None:
+    found = tables()
+    resolved = conform(Gradings, [grading("r1", "resolved", 9.0, "adjudication")])
+    scores, _, raters = score_frame(found._replace(people=pa.concat_tables([found.people, resolved])), "resolved")
+    assert raters == ["one", "two"]
+    assert scores["target"].dropna().tolist() == [9.0]
+
+
 def test_groups_and_raters_are_named() -> None:
     found, groups, raters = score_frame(tables(), "mean")
     assert (groups, raters) == (["g"], ["one", "two"])

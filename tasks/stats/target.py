@@ -1,0 +1,22 @@
+"""The human score that counts: what machine scores are calibrated to and compared with."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MEAN = "mean"
+
+
+def target_scores(people: pa.Table, target: str) -> pa.Table:
+    """Columns `response_id` and `score`: a rater's score or, for target 'mean', the mean of the persons who gave one.
+
+    people: `response_id`, `rater_id`, `rater_kind`, `score`. An adjudicated or resolved score is made from those of
+    persons and so has no part in their mean; it can be the target by its name.
+    """
+    wanted = pc.equal(people["rater_kind"], "human") if target == MEAN else pc.equal(people["rater_id"], target)
+    # Equal sets of scores have equal means in whatever order they are stored.
+    given = people.filter(pc.and_(wanted, pc.is_valid(people["score"])))
+    given = given.sort_by([("response_id", "ascending"), ("score", "ascending")])
+    means = given.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
+    return means.rename_columns(["response_id", "score"])
