@@ -117,13 +117,13 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
 
 
 def _run(warehouse: Path, run_id: str | None) -> Run:
-    house = Warehouse.open(warehouse)
-    known = house.runs()
+    # Asking about runs makes no warehouse where there is none.
+    known = Warehouse.open(warehouse).runs() if warehouse.is_dir() else []
     if not known or (run_id is not None and run_id not in known):
         raise UserError(
             f"no finished run{f' {run_id!r}' if run_id else ''} in {warehouse}; there are: {', '.join(known) or 'none'}"
         )
-    return house.run(run_id or known[-1])
+    return Warehouse.open(warehouse).run(run_id or known[-1])
 
 
 def _print_rows(header: list[str], rows: Iterable[Iterable[object]]) -> None:
@@ -134,10 +134,14 @@ def _print_rows(header: list[str], rows: Iterable[Iterable[object]]) -> None:
         return
     table = Table(*header)
     for row in rows:
-        table.add_row(
-            *("" if cell is None else escape(f"{cell:.3f}" if isinstance(cell, float) else str(cell)) for cell in row)
-        )
+        table.add_row(*map(_cell, row))
     Console().print(table)
+
+
+def _cell(value: object) -> str:
+    """A value as a terminal may show it: what a student wrote is neither markup nor a control sequence."""
+    text = "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+    return escape("".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text))
 
 
 class _NoTraceback(logging.Filter):

@@ -47,7 +47,7 @@ def show(rows: list[tuple[str, ...]], facts: Mapping[str, Any]) -> None:
     for name in HEADER:
         left = name == "slice"
         label = name.replace("within_1", "±1").replace(" ", "\n")
-        table.add_column(label, justify="left" if left else "right", no_wrap=not left, min_width=20 if left else None)
+        table.add_column(label, justify="left" if left else "right", no_wrap=not left, min_width=24 if left else None)
     for row in rows:
         table.add_row(*map(escape, row))
     console = Console(width=None if sys.stdout.isatty() else 140)

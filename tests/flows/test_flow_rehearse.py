@@ -49,3 +49,14 @@ def test_an_unknown_key_in_a_study_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, ["validate", str(study)])
     assert result.exit_code == 2
     assert "field 'colour'" in result.stderr
+
+
+def test_asking_about_runs_makes_no_warehouse(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.app, ["sql", "SELECT 1", "--warehouse", str(tmp_path / "none")])
+    assert result.exit_code == 2
+    assert "no finished run" in result.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_terminal_shows_control_characters_as_text() -> None:
+    assert cli._cell("\x1b[31mred\x07 [bold]x") == "\\x1b[31mred\\x07 \\[bold]x"
