@@ -34,6 +34,7 @@ class Progress:
     def __init__(self, total: int, say: Callable[[str], None]) -> None:
         self._total, self._say = total, say
         self._start = self._last = time.monotonic()
+        self._said = -1
         self._done = self._unscored = self._asked = self._stored = self._repaired = self._tokens = 0
 
     def watch(self, rater: Rater) -> Rater:
@@ -62,10 +63,12 @@ class Progress:
             self._line()
 
     def end(self) -> None:
-        """Say the last line."""
-        self._line()
+        """Say the last line, unless it was just said."""
+        if self._said != self._done:
+            self._line()
 
     def _line(self) -> None:
+        self._said = self._done
         seconds = time.monotonic() - self._start
         rate = self._done / seconds if seconds else 0.0
         left = f", {(self._total - self._done) / rate:.0f} s left" if rate and self._done < self._total else ""

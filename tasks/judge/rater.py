@@ -24,7 +24,7 @@ from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Request
 from tasks.store.source import read
 
-_BATCH = 1_024
+_BATCH = 256
 
 
 def rater(judge: Judge, base: Path, replies: ReplyStore) -> Rater:

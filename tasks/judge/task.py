@@ -42,7 +42,7 @@ def judge(run: Run, plan: Judge, base: Path, items: TableRef, responses: TableRe
     todo = [(name, parts) for name, parts in shards(counts) if not run.done("judge", name)]
     if todo:
         with ReplyStore(run.warehouse.replies) as replies:
-            progress = Progress(responses.rows, print)
+            progress = Progress(sum(count for _, parts in todo for *_, count in parts), print)
             who = progress.watch(rater(plan, base, replies))
             recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
             for name, parts in todo:
