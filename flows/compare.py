@@ -10,7 +10,7 @@ from tasks.contracts.errors import UserError
 from tasks.contracts.study import Study
 from tasks.contracts.tables import Bundles, Gradings, Items, Predictions, Responses
 from tasks.evaluate.agree import ScaleBounds
-from tasks.evaluate.compare import compare
+from tasks.evaluate.compare import compare, in_common
 from tasks.evaluate.scores import ScoreTables, score_frame
 from tasks.store.warehouse import Run
 
@@ -25,7 +25,8 @@ def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
     if any(others[item] != scales[item] for item in scales.keys() & others.keys()):
         raise UserError("the two runs score the same items on different scales")
     plan = study.evaluation
-    for scale in sorted(set(scales.values())):
+    items = in_common(scores_a, scores_b)["item_id_a"].unique()
+    for scale in sorted({scales[item] for item in items} or set(scales.values())):
         part = scores_a[scores_a["item_id"].map(scales) == scale]
         found, n, resampled = compare(part, scores_b, scale, plan.draws, plan.seed)
         for name, gap in found.items():

@@ -18,9 +18,7 @@ def compare(
 
     UserError where the two share no such response or disagree on its target.
     """
-    columns = ["response_id", "author_id", "target", "calibrated"]
-    both = a[columns].merge(b[columns], on="response_id", suffixes=("_a", "_b"))
-    both = both.dropna(subset=["target_a", "target_b", "calibrated_a", "calibrated_b"])
+    both = in_common(a, b)
     if both.empty:
         raise UserError("the two runs hold out no response in common that both score")
     if not np.allclose(both["target_a"], both["target_b"]):
@@ -37,3 +35,10 @@ def compare(
         seed,
     )
     return found, len(both), resampled
+
+
+def in_common(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """The responses with a target and a calibrated score in both frames; columns end in `_a` and `_b`."""
+    columns = ["response_id", "item_id", "author_id", "target", "calibrated"]
+    both = a[columns].merge(b[columns], on="response_id", suffixes=("_a", "_b"))
+    return both.dropna(subset=["target_a", "target_b", "calibrated_a", "calibrated_b"])

@@ -18,6 +18,7 @@ def scores(spread: float, seed: int = 0, n: int = 200) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "response_id": [f"r{i}" for i in range(n)],
+            "item_id": "i",
             "author_id": [f"s{i % 40}" for i in range(n)],
             "target": target.astype(float),
             "calibrated": np.clip(np.round(target + rng.normal(0, spread, n)), 0, 4),
