@@ -20,7 +20,7 @@ def grade(study: str, warehouse: str = "data/warehouse", limit: int | None = Non
     run, settings, base = job.run, job.study, job.base
 
     data = checked(run, ingest(run, settings, base, limit))
-    locked = checked(run, lock(run, settings, base, data.items, data.gradings))
+    locked = checked(run, lock(run, settings, base, data.items, data.responses, data.gradings, data.judgments))
     judged = checked(run, judge(run, settings.judge, base, data.items, data.responses, locked.bundles))
     answered = data.items, data.responses, data.gradings, judged.gradings
     scored = checked(run, calibrate(run, settings, *answered, locked.bundles))

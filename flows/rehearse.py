@@ -60,7 +60,7 @@ def _rehearse(study_file: Path, limit: int | None) -> Rehearsed:
     with TemporaryDirectory() as folder:
         run = Warehouse.open(Path(folder) / "rehearsal").run("rehearsal")
         data = ingest.fn(run, study, base, limit)
-        locked = lock.fn(run, study, base, data.items, data.gradings)
+        locked = lock.fn(run, study, base, data.items, data.responses, data.gradings, data.judgments)
         bundles = {row["rubric_id"]: row for row in run.read(locked.bundles).to_pylist()}
         items = []
         for item in sorted(run.read(data.items).to_pylist(), key=lambda row: row["item_id"]):

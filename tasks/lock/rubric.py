@@ -145,3 +145,22 @@ def refuse_off_scale(gradings: Iterable[Mapping[str, Any]], scales: Mapping[str,
                 f"{scale.min:g} to {scale.max:g} of item '{row['item_id']}'",
                 field="score",
             )
+
+
+def refuse_unknown_marks(marks: Iterable[Mapping[str, Any]], rubric_of: Mapping[str, Rubric]) -> None:
+    """InputError for the first mark of a criterion, or of a level, that its response's rubric does not have.
+
+    rubric_of: response → the rubric of its item.
+    """
+    tops = {rubric.rubric_id: {c.id: c.top for c in rubric.criteria} for rubric in rubric_of.values()}
+    for row in marks:
+        rubric_id = rubric_of[row["response_id"]].rubric_id
+        top = tops[rubric_id].get(row["criterion_id"])
+        if top is None or row["decision"] > top:
+            what = f"criterion '{row['criterion_id']}'"
+            has = f"has no {what}" if top is None else f"has levels 0 to {top} for {what}"
+            raise InputError(
+                f"rater '{row['rater_id']}' marked response '{row['response_id']}' with level {row['decision']} of "
+                f"{what}; rubric '{rubric_id}' {has}",
+                field="criterion_id" if top is None else "level",
+            )

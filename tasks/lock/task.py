@@ -14,7 +14,7 @@ from tasks.contracts.table import Row
 from tasks.contracts.tables import Bundles, Rubrics, TableRef
 from tasks.lock.lint import lint
 from tasks.lock.lock import lock as lock_rubric
-from tasks.lock.rubric import authored, refuse_off_scale, rubrics_of
+from tasks.lock.rubric import authored, refuse_off_scale, refuse_unknown_marks, rubrics_of
 from tasks.store.warehouse import Rows, Run
 
 
@@ -26,10 +26,13 @@ class Locked(NamedTuple):
 
 
 @task
-def lock(run: Run, study: Study, base: Path, items: TableRef, people: TableRef) -> Locked:
+def lock(
+    run: Run, study: Study, base: Path, items: TableRef, responses: TableRef, people: TableRef, marks: TableRef
+) -> Locked:
     """Find or make the rubric of every item, lint it, and lock it under the study's protocol.
 
-    InputError where an item names no known rubric, or a human score lies off the scale of its item's rubric.
+    people, marks: human gradings and judgments. InputError where an item names no known rubric, a human score lies off
+    the scale of its item's rubric, or a mark names a criterion or level that the rubric does not have.
     """
 
     def make() -> dict[type[Row], Rows]:
@@ -39,6 +42,11 @@ def lock(run: Run, study: Study, base: Path, items: TableRef, people: TableRef) 
         scales = {item["item_id"]: found[item["rubric_id"]].scale for item in asked}
         scores = run.read(people, ["response_id", "item_id", "rater_id", "score"])
         refuse_off_scale(scores.to_pylist(), scales)
+        if marks.rows:
+            rubric_of = {item["item_id"]: found[item["rubric_id"]] for item in asked}
+            answered = run.read(responses, ["response_id", "item_id"]).to_pylist()
+            marked = run.read(marks, ["response_id", "criterion_id", "rater_id", "decision"]).to_pylist()
+            refuse_unknown_marks(marked, {row["response_id"]: rubric_of[row["item_id"]] for row in answered})
         origins = {name: "authored" if name in known else _origin(study) for name in found}
         locked = {name: lock_rubric(rubric, study.judge.as_protocol()) for name, rubric in found.items()}
         return {

@@ -11,7 +11,7 @@ import pytest
 from tasks.contracts.bundle import Bundle, Rubric
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Study
-from tasks.contracts.tables import Gradings, Items
+from tasks.contracts.tables import Gradings, Items, Judgments, Responses, TableRef
 from tasks.lock.task import Locked, lock
 from tasks.store.warehouse import Run, Warehouse
 
@@ -36,14 +36,25 @@ def item(key: str, rubric: str) -> dict[str, Any]:
     return row | {"type": "t", "rubric_id": rubric}
 
 
-def locked(folder: Path, plan: Study, score: float = 1.0) -> tuple[Run, Locked]:
+def written(run: Run) -> list[TableRef]:
+    """What the door reads."""
+    return [run.ref(row, "ingest") for row in (Items, Responses, Gradings, Judgments)]
+
+
+def locked(folder: Path, plan: Study, score: float = 1.0, mark: tuple[str, int] | None = None) -> tuple[Run, Locked]:
     (folder / "rubrics.yaml").write_text(RUBRICS)
     run = Warehouse.open(folder / "warehouse").run("one")
     grading = {"response_id": "r", "item_id": "i", "rater_id": "h", "rater_kind": "human", "sample": 0, "score": score}
     grading |= {"trait_scores": {}, "signals": {}, "status": "scored"}
     items = [item("i", "i"), item("j", "mine"), item("k", "mine")]
-    run.commit("ingest", "all", {Items: items, Gradings: [grading]})
-    return run, lock.fn(run, plan, folder, run.ref(Items, "ingest"), run.ref(Gradings, "ingest"))
+    response = {"response_id": "r", "item_id": "j", "text": "x", "split": "test", "groups": {}}
+    marks = [
+        {"response_id": "r", "criterion_id": criterion, "rater_id": "h", "rater_kind": "human", "sample": 0}
+        | {"decision": level, "stated": level, "evidence": [], "action": "none"}
+        for criterion, level in [mark] * (mark is not None)
+    ]
+    run.commit("ingest", "all", {Items: items, Responses: [response], Gradings: [grading], Judgments: marks})
+    return run, lock.fn(run, plan, folder, *written(run))
 
 
 def test_each_rubric_is_locked_once_and_told_by_its_origin(tmp_path: Path) -> None:
@@ -76,6 +87,20 @@ def test_a_human_score_off_the_scale_stops_the_lock(tmp_path: Path) -> None:
         locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), score=7)
 
 
+def test_a_mark_of_an_unknown_criterion_stops_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="rubric 'mine' has no criterion 'b'"):
+        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("b", 0))
+
+
+def test_a_mark_of_an_unknown_level_stops_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="rubric 'mine' has levels 0 to 1 for criterion 'a'"):
+        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("a", 2))
+
+
+def test_a_mark_that_the_rubric_has_passes(tmp_path: Path) -> None:
+    assert locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("a", 1))[1].bundles.rows == 2
+
+
 def test_a_missing_file_of_rubrics_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.yaml: cannot be read"):
         locked(tmp_path, study(file="none.yaml"))
@@ -85,4 +110,4 @@ def test_a_second_time_nothing_is_made(tmp_path: Path) -> None:
     run, first = locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE))
     (tmp_path / "rubrics.yaml").unlink()
     plan = study(file="rubrics.yaml", derive=DERIVE)
-    assert lock.fn(run, plan, tmp_path, run.ref(Items, "ingest"), run.ref(Gradings, "ingest")) == first
+    assert lock.fn(run, plan, tmp_path, *written(run)) == first
