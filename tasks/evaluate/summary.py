@@ -14,6 +14,8 @@ from rich.table import Table
 
 SHOWN = ("qwk", "icc", "mae", "within_1")
 STAGES = ("raw", "calib.", "people")
+_FIXED_WIDTH, _STATISTIC_WIDTH = 54, 24
+"""Characters that the columns before the statistics take, and those of one statistic."""
 HEADER = ("slice", "n", "unscored", "qwk interval", *(f"{name} {stage}" for name in SHOWN for stage in STAGES))
 
 
@@ -41,17 +43,22 @@ def markdown(title: str, rows: list[tuple[str, ...]], facts: Mapping[str, Any]) 
 
 
 def show(rows: list[tuple[str, ...]], facts: Mapping[str, Any]) -> None:
-    """Print the summary, then the facts."""
+    """Print as many of the statistics as the terminal is wide enough for (at least the first), then the facts."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    fixed = len(HEADER) - len(SHOWN) * len(STAGES)
+    fitting = max(1, min(len(SHOWN), (console.width - _FIXED_WIDTH) // _STATISTIC_WIDTH))
+    columns = fixed + fitting * len(STAGES)
     title = "Agreement with the target on held-out responses, and of people with people"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in HEADER:
+    for name in HEADER[:columns]:
         left = name == "slice"
         label = name.replace("within_1", "±1").replace(" ", "\n")
-        table.add_column(label, justify="left" if left else "right", no_wrap=not left, min_width=24 if left else None)
+        table.add_column(label, justify="left" if left else "right", no_wrap=not left, min_width=22 if left else None)
     for row in rows:
-        table.add_row(*map(escape, row))
-    console = Console(width=None if sys.stdout.isatty() else 140)
+        table.add_row(*map(escape, row[:columns]))
     console.print(table)
+    if fitting < len(SHOWN):
+        console.print(f"{', '.join(SHOWN[fitting:])}: in a wider terminal, or in the table metrics")
     for name, value in facts.items():
         console.print(f"{name}: {escape(str(value))}", soft_wrap=True, highlight=False)
 

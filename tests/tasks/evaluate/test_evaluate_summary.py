@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pandas as pd
 import pytest
 
@@ -51,3 +53,16 @@ def test_a_hostile_item_name_stays_text(capsys: pytest.CaptureFixture[str]) -> N
     assert "[red]x|y[/red]" in shown.replace("\n", "")
     assert "[bold]r" in shown
     assert "x\\|y" in markdown("t", rows, {})
+
+
+@pytest.mark.parametrize(("width", "narrow"), [(80, True), (150, False)])
+def test_a_narrow_terminal_loses_statistics_and_no_digit(
+    width: int, narrow: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    show(summary(metrics()), {})
+    printed = capsys.readouterr().out
+    assert all(cell in printed for cell in ("all", "0.100…0.900", "0.200", "0.500", "0.800"))
+    assert ("in a wider terminal" in printed) == narrow
