@@ -12,6 +12,7 @@ from tasks.contracts.study import Study, load_study
 from tasks.ingest.task import ingest
 from tasks.judge.grade import parts, request, too_short
 from tasks.judge.prove import prove_bundle
+from tasks.judge.rater import foreign_rows
 from tasks.judge.rows import Case
 from tasks.judge.task import cases_of
 from tasks.lock.task import lock
@@ -45,6 +46,8 @@ def prove(study_file: Path, limit: int | None = None) -> Iterator[tuple[str, str
     rehearsed = _rehearse(study_file, limit)
     count = sum(len(cases) for _, _, cases in rehearsed.items)
     yield "ok", "data", f"{len(rehearsed.items)} items, {count} responses"
+    if foreign := rehearsed.study.judge.foreign:
+        yield "ok", "recorded replies", f"{len(foreign_rows(foreign, study_file.parent))} replies"
     for rubric_id, warning in rehearsed.lint:
         yield "warning", f"rubric {rubric_id}", warning
     for item, bundle, _ in rehearsed.items:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +11,10 @@ import pandas as pd
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Column, ScoreColumns, Source
+from tasks.store.cells import as_number, as_text, missing, need, select, text_or_none
 from tasks.text.units import units
 
 Record = dict[str, Any]
-_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 SPLITS = ("train", "calibration", "test")
 
 
@@ -38,7 +36,7 @@ def canonical(sources: Sequence[tuple[Source, pd.DataFrame]], limit: int | None 
     another content, an unknown item or response, a score that is no finite number.
     """
     found = Canonical()
-    wanted = [(source, _where(source, frame)) for source, frame in sources]
+    wanted = [(source, select(frame, source.where, source.file)) for source, frame in sources]
     for source, rows in wanted:
         if source.items:
             _items(found, source, rows)
@@ -73,34 +71,10 @@ def unit_rows(responses: Mapping[str, Record]) -> list[Record]:
     return [{"response_id": key, **unit._asdict()} for key, row in responses.items() for unit in units(row["text"])]
 
 
-def _where(source: Source, frame: pd.DataFrame) -> pd.DataFrame:
-    for name, value in source.where.items():
-        _need(source, frame, name)
-        wanted = _folded(value)
-        frame = frame.loc[[not _missing(cell) and _folded(cell) == wanted for cell in frame[name]]]
-    return frame
-
-
-def _folded(value: Any) -> str:
-    """A value to compare with: 1, 1.0 and '1' are one, and so are true and 'True', as CSV files write it."""
-    return (
-        _text(value).casefold()
-        if isinstance(value, bool) or str(value).casefold() in ("true", "false")
-        else _text(value)
-    )
-
-
-def _need(source: Source, frame: pd.DataFrame, name: str) -> None:
-    if name not in frame.columns:
-        raise InputError(
-            f"no such column; there are {', '.join(map(str, frame.columns))}", file=source.file, field=name
-        )
-
-
 def _column(source: Source, frame: pd.DataFrame, column: Column) -> list[Any]:
     if isinstance(column, dict):
         return [column["const"]] * len(frame)
-    _need(source, frame, column)
+    need(frame, column, source.file)
     return frame[column].tolist()
 
 
@@ -118,7 +92,7 @@ def _records(
     numbers = [int(i) + 1 for i in frame.index]
     for name in required:
         for number, cell in zip(numbers, columns[name], strict=True):
-            if _optional(cell) is None:
+            if text_or_none(cell) is None:
                 raise InputError("is empty", file=source.file, row=number, field=_name(mapping[name]))
     records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return list(zip(numbers, records, strict=True))
@@ -132,15 +106,15 @@ def _name(column: Column) -> str:
 def _items(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
     allowed = {"item_id", "question", "context", "reference_answer", "key_elements", "type", "rubric_id"}
     for number, record in _records(source, frame, source.items, allowed, ("item_id", "question")):
-        item_id = _text(record["item_id"])
+        item_id = as_text(record["item_id"])
         row = {
             "item_id": item_id,
-            "question": _text(record["question"]),
-            "context": _optional(record.get("context")),
-            "reference_answer": _optional(record.get("reference_answer")),
+            "question": as_text(record["question"]),
+            "context": text_or_none(record.get("context")),
+            "reference_answer": text_or_none(record.get("reference_answer")),
             "key_elements": _list(record.get("key_elements"), source, number),
-            "type": _optional(record.get("type")) or "item",
-            "rubric_id": _optional(record.get("rubric_id")) or item_id,
+            "type": text_or_none(record.get("type")) or "item",
+            "rubric_id": text_or_none(record.get("rubric_id")) or item_id,
         }
         known = found.items.setdefault(item_id, row)
         if known != row:
@@ -157,25 +131,25 @@ def _responses(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
     columns = {name: _name(column) for name, column in source.responses.items()}
     groups = {name: _column(source, frame, column) for name, column in source.groups.items()}
     for at, (number, record) in enumerate(records):
-        response_id, item_id = _text(record["response_id"]), _text(record["item_id"])
+        response_id, item_id = as_text(record["response_id"]), as_text(record["item_id"])
         if response_id in found.responses:
             rule = f"response id '{response_id}' occurs twice"
             raise InputError(rule, file=source.file, row=number, field=columns["response_id"])
         if item_id not in found.items:
             raise InputError(f"item '{item_id}' is unknown", file=source.file, row=number, field=columns["item_id"])
-        split = _optional(record.get("split"))
+        split = text_or_none(record.get("split"))
         if split is not None and split not in SPLITS:
             rule = f"'{split}' is no split; use {', '.join(SPLITS)}"
             raise InputError(rule, file=source.file, row=number, field=columns["split"])
         found.responses[response_id] = {
             "response_id": response_id,
             "item_id": item_id,
-            "author_id": _optional(record.get("author_id")),
-            "text": "" if _missing(record["text"]) else _text(record["text"]),
+            "author_id": text_or_none(record.get("author_id")),
+            "text": "" if missing(record["text"]) else as_text(record["text"]),
             "split": split,
-            "groups": {name: group for name, cells in groups.items() if (group := _optional(cells[at])) is not None},
+            "groups": {name: group for name, cells in groups.items() if (group := text_or_none(cells[at])) is not None},
         }
-    keys = [(number, _text(row["response_id"]), _text(row["item_id"])) for number, row in records]
+    keys = [(number, as_text(row["response_id"]), as_text(row["item_id"])) for number, row in records]
     for rater in source.scores:
         _gradings(found, source, frame, rater, keys)
 
@@ -186,8 +160,8 @@ def _gradings(
     scores = _column(source, frame, rater.score) if rater.score else [None] * len(frame)
     traits = {name: _column(source, frame, column) for name, column in rater.traits.items()}
     for at, (number, response_id, item_id) in enumerate(keys):
-        score = _number(scores[at], source, number, rater.score)
-        marks = {name: _number(cells[at], source, number, rater.traits[name]) for name, cells in traits.items()}
+        score = as_number(scores[at], source.file, number, rater.score)
+        marks = {name: as_number(cells[at], source.file, number, rater.traits[name]) for name, cells in traits.items()}
         given = {name: mark for name, mark in marks.items() if mark is not None}
         if score is None and not given:
             continue
@@ -213,7 +187,7 @@ def _marks(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
     columns = {name: _name(column) for name, column in source.marks.items()}
     known = {(row["response_id"], row["rater_id"], row["criterion_id"]) for row in found.judgments}
     for number, record in records:
-        response_id, rater_id, criterion_id = (_text(record[name]) for name in names[:3])
+        response_id, rater_id, criterion_id = (as_text(record[name]) for name in names[:3])
         key = (response_id, rater_id, criterion_id)
         if response_id not in found.responses:
             rule = f"response '{response_id}' is unknown"
@@ -222,7 +196,7 @@ def _marks(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
             rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
             raise InputError(rule, file=source.file, row=number)
         known.add(key)
-        level = _number(record["level"], source, number, columns["level"])
+        level = as_number(record["level"], source.file, number, columns["level"])
         if level is None or level != int(level) or level < 0:
             raise InputError(f"'{record['level']}' is no level", file=source.file, row=number, field=columns["level"])
         found.judgments.append(
@@ -240,40 +214,9 @@ def _marks(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
         )
 
 
-def _missing(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, float) and math.isnan(cell))
-
-
-def _text(cell: Any) -> str:
-    """A cell as text; 3.0 of a numeric column is the id '3', and half a surrogate pair, which JSON can escape but no
-    file can hold, becomes the replacement character."""
-    text = str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-    if text.isascii() or not _HALF_A_PAIR.search(text):
-        return text
-    return _HALF_A_PAIR.sub("\ufffd", text)
-
-
-def _optional(cell: Any) -> str | None:
-    """A cell as text; None where it is missing or blank."""
-    text = "" if _missing(cell) else _text(cell)
-    return text if text.strip() else None
-
-
 def _list(cell: Any, source: Source, number: int) -> list[str]:
-    if not isinstance(cell, list) and _optional(cell) is None:
+    if not isinstance(cell, list) and text_or_none(cell) is None:
         return []
     if not isinstance(cell, list):
         raise InputError("is not a list", file=source.file, row=number, field="key_elements")
-    return [_text(element) for element in cell]
-
-
-def _number(cell: Any, source: Source, row: int, name: str | None) -> float | None:
-    if _optional(cell) is None:
-        return None
-    try:
-        number = float(cell)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"'{cell}' is not a finite number", file=source.file, row=row, field=name)
-    return number
+    return [as_text(element) for element in cell]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from tasks.llm.backends.replay import ForeignReplay, Replay
 from tasks.llm.readers import json_keys, pattern
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Request
+from tasks.store.cells import as_number, as_text, missing, need, select
 from tasks.store.source import read
 
 _BATCH = 256
@@ -58,44 +58,23 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
     frame = read(path)
     wanted = {"response_id": foreign.response_id, "reply": foreign.reply}
     wanted |= {"recorded": foreign.recorded} if foreign.recorded else {}
-    for name in [*wanted.values(), *foreign.where]:
-        if name not in frame.columns:
-            raise InputError(f"no such column; there are {', '.join(map(str, frame.columns))}", file=path, field=name)
-    for name, value in foreign.where.items():
-        frame = frame[frame[name].map(lambda cell, value=value: cell == value or _text(cell) == str(value))]
+    for name in wanted.values():
+        need(frame, name, path)
+    frame = select(frame, foreign.where, path)
     columns = [frame[column].tolist() for column in wanted.values()]
     rows = [dict(zip(wanted, row, strict=True)) for row in zip(*columns, strict=True)]
     if not rows:
         raise InputError("no reply is left; look at 'where'", file=path)
-    seen: set[str | None] = set()
+    seen: set[str] = set()
     for row in rows:
-        row["response_id"], row["reply"] = _text(row["response_id"]), _text(row["reply"])
+        row["response_id"] = as_text(row["response_id"])
+        row["reply"] = None if missing(row["reply"]) else as_text(row["reply"])
         if row["response_id"] in seen:
             problem = f"response '{row['response_id']}' has several replies; select one with 'where'"
             raise InputError(problem, file=path, field=foreign.response_id)
         seen.add(row["response_id"])
-        row["recorded"] = _recorded(row.get("recorded"), path, foreign.recorded)
+        row["recorded"] = as_number(row.get("recorded"), path, None, foreign.recorded)
     return rows
-
-
-def _text(cell: Any) -> str | None:
-    """A cell as text, None where it holds nothing; 3.0 of a numeric column is '3', as ingest reads it."""
-    if cell is None or cell != cell:
-        return None
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-
-
-def _recorded(cell: Any, path: Path, column: str | None) -> float | None:
-    text = _text(cell)
-    if text is None or not text.strip():
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"'{text[:40]}' is not a finite number", file=path, field=column)
-    return number
 
 
 def rescale(value: float, foreign: Foreign, item_id: str, scale: Scale) -> float:

@@ -183,6 +183,16 @@ def test_a_run_compared_with_itself_differs_in_nothing(graded: tuple[Path, Run])
     assert float(found["qwk"]["p"]) == 1.0
 
 
+def test_a_study_of_recorded_replies_is_proved_with_its_replies(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    result = CliRunner().invoke(cli.app, ["validate", str(study)], catch_exceptions=False)
+    assert "recorded replies: 119 replies" in result.output
+    (tmp_path / "replies.csv").unlink()
+    result = CliRunner().invoke(cli.app, ["validate", str(study)])
+    assert result.exit_code == 2
+    assert "replies.csv: no such file" in result.stderr
+
+
 def test_bad_input_ends_with_2_and_one_line(tmp_path: Path, prefect_server: None) -> None:
     study = make_study(tmp_path)
     answers = (tmp_path / "answers.csv").read_text().replace("x5,", "x4,", 1)

@@ -1,0 +1,67 @@
+"""What a cell of a source file says, and which rows a study selects: the same for every reader of foreign files."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from tasks.contracts.errors import InputError
+
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def missing(cell: Any) -> bool:
+    """Whether a cell is null or NaN; an empty string is there."""
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
+def as_text(cell: Any) -> str:
+    """A cell as text; 3.0 of a numeric column is the id '3', and half a surrogate pair, which JSON can escape but no
+    file can hold, becomes the replacement character."""
+    found = str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    if found.isascii() or not _HALF_A_PAIR.search(found):
+        return found
+    return _HALF_A_PAIR.sub("\ufffd", found)
+
+
+def text_or_none(cell: Any) -> str | None:
+    """A cell as text; None where it is missing or blank."""
+    found = "" if missing(cell) else as_text(cell)
+    return found if found.strip() else None
+
+
+def as_number(cell: Any, file: object, row: int | None, field: str | None) -> float | None:
+    """A cell as a number; None where it is missing or blank, InputError where it is no finite number."""
+    if text_or_none(cell) is None:
+        return None
+    try:
+        found = float(cell)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise InputError(f"'{str(cell)[:40]}' is not a finite number", file=file, row=row, field=field)
+    return found
+
+
+def need(frame: pd.DataFrame, name: str, file: object) -> None:
+    """InputError where the frame has no such column."""
+    if name not in frame.columns:
+        raise InputError(f"no such column; there are {', '.join(map(str, frame.columns))}", file=file, field=name)
+
+
+def select(frame: pd.DataFrame, where: Mapping[str, object], file: object) -> pd.DataFrame:
+    """The rows in which every column of `where` has its value; InputError for an unknown column."""
+    for name, value in where.items():
+        need(frame, name, file)
+        wanted = _folded(value)
+        frame = frame.loc[[not missing(cell) and _folded(cell) == wanted for cell in frame[name]]]
+    return frame
+
+
+def _folded(value: Any) -> str:
+    """A value to compare with: 1, 1.0 and '1' are one, and so are true and 'True', as CSV files write it."""
+    return as_text(value).casefold() if str(value).casefold() in ("true", "false") else as_text(value)
