@@ -105,6 +105,18 @@ def columns(table: Annotated[str | None, typer.Argument(help="A table; all of th
 
 
 @app.command()
+def report(
+    run: Annotated[str | None, typer.Argument(help="Run id; the latest one if not given.")] = None,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Write a finished run's report (HTML to look at) anew and say where it is."""
+    with _for_people():
+        from tasks.evaluate.task import write_page
+
+        print(write_page(_run(warehouse, run)))
+
+
+@app.command()
 def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
     """Compare two runs on the responses that both hold out: paired bootstrap of the difference b - a."""
     with _for_people():
@@ -117,13 +129,16 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
 
 
 def _run(warehouse: Path, run_id: str | None) -> Run:
+    """The run of this id, also one that did not finish; without an id the last that finished."""
     # Asking about runs makes no warehouse where there is none.
-    known = Warehouse.open(warehouse).runs() if warehouse.is_dir() else []
-    if not known or (run_id is not None and run_id not in known):
-        raise UserError(
-            f"no finished run{f' {run_id!r}' if run_id else ''} in {warehouse}; there are: {', '.join(known) or 'none'}"
-        )
-    return Warehouse.open(warehouse).run(run_id or known[-1])
+    house = Warehouse.open(warehouse) if warehouse.is_dir() else None
+    finished = house.runs() if house else []
+    if house and run_id in {marks.parent.name for marks in warehouse.glob("*/_done")}:
+        return house.run(str(run_id))
+    if house and finished and not run_id:
+        return house.run(finished[-1])
+    what = f"run {run_id!r}" if run_id else "finished run"
+    raise UserError(f"no {what} in {warehouse}; finished are: {', '.join(finished) or 'none'}")
 
 
 def _print_rows(header: list[str], rows: Iterable[Iterable[object]]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import UserError
 from tasks.contracts.study import Study
 from tasks.contracts.tables import Bundles, Gradings, Items, Predictions, Responses
-from tasks.evaluate.agree import ScaleBounds
 from tasks.evaluate.compare import compare, in_common
 from tasks.evaluate.scores import ScoreTables, score_frame
+from tasks.evaluate.slices import ScaleBounds
+from tasks.evaluate.task import read_scores
+from tasks.store.manifest import read_manifest
 from tasks.store.warehouse import Run
 
 
@@ -35,7 +36,7 @@ def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
 
 def finished(run: Run) -> tuple[ScoreTables, Study, dict[str, ScaleBounds]]:
     """The scores of a finished run, its study, and the scale of every item."""
-    study = Study.model_validate(json.loads((run.folder / "manifest.json").read_bytes())["identity"]["study"])
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
     wanted = (
         (Items, "ingest"),
         (Responses, "ingest"),
@@ -43,6 +44,6 @@ def finished(run: Run) -> tuple[ScoreTables, Study, dict[str, ScaleBounds]]:
         (Gradings, "judge"),
         (Predictions, "calibrate"),
     )
-    tables = ScoreTables(*(run.read(run.ref(row, stage)) for row, stage in wanted))
+    tables = read_scores(run, *(run.ref(row, stage) for row, stage in wanted))
     locked = unlocked(run.read(run.ref(Bundles, "lock")).to_pylist())
     return tables, study, {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in tables.items.to_pylist()}

@@ -52,6 +52,7 @@ def record(plan: Plan, tables: list[TableRef]) -> Path:
     """Write the manifest of a finished run; returns its path."""
     settings = {
         "calibration": plan.study.calibration.model_dump(mode="json"),
+        "release": plan.study.release.model_dump(mode="json"),
         "target": plan.study.evaluation.target,
         "protocol_version": PROTOCOL_VERSION,
         "calibration_version": CALIBRATION_VERSION,

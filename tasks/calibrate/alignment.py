@@ -48,8 +48,9 @@ class Alignment(Frozen):
 class Aligned(NamedTuple):
     """Aligned rows, every array of shape (n,).
 
-    latent: the ridge's score; aligned: after the distribution map, within the scale; score: aligned, rounded half up
-    to the scale's steps; clipped: whether the latent lies outside the range seen in calibration.
+    latent: the ridge's score, NaN where a method has none; aligned: after the distribution map, within the scale;
+    score: aligned, rounded half up to the scale's steps; clipped: whether the latent, or else the raw score, lies
+    outside the range seen in calibration.
     """
 
     latent: Floats
@@ -94,9 +95,10 @@ def apply(alignment: Alignment, matrix: npt.ArrayLike, scale: tuple[float, float
     latent = latent_scores(alignment, matrix)
     ends = alignment.latent_knots[0], alignment.latent_knots[-1]
     mapped = np.interp(latent, alignment.latent_knots, alignment.score_knots)
-    aligned = _stretch(np.clip(mapped, alignment.low, alignment.high), alignment, scale)
+    fitted = alignment.low, alignment.high
+    aligned = stretch(np.clip(mapped, *fitted), fitted, scale)
     clipped = (latent < ends[0]) | (latent > ends[1])
-    return Aligned(_stretch(latent, alignment, scale), aligned, snap(aligned, scale), clipped)
+    return Aligned(stretch(latent, fitted, scale), aligned, snap(aligned, scale), clipped)
 
 
 def snap(scores: npt.ArrayLike, scale: tuple[float, float, float]) -> Floats:
@@ -104,6 +106,14 @@ def snap(scores: npt.ArrayLike, scale: tuple[float, float, float]) -> Floats:
     low, _, step = scale
     # 3 steps of 0.1 are 0.30000000000000004; what is written down is 0.3.
     return np.asarray(np.round(low + step * to_levels(scores, *scale), 9), dtype=np.float64)
+
+
+def stretch(values: Floats, fitted: tuple[float, float], scale: tuple[float, float, float]) -> Floats:
+    """Values on the range fitted on, (low, high), as values of the scale; unchanged to the last bit where it is one."""
+    low, high, _ = scale
+    if (low, high) == fitted:
+        return values
+    return low + (values - fitted[0]) * ((high - low) / (fitted[1] - fitted[0]))
 
 
 def latent_scores(alignment: Alignment, matrix: npt.ArrayLike) -> Floats:
@@ -149,13 +159,6 @@ def _without_flat_middles(at: Floats, score: Floats) -> tuple[Floats, Floats]:
     bend = np.ones(len(at), dtype=np.bool_)
     bend[1:-1] = (score[1:-1] != score[:-2]) | (score[1:-1] != score[2:])
     return at[bend], score[bend]
-
-
-def _stretch(values: Floats, alignment: Alignment, scale: tuple[float, float, float]) -> Floats:
-    low, high, _ = scale
-    if (low, high) == (alignment.low, alignment.high):
-        return values
-    return low + (values - alignment.low) * ((high - low) / (alignment.high - alignment.low))
 
 
 def _checked(matrix: npt.ArrayLike, target: npt.ArrayLike) -> tuple[Floats, Floats]:

@@ -10,17 +10,23 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tasks.calibrate.alignment import Alignment
+from tasks.calibrate.curve import Curve
+from tasks.calibrate.labels import UNIT
+from tasks.calibrate.release import Rule
+from tasks.calibrate.spread import Spread
+from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import ContractError
 from tasks.contracts.table import Frozen
+from tasks.contracts.tables import CalibrationMethod
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 POOLED = "pooled"
 
 
 class Calibration(Frozen):
     """A mapping of one rater's gradings to the human scale."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     """Version of this content."""
     scope: str
     """The item it was fitted for, or 'pooled'."""
@@ -28,23 +34,42 @@ class Calibration(Frozen):
     """The bundle of that item; null where pooled, whose features and scores are shares of each item's ranges."""
     rater_id: str
     """The rater whose gradings it maps."""
-    method: Literal["rulers", "identity"]
-    """rulers: phase III as published; identity: too few labels or no feature, the raw score is kept."""
+    method: CalibrationMethod
+    """How scores are mapped."""
+    reason: str
+    """Why this method."""
     features: tuple[str, ...]
-    """Names of the features, in order."""
+    """Names of the features that the mapping takes, in order."""
     left_out: tuple[str, ...]
     """Signals that the bundle names but no grading gives, or that cannot be pooled."""
     n: int
     """Number of labelled responses fitted on."""
     target: str
     """The human score fitted to."""
-    alignment: Alignment | None
+    mapping: Alignment | Curve | None
     """The fitted numbers; null for identity."""
+    spread: Spread | None
+    """How far human scores lie from the mapped ones; null where there were too few labels to tell."""
+    rules: dict[str, Rule]
+    """What may be released of each item that it was fitted for."""
+    new: float | None
+    """Largest risk released of another item, where pooled and promised for the whole set; null otherwise."""
 
     @property
     def pooled(self) -> bool:
         """Whether it was fitted over several items."""
         return self.bundle_id is None
+
+    def unit(self, scale: Scale) -> Scale:
+        """The scale that an item's scores have inside the mapping: its own or, pooled, shares."""
+        return UNIT if self.pooled else scale
+
+    def rule(self, item_id: str, scale: Scale) -> Rule:
+        """What may be released of an item; of one without a rule, levels seen on the same scale."""
+        if item_id in self.rules:
+            return self.rules[item_id]
+        levels = {level for rule in self.rules.values() if rule.scale == scale.bounds for level in rule.levels}
+        return Rule(scale=scale.bounds, levels=tuple(sorted(levels)), threshold=self.new)
 
     @property
     def content(self) -> str:
@@ -58,7 +83,7 @@ class Calibration(Frozen):
 
     def row(self) -> dict[str, object]:
         """Its row of table `calibrations`."""
-        shown = self.model_dump(include={"scope", "method", "features", "left_out", "n", "target"})
+        shown = self.model_dump(include={"scope", "method", "reason", "features", "left_out", "n", "target"})
         return {"calibration_id": self.calibration_id, **shown, "content": self.content}
 
 

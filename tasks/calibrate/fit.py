@@ -3,74 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from tasks.calibrate.alignment import Alignment, fit
 from tasks.calibrate.calibration import POOLED, Calibration
-from tasks.calibrate.features import Features, features, floats, shares
+from tasks.calibrate.choose import FEWEST, Decision, decide
+from tasks.calibrate.labels import Labels, collect
+from tasks.calibrate.methods import inputs
+from tasks.calibrate.outcome import outcome
+from tasks.calibrate.release import Rules, Scope, release_rules
 from tasks.calibrate.rows import Item
-from tasks.contracts.bundle import Scale
-from tasks.stats.agreement import Floats
-
-FEWEST_POOLED = 10
-"""Usable labels that a pooled mapping needs."""
-UNIT = Scale(min=0, max=1)
+from tasks.calibrate.spread import Spread
+from tasks.contracts.study import Study
 
 
-def fit_items(
-    items: Sequence[Item], rater_id: str, target: str, minimum: int, alpha: float = 2.5
-) -> dict[str, Calibration]:
-    """Item -> its mapping: its own given `minimum` usable labels, else one pooled over all items without their own.
+class Fitted(NamedTuple):
+    """mappings: item → its mapping; candidates, release_rules: rows of the tables of these names."""
 
-    Usable is a row of the calibration split with a human score, judged, scored and with every feature. In the pool
-    scores are shares of each item's scale. The mapping is the identity where the pool has fewer than ten usable labels
-    and where the judge gives no feature. The order of items and rows does not matter, to the last bit.
+    mappings: dict[str, Calibration]
+    candidates: list[dict[str, object]]
+    release_rules: list[dict[str, object]]
+
+
+class Decided(NamedTuple):
+    """One mapping decision: its labels, the bundle of its item (None where pooled), and what came of it."""
+
+    labels: Labels
+    bundle_id: str | None
+    decision: Decision
+    spread: Spread | None
+    scope: Scope
+
+    @property
+    def name(self) -> str:
+        """The item, or 'pooled'."""
+        return self.labels.items[0] if self.bundle_id else POOLED
+
+
+def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> Fitted:
+    """Fit, compare and choose for every item by itself given `minimum` usable labels, but at least ten, else for all
+    such items together, whose scores are then shares of each item's scale.
+
+    Usable labels are those of `collect`. The order of items and rows does not matter, to the last bit.
     """
-    found: dict[str, Calibration] = {}
+    decided: list[Decided] = []
     pool: list[Item] = []
     for item in sorted(items, key=lambda item: item.item_id):
-        known = item._replace(rows=labelled(item.rows))
-        given = features([(known.rows, known.bundle)], pooled=False)
-        if given.usable.sum() < minimum:
-            pool.append(known)
-            continue
-        alignment = _fit(given, floats(known.rows["target"]), known.bundle.scale, alpha)
-        found[item.item_id] = _calibration(known, given, alignment, rater_id, target)
+        labels = collect([item], pooled=False)
+        if len(labels) < max(study.calibration.minimum, FEWEST):
+            pool.append(item)
+        else:
+            decided.append(_decide(labels, item.bundle.bundle_id, study))
     if pool:
-        given = features([(item.rows, item.bundle) for item in pool], pooled=True)
-        human = np.concatenate([shares(floats(item.rows["target"]), item.bundle.scale) for item in pool])
-        alignment = _fit(given, human, UNIT, alpha) if given.usable.sum() >= FEWEST_POOLED else None
-        pooled = _calibration(None, given, alignment, rater_id, target)
-        found |= {item.item_id: pooled for item in pool}
-    return found
+        decided.append(_decide(collect(pool, pooled=True), None, study))
+    rules = release_rules([one.scope for one in decided], study.release)
+    mappings: dict[str, Calibration] = {}
+    for one in decided:
+        mappings |= dict.fromkeys(one.labels.items, _calibration(one, rules, rater_id, study.evaluation.target))
+    return Fitted(mappings, [row for one in decided for row in _candidates(one)], [r._asdict() for r in rules.promises])
 
 
-def labelled(rows: pa.Table) -> pa.Table:
-    """The rows that a fit may look at: those of the calibration split with a human score."""
-    return rows.filter(pc.and_(pc.equal(rows["split"], "calibration"), pc.is_valid(rows["target"])))
+def _decide(labels: Labels, bundle_id: str | None, study: Study) -> Decided:
+    decision = decide(labels, study.calibration)
+    if decision.tried is None:
+        return Decided(labels, bundle_id, decision, None, Scope(labels, None))
+    spread, found = outcome(labels, decision.tried, decision.fold, study.release)
+    return Decided(labels, bundle_id, decision, spread, Scope(labels, found))
 
 
-def _fit(given: Features, human: Floats, scale: Scale, alpha: float) -> Alignment | None:
-    if not given.names:
-        return None
-    return fit(given.matrix[given.usable], human[given.usable], scale.min, scale.max, alpha)
+def _candidates(one: Decided) -> list[dict[str, object]]:
+    decision = one.decision
+    return [
+        candidate.row(one.name, len(one.labels), decision.folds, candidate.method == decision.method)
+        for candidate in decision.candidates
+    ]
 
 
-def _calibration(
-    item: Item | None, given: Features, alignment: Alignment | None, rater_id: str, target: str
-) -> Calibration:
-    """The mapping of an item or, without one, of the pool."""
+def _calibration(one: Decided, rules: Rules, rater_id: str, target: str) -> Calibration:
+    labels, decision = one.labels, one.decision
     return Calibration(
-        scope=item.item_id if item else POOLED,
-        bundle_id=item.bundle.bundle_id if item else None,
+        scope=one.name,
+        bundle_id=one.bundle_id,
         rater_id=rater_id,
-        method="rulers" if alignment else "identity",
-        features=given.names if alignment else (),
-        left_out=given.left_out,
-        n=int(given.usable.sum()),
+        method=decision.method,
+        reason=decision.reason,
+        features=inputs(decision.method, labels.names),
+        left_out=labels.left_out,
+        n=len(labels),
         target=target,
-        alignment=alignment,
+        mapping=decision.tried.mapping if decision.tried else None,
+        spread=one.spread,
+        rules={item: rules.items[item] for item in labels.items},
+        new=None if one.bundle_id else rules.new,
     )

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.calibrate.alignment import Aligned, apply, snap
+from tasks.calibrate.alignment import Aligned, stretch
 from tasks.calibrate.calibration import Calibration, read_calibration
+from tasks.calibrate.curve import Curve
 from tasks.calibrate.features import Mask, floats, is_scored, matrix, without_absent_counts
+from tasks.calibrate.methods import apply_method
+from tasks.calibrate.release import reasons
 from tasks.calibrate.rows import only_rater
 from tasks.calibrate.samples import one_per_response
-from tasks.contracts.bundle import Bundle
+from tasks.calibrate.spread import Spread, level_probabilities, risks, sigmas
+from tasks.contracts.bundle import Bundle, Scale
 from tasks.contracts.errors import ContractError
+from tasks.stats.agreement import Floats, to_levels
+from tasks.stats.conformal import interval
+
+
+class Told(NamedTuple):
+    """low, high: (n,) interval; risk: (n,); levels: (n, L) their probabilities; NaN where they cannot be told."""
+
+    low: Floats
+    high: Floats
+    risk: Floats
+    levels: Floats
 
 
 def apply_later(content: str, gradings: pa.Table, bundle: Bundle) -> pa.Table:
     """Predictions for gradings of one item by a stored calibration; for those of its run, the run's predictions.
 
     content: column `content` of a row of `calibrations`; gradings: rows of `gradings`; bundle: the item's. Columns as
-    in `predict`. ContractError for content that this version cannot read and for another rater, item or bundle than
-    it was fitted for; a pooled one is for any item whose bundle gives its features.
+    in `predict`. ContractError for content that this version cannot read, gradings of several items, and another rater,
+    item or bundle than it was fitted for; a pooled one is for any item whose bundle gives its features.
     """
     calibration = read_calibration(content)
     rater, items = only_rater(gradings), pc.unique(gradings["item_id"]).to_pylist()
     if rater not in ("", calibration.rater_id):
         raise ContractError(f"calibration was fitted for rater '{calibration.rater_id}', not for '{rater}'")
+    if len(items) > 1:
+        raise ContractError(f"gradings of one item are predicted at a time, not of {', '.join(sorted(items))}")
     if not calibration.pooled and (bundle.bundle_id != calibration.bundle_id or set(items) - {calibration.scope}):
         raise ContractError(
             f"calibration was fitted for item '{calibration.scope}' under bundle {str(calibration.bundle_id)[:12]}, "
@@ -37,13 +56,19 @@ def apply_later(content: str, gradings: pa.Table, bundle: Bundle) -> pa.Table:
 def predict(calibration: Calibration, gradings: pa.Table, bundle: Bundle) -> pa.Table:
     """Predictions for one item's gradings, one per response: all columns of `predictions` except `split`.
 
-    A prechecked grading keeps its raw score: no mapping was fitted for it. An unscored one has no score but its
-    reason; one whose score lacks a feature has the reason `criterion_unscored`.
+    gradings: at least the columns GRADING, all of one item. A prechecked grading keeps its raw score: no mapping was
+    fitted for it. An unscored one has no score but its reason; one whose score lacks a feature has the reason
+    `criterion_unscored`. Interval, risk and level probabilities are null where there were too few labels to tell, and
+    in a row that lacks a signal that they go by.
     """
+    item_id = gradings["item_id"][0].as_py() if len(gradings) else ""
     raw = floats(gradings["score"])
-    mapped, ready = _mapped(calibration, gradings, bundle)
-    score = np.where(pc.equal(gradings["status"], "precheck").to_numpy(), raw, mapped.score)
-    reason = pc.fill_null(gradings["unscored_reason"], "criterion_unscored")
+    found, signals = _features(calibration, gradings, bundle)
+    mapped, ready = _mapped(calibration, found, is_scored(gradings), item_id, bundle)
+    told = _told(calibration.spread, mapped, signals, calibration.unit(bundle.scale), bundle.scale)
+    prechecked = pc.equal(gradings["status"], "precheck").to_numpy()
+    score = np.where(prechecked, raw, mapped.score)
+    route_reason = reasons(score, prechecked, mapped.clipped, told.risk, calibration.rule(item_id, bundle.scale))
     columns = {
         "response_id": gradings["response_id"],
         "item_id": gradings["item_id"],
@@ -54,23 +79,64 @@ def predict(calibration: Calibration, gradings: pa.Table, bundle: Bundle) -> pa.
         "aligned": pa.array(mapped.aligned, from_pandas=True),
         "score": pa.array(score, from_pandas=True),
         "clipped": pa.array(mapped.clipped),
-        "unscored_reason": pc.if_else(pa.array(np.isnan(score)), reason, None),
+        "low": pa.array(told.low, from_pandas=True),
+        "high": pa.array(told.high, from_pandas=True),
+        "risk": pa.array(told.risk, from_pandas=True),
+        "level_probabilities": _lists(told.levels),
+        "route": pc.if_else(pc.is_null(route_reason), "release", "review"),
+        "route_reason": route_reason,
+        "unscored_reason": pc.if_else(
+            pa.array(np.isnan(score)), pc.fill_null(gradings["unscored_reason"], "criterion_unscored"), None
+        ),
     }
     return pa.table(columns)
 
 
-def _mapped(calibration: Calibration, gradings: pa.Table, bundle: Bundle) -> tuple[Aligned, Mask]:
-    """The aligned rows, NaN where a row cannot be mapped, and whether it can, shape (n,)."""
-    ready = is_scored(gradings)
+def _features(calibration: Calibration, gradings: pa.Table, bundle: Bundle) -> tuple[Floats, Floats]:
+    """The features that the mapping takes, (n, d), and the signals of its spread, (n, e), NaN where absent."""
+    wanted = calibration.features, calibration.spread.signals if calibration.spread else ()
+    names = list(dict.fromkeys([*wanted[0], *wanted[1]]))
+    found = without_absent_counts(matrix(gradings, bundle, names, calibration.pooled), names)
+    taken, signals = (found[:, [names.index(name) for name in part]] for part in wanted)
+    return taken, signals
+
+
+def _mapped(
+    calibration: Calibration, found: Floats, scored: Mask, item_id: str, bundle: Bundle
+) -> tuple[Aligned, Mask]:
+    """The aligned rows, NaN where a row cannot be mapped, and whether it can, (n,); found: its features, (n, d)."""
+    ready = scored & np.isfinite(found).all(axis=1)
     latent, aligned, score = np.full((3, len(ready)), np.nan)
     clipped = np.zeros(len(ready), dtype=np.bool_)
-    scale = bundle.scale.bounds
-    if calibration.alignment is None:
-        score[ready] = snap(floats(gradings["score"])[ready], scale)
-    else:
-        found = matrix(gradings, bundle, calibration.features, calibration.pooled)
-        found = without_absent_counts(found, calibration.features)
-        ready &= np.isfinite(found).all(axis=1)
-        mapped = apply(calibration.alignment, found[ready], scale)
-        latent[ready], aligned[ready], score[ready], clipped[ready] = mapped
+    offset = calibration.mapping.offset(item_id) if isinstance(calibration.mapping, Curve) else 0.0
+    unit = calibration.unit(bundle.scale)
+    mapped = apply_method(calibration.mapping, found[ready], offset, (unit.min, unit.max), bundle.scale.bounds)
+    latent[ready], aligned[ready], score[ready], clipped[ready] = mapped
     return Aligned(latent, aligned, score, clipped), ready
+
+
+def _told(spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, scale: Scale) -> Told:
+    """What the spread tells of aligned rows; signals: (n, d); unit: the scale that the spread was fitted on."""
+    n = len(mapped.aligned)
+    low, high, risk = np.full((3, n), np.nan)
+    levels = np.full((n, scale.levels), np.nan)
+    known = np.isfinite(mapped.aligned) & np.isfinite(signals).all(axis=1)
+    if spread is None or not known.any():
+        return Told(low, high, risk, levels)
+    aligned, epsilon, top = mapped.aligned[known], np.array(spread.epsilon), scale.levels - 1
+    fitted = stretch(aligned, (scale.min, scale.max), unit.bounds)
+    sigma = sigmas(spread.sigma, fitted, signals[known]) / (unit.max - unit.min)
+    steps, sigma_steps = (aligned - scale.min) / scale.step, sigma * top
+    level = to_levels(mapped.score[known], *scale.bounds).astype(np.float64)
+    reach = np.inf if spread.reach is None else spread.reach
+    low[known], high[known] = interval(aligned, reach * sigma * (scale.max - scale.min), scale.bounds)
+    risk[known] = risks(steps, sigma_steps, level, top, epsilon, spread.tolerance, spread.grain)
+    levels[known] = level_probabilities(steps, sigma_steps, top, epsilon)
+    return Told(low, high, risk, levels)
+
+
+def _lists(levels: Floats) -> pa.Array:
+    """Rows of a matrix as lists, null where a row is NaN."""
+    there = ~np.isnan(levels).any(axis=1)
+    ends = np.concatenate([[0], np.cumsum(there) * levels.shape[1]])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(levels[there].ravel()), mask=pa.array(~there))

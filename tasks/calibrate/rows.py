@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tasks.calibrate.samples import one_per_response
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import ContractError
-from tasks.stats.target import target_scores
+from tasks.stats.target import MEAN, target_scores
 
 GRADING = [
     "response_id",
@@ -30,7 +30,8 @@ GRADING = [
 class Item(NamedTuple):
     """An item and its graded responses.
 
-    rows: in the order of their ids, the columns of GRADING, `split`, and the human score `target`, null without one.
+    rows: in the order of their ids, the columns of GRADING, `split`, `author_id`, the human score `target`, null
+    without one, and `ratings`, how many persons' scores it is the mean of.
     """
 
     item_id: str
@@ -43,13 +44,19 @@ def graded_items(
 ) -> list[Item]:
     """All items in the order of their ids, those without a grading too.
 
-    bundle_of: item -> its bundle; gradings: one machine rater's, columns GRADING; responses: `response_id`, `split`;
-    people: as `target_scores` reads it; target: a rater or 'mean'. ContractError for a grading of an item that
-    has no bundle.
+    bundle_of: item -> its bundle; gradings: one machine rater's, columns GRADING; responses: `response_id`, `split`,
+    `author_id`; people: as `target_scores` reads it; target: a rater or 'mean'. ContractError for a grading of an item
+    that has no bundle.
     """
     rows = one_per_response(gradings)
     human = target_scores(people, target)
-    for name, table, column in (("split", responses, "split"), ("target", human, "score")):
+    lookups = (
+        ("split", responses, "split"),
+        ("author_id", responses, "author_id"),
+        ("target", human, "score"),
+        ("ratings", _ratings(people, human, target), "ratings"),
+    )
+    for name, table, column in lookups:
         at = pc.index_in(rows["response_id"], value_set=table["response_id"])
         rows = rows.append_column(name, table[column].take(at))
     rows = rows.sort_by([("item_id", "ascending"), ("response_id", "ascending")]).combine_chunks()
@@ -65,9 +72,33 @@ def graded_items(
     return items
 
 
+def shards(items: Sequence[Item], rows: int) -> Iterator[list[Item]]:
+    """The items' responses in parts of at most `rows`, in their order; an item may go on in the next part."""
+    part: list[Item] = []
+    free = rows
+    for item in items:
+        for start in range(0, len(item.rows), rows):
+            piece = item._replace(rows=item.rows.slice(start, rows))
+            if len(piece.rows) > free:
+                yield part
+                part, free = [], rows
+            part.append(piece)
+            free -= len(piece.rows)
+    if part:
+        yield part
+
+
 def only_rater(gradings: pa.Table) -> str:
     """The rater of all gradings, '' without any; ContractError for several."""
     raters = sorted(pc.unique(gradings["rater_id"]).to_pylist())
     if len(raters) > 1:
         raise ContractError(f"gradings of one rater are calibrated at a time, not of {', '.join(raters)}")
     return raters[0] if raters else ""
+
+
+def _ratings(people: pa.Table, human: pa.Table, target: str) -> pa.Table:
+    """Columns `response_id` and `ratings`: 1 for a rater's score, the number of persons for their mean."""
+    if target != MEAN:
+        return human.select(["response_id"]).append_column("ratings", pa.array([1] * len(human), pa.int64()))
+    given = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
+    return given.group_by("response_id").aggregate([("score", "count")]).rename_columns(["response_id", "ratings"])

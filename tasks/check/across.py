@@ -7,70 +7,93 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from tasks.check.finding import KEYS, Finding, key_text
+from tasks.check.finding import KEYS, REFUSED, Finding, key_text
+from tasks.check.typed import Footer
 from tasks.contracts.table import Expectation, Row, expectations
 from tasks.store.catalogue import pattern
 
-MEMORY = "512MB"
+MEMORY = "256MB"
 """What DuckDB may hold; beyond it spills to disk."""
+PLACE = "filename AS file, file_row_number AS line"
+FIRST = f"ORDER BY file, line LIMIT {REFUSED}"
 Files = Sequence[Path]
 Parts = Callable[[str], Files]
 """Name of a table → all files of it that the run has written."""
 
 
-def check_across(row: type[Row], own: Files, parts: Parts, rows: int, digest: str) -> list[Finding]:
+def check_across(row: type[Row], own: Sequence[Footer], parts: Parts, digest: str) -> list[Finding]:
     """The key is unique among all the run's rows of the table; every reference occurs in the table it names."""
-    found = []
+    found, rows = [], sum(file.rows for file in own)
     for rule in expectations(row):
         if rule.rule in ("unique", "references"):
             find = _duplicates if rule.rule == "unique" else _dangling
             try:
-                unexpected, first = find(row, rule, own, parts) if own else (0, ())
-                found.append(Finding(row, rule, rows, unexpected, first, digest=digest))
+                unexpected, first, at = find(row, rule, own, parts) if own else (0, (), ())
+                found.append(Finding(row, rule, rows, unexpected, first, at, digest=digest))
             except (duckdb.Error, OSError) as error:
                 found.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
     return found
 
 
-Found = tuple[int, tuple[str, ...]]
+Found = tuple[int, tuple[str, ...], tuple[int, ...]]
+"""How many rows, the keys of the first of them, and places."""
 
 
-def _duplicates(row: type[Row], rule: Expectation, own: Files, parts: Parts) -> Found:
+def _duplicates(row: type[Row], rule: Expectation, own: Sequence[Footer], parts: Parts) -> Found:
     """Rows of this part that share their key with another row, of this part or of another stage's."""
-    key = _names(rule.columns)
-    mine = {path.resolve() for path in own}
+    key, paths = _names(rule.columns), [file.path for file in own]
+    mine = {path.resolve() for path in paths}
     others = [path for path in parts(row.table) if path.resolve() not in mine]
-    rest = f"UNION ALL SELECT {key}, 0 FROM {_read('others')}" if others else ""
-    found = _ask(
-        f"""
-        WITH keys AS (SELECT {key}, 1 AS mine FROM {_read("own")} {rest}),
-        shared AS (SELECT {key}, sum(mine) AS n FROM keys GROUP BY {key} HAVING count(*) > 1 AND sum(mine) > 0)
-        SELECT {key}, (SELECT sum(n) FROM shared) FROM shared ORDER BY {key} LIMIT {KEYS}
-        """,
-        {"own": own} | ({"others": others} if others else {}),
-    )
-    return (int(found[0][-1]) if found else 0), tuple(key_text(line[:-1]) for line in found)
+    files = {"own": paths} | ({"others": others} if others else {})
+    rest = f"UNION ALL SELECT {key}, 0, '', 0 FROM {_read('others')}" if others else ""
+    # Equal keys have equal hashes, and to group those takes a fraction of the memory: only such keys are looked at.
+    keys = f"""
+        WITH keys AS (SELECT {key}, 1 AS mine, {PLACE} FROM {_read("own", True)} {rest}),
+        suspect AS (SELECT hash({key}) AS h FROM keys GROUP BY h HAVING count(*) > 1)
+    """
+    if not _ask(f"{keys} SELECT 1 FROM suspect LIMIT 1", files):
+        return 0, (), ()
+    shared = f"""
+        {keys}, close AS (SELECT * FROM keys WHERE hash({key}) IN (SELECT h FROM suspect)),
+        shared AS (SELECT {key}, sum(mine) AS n FROM close GROUP BY {key} HAVING count(*) > 1 AND sum(mine) > 0)
+    """
+    told = f"SELECT {key}, (SELECT sum(n) FROM shared) FROM shared ORDER BY {key} LIMIT {KEYS}"
+    found = _ask(f"{shared} {told}", files)
+    same = " AND ".join(f"close.{_name(column)} IS NOT DISTINCT FROM shared.{_name(column)}" for column in rule.columns)
+    at = f"{shared} SELECT file, line FROM close JOIN shared ON {same} WHERE mine = 1 {FIRST}"
+    first = tuple(key_text(line[:-1]) for line in found)
+    return int(found[0][-1]) if found else 0, first, _places(_ask(at, files), own)
 
 
-def _dangling(row: type[Row], rule: Expectation, own: Files, parts: Parts) -> Found:
+def _dangling(row: type[Row], rule: Expectation, own: Sequence[Footer], parts: Parts) -> Found:
     """Rows whose value is not found where it points to."""
     table, target = rule.value
     key, column, parents = _names(row.key), _name(rule.columns[0]), parts(table)
+    files = {"own": [file.path for file in own]} | ({"parents": parents} if parents else {})
     known = f"AND {column} NOT IN (SELECT {_name(target)} FROM {_read('parents')} WHERE {_name(target)} IS NOT NULL)"
-    found = _ask(
-        f"""
-        WITH dangling AS (SELECT {key}, {column} AS points_to FROM {_read("own")}
-                          WHERE {column} IS NOT NULL {known if parents else ""})
-        SELECT {key}, points_to, (SELECT count(*) FROM dangling) FROM dangling ORDER BY {key} LIMIT {KEYS}
-        """,
-        {"own": own} | ({"parents": parents} if parents else {}),
+    dangling = f"""
+        WITH dangling AS (SELECT {key}, {column} AS points_to, {PLACE}
+                          FROM {_read("own", True)} WHERE {column} IS NOT NULL {known if parents else ""})
+    """
+    told = f"SELECT {key}, points_to, (SELECT count(*) FROM dangling) FROM dangling ORDER BY {key} LIMIT {KEYS}"
+    found = _ask(f"{dangling} {told}", files)
+    at = _ask(f"{dangling} SELECT file, line FROM dangling {FIRST}", files) if found else []
+    first = tuple(key_text(line[:-2], line[-2]) for line in found)
+    return int(found[0][-1]) if found else 0, first, _places(at, own)
+
+
+def _places(found: Sequence[tuple[Any, ...]], own: Sequence[Footer]) -> tuple[int, ...]:
+    """(file, row of the file) as places counted over all files."""
+    starts = dict(
+        zip((str(file.path) for file in own), accumulate((file.rows for file in own), initial=0), strict=False)
     )
-    return (int(found[0][-1]) if found else 0), tuple(key_text(line[:-2], line[-2]) for line in found)
+    return tuple(starts[file] + line for file, line in found)
 
 
 def _ask(query: str, files: Mapping[str, Files]) -> list[tuple[Any, ...]]:
@@ -83,8 +106,9 @@ def _ask(query: str, files: Mapping[str, Files]) -> list[tuple[Any, ...]]:
             connection.close()
 
 
-def _read(parameter: str) -> str:
-    return f"read_parquet(${parameter}, hive_partitioning = false)"
+def _read(parameter: str, places: bool = False) -> str:
+    more = ", filename = true, file_row_number = true" if places else ""
+    return f"read_parquet(${parameter}, hive_partitioning = false{more})"
 
 
 def _names(columns: Sequence[str]) -> str:

@@ -11,6 +11,8 @@ from tasks.contracts.table import Expectation, Row
 
 KEYS = 5
 """Offending keys that are kept for each rule."""
+REFUSED = 1_000
+"""Offending rows of each rule that go to quarantine."""
 LONGEST = 80
 """Characters of a key that are shown."""
 LONGEST_DETAIL = 300
@@ -27,10 +29,12 @@ class Finding:
     row: type[Row]
     expectation: Expectation
     rows: int
-    """Rows looked at."""
+    """Rows looked at; of a rule of most values, those it is a share of."""
     unexpected: int = 0
     first: tuple[str, ...] = ()
     """Keys of the first unexpected rows."""
+    at: tuple[int, ...] = ()
+    """Places of the unexpected rows, REFUSED at most, counted over the table's files in the order of their names."""
     error: str | None = None
     """Why the rule could not be checked, or not in every row."""
     digest: str = ""
@@ -40,8 +44,12 @@ class Finding:
 
     @property
     def outcome(self) -> Literal["passed", "failed", "error"]:
-        """A row that breaks the rule is proof, also where other rows could not be looked at."""
-        return "failed" if self.unexpected else "error" if self.error is not None else "passed"
+        """A row that breaks the rule is proof, also where other rows could not be looked at; of a rule of most values
+        the share is, and only where all of them were."""
+        mostly = self.expectation.mostly
+        if mostly is not None and self.error is None:
+            return "failed" if self.rows and (self.rows - self.unexpected) / self.rows < mostly else "passed"
+        return "failed" if self.unexpected and mostly is None else "error" if self.error is not None else "passed"
 
     @property
     def detail(self) -> str:
@@ -63,6 +71,7 @@ class Finding:
             "table_name": self.row.table,
             "rule": self.expectation.rule,
             "column": ", ".join(self.expectation.columns),
+            "severity": self.expectation.severity,
             "outcome": self.outcome,
             "rows": self.rows,
             "unexpected": self.unexpected,
@@ -81,6 +90,14 @@ def parameters(expectation: Expectation) -> str:
             return "must not be null"
         case "in_set":
             return "must be one of " + ", ".join(value)
+        case "mostly_not_null":
+            return f"should be there in {_share(expectation)}"
+        case "mostly_null":
+            return f"should be null in {_share(expectation)}"
+        case "mostly_filled":
+            return f"should hold more than white space in {_share(expectation)}"
+        case "mostly_in_set":
+            return f"should be {' or '.join(map(str, value))} in {_share(expectation)}"
         case "between":
             low, high = value
             ends = [f"at least {low}" if low is not None else "", f"at most {high}" if high is not None else ""]
@@ -89,6 +106,11 @@ def parameters(expectation: Expectation) -> str:
             return f"must occur in {value[0]}.{value[1]}"
         case "unique":
             return "must be unique"
+
+
+def _share(expectation: Expectation) -> str:
+    unless = f" where {expectation.unless[0]} is not {expectation.unless[1]}" if expectation.unless else ""
+    return f"at least {expectation.mostly:.0%} of the rows{unless}"
 
 
 def shown(text: str, longest: int = LONGEST) -> str:
@@ -104,16 +126,34 @@ def key_text(key: Sequence[object], value: object = None) -> str:
     return shown(text if value is None else f"{text} → {shown(str(value))}")
 
 
-def stop_if_broken(findings: Iterable[Finding], stage: str) -> None:
-    """ContractError names every rule that failed; CheckError, where none did, those that could not run."""
-    found = list(findings)
+def broken(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that stop a run: rules of every value that failed or could not run."""
+    return [found for found in findings if found.expectation.severity == "critical" and found.outcome != "passed"]
+
+
+def warnings(findings: Iterable[Finding], stage: str) -> list[str]:
+    """A line for each rule of most values that failed or could not run."""
+    soft = [found for found in findings if found.expectation.severity == "warning" and found.outcome != "passed"]
+    return [f"check: {stage}: warning: {_line(found)}" for found in soft]
+
+
+def _line(finding: Finding) -> str:
+    place = f"{finding.row.table}.{', '.join(finding.expectation.columns)}"
+    if finding.outcome == "error":
+        return f"{place}: '{finding.expectation.rule}' could not run: {finding.detail}"
+    return f"{place} {finding.demand}; {finding.unexpected:,} of {finding.rows:,} are not so"
+
+
+def stop(findings: Iterable[Finding], stage: str, more: Sequence[str] = ()) -> UserError:
+    """What ends the run: a ContractError that names every rule that failed; where none did, a CheckError that names
+    those that could not run. `more`: lines that tell where to look."""
+    found = broken(findings)
     failed = [finding for finding in found if finding.outcome == "failed"]
     errors = [finding for finding in found if finding.outcome == "error"]
     if failed:
         rest = [f"{len(errors)} further checks could not run"] if errors else []
-        raise ContractError("\n".join([f"stage '{stage}' breaks its contract:", *map(_failed, failed), *rest]))
-    if errors:
-        raise CheckError("\n".join([f"stage '{stage}': checks could not run:", *map(_error, errors)]))
+        return ContractError("\n".join([f"stage '{stage}' breaks its contract:", *map(_failed, failed), *rest, *more]))
+    return CheckError("\n".join([f"stage '{stage}': checks could not run:", *map(_error, errors), *more]))
 
 
 def _place(finding: Finding) -> str:

@@ -1,7 +1,8 @@
 """Contract → Great Expectations suite, and the suite run over batches of reduced rows.
 
-Only what a rule needs goes in: the values of columns with a set or bounds; of every other column, nested ones and long
-texts among them, a mark of presence that Arrow computes. Keys stay outside and are looked up by position.
+Only what a rule needs goes in: the values of columns with a set or bounds; of a text that should not be empty its first
+character that is no white space; of every other column, nested ones among them, a mark of presence that Arrow computes.
+Keys stay outside and are looked up by position.
 """
 
 from __future__ import annotations
@@ -15,22 +16,27 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.check.finding import KEYS, Finding, key_text
+from tasks.check.finding import KEYS, REFUSED, Finding, key_text
 from tasks.contracts.table import Expectation, Row, expectations
 
 if TYPE_CHECKING:
     import pandas as pd
     from great_expectations import ExpectationSuite
     from great_expectations.core import ExpectationValidationResult
-    from great_expectations.expectations.expectation import Expectation as Expected
+    from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
-BATCH = 50_000
-"""Rows of one validation at most: memory stays flat, and the fixed cost of a validation small."""
-OURS: Mapping[str, Any] = {
-    "expect_column_values_to_not_be_null": "not_null",
-    "expect_column_values_to_be_in_set": "in_set",
-    "expect_column_values_to_be_between": "between",
+BATCH = 200_000
+"""Rows of one validation at most: some 20 MB as they go in; a validation's fixed cost is that of 100,000 rows."""
+SUITE = {
+    "not_null": "expect_column_values_to_not_be_null",
+    "in_set": "expect_column_values_to_be_in_set",
+    "between": "expect_column_values_to_be_between",
+    "mostly_not_null": "expect_column_values_to_not_be_null",
+    "mostly_null": "expect_column_values_to_be_null",
+    "mostly_filled": "expect_column_value_lengths_to_be_between",
+    "mostly_in_set": "expect_column_values_to_be_in_set",
 }
+"""Rules that can be seen in one row → what Great Expectations calls them."""
 Validate = Callable[["pd.DataFrame"], Iterable["ExpectationValidationResult"]]
 At = tuple[str, str]
 """Rule and column."""
@@ -38,7 +44,7 @@ At = tuple[str, str]
 
 def rules(row: type[Row]) -> list[Expectation]:
     """The rules of a table that can be seen in one row, and so belong in its suite."""
-    return [rule for rule in expectations(row) if rule.rule in OURS.values()]
+    return [rule for rule in expectations(row) if rule.rule in SUITE]
 
 
 def columns(row: type[Row]) -> list[str]:
@@ -49,8 +55,33 @@ def columns(row: type[Row]) -> list[str]:
 def suite(row: type[Row]) -> ExpectationSuite:
     """The Great Expectations suite of a table."""
     import great_expectations as gx
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    return gx.ExpectationSuite(name=row.table, expectations=[_expectation(rule) for rule in rules(row)])
+    made = [ExpectationConfiguration(**configuration(rule)).to_domain_obj() for rule in rules(row)]
+    return gx.ExpectationSuite(name=row.table, expectations=made)
+
+
+def configuration(rule: Expectation) -> dict[str, Any]:
+    """A rule of a suite in Great Expectations' own form; its `meta` names the rule, as the results give it back."""
+    wanted: dict[str, Any] = {"column": rule.columns[0]}
+    match rule.rule:
+        case "in_set" | "mostly_in_set":
+            wanted["value_set"] = list(rule.value)
+        case "between":
+            wanted["min_value"], wanted["max_value"] = rule.value
+        case "mostly_filled":
+            wanted["min_value"] = 1
+    if rule.mostly is not None:
+        wanted["mostly"] = rule.mostly
+    if rule.unless is not None:
+        column, value = rule.unless
+        wanted["row_condition"] = {
+            "type": "comparison",
+            "column": {"name": column},
+            "operator": "!=",
+            "parameter": value,
+        }
+    return {"type": SUITE[rule.rule], "kwargs": wanted, "meta": {"rule": rule.rule}, "severity": rule.severity}
 
 
 def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Finding]:
@@ -58,7 +89,7 @@ def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Find
     tallies: dict[At, Tally] = {(rule.rule, rule.columns[0]): Tally(rule) for rule in rules(row)}
     rows, validate = 0, None
     for frame, keys in _frames(row, batches):
-        rows += keys.num_rows
+        start, rows = rows, rows + keys.num_rows
         try:
             validate = validate or _validator(row)
             results = list(validate(frame.to_pandas()))
@@ -66,7 +97,7 @@ def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Find
             for tally in tallies.values():
                 tally.error = tally.error or f"{type(error).__name__}: {error}"
             continue
-        _add(tallies, results, keys)
+        _add(tallies, results, keys, start)
     return [tally.finding(row, rows) for tally in tallies.values()]
 
 
@@ -75,24 +106,32 @@ class Tally:
     """One rule's results added up over batches."""
 
     rule: Expectation
+    asked: int = 0
+    """Values that a rule of most values is a share of."""
     unexpected: int = 0
     first: list[str] = field(default_factory=list)
+    at: list[int] = field(default_factory=list)
     error: str | None = None
 
-    def add(self, result: ExpectationValidationResult, keys: pa.Table) -> None:
-        """Add one batch's result; without a count there was no check."""
+    def add(self, result: ExpectationValidationResult, keys: pa.Table, start: int) -> None:
+        """Add the result of one batch, whose first row is row `start` of the table; without a count there was no
+        check."""
         count = result.result.get("unexpected_count")
         self.error = self.error or exception(result.exception_info)
-        if self.error is None and (count is None or bool(count) == result.success):
+        if self.error is None and (count is None or (self.rule.mostly is None and bool(count) == result.success)):
             self.error = f"no usable result: success={result.success}, unexpected={count}"
+        self.asked += result.result.get("element_count", 0) - result.result.get("missing_count", 0)
         if count:
             self.unexpected += count
-            at = result.result.get("partial_unexpected_index_list", [])[: KEYS - len(self.first)]
-            self.first += [key_text(list(key.values())) for key in keys.take(pa.array(at, pa.int64())).to_pylist()]
+            at = result.result.get("partial_unexpected_index_list", [])[: REFUSED - len(self.at)]
+            named = keys.take(pa.array(at[: KEYS - len(self.first)], pa.int64())).to_pylist()
+            self.first += [key_text(list(key.values())) for key in named]
+            self.at += [start + place for place in at]
 
     def finding(self, row: type[Row], rows: int) -> Finding:
         """The sum."""
-        return Finding(row, self.rule, rows, self.unexpected, tuple(self.first), self.error)
+        looked = rows if self.rule.mostly is None else self.asked
+        return Finding(row, self.rule, looked, self.unexpected, tuple(self.first), tuple(self.at), self.error)
 
 
 def exception(info: Mapping[str, Any] | None) -> str | None:
@@ -104,37 +143,35 @@ def exception(info: Mapping[str, Any] | None) -> str | None:
     return next((text for part in info.values() if (text := exception(part)) is not None), None)
 
 
-def _add(tallies: Mapping[At, Tally], results: Iterable[ExpectationValidationResult], keys: pa.Table) -> None:
+def _add(
+    tallies: Mapping[At, Tally], results: Iterable[ExpectationValidationResult], keys: pa.Table, start: int
+) -> None:
     missing = dict(tallies)
     for result in results:
         config = result.expectation_config
         if config is not None:
-            at = (OURS[config.type], config.kwargs["column"])
+            at = (config.meta["rule"], config.kwargs["column"])
             missing.pop(at, None)
-            tallies[at].add(result, keys)
+            tallies[at].add(result, keys, start)
     for tally in missing.values():
         tally.error = tally.error or "Great Expectations returned no result"
 
 
-def _expectation(rule: Expectation) -> Expected:
-    from great_expectations.expectations.core.expect_column_values_to_be_between import ExpectColumnValuesToBeBetween
-    from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
-    from great_expectations.expectations.core.expect_column_values_to_not_be_null import ExpectColumnValuesToNotBeNull
-
-    column = rule.columns[0]
-    match rule.rule:
-        case "not_null":
-            return ExpectColumnValuesToNotBeNull(column=column)
-        case "in_set":
-            return ExpectColumnValuesToBeInSet(column=column, value_set=list(rule.value))
-        case "between":
-            low, high = rule.value
-            return ExpectColumnValuesToBeBetween(column=column, min_value=low, max_value=high)
-    raise ValueError(f"rule '{rule.rule}' is none of a suite")
-
-
 def _validator(row: type[Row]) -> Validate:
     """A function that holds a frame against the table's suite, in a context of its own that is kept nowhere."""
+    context = quiet_context()
+    asset = context.data_sources.add_pandas(row.table).add_dataframe_asset(row.table)
+    whole, expected = asset.add_batch_definition_whole_dataframe(row.table), suite(row)
+    form = {"result_format": "SUMMARY", "partial_unexpected_count": REFUSED, "exclude_unexpected_values": True}
+
+    def validate(frame: pd.DataFrame) -> Iterable[ExpectationValidationResult]:
+        return whole.get_batch({"dataframe": frame}).validate(expected, result_format=form).results
+
+    return validate
+
+
+def quiet_context() -> EphemeralDataContext:
+    """A context of Great Expectations that is kept nowhere, and neither prints nor reports."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at import
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -142,14 +179,7 @@ def _validator(row: type[Row]) -> Validate:
     _hush("great_expectations")
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
-    asset = context.data_sources.add_pandas(row.table).add_dataframe_asset(row.table)
-    whole, expected = asset.add_batch_definition_whole_dataframe(row.table), suite(row)
-    form = {"result_format": "SUMMARY", "partial_unexpected_count": KEYS, "exclude_unexpected_values": True}
-
-    def validate(frame: pd.DataFrame) -> Iterable[ExpectationValidationResult]:
-        return whole.get_batch({"dataframe": frame}).validate(expected, result_format=form).results
-
-    return validate
+    return context
 
 
 def _hush(name: str) -> None:
@@ -189,8 +219,10 @@ def _reduced(row: type[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _values(column: pa.Array, found: list[Expectation]) -> pa.Array:
-    if all(rule.rule == "not_null" for rule in found):
+    if all(rule.rule in ("not_null", "mostly_not_null", "mostly_null") for rule in found):
         return pc.if_else(pc.is_valid(column), pa.scalar(1, pa.int8()), pa.scalar(None, pa.int8()))
+    if any(rule.rule == "mostly_filled" for rule in found):
+        return pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(column), 0, 1)
     bounds = next((rule.value for rule in found if rule.rule == "between"), None)
     if bounds is not None and pa.types.is_floating(column.type):
         # pandas takes NaN for null, which no bounds apply to; the infinity beyond a bound is what it is to a range

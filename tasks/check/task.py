@@ -2,70 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from prefect import task
 
+from tasks.check import docs
 from tasks.check.across import check_across
-from tasks.check.finding import Finding, stop_if_broken
+from tasks.check.finding import REFUSED, Finding, broken, stop, warnings
+from tasks.check.quarantine import refused
+from tasks.check.results import keep
 from tasks.check.suite import check_values, columns
-from tasks.check.typed import check_types, footers
+from tasks.check.typed import Footer, batches, check_types, footers
 from tasks.contracts.table import Expectation, Row, expectations
-from tasks.contracts.tables import BY_NAME, Checks, TableRef
+from tasks.contracts.tables import BY_NAME, Checks, Quarantine, TableRef
+from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
-READ = 8_192
-"""Rows read at a time: a reader keeps several batches ready, and before they are reduced they may hold long texts."""
 Written = TypeVar("Written", bound=TableRef | tuple[object, ...])
 
 
-@task
+def _name(parameters: dict[str, Any]) -> str:
+    """`check <stage>`, and whether its results were there already."""
+    run, refs = parameters["run"], _refs(parameters["written"])
+    return named(f"check-{refs[0].stage}")(parameters={"run": run}) if refs else "check"
+
+
+@task(task_run_name=cast(Any, _name))  # see named
 def checked(run: Run, written: Written) -> Written:
     """Hold every table just written against its contract, store the results, and pass the references on.
 
-    ContractError if a rule is broken, CheckError if a check could not run; both after the results are stored.
+    Says a line for each warning. ContractError if a rule is broken, CheckError if a check could not run: both after the
+    results and the rows that break a rule are stored.
     """
-    refs = [written] if isinstance(written, TableRef) else [part for part in written if isinstance(part, TableRef)]
+    refs = _refs(written)
     if not refs:
         raise TypeError(f"nothing to check in {type(written).__name__}: it holds no TableRef")
     for stage in dict.fromkeys(ref.stage for ref in refs):
         found = [finding for ref in refs if ref.stage == stage for finding in _once(run, ref)]
-        stop_if_broken(found, stage)
+        for line in warnings(found, stage):
+            print(line)
+        if broken(found):
+            raise stop(found, stage, _where(run, found))
     return written
+
+
+def _refs(written: Any) -> list[TableRef]:
+    return [written] if isinstance(written, TableRef) else [part for part in written if isinstance(part, TableRef)]
+
+
+@task
+def data_docs(run: Run) -> Path:
+    """The first page of the run's Data Docs: all its validation results, built from what the checkpoints kept."""
+    return docs.build(run)
+
+
+def _where(run: Run, found: Sequence[Finding]) -> list[str]:
+    """Where to look, for the person whose run has stopped."""
+    lines = []
+    if any(finding.outcome == "failed" for finding in broken(found)):
+        house = shlex.quote(str(run.warehouse.root))
+        ask = f'rubricflow sql "SELECT * FROM quarantine" --run {run.run_id} --warehouse {house}'
+        lines.append(f"the rows, the first {REFUSED:,} of each rule, are in table 'quarantine': {ask}")
+    try:
+        lines.append(f"all checkpoints: {docs.build(run)}")
+    except Exception as error:  # the pages are no reason to keep back why the run stops
+        lines.append(f"no Data Docs: {type(error).__name__}: {error}")
+    return lines
 
 
 def _once(run: Run, ref: TableRef) -> list[Finding]:
     """A table's findings, stored; none anew where an earlier run of this study found this content in order."""
-    row, stage = BY_NAME[ref.table], f"check-{ref.stage}"
-    passed = [Finding(row, rule, ref.rows, digest=ref.digest) for rule in expectations(row)]
-    if run.done(stage, ref.table) and _same(_stored(run, ref), (finding.record(ref.stage) for finding in passed)):
-        return passed
-    found = check(run, ref)
-    run.commit(stage, ref.table, {Checks: [finding.record(ref.stage) for finding in found]})
+    stage = f"check-{ref.stage}"
+    if run.done(stage, ref.table) and (stored := _settled(run, ref)) is not None:
+        return stored
+    found, files = check(run, ref)
+    tables: dict[type[Row], list[dict[str, object]]] = {Checks: [finding.record(ref.stage) for finding in found]}
+    if rows := refused(found, ref.stage, files):
+        tables[Quarantine] = rows
+    keep(run, ref.stage, found)
+    run.commit(stage, ref.table, tables)
     return found
 
 
-def check(run: Run, ref: TableRef) -> list[Finding]:
-    """Every rule of one table; types first, for with a wrong one the other rules cannot be read."""
-    row = BY_NAME[ref.table]
-    own = sorted((run.warehouse.root / ref.path).glob("*.parquet"))
+def check(run: Run, ref: TableRef) -> tuple[list[Finding], list[Footer]]:
+    """Every rule of one table, and its files; types first, for with a wrong one the other rules cannot be read."""
+    row, files = BY_NAME[ref.table], list[Footer]()
+    # The finished shards' files, as the store reads them: that is what places are counted over.
+    own = run.files(ref.table, ref.stage) or sorted((run.warehouse.root / ref.path).glob("*.parquet"))
     try:
         files = footers(own)
         types = check_types(row, files)
-        broken = any(finding.outcome != "passed" for finding in types)
-        values = [] if broken else check_values(row, run.batches(ref, columns(row), READ))
+        wrong = any(finding.outcome != "passed" for finding in types)
+        values = [] if wrong else check_values(row, batches(files, columns(row)))
     except (OSError, ValueError) as error:  # a file that is no Parquet, or is cut off; Arrow's errors are ValueErrors
-        return _not_run(row, expectations(row), f"{type(error).__name__}: {error}")
-    if broken:
+        return _not_run(row, expectations(row), f"{type(error).__name__}: {error}"), files
+    if wrong:
         rest = [rule for rule in expectations(row) if rule.rule != "type"]
-        return types + _not_run(row, rest, "not run: a column of the table has another type")
+        return types + _not_run(row, rest, "not run: a column of the table has another type"), files
     rows = sum(file.rows for file in files)
-    found = types + values + check_across(row, own, lambda table: _parts(run, table), rows, ref.digest)
+    found = types + values + check_across(row, files, lambda table: _parts(run, table), ref.digest)
     lost = None if rows == ref.rows else f"the files hold {rows:,} rows, their done-marks say {ref.rows:,}"
-    return [replace(finding, error=finding.error or lost) for finding in found]
+    return [replace(finding, error=finding.error or lost) for finding in found], files
 
 
 def _not_run(row: type[Row], rules: Iterable[Expectation], error: str) -> list[Finding]:
@@ -77,13 +118,18 @@ def _parts(run: Run, table: str) -> list[Path]:
     return sorted((run.folder / table).glob("*/*.parquet"))
 
 
-def _stored(run: Run, ref: TableRef) -> list[dict[str, object]]:
-    checks = run.ref(Checks, f"check-{ref.stage}")
-    return [record for record in run.read(checks).to_pylist() if record["table_name"] == ref.table]
-
-
-def _same(stored: Iterable[dict[str, object]], wanted: Iterable[dict[str, object]]) -> bool:
-    def order(record: dict[str, object]) -> str:
-        return f"{record['rule']}:{record['column']}"
-
-    return sorted(stored, key=order) == sorted(wanted, key=order)
+def _settled(run: Run, ref: TableRef) -> list[Finding] | None:
+    """The stored findings, if they are of this content and contract, nothing in them stops a run and all could run."""
+    row, checks = BY_NAME[ref.table], run.read(run.ref(Checks, f"check-{ref.stage}")).to_pylist()
+    stored = {(r["rule"], r["column"]): r for r in checks if r["table_name"] == ref.table}
+    found = []
+    for rule in expectations(row):
+        record = stored.pop((rule.rule, ", ".join(rule.columns)), None)
+        if record is None:
+            return None
+        finding = Finding(row, rule, record["rows"], record["unexpected"], tuple(record["first"]), digest=ref.digest)
+        same_rows = rule.severity == "warning" or finding.rows == ref.rows
+        if not same_rows or broken([finding]) or finding.record(ref.stage) != record:
+            return None
+        found.append(finding)
+    return None if stored else found

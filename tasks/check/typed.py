@@ -5,15 +5,19 @@ Great Expectations would look at the frame it is given, which is cast already an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, islice
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.check.finding import KEYS, Finding, key_text
+from tasks.check.finding import KEYS, REFUSED, Finding, key_text
 from tasks.contracts.table import Expectation, Row, expectations, schema
+
+READ = 8_192
+"""Rows read at a time: before they are reduced they may hold long texts."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,16 @@ def footers(files: Sequence[Path]) -> list[Footer]:
     return found
 
 
+def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of all files, one file after the other.
+
+    Arrow's scanner would read on while a batch is checked, and hold a large part of the table.
+    """
+    for file in files:
+        with pq.ParquetFile(file.path) as parquet:
+            yield from parquet.iter_batches(READ, columns=columns)
+
+
 def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
     """Every column's type in every file."""
     return [_check(row, rule, files) for rule in expectations(row) if rule.rule == "type"]
@@ -49,7 +63,13 @@ def _check(row: type[Row], rule: Expectation, files: Sequence[Footer]) -> Findin
     found = f"{'no such column' if kind is None else kind} in {wrong[0].path.name}"
     # a file without rows is as wrong as any, and only a count above 0 is a failure
     unexpected = max(1, sum(file.rows for file in wrong))
-    return Finding(row, rule, max(rows, 1), unexpected, first=_keys(row, wrong[0]), found=found)
+    return Finding(row, rule, max(rows, 1), unexpected, _keys(row, wrong[0]), _places(files, wrong), found=found)
+
+
+def _places(files: Sequence[Footer], wrong: Sequence[Footer]) -> tuple[int, ...]:
+    starts = accumulate((file.rows for file in files), initial=0)
+    every = (range(start, start + file.rows) for start, file in zip(starts, files, strict=False) if file in wrong)
+    return tuple(islice(chain.from_iterable(every), REFUSED))
 
 
 def _type(file: Footer, column: str) -> pa.DataType | None:

@@ -212,10 +212,30 @@ class Judge(Frozen):
 class Calibration(Frozen):
     """How raw scores become human-scale scores."""
 
+    method: Literal["choose", "rulers", "linear", "isotonic", "linking", "identity"] = "choose"
+    """A method by name, or the one that does best inside folds of the calibration split."""
+    choose_by: Literal["qwk", "rmse"] = "qwk"
+    """What it has to do best in: agreement of the rounded scores, which keeps their spread, or error, which shrinks
+    it."""
     minimum: int = Field(default=50, ge=2)
     """Labels an item needs for a mapping of its own; otherwise items are pooled."""
     alpha: float = Field(default=2.5, gt=0)
     """Strength of the ridge."""
+
+
+class Release(Frozen):
+    """Which scores go out without a person looking first."""
+
+    tolerance: float = Field(default=1.0, ge=0)
+    """Steps of the scale that a released score may differ from the human score."""
+    risk: float = Field(default=0.05, gt=0, lt=1)
+    """Share of released scores that may differ by more."""
+    confidence: float = Field(default=0.9, gt=0.5, lt=1)
+    """Confidence with which that is promised."""
+    by: Literal["item", "set"] = "item"
+    """Whether the promise is made for every item by its own labels, or for the set as a whole."""
+    coverage: float = Field(default=0.9, gt=0, lt=1)
+    """Share of human scores that the intervals shall hold."""
 
 
 class Evaluation(Frozen):
@@ -239,6 +259,7 @@ class Study(Frozen):
     split: Split = Split()
     judge: Judge = Judge()
     calibration: Calibration = Calibration()
+    release: Release = Release()
     evaluation: Evaluation = Evaluation()
 
 
@@ -247,16 +268,36 @@ def load_study(path: Path) -> Study:
     return parse(Study, read_yaml(path), path)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which no key is given twice: the last one would win and nobody would know."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key '{key.value}' is given twice", problem_mark=key.start_mark
+                    )
+                seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file; InputError where it cannot be read."""
+    """The content of a YAML file in UTF-8; InputError where it cannot be read or gives a key twice."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8-sig"), _Loader)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=path) from error
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8: {error.reason} at byte {error.start}", file=path) from error
-    except yaml.YAMLError as error:
+    except yaml.MarkedYAMLError as error:
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InputError(f"is not YAML: {error.problem}{line}", file=path) from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not
         raise InputError(f"is not YAML: {' '.join(str(error).split())}", file=path) from error
+    except RecursionError as error:
+        raise InputError("is not YAML: nested too deeply", file=path) from error
 
 
 def parse(model: type[Model], content: Any, file: object) -> Model:

@@ -46,8 +46,26 @@ class VolatileMark:
     """Marks a column that may differ between two runs with the same result (times); digests leave it out."""
 
 
+MostlyRule = Literal["mostly_not_null", "mostly_null", "mostly_filled", "mostly_in_set"]
+
+
+@dataclass(frozen=True)
+class Usually:
+    """Marks a column most of whose values ought to keep a rule: where fewer do, that is a warning and stops nothing.
+
+    mostly: the least share of values, above 0 and below 1. rule: `mostly_not_null`, `mostly_null`, `mostly_filled` (a
+    text with more than white space in it) or `mostly_in_set` (value: tuple). unless: (column, value), the rows left
+    out; the column is one with a closed set of values.
+    """
+
+    mostly: float
+    rule: MostlyRule
+    value: Any = None
+    unless: tuple[str, str] | None = None
+
+
 VOLATILE = VolatileMark()
-_MARKS = (References, VolatileMark, annotated_types.Ge, annotated_types.Le)
+_MARKS = (References, VolatileMark, Usually, annotated_types.Ge, annotated_types.Le)
 Share = Annotated[float, annotated_types.Ge(0.0), annotated_types.Le(1.0)]
 
 
@@ -56,12 +74,21 @@ class Expectation:
     """One rule of a table, in a form that any engine can run.
 
     rule: `type` (value: Arrow type as text), `not_null`, `in_set` (value: tuple), `between` (value: (low, high), either
-    may be None), `unique` (columns of the key), `references` (value: (table, column)).
+    may be None), `unique` (columns of the key), `references` (value: (table, column)), or one that `Usually` names.
     """
 
-    rule: Literal["type", "not_null", "in_set", "between", "unique", "references"]
+    rule: Literal["type", "not_null", "in_set", "between", "unique", "references"] | MostlyRule
     columns: tuple[str, ...]
     value: Any = None
+    mostly: float | None = None
+    """The least share of values that keep it; None: all of them."""
+    unless: tuple[str, str] | None = None
+    """(column, value): the rows it does not hold for."""
+
+    @property
+    def severity(self) -> Literal["critical", "warning"]:
+        """A rule of every value stops a run, a rule of most values does not."""
+        return "critical" if self.mostly is None else "warning"
 
 
 _SCALARS: dict[Any, pa.DataType] = {
@@ -152,6 +179,8 @@ def expectations(row: type[Row]) -> list[Expectation]:
             rules.append(Expectation("between", (name,), (low, high)))
         targets = [(m.table, m.column) for m in marks if isinstance(m, References)]
         rules.extend(Expectation("references", (name,), target) for target in targets)
+        soft = [m for m in marks if isinstance(m, Usually)]
+        rules.extend(Expectation(m.rule, (name,), m.value, m.mostly, m.unless) for m in soft)
     return [*rules, Expectation("unique", row.key)]
 
 

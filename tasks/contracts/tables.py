@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
-from tasks.contracts.table import VOLATILE, Frozen, References, Row, Share
+from tasks.contracts.table import VOLATILE, Frozen, References, Row, Share, Usually
 
 RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
 UnscoredReason = Literal[
@@ -20,6 +20,14 @@ UnscoredReason = Literal[
 ]
 """Why there is no number: the backend gave none; no artifact in it; one that breaks the contract; a score outside the
 judge's scale; no verdict on a criterion; a score that needs an unscored criterion; a rater who marked traits only."""
+
+CalibrationMethod = Literal["rulers", "linear", "isotonic", "linking", "identity"]
+"""rulers: phase III as published; linear: a line with shrunken item offsets; isotonic: a rising step function with such
+offsets; linking: mean and standard deviation of the human scores; identity: the raw score is kept."""
+RouteReason = Literal["unscored", "precheck", "uncalibrated", "out_of_range", "level_unseen", "no_promise", "risk"]
+"""No score; settled without the judge; no labels to tell the risk; a latent score outside the range seen in
+calibration; a level that no person gave in calibration; no risk that the labels of its item can vouch for; a risk above
+what can be vouched for."""
 
 
 class Items(Row):
@@ -54,9 +62,9 @@ class Responses(Row):
     """Stable id of the response."""
     item_id: Annotated[str, References("items", "item_id")]
     """The item it answers."""
-    author_id: str | None
+    author_id: Annotated[str | None, Usually(0.9, "mostly_not_null")]
     """Who wrote it; the cluster of the bootstrap where known."""
-    text: str
+    text: Annotated[str, Usually(0.95, "mostly_filled")]
     """The response as stored; all spans count its characters."""
     split: Literal["train", "calibration", "test"]
     """The part of the data it belongs to."""
@@ -148,7 +156,7 @@ class Judgments(Row):
     """Number of the repetition, from 0."""
     bundle_id: str | None
     """The bundle judged under; null for people who marked outside this pipeline."""
-    decision: Annotated[int, Ge(0)] | None
+    decision: Annotated[Annotated[int, Ge(0)] | None, Usually(0.95, "mostly_not_null")]
     """The level after verification; null with a reason."""
     stated: Annotated[int, Ge(0)] | None
     """The level that the rater stated."""
@@ -182,7 +190,7 @@ class Gradings(Row):
     """Number of the repetition, from 0."""
     bundle_id: str | None
     """The bundle graded under."""
-    score: float | None
+    score: Annotated[float | None, Usually(0.95, "mostly_not_null", unless=("rater_kind", "human"))]
     """On the bundle's scale, before calibration; null with a reason."""
     low: float | None
     """Lowest score the unscored criteria allow, where the bundle says bounds."""
@@ -226,7 +234,7 @@ class Attempts(Row):
     """The sampling seed."""
     reply: str | None
     """The reply as it came; null where there was none."""
-    error: str | None
+    error: Annotated[str | None, Usually(0.95, "mostly_null")]
     """The backend's error, where it gave no reply."""
     violations: list[str]
     """What the verifier found wrong with the reply."""
@@ -250,8 +258,10 @@ class Calibrations(Row):
     """SHA-256 of the fitted content."""
     scope: str
     """The item it was fitted for, or 'pooled'."""
-    method: Literal["rulers", "identity"]
-    """rulers: phase III as published; identity: too few labels, the raw score is kept."""
+    method: CalibrationMethod
+    """How scores are mapped."""
+    reason: str
+    """Why this method: what the study asked for, or what the comparison inside folds showed."""
     features: list[str]
     """Names of the features, in order."""
     left_out: list[str]
@@ -262,6 +272,69 @@ class Calibrations(Row):
     """The human score fitted to."""
     content: str
     """Everything needed to apply it, as JSON."""
+
+
+class Candidates(Row):
+    """One calibration method tried inside folds: every figure is of scores that the method predicted for labelled
+    responses it had not seen."""
+
+    table: ClassVar[str] = "candidates"
+    key: ClassVar[tuple[str, ...]] = ("scope", "method")
+
+    scope: str
+    """The item it was tried for, or 'pooled'."""
+    method: CalibrationMethod
+    """The method."""
+    n: Annotated[int, Ge(0)]
+    """Labelled responses."""
+    folds: Annotated[int, Ge(0)]
+    """Folds, cut between authors where they are known; 0 where there were too few labels to try."""
+    qwk: float | None
+    """Quadratic weighted kappa of the rounded scores with the target."""
+    rmse: float | None
+    """Root mean squared error of the unrounded scores, score units."""
+    behind: float | None
+    """How far it falls behind the best one in what the choice goes by; 0 for the best."""
+    behind_se: float | None
+    """Standard error of that difference, over authors."""
+    sd_ratio: float | None
+    """Standard deviation of the unrounded scores over that of the target: below 1 where the spread shrinks."""
+    distinct: Annotated[int, Ge(0)]
+    """Distinct rounded scores that survive."""
+    chosen: bool
+    """Whether it was chosen."""
+    note: str | None
+    """Why it could not be tried or was refused; null otherwise."""
+
+
+class ReleaseRules(Row):
+    """What may be released without review: the largest estimated risk that keeps the promise on labelled responses."""
+
+    table: ClassVar[str] = "release_rules"
+    key: ClassVar[tuple[str, ...]] = ("scope",)
+
+    scope: str
+    """The item it holds for, or 'all'."""
+    tolerance: Annotated[float, Ge(0)]
+    """Steps of the scale that a released score may differ from the human score."""
+    target: Share
+    """Share of released scores that may differ by more."""
+    confidence: Share
+    """Confidence with which that is promised."""
+    n: Annotated[int, Ge(0)]
+    """Labelled responses with a cross-fitted risk."""
+    threshold: float | None
+    """Largest estimated risk that is released; null where nothing may be."""
+    released: Annotated[int, Ge(0)]
+    """Labelled responses at or below it."""
+    wrong: Annotated[int, Ge(0)]
+    """Those of them that differ by more than the tolerance."""
+    upper: Share | None
+    """Upper confidence bound of the share of such scores among the released."""
+    levels: list[float]
+    """Human scores seen in calibration, on the scale's steps; another level is never released."""
+    note: str | None
+    """Why nothing may be released; null otherwise."""
 
 
 class Predictions(Row):
@@ -288,8 +361,20 @@ class Predictions(Row):
     """After alignment, before rounding."""
     score: float | None
     """The calibrated score, on the scale's steps."""
-    clipped: bool
+    clipped: Annotated[bool, Usually(0.9, "mostly_in_set", (False,))]
     """Whether the latent score lay outside the range seen in calibration."""
+    low: float | None
+    """Lower end of the conformal interval for a human score, on the scale's steps."""
+    high: float | None
+    """Upper end."""
+    risk: Share | None
+    """Estimated probability that a human score differs by more than the tolerance; null without labels to tell."""
+    level_probabilities: list[float] | None
+    """Probability of each level of the scale for a human score; null without labels to tell."""
+    route: Literal["release", "review"]
+    """Whether the score may go out, or a person looks first."""
+    route_reason: RouteReason | None
+    """Why a person looks first; null where released."""
     unscored_reason: UnscoredReason | None
     """Why there is no score."""
 
@@ -306,10 +391,10 @@ class Metrics(Row):
     """The reference (a human, or 'target')."""
     rater_b: str
     """The rater compared with it."""
-    stage: Literal["human", "raw", "calibrated"]
-    """Human with human; machine before calibration; machine after it."""
+    stage: Literal["human", "raw", "calibrated", "released"]
+    """Human with human; machine before calibration; machine after it; of that, what was released."""
     slice: str
-    """What the slice is by: 'all', 'item', 'type', or a group variable."""
+    """What the slice is by: 'all', 'item', 'type', 'level', 'rater', or a group variable."""
     value_of: str
     """Its value: the item, type or group; 'all'."""
     value: float | None
@@ -330,6 +415,43 @@ class Metrics(Row):
     """Why the value is null, or what to know about it."""
 
 
+class Verdicts(Row):
+    """One gate: a flag for a person, decided only where the whole interval lies on one side of it."""
+
+    table: ClassVar[str] = "verdicts"
+    key: ClassVar[tuple[str, ...]] = ("gate", "slice", "value_of")
+
+    gate: str
+    """What is asked: human_qwk, machine_qwk, degradation_qwk, mean_shift and others, as tasks/evaluate names them."""
+    slice: str
+    """What the slice is by: 'all', 'item', or a group variable."""
+    value_of: str
+    """Its value; 'all'."""
+    metric: str
+    """The metric it rests on."""
+    estimate: float | None
+    """The number; null where it is undefined."""
+    low: float | None
+    """Lower end of the 95% interval."""
+    high: float | None
+    """Upper end."""
+    n: Annotated[int, Ge(0)]
+    """Responses it rests on."""
+    least: float | None
+    """The number must not be below this; null without such a bound."""
+    most: float | None
+    """The number must not be above this; null without such a bound."""
+    outcome: Literal["pass", "fail", "undecided", "unknown"]
+    """unknown: the data do not allow the number or its interval."""
+    labels_needed: Annotated[int, Ge(0)] | None
+    """About how many further labelled responses would decide it, if the estimate stays; null where decided or not to be
+    told."""
+    source: str
+    """Whose flag it is."""
+    if_missed: str
+    """What to do where it is missed."""
+
+
 class Checks(Row):
     """The result of one expectation at one checkpoint."""
 
@@ -344,6 +466,8 @@ class Checks(Row):
     """The expectation."""
     column: str
     """The column or columns."""
+    severity: Literal["critical", "warning"]
+    """critical stops the run; a warning is counted in the report."""
     outcome: Literal["passed", "failed", "error"]
     """error: the check could not run."""
     rows: Annotated[int, Ge(0)]
@@ -356,6 +480,28 @@ class Checks(Row):
     """The rule's parameters, or the exception."""
 
 
+class Quarantine(Row):
+    """A row that a checkpoint refused."""
+
+    table: ClassVar[str] = "quarantine"
+    key: ClassVar[tuple[str, ...]] = ("stage", "table_name", "row_key", "rule", "column")
+
+    stage: str
+    """The stage whose output was checked."""
+    table_name: str
+    """The table."""
+    row_key: str
+    """The row's key."""
+    rule: str
+    """The expectation that it breaks."""
+    column: str
+    """The column or columns."""
+    reason: str
+    """The rule in words, and what was there instead."""
+    content: str
+    """The row as JSON (cut at 10,000 characters)."""
+
+
 TABLES: tuple[type[Row], ...] = (
     Items,
     Responses,
@@ -366,9 +512,13 @@ TABLES: tuple[type[Row], ...] = (
     Gradings,
     Attempts,
     Calibrations,
+    Candidates,
+    ReleaseRules,
     Predictions,
     Metrics,
+    Verdicts,
     Checks,
+    Quarantine,
 )
 BY_NAME: dict[str, type[Row]] = {row.table: row for row in TABLES}
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from tasks.evaluate.scores import resampled
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record, slices
 from tasks.stats import agreement as stats
-from tasks.stats.bootstrap import bootstrap
-
-TARGET = "target"
-ScaleBounds = tuple[float, float, float]
-Record = dict[str, Any]
+from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, sums_by_code
+from tasks.stats.pair_sums import pair_terms, statistics_of_totals
 
 
 class Pair(NamedTuple):
@@ -49,108 +48,118 @@ def statistics(human: np.ndarray, machine: np.ndarray, scale: ScaleBounds) -> di
 
 
 def pairs(people: list[str], machine: str) -> list[Pair]:
-    """Human with human, and the machine before and after calibration with the target and with each person."""
+    """Human with human; the machine before and after calibration with the target and with each person; and what is
+    released of it with the target."""
     found = [Pair(a, b, "human", f"human:{a}", f"human:{b}") for a, b in combinations(people, 2)]
     for stage in ("raw", "calibrated"):
         found.append(Pair(TARGET, machine, stage, TARGET, stage))
         found += [Pair(name, machine, stage, f"human:{name}", stage) for name in people]
-    return found
+    return [*found, Pair(TARGET, machine, "released", TARGET, "released")]
 
 
 def agree(
-    scores: pd.DataFrame, groups: list[str], scales: dict[str, ScaleBounds], compared: list[Pair], draws: int, seed: int
+    scores: pd.DataFrame,
+    groups: list[str],
+    scales: Mapping[str, ScaleBounds],
+    compared: list[Pair],
+    draws: int,
+    seed: int,
 ) -> list[Record]:
-    """Rows of `metrics`.
-
-    `scores` has one row per held-out response: item_id, type, author_id, response_id, a column per group variable
-    (`group:<name>`), `target`, `human:<rater>` for each person, `raw` and `calibrated`; NaN where there is no score.
-    Intervals resample authors where every response has one, else responses.
-    """
-    has_authors = bool(len(scores)) and bool(scores["author_id"].notna().all())
-    resampled = "author" if has_authors else "response"
-    found = []
+    """Rows of `metrics`. scores: the score frame; intervals resample its clusters."""
+    with_released = scores.assign(released=scores["calibrated"].where(scores["route"] == "release"))
+    by = resampled(scores)
+    found: list[Record] = []
     for pair in compared:
-        by_item: dict[str, stats.Stat] = {}
-        n = 0
-        for kind, value, rows in _slices(scores, groups):
-            for row in _compare(rows, pair, scales, f"{resampled}_id", draws, seed):
-                row |= {"slice": kind, "value_of": value, "resampled": resampled if row["low"] is not None else ""}
-                found.append(row)
-                if kind == "item" and row["metric"] == "qwk":
-                    by_item[value] = stats.Stat(row["value"], row["note"])
-                    n += row["n"]
-        found += _item_means(pair, by_item, n)
+        by_item: dict[str, float | None] = {}
+        for part in slices(with_released, groups, scales):
+            rows = list(_compare(part, pair, by, draws, seed))
+            found += rows
+            if part.slice == "item":
+                by_item[part.value_of] = next(r["value"] for r in rows if r["metric"] == "qwk")
+        found += _item_means(with_released, scales, pair, by_item, by, draws, seed)
     return found
 
 
-def _slices(scores: pd.DataFrame, groups: list[str]) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    yield "all", "all", scores
-    for kind, column in [("item", "item_id"), ("type", "type"), *((name, f"group:{name}") for name in groups)]:
-        for value, rows in scores.groupby(column, sort=True):
-            yield kind, str(value), rows
+def both_scored(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """The rows with a score in each of the columns."""
+    return rows[rows[list(columns)].notna().all(axis=1)]
 
 
-def _compare(
-    rows: pd.DataFrame, pair: Pair, scales: dict[str, ScaleBounds], cluster: str, draws: int, seed: int
-) -> Iterator[Record]:
-    columns = rows[[pair.column_a, pair.column_b]].astype(float)
-    both = columns.notna().all(axis=1)
+def _compare(part: Part, pair: Pair, by: str, draws: int, seed: int) -> Iterator[Record]:
+    rows = both_scored(part.rows, pair.column_a, pair.column_b)
     # A response that no human of this pair scored is no loss of the machine's.
-    unscored = int((columns[pair.column_a].notna() & ~both).sum())
-    human, machine = columns.loc[both, pair.column_a].to_numpy(), columns.loc[both, pair.column_b].to_numpy()
-    common = {
-        "rater_a": pair.rater_a,
-        "rater_b": pair.rater_b,
-        "stage": pair.stage,
-        "n": int(both.sum()),
-        "unscored": unscored,
-    }
-    empty = {"value": None, "low": None, "high": None, "undefined_draws": 0}
-    if not len(human):
-        yield common | empty | {"metric": "qwk", "note": "no response has both scores"}
+    unscored = int(part.rows[pair.column_a].notna().sum()) - len(rows)
+
+    def row(metric: str, stat: stats.Stat, found: Interval | None = None) -> Record:
+        names = pair.rater_a, pair.rater_b
+        return record(
+            part,
+            metric,
+            stat,
+            len(rows),
+            stage=pair.stage,
+            raters=names,
+            interval=found,
+            resampled=by,
+            unscored=unscored,
+        )
+
+    if rows.empty or part.scale is None:
+        why = "no response has both scores" if rows.empty else "items have different scales; see the mean over items"
+        yield row("qwk", stats.Stat(None, why)) | {"note": why}
         return
-    used = {scales[item] for item in rows.loc[both, "item_id"].unique()}
-    if len(used) > 1:
-        yield common | empty | {"metric": "qwk", "note": "items have different scales; see the mean over items"}
-        return
-    (scale,) = used
-    intervals = bootstrap(human, machine, rows.loc[both, cluster].to_numpy(), scale, draws, seed) if draws else {}
-    for name, stat in statistics(human, machine, scale).items():
-        interval = intervals.get(name)
-        yield common | {
-            "metric": name,
-            "value": stat.value,
-            "low": interval.low if interval else None,
-            "high": interval.high if interval else None,
-            "undefined_draws": interval.undefined if interval else 0,
-            "note": stat.note,
-        }
+    human, machine = rows[pair.column_a].to_numpy(float), rows[pair.column_b].to_numpy(float)
+    intervals = bootstrap(human, machine, rows["cluster"].to_numpy(), part.scale, draws, seed) if draws else {}
+    for name, stat in statistics(human, machine, part.scale).items():
+        yield row(name, stat, intervals.get(name))
 
 
-def _item_means(pair: Pair, by_item: dict[str, stats.Stat], n: int) -> Iterator[Record]:
+def item_draws(
+    scores: pd.DataFrame, scales: Mapping[str, ScaleBounds], pair: Pair, metric: str, draws: int, seed: int
+) -> np.ndarray:
+    """The statistic of every item in every draw, shape (items, draws), NaN where undefined; all items share the draws,
+    so that an author of several items is drawn with all of them."""
+    size = int(scores["cluster"].max()) + 1 if len(scores) else 0
+    blocks = []
+    for item, rows in both_scored(scores, pair.column_a, pair.column_b).groupby("item_id", sort=True):
+        terms = pair_terms(rows[pair.column_a], rows[pair.column_b], scales[str(item)])
+        blocks.append(sums_by_code(terms, rows["cluster"].to_numpy(), size))
+    if not blocks:
+        return np.empty((0, draws))
+    return np.stack([statistics_of_totals(total)[metric] for total in draw_totals(blocks, draws, seed)])
+
+
+def mean_of_items(drawn: np.ndarray) -> Interval:
+    """Interval of the plain mean over the items in which the statistic is defined."""
+    defined = ~np.isnan(drawn)
+    counts = defined.sum(axis=0)
+    sums = np.where(defined, drawn, 0.0).sum(axis=0)
+    return interval(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+
+
+def _item_means(
+    scores: pd.DataFrame,
+    scales: Mapping[str, ScaleBounds],
+    pair: Pair,
+    by_item: Mapping[str, float | None],
+    by: str,
+    draws: int,
+    seed: int,
+) -> Iterator[Record]:
     """The mean QWK over items, plain and by Fisher's z; pooled QWK flatters, since item means inflate it."""
-    defined = {item: stat.value for item, stat in by_item.items() if stat.value is not None}
+    defined = {item: value for item, value in by_item.items() if value is not None}
     nulls = sorted(set(by_item) - set(defined))
     note = f"undefined for {len(nulls)} items, the first {nulls[0]}" if nulls else None
     kappas = np.array(list(defined.values()))
+    whole, n = Part("all", "all", scores, (0, 1, 1)), len(both_scored(scores, pair.column_a, pair.column_b))
+    drawn = item_draws(scores, scales, pair, "qwk", draws, seed) if draws and len(kappas) else None
     means = {
-        "qwk_item_mean": stats.Stat(float(kappas.mean()) if len(kappas) else None),
-        "qwk_item_fisher": stats.fisher_mean_kappa(kappas, np.ones(len(kappas))),
+        "qwk_item_mean": (
+            stats.Stat(float(kappas.mean()) if len(kappas) else None),
+            mean_of_items(drawn) if drawn is not None else None,
+        ),
+        "qwk_item_fisher": (stats.fisher_mean_kappa(kappas, np.ones(len(kappas))), None),
     }
-    for name, mean in means.items():
-        yield {
-            "metric": name,
-            "rater_a": pair.rater_a,
-            "rater_b": pair.rater_b,
-            "stage": pair.stage,
-            "slice": "all",
-            "value_of": "all",
-            "value": mean.value,
-            "low": None,
-            "high": None,
-            "n": n,
-            "unscored": 0,
-            "resampled": "",
-            "undefined_draws": 0,
-            "note": note or mean.note,
-        }
+    for name, (mean, found) in means.items():
+        stat, names = stats.Stat(mean.value, note or mean.note), (pair.rater_a, pair.rater_b)
+        yield record(whole, name, stat, n, stage=pair.stage, raters=names, interval=found, resampled=by)

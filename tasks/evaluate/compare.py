@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from tasks.contracts.errors import UserError
-from tasks.evaluate.agree import ScaleBounds
+from tasks.evaluate.slices import ScaleBounds
 from tasks.stats.bootstrap import Difference, paired_bootstrap
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tasks.stats.bootstrap import cluster_codes
 from tasks.stats.target import target_scores
+
+SIGNALS = ("length", "criterion.")
+"""Signals that figures are given for, by the beginning of their names."""
 
 
 class ScoreTables(NamedTuple):
@@ -23,28 +29,66 @@ class ScoreTables(NamedTuple):
 def score_frame(
     tables: ScoreTables, target: str, splits: tuple[str, ...] = ("test",)
 ) -> tuple[pd.DataFrame, list[str], list[str]]:
-    """(frame as `agree` reads it, the group variables, the persons who scored).
+    """(frame, the group variables, the persons who scored).
 
-    Only responses of these splits are in it. `target` is a rater id, or 'mean' for the mean of the available persons.
-    An adjudicated score can be the target but is no person: it would flatter the agreement between people.
+    One row per response of these splits: `response_id`, `item_id`, `type`, `author_id`; `group:<variable>`;
+    `human:<rater>` for every person, `target`, `raw` and `calibrated`, NaN where there is no score; of the prediction
+    `low`, `high`, `risk`, `route`, `route_reason`, `unscored_reason`, and `prediction`, its row in its table;
+    `signal:<name>` of the machine; `cluster`, the author, or the response itself where an author is missing, as a
+    number.
+
+    `target` is a rater id, or 'mean' for the mean of the available persons. An adjudicated score can be the target but
+    is no person: it would flatter the agreement between people.
     """
     items, responses, people, gradings, predictions = tables
-    frame = responses.select(["response_id", "item_id", "author_id", "split"]).to_pandas()
+    asked = responses.filter(pc.is_in(responses["split"], value_set=pa.array(splits)))
+    frame = asked.select(["response_id", "item_id", "author_id"]).to_pandas()
     kinds = dict(zip(items["item_id"].to_pylist(), items["type"].to_pylist(), strict=True))
     frame["type"] = frame["item_id"].map(kinds)
-    memberships = [dict(row) for row in responses["groups"].to_pylist()]
-    groups = sorted({name for row in memberships for name in row})
+    groups = map_keys(asked["groups"])
     for name in groups:
-        frame[f"group:{name}"] = [row.get(name) for row in memberships]
-    persons = people.select(["response_id", "rater_id", "rater_kind", "score"]).to_pandas()
-    persons = persons[(persons["rater_kind"] == "human") & persons["score"].notna()]
-    raters = sorted(persons["rater_id"].unique())
-    wide = persons.pivot(index="response_id", columns="rater_id", values="score")
+        frame[f"group:{name}"] = pc.map_lookup(asked["groups"], name, "first").to_pandas()
+    persons = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
+    raters = sorted(pc.unique(persons["rater_id"]).to_pylist())
     for rater in raters:
-        frame[f"human:{rater}"] = frame["response_id"].map(wide[rater])
-    wanted = target_scores(people, target).to_pandas().set_index("response_id")["score"]
-    frame["target"] = frame["response_id"].map(wanted).astype(float)
-    for column, table in (("raw", gradings), ("calibrated", predictions)):
-        scores = table.select(["response_id", "score"]).to_pandas().groupby("response_id")["score"].mean()
-        frame[column] = frame["response_id"].map(scores).astype(float)
-    return frame[frame["split"].isin(splits)].reset_index(drop=True), groups, raters
+        own = persons.filter(pc.equal(persons["rater_id"], rater))
+        frame[f"human:{rater}"] = _beside(asked, own, own["score"])
+    wanted = target_scores(people, target)
+    frame["target"] = _beside(asked, wanted, wanted["score"])
+    raw = gradings.select(["response_id", "score"]).group_by("response_id", use_threads=False)
+    raw = raw.aggregate([("score", "mean")])
+    frame["raw"] = _beside(asked, raw, raw["score_mean"])
+    for column in ("score", "low", "high", "risk", "route", "route_reason", "unscored_reason"):
+        name = "calibrated" if column == "score" else column
+        frame[name] = _beside(asked, predictions, predictions[column])
+    frame["prediction"] = pc.index_in(asked["response_id"], value_set=predictions["response_id"]).to_pandas()
+    for name in map_keys(gradings["signals"]):
+        if name.startswith(SIGNALS):
+            first = gradings.filter(pc.equal(gradings["sample"], 0))
+            frame[f"signal:{name}"] = _beside(asked, first, pc.map_lookup(first["signals"], name, "first"))
+    frame["cluster"] = cluster_codes(frame[f"{resampled(frame)}_id"].to_numpy(dtype=str))[0] if len(frame) else []
+    return frame, groups, raters
+
+
+def resampled(scores: pd.DataFrame) -> str:
+    """What intervals resample: 'author' where every response has one, else 'response'."""
+    return "author" if len(scores) and bool(scores["author_id"].notna().all()) else "response"
+
+
+def map_keys(column: pa.ChunkedArray) -> list[str]:
+    """The keys that occur in a map column, in order."""
+    keys = [chunk.keys for chunk in column.chunks]
+    return sorted(pc.unique(pa.chunked_array(keys, pa.string())).to_pylist())
+
+
+def level_probabilities(predictions: pa.Table, rows: pd.Series) -> np.ndarray:
+    """Probabilities of the levels, shape (rows, levels), of predictions that all have them on one scale."""
+    lists = predictions["level_probabilities"].take(pa.array(rows.to_numpy(dtype=np.int64))).combine_chunks()
+    return np.asarray(lists.flatten()).reshape(len(rows), -1)
+
+
+def _beside(responses: pa.Table, table: pa.Table, values: pa.ChunkedArray) -> pd.Series:
+    """The value of each response, missing where the table has none."""
+    at = pc.index_in(responses["response_id"], value_set=table["response_id"])
+    found: pd.Series = values.take(at).to_pandas()
+    return found.astype(float) if pa.types.is_floating(values.type) else found

@@ -1,9 +1,10 @@
-"""The summary at the end of a run: agreement before and after calibration beside people's, as rows and as Markdown."""
+"""The summary at the end of a run: agreement beside people's and its ceiling, the gates and the release, as rows and as
+Markdown."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,18 +15,28 @@ from rich.table import Table
 
 SHOWN = ("qwk", "icc", "mae", "within_1")
 STAGES = ("raw", "calib.", "people")
-_FIXED_WIDTH, _STATISTIC_WIDTH = 54, 24
+_FIXED_WIDTH, _STATISTIC_WIDTH = 57, 22
 """Characters that the columns before the statistics take, and those of one statistic."""
-HEADER = ("slice", "n", "unscored", "qwk interval", *(f"{name} {stage}" for name in SHOWN for stage in STAGES))
+HEADER = (
+    "slice",
+    "n",
+    "unscored",
+    "qwk interval",
+    "ceiling",
+    *(f"{name} {stage}" for name in SHOWN for stage in STAGES),
+)
+GATES = ("gate", "estimate", "interval", "n", "should be", "verdict", "labels needed", "if missed")
+Rows = list[tuple[str, ...]]
 
 
-def summary(metrics: pd.DataFrame) -> list[tuple[str, ...]]:
+def summary(metrics: pd.DataFrame) -> Rows:
     """Rows of text under `HEADER`, one per slice: the target with the machine, before and after calibration, and people
-    with people; the interval is that of the calibrated QWK.
+    with people; the interval is that of the calibrated QWK, the ceiling what a perfect judge would reach.
 
     With several pairs of people their mean is shown. '–' stands for an undefined number.
     """
     rows = []
+    metrics = metrics[metrics["metric"].isin([*SHOWN, "ceiling_qwk", "qwk_item_mean"])]
     for kind in dict.fromkeys(metrics["slice"]):
         part = metrics[metrics["slice"] == kind]
         rows += [_row(kind, str(value), part[part["value_of"] == value]) for value in dict.fromkeys(part["value_of"])]
@@ -35,32 +46,69 @@ def summary(metrics: pd.DataFrame) -> list[tuple[str, ...]]:
     return rows
 
 
-def markdown(title: str, rows: list[tuple[str, ...]], facts: Mapping[str, Any]) -> str:
-    """The summary as Markdown: the table, then the facts of the run."""
-    lines = [f"# {title}", "", "| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join([*lines, "", *(f"- {name}: `{value}`" for name, value in facts.items())])
+def gate_rows(verdicts: pd.DataFrame) -> Rows:
+    """Rows of text under `GATES`: those of the whole set and of groups one by one, items and levels counted."""
+    single = verdicts[~verdicts["slice"].isin(["item", "level"])]
+    rows = []
+    for gate in single.to_dict("records"):
+        name = gate["gate"] if gate["value_of"] == "all" else f"{gate['gate']}: {gate['slice']} {gate['value_of']}"
+        rows.append((name, *_gate(gate)))
+    for (kind, name), part in verdicts[verdicts["slice"].isin(["item", "level"])].groupby(
+        ["slice", "gate"], sort=False
+    ):
+        counts = part["outcome"].value_counts()
+        said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        rows.append((f"{name}: {len(part)} {kind}s", "", "", "", _bounds(part.iloc[0].to_dict()), said, "", ""))
+    return rows
 
 
-def show(rows: list[tuple[str, ...]], facts: Mapping[str, Any]) -> None:
-    """Print as many of the statistics as the terminal is wide enough for (at least the first), then the facts."""
+def choices(calibrations: pd.DataFrame) -> dict[str, str]:
+    """Scope of a mapping -> the method chosen for it, and why."""
+    return {
+        f"mapping of {row['scope']}": f"{row['method']}: {row['reason']}" for row in calibrations.to_dict("records")
+    }
+
+
+def markdown(title: str, rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> str:
+    """The summary as Markdown: both tables, then the facts of the run."""
+    lines = [f"# {title}", "", *_markdown(HEADER, rows), "", *_markdown(GATES, gates), ""]
+    return "\n".join([*lines, *(f"- {name}: `{value}`" for name, value in facts.items())])
+
+
+def _markdown(header: Sequence[str], rows: Rows) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+
+
+def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
+    """Print as many of the statistics as the terminal is wide enough for (at least the first), the gates, the facts."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     fixed = len(HEADER) - len(SHOWN) * len(STAGES)
     fitting = max(1, min(len(SHOWN), (console.width - _FIXED_WIDTH) // _STATISTIC_WIDTH))
-    columns = fixed + fitting * len(STAGES)
     title = "Agreement with the target on held-out responses, and of people with people"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in HEADER[:columns]:
-        left = name == "slice"
-        label = name.replace("within_1", "±1").replace(" ", "\n")
-        table.add_column(label, justify="left" if left else "right", no_wrap=not left, min_width=22 if left else None)
-    for row in rows:
-        table.add_row(*map(escape, row[:columns]))
-    console.print(table)
+    console.print(_table(title, HEADER[: fixed + fitting * len(STAGES)], rows))
     if fitting < len(SHOWN):
         console.print(f"{', '.join(SHOWN[fitting:])}: in a wider terminal, or in the table metrics")
+    if gates:
+        columns = len(GATES) if console.width >= 140 else GATES.index("labels needed")
+        console.print(
+            _table(
+                "Gates: flags for a person, decided where the whole interval lies on one side", GATES[:columns], gates
+            )
+        )
     for name, value in facts.items():
         console.print(f"{name}: {escape(str(value))}", soft_wrap=True, highlight=False)
+
+
+def _table(title: str, header: Sequence[str], rows: Rows) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for at, name in enumerate(header):
+        wide = at == 0 or name == "if missed"
+        label = name.replace("within_1", "±1").replace(" ", "\n")
+        table.add_column(label, justify="left" if wide else "right", no_wrap=not wide, min_width=14 if wide else None)
+    for row in rows:
+        table.add_row(*map(escape, row[: len(header)]))
+    return table
 
 
 def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
@@ -75,7 +123,31 @@ def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
     low, high = (_number(machine[end].get(("qwk", "calibrated"))) for end in ("low", "high"))
     counts = machine.loc[machine.index.get_level_values("stage") == "calibrated", ["n", "unscored"]].max().fillna(0)
     name = kind if value == "all" else f"{kind} {value}"
-    return (name, str(int(counts["n"])), str(int(counts["unscored"])), "–" if low == "–" else f"{low}…{high}", *cells)
+    ceiling = _number(part.loc[part["metric"] == "ceiling_qwk", "value"].mean())
+    interval = "–" if low == "–" else f"{low}…{high}"
+    return (name, str(int(counts["n"])), str(int(counts["unscored"])), interval, ceiling, *cells)
+
+
+def _gate(gate: Mapping[Any, Any]) -> tuple[str, ...]:
+    low, high = _number(gate["low"]), _number(gate["high"])
+    more = gate["labels_needed"]
+    counted = gate["gate"] == "doubly_scored"
+    return (
+        f"{gate['estimate']:.0f}" if counted else _number(gate["estimate"]),
+        "–" if low == "–" or counted else f"{low}…{high}",
+        f"{gate['n']:,}",
+        _bounds(gate),
+        gate["outcome"],
+        "" if pd.isna(more) else f"{int(more):,}",
+        "" if gate["outcome"] == "pass" else gate["if_missed"],
+    )
+
+
+def _bounds(gate: Mapping[Any, Any]) -> str:
+    least, most = gate["least"], gate["most"]
+    if not pd.isna(least) and not pd.isna(most):
+        return f"{least:g}…{most:g}"
+    return f"≥ {least:g}" if not pd.isna(least) else f"≤ {most:g}" if not pd.isna(most) else ""
 
 
 def _number(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The door of evaluate: people's and the machine's scores in, metrics out; and what a person reads at the end."""
+"""The door of evaluate: people's and the machine's scores in, metrics and verdicts out; and what a person looks at."""
 
 from __future__ import annotations
 
@@ -6,29 +6,37 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 from prefect import task
-from prefect.artifacts import create_markdown_artifact
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from tasks.contracts.bundle import unlocked
-from tasks.contracts.study import Evaluation
+from tasks.contracts.study import Study
 from tasks.contracts.table import Row
-from tasks.contracts.tables import Metrics, TableRef
-from tasks.evaluate.agree import agree, pairs
+from tasks.contracts.tables import Calibrations, Gradings, Items, Metrics, Predictions, Responses, TableRef, Verdicts
+from tasks.evaluate.figures import figures
+from tasks.evaluate.page.counts import counts
+from tasks.evaluate.page.page import page
+from tasks.evaluate.page.view import Tables, needs_texts, view
 from tasks.evaluate.scores import ScoreTables, score_frame
-from tasks.evaluate.summary import markdown, show, summary
-from tasks.store.warehouse import Rows, Run
+from tasks.evaluate.summary import HEADER, choices, gate_rows, markdown, show, summary
+from tasks.store.catalogue import catalogue
+from tasks.store.manifest import read_manifest
+from tasks.store.naming import named
+from tasks.store.warehouse import Rows, Run, write_atomically
 
 
 class Evaluated(NamedTuple):
     """What evaluate writes."""
 
     metrics: TableRef
+    verdicts: TableRef
 
 
-@task
+@task(task_run_name=named("evaluate"))
 def evaluate(
     run: Run,
-    plan: Evaluation,
+    study: Study,
     items: TableRef,
     responses: TableRef,
     people: TableRef,
@@ -39,26 +47,87 @@ def evaluate(
     """Compare every rater with the human scores on the test split; without any there is nothing to compare."""
 
     def make() -> dict[type[Row], Rows]:
-        refs = (items, responses, people, gradings, predictions)
-        tables = ScoreTables(*(run.read(ref) for ref in refs))
-        scores, groups, raters = score_frame(tables, plan.target)
+        tables = read_scores(run, items, responses, people, gradings, predictions)
+        scores, groups, raters = score_frame(tables, study.evaluation.target)
         locked = unlocked(run.read(bundles).to_pylist())
         scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in tables.items.to_pylist()}
         machine = next(iter(tables.gradings["rater_id"].unique().to_pylist()), "machine")
-        return {Metrics: agree(scores, groups, scales, pairs(raters, machine), plan.draws, plan.seed) if raters else []}
+        metrics, verdicts = figures(
+            scores, groups, raters, scales, tables.predictions, machine, study.evaluation, study.release
+        )
+        return {Metrics: metrics, Verdicts: verdicts}
 
     run.once("evaluate", make)
-    return Evaluated(run.ref(Metrics, "evaluate"))
+    return Evaluated(run.ref(Metrics, "evaluate"), run.ref(Verdicts, "evaluate"))
+
+
+def read_scores(
+    run: Run, items: TableRef, responses: TableRef, people: TableRef, gradings: TableRef, predictions: TableRef
+) -> ScoreTables:
+    """What the score frame is made from: no texts, and none of a grading but score and signals."""
+    return ScoreTables(
+        run.read(items, ["item_id", "type", "rubric_id"]),
+        run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"]),
+        run.read(people, ["response_id", "rater_id", "rater_kind", "score"]),
+        run.read(gradings, ["response_id", "rater_id", "sample", "score", "signals"]),
+        run.read(predictions),
+    )
 
 
 @task
-def report(run: Run, plan: Evaluation, manifest: Path) -> None:
-    """Print the summary table and where everything is, and leave the same as an artifact in the Prefect UI."""
-    metrics = run.read(run.ref(Metrics, "evaluate")).to_pandas()
-    facts = {"run": run.run_id, "target": plan.target, "manifest": manifest, "tables": run.folder}
-    facts["grade_digest"] = json.loads(manifest.read_bytes())["grade_digest"]
-    resampled = "".join(dict.fromkeys(metrics["resampled"]))
-    facts["intervals"] = f"95%, {plan.draws} bootstrap draws, resampled by {resampled}" if resampled else "none"
-    rows = summary(metrics)
-    create_markdown_artifact(markdown(f"Run {run.run_id}", rows, facts), key="grade-summary")
-    show(rows, facts)
+def report(run: Run, study: Study, manifest: Path) -> None:
+    """Write the HTML report; print the summary tables and where everything is, and leave the same as artifacts in the
+    Prefect UI."""
+    metrics, verdicts = (run.read(run.ref(row, "evaluate")).to_pandas() for row in (Metrics, Verdicts))
+    rows, flags = summary(metrics), gate_rows(verdicts)
+    facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
+    resampled = next((by for by in metrics["resampled"] if by in ("author", "response")), None)
+    facts["intervals"] = f"95%, {study.evaluation.draws} draws, resampled by {resampled}" if resampled else "none"
+    facts["target"] = study.evaluation.target
+    facts |= {"run": run.run_id, "grade_digest": json.loads(manifest.read_bytes())["grade_digest"]}
+    page = write_page(run)
+    facts |= {"manifest": str(manifest), "tables": str(run.folder), "report": str(page)}
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="grade-report", description=run.run_id)
+    create_table_artifact([dict(zip(HEADER, row, strict=True)) for row in rows], key="grade-metrics")
+    create_markdown_artifact(markdown(f"Run {run.run_id}", rows, flags, facts), key="grade-summary")
+    show(rows, flags, facts)
+
+
+def write_page(run: Run) -> Path:
+    """Write `<run>/report.html` from the tables of a finished run; StoreError if it did not finish."""
+    manifest = read_manifest(run)
+    study = Study.model_validate(manifest["identity"]["study"])
+    stages = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"))
+    refs = (*(run.ref(row, stage) for row, stage in stages), run.ref(Predictions, "calibrate"))
+    scores, _, _ = score_frame(read_scores(run, *refs), study.evaluation.target)
+    with catalogue(run) as tables:
+
+        def whole(name: str) -> pa.Table:
+            return tables.sql(f"SELECT * FROM {name}").to_arrow_table()
+
+        items, bundles = whole("items"), unlocked(whole("bundles").to_pylist())
+        scales = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in items.to_pylist()}
+        shown = needs_texts(scores, scales)
+
+        def of_shown(columns: str, name: str) -> pa.Table:
+            query = f"SELECT {columns} FROM {name} WHERE list_contains($shown::VARCHAR[], response_id)"
+            return tables.sql(query, params={"shown": shown}).to_arrow_table()
+
+        texts = of_shown("response_id, text", "responses")
+        content = Tables(
+            scores=scores,
+            items=items,
+            bundles=bundles,
+            metrics=whole("metrics"),
+            verdicts=whole("verdicts"),
+            release_rules=whole("release_rules"),
+            candidates=whole("candidates"),
+            calibrations=whole("calibrations"),
+            checks=whole("checks"),
+            judgments=of_shown("*", "judgments"),
+            texts=dict(zip(texts["response_id"].to_pylist(), texts["text"].to_pylist(), strict=True)),
+            counts=counts(tables, study.evaluation.target),
+        )
+    path = run.folder / "report.html"
+    write_atomically(path, page(view(content, study.model_dump(mode="json"), manifest)).encode())
+    return path

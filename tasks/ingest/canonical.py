@@ -1,222 +1,293 @@
-"""Source rows to rows of the canonical tables, by the study's column mapping."""
+"""A chunk of a source as rows of the canonical tables, by the study's column mapping.
+
+What a single row can break is refused here; what takes all rows to see is refused in the survey.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Column, ScoreColumns, Source
-from tasks.store.cells import as_number, as_text, missing, need, select, text_or_none
+from tasks.contracts.table import Row, schema
+from tasks.contracts.tables import Gradings, Judgments, Responses, Units
+from tasks.store.cells import as_number, as_text, need, quoted, text_or_none, texts
 from tasks.text.units import units
 
 Record = dict[str, Any]
 SPLITS = ("train", "calibration", "test")
 
 
-@dataclass
-class Canonical:
-    """Rows of the tables that a data set fills, in the order of the sources."""
+class Answers(NamedTuple):
+    """Responses of a chunk: one entry of each list per row."""
 
-    items: dict[str, Record] = field(default_factory=dict)
-    responses: dict[str, Record] = field(default_factory=dict)
-    gradings: list[Record] = field(default_factory=list)
-    judgments: list[Record] = field(default_factory=list)
+    rows: list[int]
+    """Number of the row in its file, from 1."""
+    response_id: list[str]
+    item_id: list[str]
+    author_id: list[str | None]
+    text: list[str]
+    split: list[str | None]
+    """What the source says; None where it says nothing."""
+    groups: list[list[tuple[str, str]]]
 
 
-def canonical(sources: Sequence[tuple[Source, pd.DataFrame]], limit: int | None = None) -> Canonical:
-    """All sources as canonical rows; `split` is None where the source gives none. With a limit, the first `limit`
-    responses of each item.
+class Scores(NamedTuple):
+    """One rater's gradings of a chunk, in the order of its answers."""
 
-    InputError names the file, row, field and rule: a missing column or value, a duplicate id, an item repeated with
-    another content, an unknown item or response, a score that is no finite number.
+    rater: str
+    kind: str
+    score: list[float | None]
+    traits: list[list[tuple[str, float]]]
+
+
+class Marks(NamedTuple):
+    """Human decisions of a chunk, one per row."""
+
+    rows: list[int]
+    response_id: list[str]
+    rater_id: list[str]
+    criterion_id: list[str]
+    level: list[int]
+
+
+def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
+    """(number of the row, row of `items`) for each row.
+
+    InputError for a missing column or value, or key elements that are no list.
     """
-    found = Canonical()
-    wanted = [(source, select(frame, source.where, source.file)) for source, frame in sources]
-    for source, rows in wanted:
-        if source.items:
-            _items(found, source, rows)
-    for source, rows in wanted:
-        if source.responses:
-            _responses(found, source, rows)
-    for source, rows in wanted:
-        if source.marks:
-            _marks(found, source, rows)
-    if not found.responses:
-        raise InputError("no response is left to grade", file=sources[0][0].file if sources else None)
-    return found if limit is None else _first(found, limit)
+    allowed = {"item_id", "question", "context", "reference_answer", "key_elements", "type", "rubric_id"}
+    elements = source.items.get("key_elements")
+    mapping = {name: column for name, column in source.items.items() if name != "key_elements"}
+    named = _texts(source, frame, source.items, mapping, allowed, ("item_id", "question"))
+    lists = _cells(source, frame, elements) if elements is not None else [None] * len(frame)
+    found = []
+    for number, cells, *row in zip(_numbers(frame), lists, *named.values(), strict=True):
+        record = dict(zip(named, row, strict=True))
+        key = record["item_id"]
+        made = {
+            "item_id": key,
+            "question": record["question"],
+            "context": text_or_none(record.get("context")),
+            "reference_answer": text_or_none(record.get("reference_answer")),
+            "key_elements": _list(cells, source, number),
+            "type": text_or_none(record.get("type")) or "item",
+            "rubric_id": text_or_none(record.get("rubric_id")) or key,
+        }
+        found.append((number, made))
+    return found
 
 
-def _first(found: Canonical, limit: int) -> Canonical:
-    counts: Counter[str] = Counter()
-    kept = {}
-    for key, row in found.responses.items():
-        counts[row["item_id"]] += 1
-        if counts[row["item_id"]] <= limit:
-            kept[key] = row
-    return Canonical(
-        {key: row for key, row in found.items.items() if counts[key]},
-        kept,
-        [row for row in found.gradings if row["response_id"] in kept],
-        [row for row in found.judgments if row["response_id"] in kept],
+def answers(source: Source, frame: pd.DataFrame) -> Answers:
+    """The responses of a chunk; InputError for a missing column or value, or an unknown split."""
+    if "text" not in source.responses:
+        raise InputError("the mapping names no column for 'text'", file=source.file, field="text")
+    allowed = {"response_id", "item_id", "author_id", "text", "split"}
+    named = _texts(source, frame, source.responses, source.responses, allowed, ("response_id", "item_id"))
+    rows, nothing = _numbers(frame), [None] * len(frame)
+    splits = _filled(named.get("split", nothing))
+    for number, split in zip(rows, splits, strict=True):
+        if split is not None and split not in SPLITS:
+            rule = f"{quoted(split)} is no split; use {', '.join(SPLITS)}"
+            raise InputError(rule, file=source.file, row=number, field=name_of(source.responses["split"]))
+    groups = {
+        name: texts(_cells(source, frame, column), source.file, rows, column) for name, column in source.groups.items()
+    }
+    return Answers(
+        rows,
+        [str(cell) for cell in named["response_id"]],
+        [str(cell) for cell in named["item_id"]],
+        _filled(named.get("author_id", nothing)),
+        [cell or "" for cell in named["text"]],
+        splits,
+        [
+            [(name, group) for name, group in zip(groups, row, strict=True) if group and group.strip()]
+            for row in zip(*groups.values(), strict=True)
+        ]
+        if groups
+        else [[]] * len(frame),
     )
 
 
-def unit_rows(responses: Mapping[str, Record]) -> list[Record]:
-    """Rows of `units` for all responses."""
-    return [{"response_id": key, **unit._asdict()} for key, row in responses.items() for unit in units(row["text"])]
+def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:
+    """The gradings of a chunk, rater by rater; InputError for a missing column or what is no finite number."""
+    return [_scores(source, frame, rater) for rater in source.scores]
 
 
-def _column(source: Source, frame: pd.DataFrame, column: Column) -> list[Any]:
+def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
+    def numbers(column: str) -> list[float | None]:
+        cells = _cells(source, frame, column)
+        return [as_number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
+
+    rows = _numbers(frame)
+    traits = {name: numbers(column) for name, column in rater.traits.items()}
+    marks = [
+        [(name, mark) for name, mark in zip(traits, row, strict=True) if mark is not None]
+        for row in zip(*traits.values(), strict=True)
+    ]
+    nothing: list[float | None] = [None] * len(frame)
+    score = numbers(rater.score) if rater.score else nothing
+    return Scores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
+
+
+def marks(source: Source, frame: pd.DataFrame) -> Marks:
+    """The marks of a chunk; InputError for a missing column or value, or what is no level."""
+    names = ("response_id", "rater_id", "criterion_id", "level")
+    ids = {name: column for name, column in source.marks.items() if name != "level"}
+    named = _texts(source, frame, source.marks, ids, set(names), names)
+    field, rows, levels = name_of(source.marks["level"]), _numbers(frame), []
+    for number, cell in zip(rows, _cells(source, frame, source.marks["level"]), strict=True):
+        level = as_number(cell, source.file, number, field)
+        if level is None:
+            raise InputError("is empty", file=source.file, row=number, field=field)
+        if level != int(level) or level < 0:
+            raise InputError(f"{quoted(cell)} is no level", file=source.file, row=number, field=field)
+        levels.append(int(level))
+    response_id, rater_id, criterion_id = ([str(cell) for cell in named[name]] for name in names[:3])
+    return Marks(rows, response_id, rater_id, criterion_id, levels)
+
+
+def answer_tables(found: Answers, graded: Sequence[Scores], sides: Sequence[str | None]) -> dict[type[Row], pa.Table]:
+    """Rows of `responses`, `units` and `gradings`; sides: the split of each answer, None for one to leave out."""
+    keep = [at for at, side in enumerate(sides) if side is not None]
+    ids, words = [found.response_id[at] for at in keep], [found.text[at] for at in keep]
+    responses = {
+        "response_id": ids,
+        "item_id": [found.item_id[at] for at in keep],
+        "author_id": [found.author_id[at] for at in keep],
+        "text": words,
+        "split": [sides[at] for at in keep],
+        "groups": [found.groups[at] for at in keep],
+    }
+    gradings = [_grading_table(found, one, keep) for one in graded]
+    return {
+        Responses: _table(Responses, responses),
+        Units: unit_table(ids, words),
+        Gradings: pa.concat_tables(gradings) if gradings else schema(Gradings).empty_table(),
+    }
+
+
+def unit_table(ids: Sequence[str], words: Sequence[str]) -> pa.Table:
+    """Rows of `units` for all texts."""
+    unit_id: list[str] = []
+    kind: list[str] = []
+    start, end, counts = array("q"), array("q"), array("q")
+    for text in words:
+        cut = units(text)
+        unit_id += [unit.unit_id for unit in cut]
+        kind += [unit.kind for unit in cut]
+        start.extend(unit.start for unit in cut)
+        end.extend(unit.end for unit in cut)
+        counts.append(len(cut))
+    owner = np.repeat(np.arange(len(words)), np.asarray(counts))
+    repeated = pa.array(ids, pa.string()).take(pa.array(owner))
+    return _table(Units, {"response_id": repeated, "unit_id": unit_id, "kind": kind, "start": start, "end": end})
+
+
+def _grading_table(found: Answers, one: Scores, keep: Sequence[int]) -> pa.Table:
+    given = [at for at in keep if one.score[at] is not None or one.traits[at]]
+    scored = [one.score[at] is not None for at in given]
+    columns = {
+        "response_id": [found.response_id[at] for at in given],
+        "item_id": [found.item_id[at] for at in given],
+        "rater_id": [one.rater] * len(given),
+        "rater_kind": [one.kind] * len(given),
+        "sample": [0] * len(given),
+        "score": [one.score[at] for at in given],
+        "trait_scores": [one.traits[at] for at in given],
+        "signals": [[]] * len(given),
+        "status": ["scored" if has else "unscored" for has in scored],
+        "unscored_reason": [None if has else "traits_only" for has in scored],
+    }
+    return _table(Gradings, columns)
+
+
+def mark_table(found: Marks, keep: Sequence[bool]) -> pa.Table:
+    """Rows of `judgments`; keep: whether each mark's response is graded."""
+    kept = [at for at, wanted in enumerate(keep) if wanted]
+    levels = [found.level[at] for at in kept]
+    columns = {
+        "response_id": [found.response_id[at] for at in kept],
+        "criterion_id": [found.criterion_id[at] for at in kept],
+        "rater_id": [found.rater_id[at] for at in kept],
+        "rater_kind": ["human"] * len(kept),
+        "sample": [0] * len(kept),
+        "decision": levels,
+        "stated": levels,
+        "evidence": [[]] * len(kept),
+        "action": ["none"] * len(kept),
+    }
+    return _table(Judgments, columns)
+
+
+def _table(row: type[Row], columns: Mapping[str, Any]) -> pa.Table:
+    """Columns as a table of the contract's schema; those that are not given are null."""
+    count = len(next(iter(columns.values())))
+    arrays = [
+        pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(count, field.type)
+        for field in schema(row)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema(row))
+
+
+def _numbers(frame: pd.DataFrame) -> list[int]:
+    """The rows' numbers in their file, from 1."""
+    return [number + 1 for number in frame.index.tolist()]
+
+
+def _cells(source: Source, frame: pd.DataFrame, column: Column) -> list[Any]:
     if isinstance(column, dict):
         return [column["const"]] * len(frame)
     need(frame, column, source.file)
     return frame[column].tolist()
 
 
-def _records(
-    source: Source, frame: pd.DataFrame, mapping: Mapping[str, Column], allowed: set[str], required: tuple[str, ...]
-) -> list[tuple[int, Record]]:
-    """(row number, record) for each row; row 1 is the first of the file."""
-    known = ", ".join(sorted(allowed))
-    for name in sorted(set(mapping) - allowed):
-        raise InputError(f"'{name}' is no canonical column; there are {known}", file=source.file, field=name)
+def _texts(
+    source: Source,
+    frame: pd.DataFrame,
+    given: Mapping[str, Column],
+    mapping: Mapping[str, Column],
+    allowed: set[str],
+    required: tuple[str, ...],
+) -> dict[str, list[str | None]]:
+    """The columns of `mapping`, a part of what is given, as texts by their canonical name."""
+    for name in sorted(set(given) - allowed):
+        rule = f"'{name}' is no canonical column; there are {', '.join(sorted(allowed))}"
+        raise InputError(rule, file=source.file, field=name)
     for name in required:
-        if name not in mapping:
+        if name not in given:
             raise InputError(f"the mapping names no column for '{name}'", file=source.file, field=name)
-    columns = {name: _column(source, frame, column) for name, column in mapping.items()}
-    numbers = [int(i) + 1 for i in frame.index]
-    for name in required:
-        for number, cell in zip(numbers, columns[name], strict=True):
-            if text_or_none(cell) is None:
-                raise InputError("is empty", file=source.file, row=number, field=_name(mapping[name]))
-    records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return list(zip(numbers, records, strict=True))
+    rows = _numbers(frame)
+    found = {
+        name: texts(_cells(source, frame, column), source.file, rows, name_of(column))
+        for name, column in mapping.items()
+    }
+    for name in (name for name in required if name in mapping):
+        for number, cell in zip(rows, found[name], strict=True):
+            if cell is None or not cell.strip():
+                raise InputError("is empty", file=source.file, row=number, field=name_of(mapping[name]))
+    return found
 
 
-def _name(column: Column) -> str:
+def _filled(cells: Sequence[str | None]) -> list[str | None]:
+    """Texts, and None for those that are blank."""
+    return [cell if cell and cell.strip() else None for cell in cells]
+
+
+def name_of(column: Column) -> str:
     """A column as the user calls it."""
     return column if isinstance(column, str) else "const"
 
 
-def _items(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
-    allowed = {"item_id", "question", "context", "reference_answer", "key_elements", "type", "rubric_id"}
-    for number, record in _records(source, frame, source.items, allowed, ("item_id", "question")):
-        item_id = as_text(record["item_id"])
-        row = {
-            "item_id": item_id,
-            "question": as_text(record["question"]),
-            "context": text_or_none(record.get("context")),
-            "reference_answer": text_or_none(record.get("reference_answer")),
-            "key_elements": _list(record.get("key_elements"), source, number),
-            "type": text_or_none(record.get("type")) or "item",
-            "rubric_id": text_or_none(record.get("rubric_id")) or item_id,
-        }
-        known = found.items.setdefault(item_id, row)
-        if known != row:
-            other = next(name for name in row if known[name] != row[name])
-            rule = f"item '{item_id}' is given twice with different content"
-            raise InputError(rule, file=source.file, row=number, field=other)
-
-
-def _responses(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
-    if "text" not in source.responses:
-        raise InputError("the mapping names no column for 'text'", file=source.file, field="text")
-    allowed = {"response_id", "item_id", "author_id", "text", "split"}
-    records = _records(source, frame, source.responses, allowed, ("response_id", "item_id"))
-    columns = {name: _name(column) for name, column in source.responses.items()}
-    groups = {name: _column(source, frame, column) for name, column in source.groups.items()}
-    for at, (number, record) in enumerate(records):
-        response_id, item_id = as_text(record["response_id"]), as_text(record["item_id"])
-        if response_id in found.responses:
-            rule = f"response id '{response_id}' occurs twice"
-            raise InputError(rule, file=source.file, row=number, field=columns["response_id"])
-        if item_id not in found.items:
-            raise InputError(f"item '{item_id}' is unknown", file=source.file, row=number, field=columns["item_id"])
-        split = text_or_none(record.get("split"))
-        if split is not None and split not in SPLITS:
-            rule = f"'{split}' is no split; use {', '.join(SPLITS)}"
-            raise InputError(rule, file=source.file, row=number, field=columns["split"])
-        found.responses[response_id] = {
-            "response_id": response_id,
-            "item_id": item_id,
-            "author_id": text_or_none(record.get("author_id")),
-            "text": "" if missing(record["text"]) else as_text(record["text"]),
-            "split": split,
-            "groups": {name: group for name, cells in groups.items() if (group := text_or_none(cells[at])) is not None},
-        }
-    keys = [(number, as_text(row["response_id"]), as_text(row["item_id"])) for number, row in records]
-    for rater in source.scores:
-        _gradings(found, source, frame, rater, keys)
-
-
-def _gradings(
-    found: Canonical, source: Source, frame: pd.DataFrame, rater: ScoreColumns, keys: list[tuple[int, str, str]]
-) -> None:
-    scores = _column(source, frame, rater.score) if rater.score else [None] * len(frame)
-    traits = {name: _column(source, frame, column) for name, column in rater.traits.items()}
-    for at, (number, response_id, item_id) in enumerate(keys):
-        score = as_number(scores[at], source.file, number, rater.score)
-        marks = {name: as_number(cells[at], source.file, number, rater.traits[name]) for name, cells in traits.items()}
-        given = {name: mark for name, mark in marks.items() if mark is not None}
-        if score is None and not given:
-            continue
-        found.gradings.append(
-            {
-                "response_id": response_id,
-                "item_id": item_id,
-                "rater_id": rater.rater,
-                "rater_kind": rater.kind,
-                "sample": 0,
-                "score": score,
-                "trait_scores": given,
-                "signals": {},
-                "status": "scored" if score is not None else "unscored",
-                "unscored_reason": None if score is not None else "traits_only",
-            }
-        )
-
-
-def _marks(found: Canonical, source: Source, frame: pd.DataFrame) -> None:
-    names = ("response_id", "rater_id", "criterion_id", "level")
-    records = _records(source, frame, source.marks, set(names), names)
-    columns = {name: _name(column) for name, column in source.marks.items()}
-    known = {(row["response_id"], row["rater_id"], row["criterion_id"]) for row in found.judgments}
-    for number, record in records:
-        response_id, rater_id, criterion_id = (as_text(record[name]) for name in names[:3])
-        key = (response_id, rater_id, criterion_id)
-        if response_id not in found.responses:
-            rule = f"response '{response_id}' is unknown"
-            raise InputError(rule, file=source.file, row=number, field=columns["response_id"])
-        if key in known:
-            rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
-            raise InputError(rule, file=source.file, row=number)
-        known.add(key)
-        level = as_number(record["level"], source.file, number, columns["level"])
-        if level is None or level != int(level) or level < 0:
-            raise InputError(f"'{record['level']}' is no level", file=source.file, row=number, field=columns["level"])
-        found.judgments.append(
-            {
-                "response_id": response_id,
-                "criterion_id": criterion_id,
-                "rater_id": rater_id,
-                "rater_kind": "human",
-                "sample": 0,
-                "decision": int(level),
-                "stated": int(level),
-                "evidence": [],
-                "action": "none",
-            }
-        )
-
-
 def _list(cell: Any, source: Source, number: int) -> list[str]:
-    if not isinstance(cell, list) and text_or_none(cell) is None:
-        return []
-    if not isinstance(cell, list):
+    if isinstance(cell, list):
+        return [as_text(element) for element in cell]
+    if text_or_none(cell) is not None:
         raise InputError("is not a list", file=source.file, row=number, field="key_elements")
-    return [as_text(element) for element in cell]
+    return []

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Data, Source, parse, read_yaml
 from tasks.contracts.table import Frozen
-from tasks.store.source import read
+from tasks.store.cells import select
+from tasks.store.source import chunks
 
 LAYOUTS = Path(__file__).with_name("layouts")
+Prepare = Callable[[str, pd.DataFrame], pd.DataFrame]
+"""Name of the file, a chunk of its rows → the chunk with columns that map."""
 
 
 class Layout(Frozen):
@@ -32,12 +38,23 @@ def sources(data: Data) -> tuple[Source, ...]:
     return parse(Layout, read_yaml(path), path).sources
 
 
-def load(data: Data, base: Path) -> list[tuple[Source, pd.DataFrame]]:
+class Stream(NamedTuple):
+    """A source and its rows."""
+
+    source: Source
+    chunks: Callable[[], Iterator[pd.DataFrame]]
+    """Reads the rows that the study selects, a chunk at a time, each time anew."""
+
+
+def streams(data: Data, base: Path) -> list[Stream]:
     """Every source with its rows, prepared where the layout has code for it."""
-    found = []
-    for source in sources(data):
-        frame = read(base / data.folder / source.file)
-        if data.layout and (LAYOUTS / f"{data.layout}.py").exists():
-            frame = importlib.import_module(f"tasks.ingest.layouts.{data.layout}").prepare(source.file, frame)
-        found.append((source, frame))
-    return found
+    prepare = None
+    if data.layout and (LAYOUTS / f"{data.layout}.py").exists():
+        prepare = importlib.import_module(f"tasks.ingest.layouts.{data.layout}").prepare
+    folder = base / data.folder
+    return [Stream(source, partial(_chunks, source, folder / source.file, prepare)) for source in sources(data)]
+
+
+def _chunks(source: Source, path: Path, prepare: Prepare | None) -> Iterator[pd.DataFrame]:
+    for frame in chunks(path):
+        yield select(prepare(source.file, frame) if prepare else frame, source.where, source.file)

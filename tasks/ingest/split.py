@@ -3,70 +3,53 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
-from tasks.contracts.errors import InputError
 from tasks.contracts.study import Split
-from tasks.ingest.canonical import Record
-
-_STRICTEST = ("test", "calibration", "train")
 
 
-def split(responses: Mapping[str, Record], labelled: Collection[str], plan: Split) -> dict[str, str]:
-    """response id → 'calibration' or 'test' (or what the source says, which wins where it says anything).
+def split(
+    response_id: Sequence[str],
+    item_id: Sequence[str],
+    author_id: Sequence[str | None],
+    given: Sequence[str | None],
+    labelled: Sequence[int],
+    plan: Split,
+) -> list[str]:
+    """'calibration' or 'test' for each response (or what the source says, `given`, which wins where it says anything).
 
     Within each item (or the whole set, `plan.per`), whole responses, authors or items, ordered by the SHA-256 of seed
     and id, are taken for calibration until they hold `plan.calibration` labelled responses, or half of the labelled.
     A response without a label is drawn only with an author or item that has labels (it calibrates nothing, but stays
     out of the test). By author or item, all of its responses are on one side, in all items: what the source leaves
-    free follows what the source says of the others, the test first. InputError for a split by author where a response
-    has none.
+    free follows what the source says of the others, which is one side for each author or item.
     """
-    given = _given(responses, plan)
-    free = {key: row for key, row in responses.items() if key not in given}
-    anonymous = next((key for key, row in free.items() if _whole(key, row, plan) is None), None)
-    if anonymous is not None:
-        rule = f"a split by author needs an author for every response; '{anonymous}' has none"
-        raise InputError(rule, field="author_id")
-    pools: dict[str, dict[str, list[str]]] = {}
-    for key, row in free.items():
-        # An author answers several items and an item is whole: only responses can be drawn item by item.
-        pool = row["item_id"] if plan.per == "item" and plan.by == "response" else ""
-        pools.setdefault(pool, {}).setdefault(str(_whole(key, row, plan)), []).append(key)
+    wholes: Sequence[str | None] = {"response": response_id, "author": author_id, "item": item_id}[plan.by]
+    said = {whole: side for whole, side in zip(wholes, given, strict=True) if side is not None}
+    sides = [
+        side or (said.get(whole) if whole is not None else None) for whole, side in zip(wholes, given, strict=True)
+    ]
+    free = [at for at, side in enumerate(sides) if side is None]
+    # An author answers several items and an item is whole: only responses can be drawn item by item.
+    apart = plan.per == "item" and plan.by == "response"
+    pools: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for at in free:
+        pools[item_id[at] if apart else ""][str(wholes[at])] += bool(labelled[at])
     wanted = plan.calibration
     if plan.per == "item" and plan.by != "response":
-        wanted *= len({row["item_id"] for row in free.values()})
-    known = set(labelled)
-    chosen = {key for wholes in pools.values() for key in _draw(wholes, known, wanted, plan.seed)}
-    return {key: given.get(key) or ("calibration" if key in chosen else "test") for key in responses}
+        wanted *= len({item_id[at] for at in free})
+    chosen = {whole for labels in pools.values() for whole in _draw(labels, wanted, plan.seed)}
+    return [
+        side or ("calibration" if str(whole) in chosen else "test") for whole, side in zip(wholes, sides, strict=True)
+    ]
 
 
-def _whole(key: str, row: Record, plan: Split) -> str | None:
-    """What is kept whole: the id of the response, its author or its item."""
-    found: str | None = {"response": key, "author": row["author_id"], "item": row["item_id"]}[plan.by]
-    return found
-
-
-def _given(responses: Mapping[str, Record], plan: Split) -> dict[str, str]:
-    """What the source settles: its own splits, and by author or item those of the rest of the same one."""
-    sides: dict[str, str] = {}
-    for key, row in responses.items():
-        whole = _whole(key, row, plan)
-        if row["split"] is not None and whole is not None:
-            sides[whole] = min(row["split"], sides.get(whole, row["split"]), key=_STRICTEST.index)
-    settled = {key: row["split"] or sides.get(_whole(key, row, plan) or "") for key, row in responses.items()}
-    return {key: side for key, side in settled.items() if side is not None}
-
-
-def _draw(wholes: Mapping[str, list[str]], labelled: set[str], wanted: int, seed: int) -> set[str]:
-    total = sum(key in labelled for keys in wholes.values() for key in keys)
-    limit = min(wanted, total // 2)
-    chosen: set[str] = set()
+def _draw(labels: Mapping[str, int], wanted: int, seed: int) -> Iterable[str]:
+    """What is drawn of a pool; labels: response, author or item → its labelled responses."""
+    limit = min(wanted, sum(labels.values()) // 2)
     count = 0
-    for whole in sorted(wholes, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest()):
-        labels = [key for key in wholes[whole] if key in labelled]
-        if labels and count + len(labels) <= limit:
-            # Unlabelled responses of a chosen author or item stay out of the test as well.
-            chosen |= set(wholes[whole])
-            count += len(labels)
-    return chosen
+    for whole in sorted(labels, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest()):
+        if labels[whole] and count + labels[whole] <= limit:
+            count += labels[whole]
+            yield whole

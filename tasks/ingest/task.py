@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import pyarrow as pa
 from prefect import task
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Study
-from tasks.contracts.table import Row, conform
+from tasks.contracts.study import Split, Study
+from tasks.contracts.table import Row
 from tasks.contracts.tables import Gradings, Items, Judgments, Responses, TableRef, Units
-from tasks.ingest.canonical import canonical, unit_rows
-from tasks.ingest.sources import load
+from tasks.ingest.canonical import answer_tables, answers, mark_table, marks, scores
+from tasks.ingest.sources import Stream, streams
 from tasks.ingest.split import split
-from tasks.stats.target import MEAN, target_scores
-from tasks.store.warehouse import Rows, Run
+from tasks.ingest.survey import Survey, survey
+from tasks.stats.target import MEAN
+from tasks.store.warehouse import Run
+
+T = TypeVar("T")
 
 
 class Data(NamedTuple):
@@ -32,28 +38,47 @@ class Data(NamedTuple):
 def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Data:
     """Read the sources, map them, cut units, and split; with a limit only the first responses of each item.
 
-    InputError for bad input (see `read` and `canonical`), or a target that is none of the raters.
+    The sources are read twice, a chunk at a time: first to refuse what is wrong and to draw the split, so that nothing
+    is written of bad input, then to write a shard for each chunk. InputError for bad input (see `chunks` and `survey`),
+    or a target that is none of the raters.
     """
-
-    def make() -> dict[type[Row], Rows]:
-        loaded = load(study.data, base)
+    if not run.done("ingest", "all"):
+        sources = streams(study.data, base)
         target = study.evaluation.target
-        raters = {rater.rater for source, _ in loaded for rater in source.scores}
+        raters = {rater.rater for source, _ in sources for rater in source.scores}
         if raters and target not in {MEAN, *raters}:
             rule = f"'{target}' is no rater of the sources; there are {', '.join(sorted(raters))}"
             raise InputError(rule, field="evaluation.target")
-        found = canonical(loaded, limit)
-        gradings = conform(Gradings, found.gradings)
-        labelled = set(target_scores(gradings, target)["response_id"].to_pylist())
-        for key, side in split(found.responses, labelled, study.split).items():
-            found.responses[key]["split"] = side
-        return {
-            Items: found.items.values(),
-            Responses: found.responses.values(),
-            Units: unit_rows(found.responses),
-            Gradings: gradings,
-            Judgments: found.judgments,
-        }
-
-    run.once("ingest", make)
+        found = survey(sources, study.split, target, limit)
+        for number, tables in enumerate(_shards(sources, found, _sides(found, study.split))):
+            run.commit("ingest", f"{number:05d}", tables)
+        # The last shard says that the others are all there.
+        run.commit("ingest", "all", {Items: found.items.values(), Judgments: []})
     return Data(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments)))
+
+
+def _sides(found: Survey, plan: Split) -> list[str | None]:
+    """The split of each response by its place; None beyond the limit."""
+
+    def within(column: Iterable[T]) -> list[T]:
+        return list(compress(column, found.kept))
+
+    known = within(found.places), within(found.item_id), within(found.author_id), within(found.given)
+    drawn = iter(split(*known, within(found.labelled), plan))
+    return [next(drawn) if kept else None for kept in found.kept]
+
+
+def _shards(
+    sources: Sequence[Stream], found: Survey, sides: Sequence[str | None]
+) -> Iterator[dict[type[Row], pa.Table]]:
+    """The tables of each chunk of responses, then of marks."""
+    for source, chunks in (stream for stream in sources if stream.source.responses):
+        for frame in chunks():
+            some = answers(source, frame)
+            mine = [sides[found.places[key]] for key in some.response_id]
+            if any(mine):
+                yield answer_tables(some, scores(source, frame), mine)
+    for source, chunks in (stream for stream in sources if stream.source.marks):
+        for frame in chunks():
+            given = marks(source, frame)
+            yield {Judgments: mark_table(given, [sides[found.places[key]] is not None for key in given.response_id])}

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import compress
+from operator import not_
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import prompt, schema
 from tasks.judge.question import Question
-from tasks.judge.rows import Case, Graded, Rater, attempts, grading, judgment
+from tasks.judge.rows import Called, Case, Graded, Grading, Judged, Rater
 from tasks.judge.score import Scored, is_tie, round_half_up, score, trait_means
 from tasks.judge.verify import Decision, Subject, Verdict, verify
 from tasks.llm.ask import Asked, Checked, Wave, ask, never, quiet
 from tasks.llm.extract import extract
 from tasks.llm.replies import ReplyStore
-from tasks.llm.request import Message, Reply, Request, Sampling
+from tasks.llm.request import Message, Reply, Request, Same, Sampling
 from tasks.text.tokens import tokens
 
 ALL = "all"
+GREEDY = Sampling()
 PROTOCOL_VERSION = 1
 """Goes up whenever the same replies would be verified or scored differently."""
 
@@ -28,23 +31,23 @@ def grade_batch(
     cases: Sequence[Case], rater: Rater, replies: ReplyStore, on_wave: Callable[[Wave], None] = quiet
 ) -> Graded:
     """Grade cases under their bundles; a case without enough words is settled without a call."""
-    graded = Graded()
-    todo = [case for case in cases if not too_short(case)]
+    graded = Graded(rater)
+    short = [too_short(case) for case in cases]
+    todo = compress(cases, map(not_, short))
     asking = [(case, part, criteria) for case in todo for part, criteria in parts(case.bundle)]
     requests = [request(case, criteria) for case, _, criteria in asking]
     asked = iter(zip(asking, ask(requests, rater.backend, replies, check, never, on_wave), strict=True))
-    for case in cases:
-        if too_short(case):
-            _precheck(graded, case, rater)
+    for case, settled in zip(cases, short, strict=True):
+        if settled:
+            _precheck(graded, case)
             continue
         answers = [next(asked) for _ in parts(case.bundle)]
-        for (_, part, _), answer in answers:
-            graded.attempts += attempts(case, rater, part, answer)
+        graded.called += [Called(case, part, answer) for (_, part, _), answer in answers]
         answered = [(criteria, answer) for (_, _, criteria), answer in answers]
         if case.bundle.protocol.name == "dhs":
-            _holistic(graded, case, rater, answered[0][1])
+            _holistic(graded, case, answered[0][1])
         else:
-            _checklist(graded, case, rater, answered)
+            _checklist(graded, case, answered)
     return graded
 
 
@@ -59,11 +62,11 @@ def request(case: Case, criteria: tuple[Criterion, ...]) -> Request:
     question = Question(bundle, criteria, case.text, case.units, case.item_id, case.question, case.context)
     return Request(
         messages=(
-            Message("system", _system(bundle, criteria, case.question, case.context)),
+            _system(Same(bundle), Same(criteria), case.question, case.context),
             Message("user", prompt.response(case.text, case.units)),
         ),
-        schema=_schema(bundle, criteria),
-        sampling=Sampling(),
+        schema=_schema(Same(bundle), Same(criteria)),
+        sampling=GREEDY,
         role="grade",
         keys=schema.CHECKLIST_KEYS if criteria else schema.HOLISTIC_KEYS,
         subject=case.response_id,
@@ -92,17 +95,26 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
 
 
 @lru_cache(maxsize=1024)
-def _system(bundle: Bundle, criteria: tuple[Criterion, ...], question: str, context: str | None) -> str:
-    return prompt.system(bundle, criteria or bundle.criteria, question, context)
+def _system(
+    bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]], question: str, context: str | None
+) -> Message:
+    asked = criteria.value or bundle.value.criteria
+    return Message("system", prompt.system(bundle.value, asked, question, context))
 
 
 @lru_cache(maxsize=1024)
-def _schema(bundle: Bundle, criteria: tuple[Criterion, ...]) -> dict[str, Any]:
-    return schema.checklist(criteria) if criteria else schema.holistic(bundle)
+def _schema(bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]]) -> dict[str, Any]:
+    return schema.checklist(criteria.value) if criteria.value else schema.holistic(bundle.value)
 
 
 def parts(bundle: Bundle) -> list[tuple[str, tuple[Criterion, ...]]]:
     """What is asked for in one call each: (name of the part, its criteria; none for a holistic score)."""
+    return _parts(Same(bundle))
+
+
+@lru_cache(maxsize=1024)
+def _parts(of: Same[Bundle]) -> list[tuple[str, tuple[Criterion, ...]]]:
+    bundle = of.value
     match bundle.protocol.name:
         case "rulers":
             return [(ALL, bundle.criteria)]
@@ -112,9 +124,7 @@ def parts(bundle: Bundle) -> list[tuple[str, tuple[Criterion, ...]]]:
             return [(ALL, ())]
 
 
-def _checklist(
-    graded: Graded, case: Case, rater: Rater, answers: list[tuple[tuple[Criterion, ...], Asked[Any]]]
-) -> None:
+def _checklist(graded: Graded, case: Case, answers: list[tuple[tuple[Criterion, ...], Asked[Any]]]) -> None:
     decisions: list[Decision] = []
     counts: Counter[str] = Counter()
     probabilities: dict[str, list[float]] = {}
@@ -132,12 +142,12 @@ def _checklist(
     stated = {d.criterion_id: d.stated for d in decisions if d.stated is not None}
     chosen = [likely[stated[name]] for name, likely in probabilities.items() if name in stated]
     confidence = sum(chosen) / len(chosen) if chosen else None
-    graded.judgments += [judgment(case, rater, d, probabilities.get(d.criterion_id)) for d in decisions]
+    graded.judged.append(Judged(case, decisions, probabilities))
     reasons = {d.reason for d in decisions if d.reason}
     # One call that failed as a whole has one reason; otherwise the score lacks single criteria.
     whole = next(iter(reasons)) if len(reasons) == 1 and all(d.level is None for d in decisions) else scored.reason
     reason = whole if scored.score is None else None
-    graded.gradings.append(grading(case, rater, scored, signals, confidence, reason))
+    graded.gradings.append(Grading(case, scored, signals, confidence, reason))
 
 
 def _features(
@@ -157,15 +167,15 @@ def _features(
     return features | {"tie": float(scored.tie)}
 
 
-def _holistic(graded: Graded, case: Case, rater: Rater, answer: Asked[Any]) -> None:
+def _holistic(graded: Graded, case: Case, answer: Asked[Any]) -> None:
     stated, scale = answer.value, case.bundle.scale
     if stated is None:
-        graded.gradings.append(grading(case, rater, Scored(None), {}, None, _reason(answer)))
+        graded.gradings.append(Grading(case, Scored(None), {}, reason=_reason(answer)))
         return
     signals = {"tie": float(is_tie(stated, scale))}
     if abs(round_half_up(stated, scale) - stated) > 1e-9:
         signals["off_step"] = 1.0
-    graded.gradings.append(grading(case, rater, Scored(stated), signals, None, None))
+    graded.gradings.append(Grading(case, Scored(stated), signals))
 
 
 def _reason(answer: Asked[Any]) -> str:
@@ -177,7 +187,7 @@ def _reason(answer: Asked[Any]) -> str:
     )
 
 
-def _precheck(graded: Graded, case: Case, rater: Rater) -> None:
+def _precheck(graded: Graded, case: Case) -> None:
     decided = case.bundle.criteria if parts(case.bundle)[0][1] else ()
-    graded.judgments += [judgment(case, rater, Decision(c.id, 0), None) for c in decided]
-    graded.gradings.append(grading(case, rater, Scored(case.bundle.scale.min), {"precheck": 1.0}, None, None))
+    graded.judged.append(Judged(case, [Decision(c.id, 0) for c in decided], {}))
+    graded.gradings.append(Grading(case, Scored(case.bundle.scale.min), {"precheck": 1.0}))

@@ -54,7 +54,7 @@ class Progress:
     def graded(self, graded: Graded) -> None:
         """Add graded responses."""
         self._done += len(graded.gradings)
-        self._unscored += sum(row["score"] is None for row in graded.gradings)
+        self._unscored += sum(one.scored.score is None for one in graded.gradings)
         self._now_and_then()
 
     def _now_and_then(self) -> None:

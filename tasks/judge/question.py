@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from tasks.contracts.bundle import Bundle, Criterion
+from tasks.llm.request import Same
 from tasks.text.units import Unit
 
 
@@ -26,12 +27,18 @@ class Question:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what an offline answer may depend on."""
-        asked = _asked(self.criteria) if self.criteria else self.bundle.bundle_id
-        content = json.dumps([asked, self.question, self.text], ensure_ascii=True)
-        return hashlib.sha256(content.encode()).hexdigest()
+        of = _opening(Same(self.criteria), Same(self.bundle), self.question).copy()
+        of.update(f"{json.dumps(self.text)}]".encode())
+        return of.hexdigest()
 
 
 @lru_cache(maxsize=1024)
+def _opening(criteria: Same[tuple[Criterion, ...]], bundle: Same[Bundle], question: str) -> hashlib._Hash:
+    """The hash of what all responses of an item share; the response's text ends it."""
+    asked = _asked(criteria.value) if criteria.value else bundle.value.bundle_id
+    return hashlib.sha256(f"[{json.dumps(asked)}, {json.dumps(question)}, ".encode())
+
+
 def _asked(criteria: tuple[Criterion, ...]) -> str:
     """Of the weight an answer sees at most the sign: another weight asks nothing anew."""
     asked = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight > 0} for c in criteria]

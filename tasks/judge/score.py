@@ -66,14 +66,14 @@ def score(bundle: Bundle, levels: Mapping[str, int | None]) -> Scored:
         return Scored(None, traits, means, tie, low, high, "criterion_unscored")
     shares |= {c.id: 0.0 for c in missing}
     traits, means, tie = _traits(bundle, shares)
-    return Scored(_total(bundle, shares), traits, means, tie)
+    return Scored(_total_of(bundle, shares, traits), traits, means, tie)
 
 
 def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
     """Trait → share of its points, for the traits whose criteria are all scored."""
     means = {}
     for trait in bundle.traits:
-        criteria = list(bundle.of_trait(trait.id))
+        criteria = [c for c in bundle.criteria if c.trait == trait.id]
         if criteria and all(c.id in shares for c in criteria):
             means[trait.id] = share_of_points(criteria, shares)
     return means
@@ -82,19 +82,22 @@ def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
 def _traits(bundle: Bundle, shares: Shares) -> tuple[dict[str, float], dict[str, float], bool]:
     means = trait_means(bundle, shares)
     ranges = {trait.id: trait for trait in bundle.traits}
-    linear = {name: _onto(mean, ranges[name]) for name, mean in means.items()}
-    traits = {name: round_half_up(value, ranges[name]) for name, value in linear.items()}
-    return traits, means, any(is_tie(value, ranges[name]) for name, value in linear.items())
+    linear = [(name, _onto(mean, ranges[name]), ranges[name]) for name, mean in means.items()]
+    traits = {name: round_half_up(value, scale) for name, value, scale in linear}
+    return traits, means, any([is_tie(value, scale) for _, value, scale in linear])
 
 
 def _total(bundle: Bundle, shares: Shares) -> float:
-    traits, means, _ = _traits(bundle, shares)
+    return _total_of(bundle, shares, _traits(bundle, shares)[0])
+
+
+def _total_of(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
     match bundle.protocol.final_score:
         case "weighted_points":
             total = _onto(share_of_points(bundle.criteria, shares), bundle.scale)
         case "trait_mean":
             ranges = {trait.id: trait for trait in bundle.traits}
-            reached = [(traits[n] - ranges[n].min) / (ranges[n].max - ranges[n].min) for n in means]
+            reached = [(traits[n] - ranges[n].min) / (ranges[n].max - ranges[n].min) for n in traits]
             total = _onto(sum(reached) / len(reached), bundle.scale)
         case "trait_sum":
             total = sum(traits.values())

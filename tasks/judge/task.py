@@ -52,12 +52,11 @@ def judge(run: Run, plan: Judge, base: Path, items: TableRef, responses: TableRe
                     for case in cases_of(run, responses, known[item_id], locked[known[item_id]["rubric_id"]], at, count)
                 ]
                 graded = grade_batch(cases, who, replies, progress.wave)
-                for row, case in zip(graded.gradings, cases, strict=True):
+                for made in graded.gradings:
+                    case = made.case
                     if plan.foreign and (value := recorded.get(case.response_id)) is not None:
-                        row["signals"]["recorded"] = rescale(value, plan.foreign, case.item_id, case.bundle.scale)
-                run.commit(
-                    "judge", name, {Judgments: graded.judgments, Gradings: graded.gradings, Attempts: graded.attempts}
-                )
+                        made.signals["recorded"] = rescale(value, plan.foreign, case.item_id, case.bundle.scale)
+                run.commit("judge", name, graded.tables())
                 progress.graded(graded)
             progress.end()
     return Judged(*(run.ref(row, "judge") for row in (Judgments, Gradings, Attempts)))

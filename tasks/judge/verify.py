@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.schema import fields
-from tasks.text.fold import fold
-from tasks.text.quotes import Span, counts, find, is_whole
+from tasks.text.fold import Folded, fold, folded
+from tasks.text.quotes import Span, bare, counts, find_folded, is_whole
 from tasks.text.units import Unit
 
 INVALID = frozenset({"fabricated", "misattributed", "too_short"})
@@ -42,6 +42,7 @@ class Subject:
     text: str
     units: Mapping[str, Unit]
     context: str | None = None
+    _regions: dict[tuple[int, int], Folded] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, text: str, units: Sequence[Unit], context: str | None = None) -> Subject:
@@ -52,6 +53,13 @@ class Subject:
     def is_short(self) -> bool:
         """Whether even the whole response is too short to count as a quote."""
         return not counts(self.text)
+
+    def region(self, start: int, end: int) -> Folded:
+        """The text from `start` to `end`, folded once however many quotes are looked for in it."""
+        known = self._regions.get((start, end))
+        if known is None:
+            known = self._regions[start, end] = Folded(self.text[start:end])
+        return known
 
     def paragraph(self, unit: Unit) -> Unit:
         """The paragraph that holds a unit; the unit itself where there is none."""
@@ -108,20 +116,21 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     if not isinstance(given, dict):
         undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
         return Verdict(undecided, Counter(), ("malformed_decision:*",))
-    signals: Counter[str] = Counter()
+    found: list[str] = []
     asked = {criterion.id for criterion in criteria}
-    violations = [f"unknown_criterion:{name}" for name in sorted(str(n)[:_KEPT_NAME] for n in given if n not in asked)]
+    unknown = sorted(str(name)[:_KEPT_NAME] for name in given.keys() - asked)
+    violations = [f"unknown_criterion:{name}" for name in unknown]
     decisions = []
     for criterion in criteria:
-        decision, problem = _decide(given.get(criterion.id), criterion, bundle.protocol.failed_quote, subject, signals)
+        decision, problem = _decide(given.get(criterion.id), criterion, bundle.protocol.failed_quote, subject, found)
         decisions.append(decision)
         if problem:
             violations.append(f"{problem}:{criterion.id}")
-    return Verdict(tuple(decisions), signals, tuple(violations))
+    return Verdict(tuple(decisions), Counter(found), tuple(violations))
 
 
 def _decide(
-    given: Any, criterion: Criterion, on_failure: str, subject: Subject, signals: Counter[str]
+    given: Any, criterion: Criterion, on_failure: str, subject: Subject, signals: list[str]
 ) -> tuple[Decision, str | None]:
     if given is None:
         return Decision(criterion.id, None, reason="criterion_missing"), "missing_decision"
@@ -129,32 +138,33 @@ def _decide(
     if level is None or not 0 <= level <= criterion.top:
         problem = "malformed_decision" if level is None else "level_off_scale"
         return Decision(criterion.id, None, reason="invalid_reply"), problem
-    evidence = _evidence(given.get("evidence"), criterion, subject, signals)
+    evidence, holds = _evidence(given.get("evidence"), criterion, subject, signals)
     said = given.get("diagnostic")
     diagnostic = said.strip()[:_KEPT].strip() if isinstance(said, str) else ""
-    verified = _is_supported(criterion, level, evidence, diagnostic)
+    verified = _is_supported(criterion, level, holds, diagnostic)
     kept, action = level, "none"
     if verified is False and criterion.evidence == "weakly_groundable":
-        signals["weak"] += 1
+        signals.append("weak")
     elif verified is False:
         kept, action = level if on_failure == "count" else 0, _FAILED[on_failure]
-        signals.update(("unsupported", action))
+        signals += ("unsupported", action)
     decision = Decision(criterion.id, kept, level, None, evidence, diagnostic, verified, action)
     return decision, None if action == "none" else "evidence_failed"
 
 
-def _is_supported(
-    criterion: Criterion, level: int, evidence: Sequence[Mapping[str, Any]], diagnostic: str
-) -> bool | None:
-    """Whether a level has the support that the criterion's evidence type names; None where it needs none."""
+def _is_supported(criterion: Criterion, level: int, holds: bool, diagnostic: str) -> bool | None:
+    """Whether a level has the support that the criterion's evidence type names; None where it needs none.
+
+    holds: whether one of its quotes does.
+    """
     if level == 0 or criterion.evidence == "none":
         return None
     if criterion.evidence == "global_diagnostic" and not diagnostic:
         return False
-    return any(row["status"] in HOLDS for row in evidence)
+    return holds
 
 
-def _level(value: Any, signals: Counter[str]) -> int | None:
+def _level(value: Any, signals: list[str]) -> int | None:
     """An integer level; a whole number written as 2.0 or "2" is one and counts as canonicalised."""
     if isinstance(value, int):
         return None if isinstance(value, bool) else value
@@ -164,52 +174,56 @@ def _level(value: Any, signals: Counter[str]) -> int | None:
         return None
     if number is None or not number.is_integer():
         return None
-    signals["canonicalised"] += 1
+    signals.append("canonicalised")
     return int(number)
 
 
-def _evidence(given: Any, criterion: Criterion, subject: Subject, signals: Counter[str]) -> tuple[dict[str, Any], ...]:
-    """The quotes as rows of the contract `Evidence`, each with what was found."""
+def _evidence(
+    given: Any, criterion: Criterion, subject: Subject, signals: list[str]
+) -> tuple[tuple[dict[str, Any], ...], bool]:
+    """The quotes as rows of the contract `Evidence`, each with what was found, and whether one of them holds."""
     if given and not isinstance(given, list):
-        signals["canonicalised"] += 1
+        signals.append("canonicalised")
         given = [given]
+    if not given:
+        return (), False
     rows: list[dict[str, Any]] = []
     held: set[str] = set()
     failed: set[tuple[str | None, str]] = set()
-    for entry in given or ():
+    for entry in given:
         unit, quote = (entry.get("unit"), entry.get("quote")) if isinstance(entry, dict) else (None, entry)
-        if not isinstance(quote, str) or not quote.strip():
-            signals["malformed_evidence"] += 1
+        if not isinstance(quote, str) or not quote or quote.isspace():
+            signals.append("malformed_evidence")
             continue
         # What is kept is what is verified, so that verifying it again finds the same.
         quote, unit_id = quote[:_KEPT], None if unit is None else str(unit)[:_KEPT_NAME]
-        folded = fold(quote).text
+        said = folded(quote)
         # A quote that failed where it was first cited may still hold where it is cited next.
-        repeated = folded in held or (unit_id, folded) in failed
+        repeated = said in held or (unit_id, said) in failed
         status, span = ("duplicate", None) if repeated else _locate(quote, unit_id, criterion, subject)
         if status in HOLDS:
-            held.add(folded)
+            held.add(said)
         else:
-            failed.add((unit_id, folded))
+            failed.add((unit_id, said))
         start, end = span or (None, None)
         rows.append({"unit_id": unit_id, "quote": quote, "start": start, "end": end, "status": status})
-        signals["quotes"] += 1
-        signals[status] += 1
+        signals += ("quotes", status)
         if status in INVALID:
-            signals["invalid_evidence"] += 1
-    return tuple(rows)
+            signals.append("invalid_evidence")
+    return tuple(rows), bool(held)
 
 
 def _locate(quote: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> tuple[str, Span | None]:
-    text = subject.text
-    if not counts(quote) and not (subject.is_short and is_whole(quote, text)):
+    if not counts(quote) and not (subject.is_short and is_whole(quote, subject.text)):
         return "too_short", None
+    needle = bare(quote)
     low, high = _region(unit_id, criterion, subject)
-    if span := find(quote, text, low, high):
+    if span := find_folded(needle, subject.region(low, high), low):
         return "verified", span
-    if criterion.evidence_from == "response_and_context" and subject.context and find(quote, subject.context):
-        return "context", None
-    if unit_id is not None and (span := find(quote, text)):
+    if criterion.evidence_from == "response_and_context" and subject.context:
+        if find_folded(needle, fold(subject.context)):
+            return "context", None
+    if unit_id is not None and (span := find_folded(needle, subject.region(0, len(subject.text)))):
         return "misattributed", span
     return "fabricated", None
 

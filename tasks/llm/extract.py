@@ -13,7 +13,8 @@ _START = re.compile(r"""\{\s*["'}/#]""")
 _FENCE = re.compile(r"```[\w-]*\s*\Z")
 _BRACE = re.compile(r"[{}]")
 _MEMBER = re.compile(r"""["']\s*:""")
-_SURROGATE = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+_ESCAPED_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def extract(text: str | None, keys: frozenset[str]) -> tuple[dict[str, Any] | None, str | None]:
@@ -28,7 +29,7 @@ def extract(text: str | None, keys: frozenset[str]) -> tuple[dict[str, Any] | No
     Of several objects the first fenced one is taken, else the first. What stands inside a damaged object, or inside a
     string, is never taken: that may be a student's text. Every value returned is in the text. Linear in its length.
     """
-    if text is None or not text.strip():
+    if not text or text.isspace():
         return None, "empty"
     try:
         whole = _strict(text)
@@ -84,10 +85,10 @@ def _strict(text: str) -> object:
     """The whole text as a JSON object, or None; Refused for a repeated key or a number that is not finite."""
     if not text.lstrip().startswith("{"):
         return None
-    if _SURROGATE.search(text):
+    if ("\\u" in text and _ESCAPED_HALF_PAIR.search(text)) or (not text.isascii() and _HALF_PAIR.search(text)):
         return None  # half a pair can be written nowhere; the tolerant reader puts a replacement character
     try:
-        value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
+        value = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
     return None if text.count("{") + text.count("[") > DEPTH and _is_too_deep(value) else value
@@ -106,6 +107,9 @@ def _refuse(constant: str) -> float:
 
 def _finite(digits: str) -> float:
     return number if math.isfinite(number := float(digits)) else _refuse(digits)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
 
 
 def _is_too_deep(value: object) -> bool:

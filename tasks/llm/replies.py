@@ -18,6 +18,12 @@ _MARK = 0x52504C59
 """SQLite's application id of a reply store."""
 _WAIT_S = 60.0
 _CHUNK = 500
+_HINTS = {
+    sqlite3.SQLITE_FULL: "; free some space and start again: every reply before this one is kept",
+    sqlite3.SQLITE_BUSY: f"; another run has held it for more than {_WAIT_S:.0f} s",
+    sqlite3.SQLITE_CORRUPT: "; bring back a copy, or move it away: what it held is asked for again",
+    sqlite3.SQLITE_NOTADB: "; bring back a copy, or move it away: what it held is asked for again",
+}
 _TABLE = "CREATE TABLE IF NOT EXISTS replies(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL)"
 
 
@@ -48,13 +54,21 @@ class ReplyStore:
                 found.update((digest, Reply.from_json(line)) for digest, line in rows)
         return found
 
-    def put_many(self, replies: Sequence[tuple[str, str, Reply]]) -> None:
-        """Keeps (digest, model, reply) in one transaction, error replies left out; StoreError where it cannot."""
+    def put_many(self, replies: Sequence[tuple[str, str, Reply]]) -> dict[str, Reply]:
+        """Keeps (digest, model, reply) in one transaction, error replies left out; StoreError where it cannot.
+
+        Returns the replies that stand where another writer's was first, by digest: mostly none.
+        """
         rows = [(digest, model, reply.to_json()) for digest, model, reply in replies if reply.error is None]
         if not rows:
-            return
+            return {}
         with self._named(), self._lock, _transaction(self._connection):
-            self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", rows)
+            kept = self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", rows).rowcount
+        if kept == len(rows):
+            return {}
+        standing = self.get_many(digest for digest, _, _ in rows)
+        mine = {digest: reply for digest, _, reply in replies}
+        return {digest: reply for digest, reply in standing.items() if reply != mine[digest]}
 
     def __len__(self) -> int:
         with self._named(), self._lock:
@@ -79,7 +93,8 @@ class ReplyStore:
         try:
             yield
         except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{self._path}: the reply store cannot be used: {error}") from error
+            hint = _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")  # the rest of the code says where
+            raise StoreError(f"{self._path}: the reply store cannot be used: {error}{hint}") from error
 
 
 def _connect(path: str, read_only: bool) -> sqlite3.Connection:
@@ -140,7 +155,8 @@ def _transaction(
     connection.execute(f"BEGIN {lock}")
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite itself has rolled back where the disk was full
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -17,6 +17,10 @@ from tasks.contracts.table import Frozen
 _FORM = 1
 """Counts changes of what the digest covers; a new number makes every stored reply a stranger."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
+_COMPACT_UNICODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +107,9 @@ class Reply:
     def to_json(self) -> str:
         """One line of JSON without the fields that are None."""
         record = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
-        line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        line = _COMPACT_UNICODE.encode(record)
         # Half a surrogate pair cannot be written as UTF-8, only as an escape.
-        return json.dumps(record, separators=(",", ":")) if _LONE_SURROGATE.search(line) else line
+        return line if line.isascii() or not _LONE_SURROGATE.search(line) else _COMPACT.encode(record)
 
     @classmethod
     def from_json(cls, line: str) -> Reply:
@@ -126,13 +130,13 @@ def digest(request: Request, model: str, by_subject: bool = False) -> str:
         _FORM,
         model,
         [(message.role, _text_digest(message.content)) for message in request.messages],
-        None if request.schema is None else _schema_digest(_Same(request.schema)),
-        _sampling_record(request.sampling),
+        None if request.schema is None else _schema_digest(Same(request.schema)),
+        _sampling_record(Same(request.sampling)),
         request.data_digest,
         request.want_logprobs,
         *([request.subject] if by_subject else []),
     ]
-    return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(_COMPACT.encode(parts).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1024)
@@ -141,27 +145,29 @@ def _text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class _Same:
-    """Hashes a mapping by identity, and keeps it alive so that the identity is not given to another one."""
+class Same(Generic[T]):
+    """A key for caches that tells values apart by identity: to hash a mapping or a model takes longer than to use what
+    is known of it. It keeps the value alive, so that the identity is not given to another one."""
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Mapping[str, Any]) -> None:
+    def __init__(self, value: T) -> None:
         self.value = value
 
     def __hash__(self) -> int:
         return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, Same) and self.value is other.value
 
 
 @lru_cache(maxsize=256)
-def _schema_digest(schema: _Same) -> str:
+def _schema_digest(schema: Same[Mapping[str, Any]]) -> str:
     # Order is kept: structured output writes the properties in the order of the schema.
-    return _text_digest(json.dumps(schema.value, separators=(",", ":")))
+    return _text_digest(_COMPACT.encode(schema.value))
 
 
 @lru_cache(maxsize=256)
-def _sampling_record(sampling: Sampling) -> tuple[float, float, int | None, int, int]:
+def _sampling_record(of: Same[Sampling]) -> tuple[float, float, int | None, int, int]:
+    sampling = of.value
     return (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, sampling.max_tokens)

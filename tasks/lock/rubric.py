@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.contracts.bundle import Criterion, Rubric, Scale, Trait
+from tasks.contracts.bundle import Criterion, Rubric, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Derived, Rubrics, parse, read_yaml
 from tasks.contracts.table import Frozen
@@ -98,6 +98,11 @@ def broken(rubric: Rubric) -> str | None:
         problem = _broken_criterion(criterion, traits, ids)
         if problem:
             return f"criterion '{criterion.id}' {problem}"
+    for anchored in rubric.traits:
+        if _repeats(anchor.score for anchor in anchored.anchors):
+            return f"trait '{anchored.id}' has overlapping anchors: two describe the same score"
+        if _repeats(_folded(anchor.text) for anchor in anchored.anchors):
+            return f"trait '{anchored.id}' has overlapping anchors: two read the same"
     derived_traits = {trait.id for trait in rubric.traits if trait.source == "derived"}
     for trait in sorted(derived_traits - {criterion.trait for criterion in rubric.criteria}):
         return f"trait '{trait}' is derived but no criterion counts for it"
@@ -106,22 +111,32 @@ def broken(rubric: Rubric) -> str | None:
 
 def _broken_criterion(criterion: Criterion, traits: Collection[str], ids: Collection[str]) -> str | None:
     others = {criterion.parent, *criterion.excludes} - {None}
-    folded = [" ".join(level.casefold().split()) for level in criterion.levels]
     if criterion.trait not in traits:
         return f"counts for an unknown trait '{criterion.trait}'"
     if criterion.id in others:
         return "refers to itself"
     if others - set(ids):
         return f"refers to unknown criteria {sorted(map(str, others - set(ids)))}"
-    if len(folded) < 2:
+    if len(criterion.levels) < 2:
         return "needs at least two levels"
-    if len(set(folded)) < len(folded):
+    if _repeats(map(_folded, criterion.levels)):
         return "has overlapping levels: two read the same"
     if criterion.weight == 0:
         return "has weight 0 and can change nothing"
     if not math.isfinite(criterion.weight):
         return "has a weight that is no finite number"
     return None
+
+
+def _folded(text: str) -> str:
+    """A text as people compare it."""
+    return " ".join(text.casefold().split())
+
+
+def _repeats(values: Iterable[object]) -> bool:
+    """Whether a value occurs twice."""
+    found = list(values)
+    return len(set(found)) < len(found)
 
 
 def _cycle(parents: Mapping[str, str | None]) -> str | None:
@@ -133,34 +148,3 @@ def _cycle(parents: Mapping[str, str | None]) -> str | None:
             seen.add(at)
             at = parents[at]
     return None
-
-
-def refuse_off_scale(gradings: Iterable[Mapping[str, Any]], scales: Mapping[str, Scale]) -> None:
-    """InputError for the first human score that lies outside the scale of its item's rubric."""
-    for row in gradings:
-        scale = scales[row["item_id"]]
-        if row["score"] is not None and not scale.min <= row["score"] <= scale.max:
-            raise InputError(
-                f"rater '{row['rater_id']}' gave response '{row['response_id']}' {row['score']:g}, off the scale "
-                f"{scale.min:g} to {scale.max:g} of item '{row['item_id']}'",
-                field="score",
-            )
-
-
-def refuse_unknown_marks(marks: Iterable[Mapping[str, Any]], rubric_of: Mapping[str, Rubric]) -> None:
-    """InputError for the first mark of a criterion, or of a level, that its response's rubric does not have.
-
-    rubric_of: response → the rubric of its item.
-    """
-    tops = {rubric.rubric_id: {c.id: c.top for c in rubric.criteria} for rubric in rubric_of.values()}
-    for row in marks:
-        rubric_id = rubric_of[row["response_id"]].rubric_id
-        top = tops[rubric_id].get(row["criterion_id"])
-        if top is None or row["decision"] > top:
-            what = f"criterion '{row['criterion_id']}'"
-            has = f"has no {what}" if top is None else f"has levels 0 to {top} for {what}"
-            raise InputError(
-                f"rater '{row['rater_id']}' marked response '{row['response_id']}' with level {row['decision']} of "
-                f"{what}; rubric '{rubric_id}' {has}",
-                field="criterion_id" if top is None else "level",
-            )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from prefect import task
 
 from tasks.contracts.bundle import Rubric
+from tasks.contracts.errors import InputError
 from tasks.contracts.study import Study
 from tasks.contracts.table import Row
 from tasks.contracts.tables import Bundles, Rubrics, TableRef
 from tasks.lock.lint import lint
 from tasks.lock.lock import lock as lock_rubric
-from tasks.lock.rubric import authored, refuse_off_scale, refuse_unknown_marks, rubrics_of
+from tasks.lock.people import mark_place, off_scale, score_place, unknown_mark
+from tasks.lock.rubric import authored, rubrics_of
 from tasks.store.warehouse import Rows, Run
 
 
@@ -32,21 +36,18 @@ def lock(
     """Find or make the rubric of every item, lint it, and lock it under the study's protocol.
 
     people, marks: human gradings and judgments. InputError where an item names no known rubric, a human score lies off
-    the scale of its item's rubric, or a mark names a criterion or level that the rubric does not have.
+    the scale of its item's rubric or the range of its trait, or a mark names a criterion or level that the rubric does
+    not have.
     """
 
     def make() -> dict[type[Row], Rows]:
         known = authored(base / study.rubrics.file) if study.rubrics.file else {}
         asked = run.read(items).to_pylist()
         found = rubrics_of(asked, known, study.rubrics)
-        scales = {item["item_id"]: found[item["rubric_id"]].scale for item in asked}
-        scores = run.read(people, ["response_id", "item_id", "rater_id", "score"])
-        refuse_off_scale(scores.to_pylist(), scales)
+        rubric_of = {item["item_id"]: found[item["rubric_id"]] for item in asked}
+        _refuse_off_scale(run, study, base, people, rubric_of)
         if marks.rows:
-            rubric_of = {item["item_id"]: found[item["rubric_id"]] for item in asked}
-            answered = run.read(responses, ["response_id", "item_id"]).to_pylist()
-            marked = run.read(marks, ["response_id", "criterion_id", "rater_id", "decision"]).to_pylist()
-            refuse_unknown_marks(marked, {row["response_id"]: rubric_of[row["item_id"]] for row in answered})
+            _refuse_unknown_marks(run, study, base, marks, run.read(responses, ["response_id", "item_id"]), rubric_of)
         origins = {name: "authored" if name in known else _origin(study) for name in found}
         locked = {name: lock_rubric(rubric, study.judge.as_protocol()) for name, rubric in found.items()}
         return {
@@ -59,6 +60,24 @@ def lock(
 
     run.once("lock", make)
     return Locked(run.ref(Rubrics, "lock"), run.ref(Bundles, "lock"))
+
+
+def _refuse_off_scale(run: Run, study: Study, base: Path, people: TableRef, rubric_of: Mapping[str, Rubric]) -> None:
+    for batch in run.batches(people, ["response_id", "item_id", "rater_id", "score", "trait_scores"]):
+        offence = off_scale(pa.Table.from_batches([batch]), rubric_of)
+        if offence:
+            place = score_place(study.data, base, offence)
+            raise InputError(offence.rule, **(place._asdict() if place else {"field": offence.part or "score"}))
+
+
+def _refuse_unknown_marks(
+    run: Run, study: Study, base: Path, marks: TableRef, answered: pa.Table, rubric_of: Mapping[str, Rubric]
+) -> None:
+    for batch in run.batches(marks, ["response_id", "criterion_id", "rater_id", "decision"]):
+        offence = unknown_mark(pa.Table.from_batches([batch]), answered, rubric_of)
+        if offence:
+            place = mark_place(study.data, base, offence)
+            raise InputError(offence.rule, **(place._asdict() if place else {"field": "level"}))
 
 
 def _origin(study: Study) -> str | None:

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import Floats
+from tasks.stats.agreement import Floats, Ints
 from tasks.stats.pair_sums import Scale, pair_terms, statistics_of_totals
 
 CHUNK_BYTES = 16 * 2**20
 # Picks, their flat addresses, integer counts and float counts: four eight-byte numbers a cell.
 CELL_BYTES = 32
+MOST_CLUSTERS = 5_000
 TIE = 1e-12
 
 
@@ -64,9 +65,10 @@ def bootstrap(
     level outside 0 .. 1.
     """
     _check_plan(draws, level)
-    sums = cluster_sums(pair_terms(human, machine, scale), clusters)
-    (values,) = _draw([sums], draws, seed)
-    return {name: _interval(drawn, level) for name, drawn in values.items()}
+    codes, size = cluster_codes(clusters)
+    sums = sums_by_code(pair_terms(human, machine, scale), codes, size)
+    (totals,) = draw_totals([sums], draws, seed)
+    return {name: interval(drawn, level) for name, drawn in statistics_of_totals(totals).items()}
 
 
 def paired_bootstrap(
@@ -85,9 +87,10 @@ def paired_bootstrap(
     counting one draw more than was made, so that p is never 0 (Davison and Hinkley 1997).
     """
     _check_plan(draws, level)
-    blocks = [cluster_sums(pair_terms(human, machine, scale), clusters) for machine in (machine_a, machine_b)]
+    codes, size = cluster_codes(clusters)
+    blocks = [sums_by_code(pair_terms(human, machine, scale), codes, size) for machine in (machine_a, machine_b)]
     whole_a, whole_b = (statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks)
-    drawn_a, drawn_b = _draw(blocks, draws, seed)
+    drawn_a, drawn_b = map(statistics_of_totals, draw_totals(blocks, draws, seed))
     return {
         name: _difference(float(_gap(whole_a[name], whole_b[name])[0]), _gap(drawn_a[name], drawn_b[name]), level)
         for name in drawn_a
@@ -99,15 +102,34 @@ def cluster_sums(terms: Floats, clusters: npt.ArrayLike) -> Floats:
 
     terms: (n, columns); clusters: (n,) ids. ValueError on another length or on None or NaN among the ids.
     """
+    codes, size = cluster_codes(clusters, most=None)
+    return sums_by_code(terms, codes, size)
+
+
+def cluster_codes(clusters: npt.ArrayLike, most: int | None = MOST_CLUSTERS) -> tuple[Ints, int]:
+    """(code 0 .. size - 1 of every row, size), clusters in sorted order. ValueError on None or NaN among the ids.
+
+    More than `most` clusters are merged at random into that many groups, to be resampled in their place: sums over
+    groups of independent clusters vary from draw to draw as sums over the clusters do.
+    """
     ids: npt.NDArray[Any] = np.asarray(clusters)
-    if ids.shape != terms.shape[:1]:
-        raise ValueError(f"clusters must have shape {terms.shape[:1]}, got {ids.shape}")
     # NaN would pass as one big cluster of all rows whose author is not known.
     if ids.dtype.kind in "fO" and any(one is None or one != one for one in ids):
         raise ValueError("every row needs a cluster id")
-    names, index = np.unique(ids, return_inverse=True)
-    sums = [np.bincount(index, weights=column, minlength=len(names)) for column in terms.T]
-    return np.stack(sums, axis=1)
+    names, codes = np.unique(ids, return_inverse=True)
+    if most is None or len(names) <= most:
+        return codes, len(names)
+    return np.random.default_rng(len(names)).permutation(len(names))[codes] % most, most
+
+
+def sums_by_code(terms: Floats, codes: Ints, size: int) -> Floats:
+    """Sums of the rows of each code, shape (size, columns).
+
+    terms: (n, columns); codes: (n,) in 0 .. size - 1. ValueError on another length.
+    """
+    if codes.shape != terms.shape[:1]:
+        raise ValueError(f"clusters must have shape {terms.shape[:1]}, got {codes.shape}")
+    return np.stack([np.bincount(codes, weights=column, minlength=size) for column in terms.T], axis=1)
 
 
 def draw_statistics(counts: npt.ArrayLike, sums: Floats) -> dict[str, Floats]:
@@ -127,12 +149,15 @@ def resample_counts(rng: np.random.Generator, clusters: int, draws: int) -> Floa
     return counts.reshape(draws, clusters).astype(np.float64)
 
 
-def _draw(blocks: Sequence[Floats], draws: int, seed: int) -> list[dict[str, Floats]]:
-    """Statistics of every draw for each block; blocks share the draws. All NaN with fewer than two clusters."""
+def draw_totals(blocks: Sequence[Floats], draws: int, seed: int) -> list[Floats]:
+    """Totals of every draw for each block, shape (draws, columns); all NaN with fewer than two clusters.
+
+    blocks: tables of one sum per cluster, (clusters, columns), the same clusters in the same order; they share the
+    draws.
+    """
     size = len(blocks[0])
     if size < 2:
-        names = statistics_of_totals(np.zeros((1, blocks[0].shape[1])))
-        return [{name: np.full(draws, np.nan) for name in names} for _ in blocks]
+        return [np.full((draws, block.shape[1]), np.nan) for block in blocks]
     rng = np.random.default_rng(seed)
     totals = [np.empty((draws, block.shape[1])) for block in blocks]
     rows = max(1, CHUNK_BYTES // (CELL_BYTES * size))
@@ -140,7 +165,17 @@ def _draw(blocks: Sequence[Floats], draws: int, seed: int) -> list[dict[str, Flo
         counts = resample_counts(rng, size, min(rows, draws - start))
         for block, total in zip(blocks, totals, strict=True):
             total[start : start + rows] = counts @ block
-    return [statistics_of_totals(total) for total in totals]
+    return totals
+
+
+def interval(drawn: Floats, level: float = 0.95) -> Interval:
+    """Percentile interval of the values of a statistic in all draws, NaN where undefined; shape (draws,)."""
+    defined = drawn[~np.isnan(drawn)]
+    undefined = len(drawn) - len(defined)
+    if not len(defined):
+        return Interval(None, None, undefined)
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high), undefined)
 
 
 def _check_plan(draws: int, level: float) -> None:
@@ -154,18 +189,9 @@ def _gap(a: Floats, b: Floats) -> Floats:
     return np.where(np.abs(gap) < TIE, 0.0, gap)
 
 
-def _interval(drawn: Floats, level: float) -> Interval:
-    defined = drawn[~np.isnan(drawn)]
-    undefined = len(drawn) - len(defined)
-    if not len(defined):
-        return Interval(None, None, undefined)
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), undefined)
-
-
 def _difference(estimate: float, drawn: Floats, level: float) -> Difference:
     point = None if np.isnan(estimate) else estimate
-    low, high, undefined = _interval(drawn, level)
+    low, high, undefined = interval(drawn, level)
     if low is None:
         return Difference(point, None, None, None, undefined)
     tail = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)) + 1

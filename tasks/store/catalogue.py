@@ -19,12 +19,12 @@ SQL = Path(__file__).resolve().parents[2] / "sql"
 def catalogue(run: Run) -> duckdb.DuckDBPyConnection:
     """An in-memory database with a view for every table of the run and every view of sql/views.
 
-    A table holds the finished shards of all stages; where there is none, it is empty.
+    A table holds the finished shards of all stages; where there is none, it is empty. StoreError where a file of one is
+    lost, broken or of another version.
     """
     connection = duckdb.connect()
     for row in TABLES:
-        stages = sorted(path.name for path in (run.folder / row.table).glob("*"))
-        files = [str(path) for stage in stages for path in run.files(row.table, stage)]
+        files = [path for stage in run.stages(row) for path in run.parts(row, stage)]
         if files:
             source = f"read_parquet([{', '.join(map(_quoted, files))}], hive_partitioning = false)"
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")

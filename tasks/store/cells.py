@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
 from tasks.contracts.errors import InputError
 
+_NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -34,17 +35,37 @@ def text_or_none(cell: Any) -> str | None:
     return found if found.strip() else None
 
 
+def texts(cells: Iterable[Any], file: object, rows: Iterable[int], field: str) -> list[str | None]:
+    """Cells as texts; None where one is missing, InputError where one is a list, an object or bytes."""
+    found: list[str | None] = []
+    for row, cell in zip(rows, cells, strict=True):
+        if type(cell) is str and cell.isascii():  # nearly all cells, and the others cost ten times as much
+            found.append(cell)
+            continue
+        kind = _NO_TEXT.get(type(cell))
+        if kind:
+            raise InputError(f"is {kind}, not text", file=file, row=row, field=field)
+        found.append(None if missing(cell) else as_text(cell))
+    return found
+
+
 def as_number(cell: Any, file: object, row: int | None, field: str | None) -> float | None:
     """A cell as a number; None where it is missing or blank, InputError where it is no finite number."""
-    if text_or_none(cell) is None:
+    if missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
     try:
-        found = float(cell)
-    except (TypeError, ValueError):
+        # Python reads 1_0 as 10 and true as 1; no file of scores means that.
+        found = math.nan if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell) else float(cell)
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not math.isfinite(found):
-        raise InputError(f"'{str(cell)[:40]}' is not a finite number", file=file, row=row, field=field)
+        raise InputError(f"{quoted(cell)} is not a finite number", file=file, row=row, field=field)
     return found
+
+
+def quoted(cell: Any) -> str:
+    """The beginning of a cell as a message may show it: in quotes, control characters escaped."""
+    return "'" + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(cell)[:40]) + "'"
 
 
 def need(frame: pd.DataFrame, name: str, file: object) -> None:

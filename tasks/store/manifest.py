@@ -12,12 +12,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tasks.contracts.tables import TableRef
+import duckdb
+
+from tasks.contracts.errors import StoreError
+from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Responses, TableRef
 from tasks.store.catalogue import catalogue
 from tasks.store.warehouse import Run, write_atomically
 
 HOUSE = Path(__file__).resolve().parents[2]
 LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "torch", "transformers")
+RESTS_ON = (Attempts, Bundles, Gradings, Items, Responses)
+"""The tables that `graded_by` looks at."""
 
 
 def digest_of(value: Any) -> str:
@@ -71,8 +76,27 @@ def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]
 
     Digests of the texts with their items and calibration membership; of the bundle of every item; of every request
     (which covers prompts, model, sampling and order of asking); and of the human scores calibrated on. `settings` are
-    the calibration's settings and the versions of the code that verifies, scores and calibrates.
+    the calibration's settings and the versions of the code that verifies, scores and calibrates. Where the run's
+    manifest was written of the same tables, its digests stand and no text is read again. StoreError for a table that
+    cannot be read.
     """
+    settings = settings | {"target": target}
+    return _standing(run, settings) or _digests(run, target) | settings
+
+
+def _standing(run: Run, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """What the run's manifest says, if settings and the content of every table are what they were; None otherwise."""
+    try:
+        manifest = json.loads((run.folder / "manifest.json").read_bytes())
+    except (OSError, ValueError):  # there is none yet, or it is broken: either way it is written anew
+        return None
+    found: dict[str, Any] = manifest["graded_by"]
+    then = {ref["path"]: ref for ref in manifest["tables"] if ref["table"] in {row.table for row in RESTS_ON}}
+    now = {ref.path: ref.model_dump() for row in RESTS_ON for ref in (run.ref(row, at) for at in run.stages(row))}
+    return found if now == then and settings.items() <= found.items() else None
+
+
+def _digests(run: Run, target: str) -> dict[str, Any]:
     responses = "responses JOIN items USING (item_id) JOIN bundles USING (rubric_id)"
     rater = "rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')"
     label = f"split = 'calibration' AND g.score IS NOT NULL AND ({rater})"
@@ -83,13 +107,16 @@ def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]
         "labels": f"SELECT response_id, g.score FROM gradings g JOIN responses USING (response_id) WHERE {label}",
     }
     digests = {}
-    with catalogue(run) as connection:
-        for name, query in parts.items():
-            rows = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p"
-            text = f"SELECT sha256(string_agg(j, '' ORDER BY j)) FROM ({rows})"
-            found = connection.execute(text, {"target": target} if "$target" in text else {}).fetchone()
-            digests[name] = found[0] if found else None
-    return digests | settings
+    try:
+        with catalogue(run) as connection:
+            for name, query in parts.items():
+                rows = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p"
+                text = f"SELECT sha256(string_agg(j, '' ORDER BY j)) FROM ({rows})"
+                found = connection.execute(text, {"target": target} if "$target" in text else {}).fetchone()
+                digests[name] = found[0] if found else None
+    except duckdb.Error as error:
+        raise StoreError(f"a table of {run.folder} cannot be read: {error}; {run.mend()}") from error
+    return digests
 
 
 def write_manifest(run: Run, identity: dict[str, Any], graded_by: dict[str, Any], tables: list[TableRef]) -> Path:
@@ -111,3 +138,12 @@ def write_manifest(run: Run, identity: dict[str, Any], graded_by: dict[str, Any]
     }
     write_atomically(path, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False).encode())
     return path
+
+
+def read_manifest(run: Run) -> dict[str, Any]:
+    """The manifest of a finished run; StoreError where there is none."""
+    path = run.folder / "manifest.json"
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"run {run.run_id} did not finish: {path} cannot be read: {error}") from error

@@ -1,10 +1,11 @@
-"""Reading a source file into a frame of strings, numbers and lists. Nothing is guessed and nothing is dropped."""
+"""Reading a source file into frames of strings, numbers and lists. Nothing is guessed and nothing is dropped."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,29 @@ import pyarrow.parquet as pq
 
 from tasks.contracts.errors import InputError
 
+ROWS = 10_000
+"""Rows of a chunk at most."""
+CHARACTERS = 8_000_000
+"""Characters after which a chunk ends early, so that long texts need no more memory than short ones."""
+_BATCH = 1_000
+Record = tuple[int, int, Sequence[Any]]
+"""Number of the row from 0, its length in characters (roughly), and its cells."""
+
 csv.field_size_limit(2**31 - 1)
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The rows of a CSV, TSV, JSONL or Parquet file, chosen by its ending; all columns of dtype object.
+    """All rows of a source file in one frame, see `chunks`."""
+    return pd.concat(chunks(path))
 
-    Text files are UTF-8 (a byte order mark is passed over). CSV cells are strings; an empty cell stays an empty string.
-    The index counts rows from 0: records below the header, lines of a JSONL file; blank ones count and are left out.
-    InputError names the file, the row (index + 1) and the rule.
+
+def chunks(path: Path) -> Iterator[pd.DataFrame]:
+    """The rows of a CSV, TSV, JSONL or Parquet file, chosen by its ending, in frames of at most ROWS rows.
+
+    All columns are of dtype object, and every frame has all columns of the file; a file without rows is one empty
+    frame. Text files are UTF-8 (a byte order mark is passed over). CSV cells are strings; an empty cell stays an empty
+    string. The index counts rows from 0: records below the header, lines of a JSONL file; blank ones count and are left
+    out. InputError names the file, the row (index + 1) and the rule.
     """
     readers = {".csv": _delimited, ".tsv": _delimited, ".jsonl": _jsonl, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
@@ -31,73 +46,121 @@ def read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InputError("no such file", file=path)
     try:
-        return reader(path)
+        records = reader(path)
+        _, _, header = next(records)
+        repeated = sorted(name for name, count in Counter(header).items() if count > 1)
+        if repeated:
+            raise InputError(f"the header repeats {repeated}", file=path)
+        if any("\0" in name for name in header):
+            raise InputError("has NUL characters in its header; is it UTF-16? Save it as UTF-8", file=path)
+        yield from _frames(header, records)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"is not UTF-8: {error.reason} in line {_bad_line(path)}", file=path) from error
+        raise InputError(f"is not UTF-8: {error.reason}{_bad_line(path)}", file=path) from error
 
 
-def _bad_line(path: Path) -> int:
-    """Number of the first line that is not UTF-8; a decoder that reads in blocks knows only the place in its block."""
-    content = path.read_bytes()
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return content.count(b"\n", 0, error.start) + 1
+def _frames(header: Sequence[str], records: Iterable[Record]) -> Iterator[pd.DataFrame]:
+    numbers: list[int] = []
+    rows: list[Sequence[Any]] = []
+    length = made = 0
+    for number, characters, cells in records:
+        numbers.append(number)
+        rows.append(cells)
+        length += characters
+        if len(rows) == ROWS or length >= CHARACTERS:
+            yield _frame(header, numbers, rows)
+            numbers, rows, length, made = [], [], 0, made + 1
+    if rows or not made:
+        yield _frame(header, numbers, rows)
+
+
+def _frame(header: Sequence[str], numbers: list[int], rows: list[Sequence[Any]]) -> pd.DataFrame:
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    cells = {name: list(column) for name, column in zip(header, columns, strict=True)}
+    return pd.DataFrame(cells, index=pd.Index(numbers, dtype="int64"), dtype=object)
+
+
+def _bad_line(path: Path) -> str:
+    """Where the first line is that is not UTF-8; a decoder that reads in blocks knows only the place in its block."""
+    if path.suffix.lower() == ".parquet":
+        return ""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return f" in line {number}"
     raise ValueError(f"{path} is UTF-8")
 
 
-def _delimited(path: Path) -> pd.DataFrame:
+def _delimited(path: Path) -> Iterator[Record]:
+    """The header as row -1, then the rows."""
+    number = -1
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-        number = -1
-        content: dict[int, list[str]] = {}
         try:
             header = next(rows, None)
             if not header:
                 raise InputError("is empty; a header is needed", file=path)
-            _refuse_repeated(header, path)
+            yield -1, 0, header
             for number, row in enumerate(rows):
                 if not row:
                     continue
                 if len(row) != len(header):
                     raise InputError(f"has {len(row)} cells, the header has {len(header)}", file=path, row=number + 1)
-                content[number] = row
+                yield number, sum(map(len, row)), row
         except csv.Error as error:
             raise InputError(f"is not well-formed: {error}", file=path, row=number + 2) from error
-    return pd.DataFrame(list(content.values()), columns=header, index=list(content), dtype=object)
 
 
-def _jsonl(path: Path) -> pd.DataFrame:
-    records: dict[int, dict[str, Any]] = {}
-    # Not splitlines(): a JSON string may hold U+2028 and its like unescaped.
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n")):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path, row=number + 1) from error
-        if not isinstance(record, dict):
-            raise InputError("is not a JSON object", file=path, row=number + 1)
-        records[number] = record
-    if not records:
+def _jsonl(path: Path) -> Iterator[Record]:
+    """The keys of all records as row -1, then the records."""
+    keys = list(dict.fromkeys(key for _, _, record in _objects(path) for key in record))
+    if not keys:
         raise InputError("is empty", file=path)
-    return pd.DataFrame(list(records.values()), index=list(records), dtype=object)
+    yield -1, 0, keys
+    for number, characters, record in _objects(path):
+        yield number, characters, [record.get(key) for key in keys]
 
 
-def _parquet(path: Path) -> pd.DataFrame:
+def _objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    # Only \n ends a line: a JSON string may hold U+2028 and its like unescaped.
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line, object_pairs_hook=_once, parse_constant=_no_number)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path, row=number + 1) from error
+            if not isinstance(record, dict):
+                raise InputError("is not a JSON object", file=path, row=number + 1)
+            yield number, len(line), record
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key '{repeated}' is given twice")
+    return found
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _parquet(path: Path) -> Iterator[Record]:
+    """The columns' names as row -1, then the rows."""
+    read = 0
     try:
         with pq.ParquetFile(path) as file:  # pq.read_table would take folders named a=b for columns
-            table = file.read()
+            yield -1, 0, file.schema_arrow.names
+            for batch in file.iter_batches(_BATCH):
+                columns = [column.to_pylist() for column in batch.columns]
+                for number, row in enumerate(zip(*columns, strict=True), read):
+                    yield number, batch.nbytes // batch.num_rows, row
+                read += batch.num_rows
     except pa.ArrowException as error:
         raise InputError(f"is not Parquet: {error}", file=path) from error
-    _refuse_repeated(table.column_names, path)
-    return pd.DataFrame({name: pd.Series(table[name].to_pylist(), dtype=object) for name in table.column_names})
-
-
-def _refuse_repeated(header: list[str], path: Path) -> None:
-    repeated = sorted(name for name, count in Counter(header).items() if count > 1)
-    if repeated:
-        raise InputError(f"the header repeats {repeated}", file=path)

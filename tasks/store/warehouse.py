@@ -8,27 +8,41 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.table import Row, conform, schema, volatile
+from tasks.contracts.table import Frozen, Row, conform, schema, volatile
 from tasks.contracts.tables import BY_NAME, TableRef
 
 FORMAT = 1
 MARKER = ".rubricflow.json"
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
+
+
+class Made(Frozen):
+    """What a done-mark says of one table of its shard."""
+
+    rows: int
+    content: tuple[int, int]
+    """See `_content`."""
+
+
+_MARK = TypeAdapter(dict[str, Made])
 
 
 @dataclass(frozen=True)
@@ -44,17 +58,24 @@ class Warehouse:
         marker = folder / MARKER
         try:
             if not marker.exists():
-                if folder.exists() and any(not path.name.startswith(f".{MARKER}.") for path in folder.iterdir()):
+                foreign = folder.exists() and any(not _opening(path.name) for path in folder.iterdir())
+                # Asked again: another process may have made the warehouse, and more in it, while this one looked.
+                if foreign and not marker.exists():
                     raise StoreError(
                         f"{folder} holds other things and is no rubricflow warehouse; name an empty or new folder"
                     )
                 folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(marker, json.dumps({"format": FORMAT}).encode())
             found = json.loads(marker.read_bytes())["format"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"warehouse {folder} cannot be used: {error}") from error
+        except OSError as error:
+            raise StoreError(f"warehouse {folder} cannot be used: {error.strerror or error}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"warehouse {folder} cannot be used: {marker} does not say its format") from error
         if found != FORMAT:
-            raise StoreError(f"warehouse {folder} has format {found}; this version reads format {FORMAT}")
+            raise StoreError(
+                f"warehouse {folder} has format {found}; this version reads format {FORMAT}: use the version of "
+                "rubricflow that made it, or name a new folder"
+            )
         return cls(folder)
 
     @property
@@ -88,14 +109,24 @@ class Run:
         return self._mark(stage, shard).exists()
 
     def commit(self, stage: str, shard: str, tables: Mapping[type[Row], Rows]) -> None:
-        """Write one shard whole: every table conformed to its contract, then the done-mark."""
-        entries = {}
+        """Write one shard whole: every table conformed to its contract, then the done-mark.
+
+        A finished shard of the same content stays as it is: another run of the study may be reading it.
+        """
+        files, made = {}, {}
         for row, rows in tables.items():
             table = conform(row, rows)
-            path = self._folder(row.table, stage) / f"{shard}.parquet"
-            _write_parquet(path, table)
-            entries[row.table] = {"rows": table.num_rows, "content": _content(row, table)}
-        write_atomically(self._mark(stage, shard), json.dumps(entries, sort_keys=True).encode())
+            files[self._folder(row.table, stage) / f"{shard}.parquet"] = _as_parquet(table)
+            made[row.table] = Made(rows=table.num_rows, content=_content(row, table))
+        mark = self._mark(stage, shard)
+        with self._alone():
+            if self._stands(stage, shard, tables, made):
+                return
+            # Without its mark first: between other files and an old mark a kill would leave a shard that is neither.
+            mark.unlink(missing_ok=True)
+            for path, content in files.items():
+                write_atomically(path, content)
+            write_atomically(mark, _MARK.dump_json(made))
 
     def once(self, stage: str, make: Callable[[], Mapping[type[Row], Rows]]) -> None:
         """Write a stage that has a single shard, unless it is there already."""
@@ -103,26 +134,91 @@ class Run:
             self.commit(stage, "all", make())
 
     def ref(self, row: type[Row], stage: str) -> TableRef:
-        """Reference to what a stage wrote of a table; StoreError if it wrote nothing."""
-        rows, high, low = 0, 0, 0
-        entries = [made[row.table] for made in self.shards(stage).values() if row.table in made]
-        if not entries:
+        """Reference to what a stage wrote of a table; StoreError if it wrote nothing, or not all of it is there."""
+        parts = self.parts(row, stage)
+        if not parts:
             raise StoreError(f"run {self.run_id}: stage '{stage}' holds no table '{row.table}'")
-        for entry in entries:
-            rows, high, low = rows + entry["rows"], high + entry["content"][0], low + entry["content"][1]
+        rows = sum(made.rows for made in parts.values())
+        high, low = (sum(made.content[half] for made in parts.values()) for half in (0, 1))
         text = f"{row.table}:{schema(row).to_string(show_field_metadata=False)}:{rows}:{high % 2**64}:{low % 2**64}"
         path = self._folder(row.table, stage).relative_to(self.warehouse.root)
         return TableRef(
             table=row.table, stage=stage, path=str(path), digest=hashlib.sha256(text.encode()).hexdigest(), rows=rows
         )
 
-    def shards(self, stage: str) -> dict[str, dict[str, Any]]:
-        """The finished shards of a stage by name, each with its tables' number of rows and content sums."""
+    def shards(self, stage: str) -> dict[str, dict[str, Made]]:
+        """The finished shards of a stage by name, each with what it holds of each table."""
         marks = sorted((self.folder / "_done" / stage).glob("*.json"))
+        return {mark.stem: self._read_mark(mark) for mark in marks}
+
+    def stages(self, row: type[Row]) -> list[str]:
+        """The stages that finished something of a table, by name."""
+        stages = sorted(path.name for path in (self.folder / row.table).glob("*"))
+        return [stage for stage in stages if any(row.table in made for made in self.shards(stage).values())]
+
+    def parts(self, row: type[Row], stage: str) -> dict[Path, Made]:
+        """The files of a table that a stage finished, in name order, with what their done-marks say of them.
+
+        StoreError for a file that is lost or cut off, or has not the rows of its done-mark or the contract's columns.
+        Only the ends of the files are read.
+        """
+        folder = self._folder(row.table, stage)
+        made = {folder / f"{name}.parquet": shard.get(row.table) for name, shard in self.shards(stage).items()}
+        parts = {path: of for path, of in made.items() if of}
+        for path, of in parts.items():
+            self._look_at(path, row, of.rows)
+        return parts
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While this run is written to by nobody else: the lock of a killed process is free again."""
         try:
-            return {mark.stem: json.loads(mark.read_bytes()) for mark in marks}
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / ".lock").open("w")
+        except OSError as error:
+            raise _cannot_write(self.folder, error) from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _stands(self, stage: str, shard: str, tables: Iterable[type[Row]], made: Mapping[str, Made]) -> bool:
+        """Whether a shard is finished with this content and all its files are there."""
+        try:
+            if not self.done(stage, shard) or self._read_mark(self._mark(stage, shard)) != made:
+                return False
+            for row in tables:
+                self._look_at(self._folder(row.table, stage) / f"{shard}.parquet", row, made[row.table].rows)
+        except StoreError:  # it is broken, and written anew
+            return False
+        return True
+
+    def _read_mark(self, mark: Path) -> dict[str, Made]:
+        try:
+            return _MARK.validate_json(mark.read_bytes())
         except (OSError, ValueError) as error:
-            raise StoreError(f"run {self.run_id}: a done-mark of stage '{stage}' cannot be read: {error}") from error
+            reason = error.strerror if isinstance(error, OSError) else "it is no list of tables with rows and content"
+            raise StoreError(f"{mark}: this done-mark cannot be read: {reason}; {self.mend()}") from error
+
+    def _look_at(self, path: Path, row: type[Row], rows: int) -> None:
+        """StoreError unless the file holds so many rows in the contract's columns."""
+        try:
+            with pq.ParquetFile(path) as file:
+                found, columns = file.metadata.num_rows, file.schema_arrow
+        except (OSError, pa.ArrowException) as error:
+            lost = "is lost" if isinstance(error, FileNotFoundError) else f"cannot be read: {_first_line(error)}"
+            raise StoreError(f"{path} {lost}, and its shard is marked as done; {self.mend()}") from error
+        kinds, wanted = ({field.name: field.type for field in fields} for fields in (columns, schema(row)))
+        if odd := [name for name in wanted | kinds if kinds.get(name) != wanted.get(name)]:
+            raise StoreError(
+                f"{path} was written by another version of rubricflow: its table differs in {', '.join(odd)}; "
+                f"ask the run with that version, or remove {self.folder} and grade the study again"
+            )
+        if found != rows:
+            raise StoreError(f"{path} holds {found} rows where {rows} were written; {self.mend()}")
+
+    def mend(self) -> str:
+        """What to do about a run that is not whole, for messages."""
+        return f"remove {self.folder} and grade the study again (replies are kept beside it: none is asked for twice)"
 
     def files(self, table: str, stage: str) -> list[Path]:
         """The files of a table that belong to finished shards of a stage, in name order; a lost one is left out."""
@@ -136,12 +232,10 @@ class Run:
             dataset = self._dataset(ref)
             found = dataset.count_rows()
             if found != ref.rows:
-                raise StoreError(
-                    f"{ref.path} holds {found} rows where {ref.rows} were written; remove run {self.run_id}"
-                )
+                raise StoreError(f"{ref.path} holds {found} rows where {ref.rows} were written; {self.mend()}")
             return dataset.to_table(columns=columns, filter=where)
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"{ref.path} cannot be read: {error}") from error
+            raise StoreError(f"{ref.path} cannot be read: {_first_line(error)}; {self.mend()}") from error
 
     def batches(self, ref: TableRef, columns: list[str] | None = None, rows: int = 50_000) -> Iterator[pa.RecordBatch]:
         """The rows behind a reference in batches of at most `rows`."""
@@ -159,9 +253,10 @@ class Run:
         return self.folder / "_done" / stage / f"{shard}.json"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Write a file so that it is either the old one or the new one, never half of it; StoreError if it cannot be."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # A name of its own for every write: threads of one process, and machines that share a disk, may write one path.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -172,13 +267,26 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+        raise _cannot_write(path, error) from error
 
 
-def _write_parquet(path: Path, table: pa.Table) -> None:
+def _cannot_write(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot write {path}: {error.strerror}; what is finished stays: mend that and start again")
+
+
+def _opening(name: str) -> bool:
+    """Whether a file is the marker of a warehouse, or on its way to be it."""
+    return name == MARKER or (name.startswith(f".{MARKER}.") and name.endswith(".tmp"))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _as_parquet(table: pa.Table) -> memoryview:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    write_atomically(path, sink.getvalue().to_pybytes())
+    return memoryview(sink.getvalue())
 
 
 def _content(row: type[Row], table: pa.Table) -> tuple[int, int]:

@@ -6,12 +6,13 @@ import re
 import string
 from typing import NamedTuple
 
-from tasks.text.fold import fold
-from tasks.text.tokens import tokens
+from tasks.text.fold import Folded, fold, folded
+from tasks.text.tokens import composed, tokens
 
 _ELLIPSIS = re.compile(r"\s*(?:[\[(]\s*)?(?:…|\.\s?\.\s?\.[.\s]*)(?:\s*[\])])?\s*")
 _EDGES = string.whitespace + "\u00a0\"'“”‘’«»`"
-MIN_TOKENS, MIN_CHARACTERS = 2, 5
+MIN_CHARACTERS = 5
+_COUNTS = re.compile(rf"[^\W_](?:[^\W_]{{{MIN_CHARACTERS - 1}}}|[^\W_]*+[\W_]++[^\W_])")
 
 
 class Span(NamedTuple):
@@ -23,8 +24,7 @@ class Span(NamedTuple):
 
 def counts(fragment: str) -> bool:
     """Whether a fragment is long enough to prove anything: two words, or one of at least five characters."""
-    words = tokens(fragment)
-    return len(words) >= MIN_TOKENS or any(len(word) >= MIN_CHARACTERS for word in words)
+    return _COUNTS.search(composed(fragment)) is not None
 
 
 def is_whole(quote: str, text: str) -> bool:
@@ -39,13 +39,24 @@ def find(quote: str, text: str, start: int = 0, end: int | None = None) -> Span 
     count are passed over, and at least one must count. Surrounding quotation marks are not part of a quote.
     Fragments never come from outside the region.
     """
-    folded = fold(text[start:end])
-    needle = fold(quote.strip(_EDGES)).text
+    return find_folded(bare(quote), fold(text[start:end]), start)
+
+
+def bare(quote: str) -> str:
+    """A quote as it is looked for: without surrounding quotation marks, folded."""
+    return folded(quote.strip(_EDGES))
+
+
+def find_folded(needle: str, region: Folded, offset: int = 0) -> Span | None:
+    """The span of a bare quote in a region that begins at character `offset` of the stored text, as `find` finds it."""
     if not needle:
         return None
-    at = folded.text.find(needle)
+    at = region.text.find(needle)
     if at >= 0:
-        return Span(start + folded.start[at], start + folded.end[at + len(needle) - 1])
+        start, end = region.span(at, at + len(needle))
+        return Span(offset + start, offset + end)
+    if "." not in needle and "…" not in needle:
+        return None
     pieces = _ELLIPSIS.split(needle)
     fragments = [piece for piece in (piece.strip(_EDGES) for piece in pieces) if counts(piece)]
     if not fragments or len(pieces) == 1:
@@ -53,8 +64,9 @@ def find(quote: str, text: str, start: int = 0, end: int | None = None) -> Span 
     places: list[int] = []
     position = 0
     for fragment in fragments:
-        places.append(folded.text.find(fragment, position))
+        places.append(region.text.find(fragment, position))
         if places[-1] < 0:
             return None
         position = places[-1] + len(fragment)
-    return Span(start + folded.start[places[0]], start + folded.end[position - 1])
+    start, end = region.span(places[0], position)
+    return Span(offset + start, offset + end)

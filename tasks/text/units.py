@@ -8,9 +8,12 @@ from typing import NamedTuple
 _BREAK = r"(?>\r\n|[\n\r\x0b\x0c\x85\u2028])"
 _BLANK_LINE = re.compile(rf"{_BREAK}[^\S\n\r\x0b\x0c\x85\u2028\u2029]*{_BREAK}\s*|\u2029\s*")
 _LINE = re.compile(r"[\n\r\x0b\x0c\x85\u2028\u2029]+")
-# Possessive, and never begun inside a run: a row of a million full stops costs a million steps, not their square.
-_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s)|[。！？]+[”’」』）]*")
-_LAST_WORD = re.compile(r"\S{1,40}$")
+# Possessive, and never begun inside a run: a row of a million full stops costs a million steps, not their square. All
+# that can come first stands first, so that the search skips to it.
+_SENTENCE_END = re.compile(
+    r"""[.!?…。！？](?:(?<=[.!?…])(?<![.!?…][.!?…])[.!?…]*+["'”’)\]]*+(?=\s)|(?<=[。！？])[。！？]*[”’」』）]*)"""
+)
+_LONGEST = 40
 _ABBREVIATIONS = frozenset(
     {"e.g.", "i.e.", "cf.", "vs.", "viz.", "approx.", "ca.", "mr.", "mrs.", "ms.", "dr.", "prof.", "st.", "jr.", "sr."}
     | {"no.", "nr.", "fig.", "eq.", "vol.", "ed.", "eds.", "p.", "pp.", "inc.", "ltd.", "co.", "u.s.", "u.k."}
@@ -37,12 +40,18 @@ def units(text: str) -> list[Unit]:
     a line do not end one. Spans count code points; together the units of a kind cover every character that is not white
     space. An empty text has none.
     """
-    breaks = _BLANK_LINE if _BLANK_LINE.search(text) else _LINE
-    paragraphs = _trimmed(text, _pieces(0, len(text), [m.span() for m in breaks.finditer(text)]))
+    paragraphs = _trimmed(text, _pieces(0, len(text), _breaks(text)))
     sentences = [span for start, end in paragraphs for span in _sentences(text, start, end)]
     return [Unit(f"s{i}", "sentence", *span) for i, span in enumerate(sentences, 1)] + [
         Unit(f"p{i}", "paragraph", *span) for i, span in enumerate(paragraphs, 1)
     ]
+
+
+def _breaks(text: str) -> list[tuple[int, int]]:
+    """What separates the paragraphs."""
+    lines = [m.span() for m in _LINE.finditer(text)]
+    # A blank line holds two breaks: side by side, or with white space between.
+    return [m.span() for m in _BLANK_LINE.finditer(text)] or lines if lines else []
 
 
 def _sentences(text: str, start: int, end: int) -> list[tuple[int, int]]:
@@ -56,12 +65,12 @@ def _sentences(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 def _goes_on(text: str, low: int, end: re.Match[str]) -> bool:
     """Whether a full stop belongs to an abbreviation, an initial, or the list number that opens the line at `low`."""
-    word = _LAST_WORD.search(text, max(low, end.end() - 41), end.end())
-    if word is None or end.group() != ".":
+    if end.group() != ".":
         return False
-    if word.start() == low and _NUMBER.fullmatch(word[0]):
+    word = text[max(low, end.end() - _LONGEST) : end.end()].rsplit(maxsplit=1)[-1]
+    if end.end() - len(word) == low and _NUMBER.fullmatch(word):
         return True
-    return word[0].lower().lstrip("(\"'“") in _ABBREVIATIONS or _INITIAL.fullmatch(word[0]) is not None
+    return word.lower().lstrip("(\"'“") in _ABBREVIATIONS or _INITIAL.fullmatch(word) is not None
 
 
 def _pieces(start: int, end: int, separators: list[tuple[int, int]]) -> list[tuple[int, int]]:

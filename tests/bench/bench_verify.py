@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.table import conform
 from tasks.contracts.tables import Judgments
-from tasks.judge.rows import Case, Rater, judgment
+from tasks.judge.rows import Case, Judged, Rater, judgments
 from tasks.judge.schema import CHECKLIST_KEYS
 from tasks.judge.verify import Subject, verify
 from tasks.llm.backends.scripted import Scripted
@@ -85,8 +85,8 @@ def ours(samples, bundle):
 
 def arrow(samples, verdicts):
     """The verdicts as the table `judgments`."""
-    rows = [judgment(case, RATER, d, None) for (case, _), ds in zip(samples, verdicts, strict=True) for d in ds]
-    return conform(Judgments, rows)
+    judged = [Judged(case, decisions, {}) for (case, _), decisions in zip(samples, verdicts, strict=True)]
+    return conform(Judgments, judgments(RATER, judged))
 
 
 def plain(samples, bundle):

@@ -1,11 +1,18 @@
-"""prefect.yaml names a flow that exists, with parameters that it takes."""
+"""prefect.yaml: its deployments load, and the smoke deployment runs on a worker of the process work pool."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
+from prefect.client.orchestration import get_client
 from prefect.flows import load_flow_from_entrypoint
+from prefect.settings import get_current_settings
+
+from tasks.store.warehouse import Warehouse
 
 HOUSE = Path(__file__).resolve().parents[2]
 
@@ -15,3 +22,22 @@ def test_every_deployment_loads_and_takes_its_parameters() -> None:
         flow = load_flow_from_entrypoint(str(HOUSE / deployment["entrypoint"]))
         flow.validate_parameters(deployment["parameters"])
         assert (HOUSE / deployment["parameters"]["study"]).is_file()
+
+
+def test_the_smoke_deployment_runs_on_a_worker(tmp_path: Path, prefect_server: None) -> None:
+    environment = os.environ | {"PREFECT_API_URL": str(get_current_settings().api.url)}
+
+    def prefect(*words: str) -> None:
+        command = [str(Path(sys.executable).with_name("prefect")), "--no-prompt", *words]
+        done = subprocess.run(command, cwd=HOUSE, env=environment, capture_output=True, text=True, timeout=180)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    prefect("work-pool", "create", "local", "--type", "process")
+    prefect("deploy", "--name", "smoke")
+    prefect("deployment", "run", "grade/smoke", "--param", f"warehouse={tmp_path / 'house'}")
+    prefect("worker", "start", "--pool", "local", "--run-once")
+    with get_client(sync_client=True) as client:
+        (found,) = [run for run in client.read_flow_runs() if run.deployment_id is not None]
+    assert found.state_name == "Completed", found.state
+    house = Warehouse.open(tmp_path / "house")
+    assert (house.run(house.runs()[-1]).folder / "report.html").is_file()

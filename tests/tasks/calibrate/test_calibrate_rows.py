@@ -14,17 +14,19 @@ from tasks.calibrate.calibration import read_calibration
 from tasks.calibrate.features import feature_names, features, map_columns, matrix
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import apply_later, predict
-from tasks.calibrate.rows import GRADING, graded_items, only_rater
+from tasks.calibrate.rows import GRADING, graded_items, only_rater, shards
 from tasks.calibrate.samples import one_per_response
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError
+from tasks.contracts.study import Study
 from tasks.contracts.table import schema
 from tasks.contracts.tables import Gradings, Predictions
 
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])
 PEOPLE = ("response_id", "rater_id", "rater_kind", "score")
 PEOPLE_SCHEMA = pa.schema([schema(Gradings).field(name) for name in PEOPLE])
-SPLIT_SCHEMA = pa.schema([("response_id", pa.string()), ("split", pa.string())])
+SPLIT_SCHEMA = pa.schema([("response_id", pa.string()), ("split", pa.string()), ("author_id", pa.string())])
+METHODS = ["rulers", "linear", "isotonic", "linking", "identity"]
 RULERS = ("trait_scores", "length", "confidence", "uncertainty", "tie")
 
 
@@ -84,10 +86,22 @@ def items_of(bundles, rows, people, splits, target="mean"):
     return graded_items(bundles, table(*rows), pa.Table.from_pylist(splits, schema=SPLIT_SCHEMA), human, target)
 
 
-def run_all(bundles, rows, people, splits, minimum=20):
+def study(method="rulers", minimum=20, **release):
+    return Study.model_validate(
+        {
+            "name": "s",
+            "data": {"sources": [{"file": "x.csv"}]},
+            "rubrics": {"file": "r.yaml"},
+            "calibration": {"method": method, "minimum": minimum},
+            "release": release,
+        }
+    )
+
+
+def run_all(bundles, rows, people, splits, plan=None):
     """Mappings by item, and predictions by response."""
     items = items_of(bundles, rows, people, splits)
-    fitted = fit_items(items, "m", "mean", minimum)
+    fitted = fit_items(items, "m", plan or study()).mappings
     predicted = [row for item in items for row in predict(fitted[item.item_id], item.rows, item.bundle).to_pylist()]
     return fitted, {row["response_id"]: row for row in predicted}
 
@@ -261,7 +275,7 @@ def test_items_with_few_labels_share_a_pooled_mapping_each_on_its_own_scale():
     splits = [row | {"split": "calibration"} if row["response_id"].startswith("big") else row for row in splits]
     rows += [judged("unseen-1", 0.9, "unseen")]
     splits += [{"response_id": "unseen-1", "split": "test"}]
-    fitted, predicted = run_all(bundles, rows, people, splits, minimum=20)
+    fitted, predicted = run_all(bundles, rows, people, splits)
     assert fitted["big"].scope == "big"
     assert fitted["p"] is fitted["q"] is fitted["unseen"]
     assert (fitted["p"].scope, fitted["p"].bundle_id, fitted["p"].n) == ("pooled", None, 30)
@@ -289,15 +303,17 @@ def test_too_few_labels_keep_the_raw_score_on_the_scales_steps():
     rows, people, splits = class_set(3, {"q": 12}, bundles, calibration=9)
     rows[0] |= {"score": 1.25}
     fitted, predicted = run_all(bundles, rows, people, splits)
-    assert (fitted["q"].method, fitted["q"].n, fitted["q"].features) == ("identity", 9, ())
+    assert (fitted["q"].method, fitted["q"].n, fitted["q"].features) == ("identity", 9, ("score",))
     first = predicted["q-000"]
-    assert (first["raw"], first["score"], first["latent"], first["aligned"]) == (1.25, 1.5, None, None)
+    assert (first["raw"], first["score"], first["latent"], first["aligned"]) == (1.25, 1.5, None, 1.25)
     assert (first["clipped"], first["calibration_id"]) == (False, fitted["q"].calibration_id)
+    assert (first["low"], first["high"], first["risk"], first["level_probabilities"]) == (None, None, None, None)
+    assert (first["route"], first["route_reason"]) == ("review", "uncalibrated")
 
 
 @pytest.mark.parametrize(("calibration", "scope"), [(20, "q"), (19, "pooled")])
 def test_an_own_mapping_needs_the_stated_number_of_labels(calibration, scope):
-    fitted, _ = run_all({"q": bundle()}, *class_set(3, {"q": 40}, {"q": bundle()}, calibration), minimum=20)
+    fitted, _ = run_all({"q": bundle()}, *class_set(3, {"q": 40}, {"q": bundle()}, calibration))
     assert (fitted["q"].scope, fitted["q"].method, fitted["q"].n) == (scope, "rulers", calibration)
 
 
@@ -312,6 +328,7 @@ def test_without_labels_or_features_the_mapping_is_the_identity():
     rows, people, splits = class_set(4, {"q": 50}, bundles)
     fitted, _ = run_all(bundles, rows, people, splits)
     assert (fitted["q"].method, fitted["q"].n, fitted["q"].left_out) == ("identity", 40, ("confidence",))
+    assert fitted["q"].reason == "the study asks for rulers, but the judge gives no feature: the raw score is kept"
     fitted, predicted = run_all(bundles, rows, [], splits)
     assert (fitted["q"].method, fitted["q"].n, fitted["q"].left_out) == ("identity", 0, ())
     assert all(row["score"] == row["raw"] for row in predicted.values())
@@ -364,16 +381,129 @@ def test_nothing_outside_the_calibration_split_changes_a_mapping(seed, calibrati
     assert all(again[key] == predicted[key] for key in predicted if key not in tests)
 
 
+# risk and route
+
+
+def test_a_grading_without_a_signal_of_the_spread_has_a_score_but_no_risk():
+    bundles = {"q": bundle(("length", "tie"))}
+    rows, people, splits = class_set(11, {"q": 60}, bundles)
+    rows += [grading("bare", 2.0), grading("full", 2.0, {}, {"length": 3.0, "tie": 0.0})]
+    splits += [{"response_id": key, "split": "test"} for key in ("bare", "full")]
+    _, predicted = run_all(bundles, rows, people, splits, study("linear"))
+    bare, full = predicted["bare"], predicted["full"]
+    assert bare["score"] == full["score"]
+    assert (bare["risk"], bare["low"], bare["level_probabilities"]) == (None, None, None)
+    assert (bare["route"], bare["route_reason"]) == ("review", "uncalibrated")
+    assert full["risk"] is not None
+
+
+def test_level_probabilities_interval_and_risk_go_together():
+    bundles = {"q": bundle(scale=(1, 4, 0.5))}
+    rows, people, splits = class_set(12, {"q": 90}, bundles, 60)
+    _, predicted = run_all(bundles, rows, people, splits, study("linear", tolerance=1, coverage=0.8))
+    levels = 1 + 0.5 * np.arange(7)
+    for row in predicted.values():
+        chances = np.array(row["level_probabilities"])
+        assert chances.sum() == pytest.approx(1)
+        assert row["risk"] == pytest.approx(chances[np.abs(levels - row["score"]) > 0.5 + 1e-9].sum())
+        assert row["low"] <= row["score"] <= row["high"]
+        assert {row["low"], row["high"]} <= set(levels)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 3), st.sampled_from(METHODS), st.booleans(), st.sampled_from([15, 80]))
+def test_a_level_that_no_person_gave_is_never_released(seed, absent, method, whole_set, calibration):
+    bundles = {"p": bundle(), "q": bundle()}
+    rows, people, splits = class_set(seed, {"p": 120, "q": 120}, bundles, calibration)
+    people = [row for row in people if row["score"] != absent]
+    # Everything is released that may be.
+    plan = study(method, risk=0.9, tolerance=0, by="set" if whole_set else "item")
+    _, predicted = run_all(bundles, rows, people, splits, plan)
+    released = {row["score"] for row in predicted.values() if row["route"] == "release"}
+    assert absent not in released
+    assert all((row["route"] == "release") == (row["route_reason"] is None) for row in predicted.values())
+
+
+def test_scores_go_out_up_to_the_threshold_and_no_further():
+    bundles = {"q": bundle(scale=(0, 10, 1))}
+    rows, people, splits = class_set(13, {"q": 400}, bundles, 250)
+    (item,) = items_of(bundles, rows, people, splits)
+    calibration = fit_items([item], "m", study("isotonic", risk=0.3, tolerance=2)).mappings["q"]
+    found = predict(calibration, item.rows, item.bundle)
+    threshold = float(np.unique(found["risk"].to_numpy())[5])
+    rule = calibration.rules["q"].model_copy(update={"threshold": threshold})
+    found = predict(calibration.model_copy(update={"rules": {"q": rule}}), item.rows, item.bundle).to_pylist()
+    released = [row["risk"] for row in found if row["route"] == "release"]
+    held = [row["risk"] for row in found if row["route_reason"] == "risk"]
+    assert len(released) + len(held) == 400
+    assert max(released) == threshold < min(held)
+
+
+@pytest.mark.parametrize("calibration", [15, 60])
+def test_the_order_of_rows_changes_no_bit_of_what_is_chosen(calibration):
+    bundles = {"p": bundle(), "q": bundle(scale=(0, 6, 1))}
+    rows, people, splits = class_set(14, {"p": 70, "q": 70}, bundles, calibration)
+    plan = study("choose")
+    items = items_of(bundles, rows, people, splits)
+    again = items_of(bundles, rows[::-1], people[::-1], splits[::-1])
+    assert fit_items(again[::-1], "m", plan) == fit_items(items, "m", plan)
+
+
+def test_each_decision_has_one_row_per_method_and_one_of_them_is_chosen():
+    bundles = {"big": bundle(), "p": bundle(), "q": bundle()}
+    rows, people, splits = class_set(15, {"big": 60, "p": 30, "q": 30}, bundles, 15)
+    splits = [row | {"split": "calibration"} if row["response_id"].startswith("big") else row for row in splits]
+    found = fit_items(items_of(bundles, rows, people, splits), "m", study("choose"))
+    scopes = [(row["scope"], row["method"]) for row in found.candidates]
+    assert sorted(scopes) == sorted((scope, method) for scope in ("big", "pooled") for method in METHODS)
+    chosen = {row["scope"]: row["method"] for row in found.candidates if row["chosen"]}
+    assert chosen == {one.scope: one.method for one in found.mappings.values()}
+    assert {row["scope"]: row["n"] for row in found.candidates} == {"big": 60, "pooled": 30}
+    assert [row["scope"] for row in found.release_rules] == ["big", "p", "q"]
+
+
+def test_a_pool_of_items_has_an_offset_for_each():
+    bundles = {"p": bundle(scale=(0, 6, 1)), "q": bundle(scale=(0, 6, 1))}
+    rows, people, splits = class_set(16, {"p": 40, "q": 40}, bundles, 18)
+    people = [
+        row | {"score": min(6.0, row["score"] + 2) if row["response_id"][0] == "q" else row["score"]} for row in people
+    ]
+    fitted, _ = run_all(bundles, rows, people, splits, study("linear"))
+    offsets = fitted["p"].mapping.offsets
+    assert offsets["q"] > 0.05 > -0.05 > offsets["p"]
+
+
+def test_a_mean_of_two_persons_weighs_as_two_ratings():
+    people = [{"response_id": "r1", "rater_id": name, "score": 1.0} for name in ("h1", "h2")]
+    people += [{"response_id": "r2", "rater_id": "h1", "score": 3.0}]
+    rows = [judged("r1", 0.5), judged("r2", 0.5), judged("r3", 0.5)]
+    for target, expected in (("mean", [2, 1, None]), ("h1", [1, 1, None]), ("h2", [1, None, None])):
+        (item,) = items_of({"q": bundle()}, rows, people, [], target)
+        assert item.rows["ratings"].to_pylist() == expected
+
+
+def test_parts_hold_at_most_so_many_rows_and_all_of_them_in_order():
+    bundles = {"a": bundle(), "b": bundle(), "c": bundle()}
+    rows = [judged(f"{item}{k:02d}", 0.5, item) for item, size in (("a", 7), ("c", 25)) for k in range(size)]
+    parts = list(shards(items_of(bundles, rows, [], []), 10))
+    assert [sum(len(item.rows) for item in part) for part in parts] == [7, 10, 10, 5]
+    names = [name for part in parts for item in part for name in item.rows["response_id"].to_pylist()]
+    assert names == [row["response_id"] for row in rows]
+
+
 # later
 
 
-@pytest.mark.parametrize(("calibration", "method"), [(40, "rulers"), (12, "rulers"), (4, "identity")])
-def test_a_stored_mapping_gives_the_same_predictions_later(calibration, method):
+@pytest.mark.parametrize(
+    ("calibration", "asked", "method"),
+    [(size, name, name) for size in (40, 12) for name in METHODS] + [(4, "rulers", "identity")],
+)
+def test_a_stored_mapping_gives_the_same_predictions_later(calibration, asked, method):
     bundles = {"p": bundle(), "q": bundle(scale=(0, 5, 0.5))}
     rows, people, splits = class_set(6, {"p": 50, "q": 50}, bundles, calibration)
-    fitted, predicted = run_all(bundles, rows, people, splits)
+    fitted, predicted = run_all(bundles, rows, people, splits, study(asked, risk=0.3))
     for item, one in bundles.items():
-        assert fitted[item].method == method
+        assert (fitted[item].method, fitted[item].scope) == (method, item if calibration == 40 else "pooled")
         stored = fitted[item].row()["content"]
         own = [row for row in rows if row["item_id"] == item]
         found = apply_later(stored, table(*own), one)
@@ -403,13 +533,33 @@ def test_a_mapping_is_refused_where_it_does_not_belong():
         apply_later(content, table(judged("r", 0.5)), bundle(text="changed"))
 
 
+def test_gradings_of_one_item_are_predicted_at_a_time_and_none_give_none():
+    bundles = {"p": bundle(), "q": bundle()}
+    content = run_all(bundles, *class_set(8, {"p": 20, "q": 20}, bundles, 15))[0]["q"].content
+    with pytest.raises(ContractError, match="not of p, q"):
+        apply_later(content, table(judged("r", 0.5, "p"), judged("s", 0.5, "q")), bundles["q"])
+    assert len(apply_later(content, table(), bundles["q"])) == 0
+
+
+def test_a_new_item_goes_by_the_promise_for_the_set_and_the_levels_seen_on_its_scale():
+    bundles = {"p": bundle(), "q": bundle()}
+    rows, people, splits = class_set(7, {"p": 60, "q": 60}, bundles, 55)
+    for by, expected in (("set", {None}), ("item", {"no_promise"})):
+        plan = study("linear", minimum=100, risk=0.5, tolerance=1, by=by)
+        content = run_all(bundles, rows, people, splits, plan)[0]["p"].content
+        new = apply_later(content, table(judged("n", 0.5, "new")), bundles["p"])
+        assert set(new["route_reason"].to_pylist()) == expected
+        far = apply_later(content, table(judged("n", 0.5, "new")), bundle(scale=(0, 100, 5)))
+        assert far["route_reason"].to_pylist() == ["level_unseen"]
+
+
 def test_content_of_another_format_is_refused():
     bundles = {"q": bundle()}
     mapping = run_all(bundles, *class_set(9, {"q": 50}, bundles))[0]["q"]
     assert read_calibration(mapping.content) == mapping
-    newer = json.dumps(json.loads(mapping.content) | {"format": 2})
-    with pytest.raises(ContractError, match="format 2; this version reads format 1"):
-        read_calibration(newer)
-    for odd in ("{}", "[]", "nothing", json.dumps({"format": 1})):
+    older = json.dumps(json.loads(mapping.content) | {"format": 1})
+    with pytest.raises(ContractError, match="format 1; this version reads format 2"):
+        read_calibration(older)
+    for odd in ("{}", "[]", "nothing", json.dumps({"format": 2})):
         with pytest.raises(ContractError):
             read_calibration(odd)

@@ -17,7 +17,7 @@ STUDY = {
     "name": "small",
     "data": {"sources": [{"file": "x.csv"}]},
     "rubrics": {"file": "r.yaml"},
-    "calibration": {"minimum": 20},
+    "calibration": {"minimum": 20, "method": "rulers"},
 }
 PROTOCOL = Protocol(name="pointwise", final_score="weighted_points", signals=("criteria", "trait_means", "length"))
 
@@ -134,15 +134,50 @@ def test_a_stored_mapping_applied_later_predicts_the_same(small):
             assert found | {"split": split} == predictions[found["response_id"]]
 
 
+def test_all_candidates_and_the_promise_of_every_item_are_stored(small):
+    run, _, done = small
+    candidates = run.read(done.candidates).to_pylist()
+    assert sorted({(row["scope"], row["chosen"], row["method"]) for row in candidates if row["chosen"]}) == [
+        ("pooled", True, "rulers"),
+        ("q1", True, "rulers"),
+    ]
+    assert len(candidates) == 10
+    assert [row["scope"] for row in run.read(done.release_rules).to_pylist()] == ["q1", "q2"]
+
+
+def test_predictions_in_many_parts_are_the_same_and_a_killed_run_continues(small, tmp_path, monkeypatch):
+    _, _, done = small
+    run, refs = written(tmp_path / "other", *rows())
+    monkeypatch.setattr("tasks.calibrate.task.SHARD_ROWS", 20)
+    commit = type(run).commit
+
+    def killed(self, stage, shard, tables):
+        if shard == "predictions-00002":
+            raise KeyboardInterrupt
+        commit(self, stage, shard, tables)
+
+    monkeypatch.setattr(type(run), "commit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate.fn(run, Study.model_validate(STUDY), *refs)
+    assert not run.done("calibrate", "all")
+    monkeypatch.setattr(type(run), "commit", commit)
+    again = calibrate.fn(run, Study.model_validate(STUDY), *refs)
+    assert [ref.digest for ref in again] == [ref.digest for ref in done]
+    assert len(run.shards("calibrate")) == 5
+
+
 def test_a_second_call_changes_nothing(small):
     run, refs, done = small
     assert calibrate.fn(run, Study.model_validate(STUDY), *refs) == done
 
 
-def test_order_and_sharding_of_the_inputs_change_nothing(small, tmp_path):
-    _, _, done = small
+@pytest.mark.parametrize("method", ["choose", "rulers"])
+def test_order_and_sharding_of_the_inputs_change_nothing(tmp_path, method):
+    study = Study.model_validate(STUDY | {"calibration": {"minimum": 20, "method": method}})
+    run, refs = written(tmp_path / "one", *rows())
+    done = calibrate.fn(run, study, *refs)
     run, refs = written(tmp_path / "other", *(part[::-1] for part in rows()))
-    again = calibrate.fn(run, Study.model_validate(STUDY), *refs)
+    again = calibrate.fn(run, study, *refs)
     assert [ref.digest for ref in again] == [ref.digest for ref in done]
 
 

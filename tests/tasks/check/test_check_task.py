@@ -50,7 +50,8 @@ def item(key: str = "i1") -> dict[str, Any]:
 
 
 def response(key: str, text: str = "Because.") -> dict[str, Any]:
-    return {"response_id": key, "item_id": "i1", "text": text, "split": "test", "groups": {"first": "no"}}
+    who = {"response_id": key, "item_id": "i1", "author_id": "a1"}
+    return who | {"text": text, "split": "test", "groups": {"first": "no"}}
 
 
 def grading(key: str, rater: str = "m") -> dict[str, Any]:
@@ -167,7 +168,7 @@ def test_a_key_is_unique_across_shards_and_stages(run: Run) -> None:
     write(run, Gradings, "judge", [grading("r1"), grading("r2")], "a")
     ref = write(run, Gradings, "judge", [grading("r2"), grading("r3")], "b")
     with pytest.raises(
-        ContractError, match=r"2 of 4 rows break this; first response_id / rater_id / sample: r2 / m / 0$"
+        ContractError, match=r"2 of 4 rows break this; first response_id / rater_id / sample: r2 / m / 0\n"
     ):
         checked.fn(run, ref)
     write(run, Gradings, "human", [grading("r4"), grading("r5")])

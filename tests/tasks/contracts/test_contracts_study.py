@@ -89,6 +89,31 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, content: str, rule: str
     assert stop.value.file == path
 
 
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    assert load_study(written(tmp_path, "\ufeff" + yaml.safe_dump(STUDY))) == Study.model_validate(STUDY)
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [
+        ("name: a\ndata: {}\nname: b\n", "the key 'name' is given twice in line 3"),
+        ("split:\n  seed: 1\n  by: item\n  seed: 2\n", "the key 'seed' is given twice in line 4"),
+        ("split: {seed: 1, seed: 1}\n", "the key 'seed' is given twice in line 1"),
+        ("name: 2026-13-45\n", "month must be in 1..12"),
+        ("[" * 5000, "nested too deeply"),
+        ("name: a\0b\n", "special characters are not allowed"),
+    ],
+)
+def test_yaml_that_says_two_things_or_nothing_is_refused(tmp_path: Path, content: str, rule: str) -> None:
+    with pytest.raises(InputError, match=f"study.yaml: is not YAML: .*{rule}"):
+        load_study(written(tmp_path, content))
+
+
+def test_merged_keys_may_be_overridden(tmp_path: Path) -> None:
+    text = yaml.safe_dump(STUDY) + "split: &base {by: item, seed: 3}\nevaluation: {<<: {seed: 4}, seed: 5}\n"
+    assert load_study(written(tmp_path, text)).evaluation.seed == 5
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.yaml: cannot be read: No such file"):
         load_study(tmp_path / "none.yaml")

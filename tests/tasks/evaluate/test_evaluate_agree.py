@@ -34,6 +34,8 @@ def frame(n: int = 80, seed: int = 0) -> pd.DataFrame:
             "human:two": noisy(0.5),
             "raw": noisy(2.0),
             "calibrated": noisy(1.0),
+            "route": np.where(np.arange(n) % 4, "release", "review"),
+            "cluster": np.arange(n) % 10,
         }
     )
 
@@ -80,7 +82,7 @@ def test_authors_are_resampled_where_every_response_has_one() -> None:
 
 def test_responses_are_resampled_where_an_author_is_missing() -> None:
     scores = frame()
-    scores.loc[3, "author_id"] = None
+    scores = scores.assign(author_id=scores["author_id"].where(scores.index != 3), cluster=np.arange(len(scores)))
     found = metrics(scores)
     assert set(found.loc[found["low"].notna(), "resampled"]) == {"response"}
 
@@ -119,6 +121,33 @@ def test_an_item_with_an_undefined_kappa_is_named() -> None:
     scores.loc[scores["item_id"] == "b", columns] = 2.0
     row = one(metrics(scores), metric="qwk_item_mean", rater_a="target", stage="raw")
     assert row["note"] == "undefined for 1 items, the first b"
+
+
+def test_what_is_released_is_compared_by_itself() -> None:
+    scores = frame()
+    part = scores[scores["route"] == "release"]
+    wanted = cohen_kappa_score(part["target"], part["calibrated"], weights="quadratic", labels=range(5))
+    row = one(metrics(scores), metric="qwk", stage="released", slice="all")
+    assert (row["value"], row["n"]) == (pytest.approx(wanted), len(part))
+
+
+def test_the_interval_of_the_item_mean_draws_an_author_in_all_items_at_once() -> None:
+    scores = frame(400)
+    row = one(metrics(scores, 300), metric="qwk_item_mean", rater_a="target", stage="raw")
+    drawn = []
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        rows = pd.concat([scores[scores["cluster"] == c] for c in rng.integers(0, 10, 10)])
+        drawn.append(
+            np.mean(
+                [
+                    cohen_kappa_score(part["target"], part["raw"], weights="quadratic", labels=range(5))
+                    for _, part in rows.groupby("item_id")
+                ]
+            )
+        )
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert (row["low"], row["high"]) == (pytest.approx(low, abs=0.03), pytest.approx(high, abs=0.03))
 
 
 def test_without_draws_there_are_no_intervals() -> None:

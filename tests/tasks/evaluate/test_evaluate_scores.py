@@ -41,7 +41,15 @@ def tables() -> ScoreTables:
     ]
     machine = [grading(r, "m", score, "llm") for r, score in (("r1", 0.0), ("r2", None), ("r3", 5.0))]
     predictions = [
-        {"response_id": r, "item_id": "i", "rater_id": "m", "split": splits[r], "score": score, "clipped": False}
+        {
+            "response_id": r,
+            "item_id": "i",
+            "rater_id": "m",
+            "split": splits[r],
+            "score": score,
+            "clipped": False,
+            "route": "review",
+        }
         for r, score in (("r1", 1.0), ("r2", None), ("r3", 4.0))
     ]
     made: list[pa.Table] = [

@@ -48,11 +48,11 @@ def test_no_metric_makes_an_empty_summary() -> None:
 
 def test_a_hostile_item_name_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
     rows = summary(metrics(slice_="item", of="[red]x|y[/red]"))
-    show(rows, {"run": "[bold]r"})
+    show(rows, [], {"run": "[bold]r"})
     shown = capsys.readouterr().out
     assert "[red]x|y[/red]" in shown.replace("\n", "")
     assert "[bold]r" in shown
-    assert "x\\|y" in markdown("t", rows, {})
+    assert "x\\|y" in markdown("t", rows, [], {})
 
 
 @pytest.mark.parametrize(("width", "narrow"), [(80, True), (150, False)])
@@ -62,7 +62,7 @@ def test_a_narrow_terminal_loses_statistics_and_no_digit(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    show(summary(metrics()), {})
+    show(summary(metrics()), [], {})
     printed = capsys.readouterr().out
     assert all(cell in printed for cell in ("all", "0.100…0.900", "0.200", "0.500", "0.800"))
     assert ("in a wider terminal" in printed) == narrow

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Source
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Gradings, Judgments, Units
-from tasks.ingest.canonical import Canonical, canonical, unit_rows
+from tasks.contracts.study import Source, Split
+from tasks.contracts.table import Row, conform
+from tasks.contracts.tables import Gradings, Judgments, Responses, Units
+from tasks.ingest.canonical import answer_tables, answers, mark_table, scores, unit_table
+from tasks.ingest.canonical import marks as marks_of
+from tasks.ingest.sources import Stream
+from tasks.ingest.survey import Survey, survey
+from tasks.stats.target import target_scores
+from tasks.store.cells import select
+from tasks.text.units import units
 
 ITEMS = Source(file="items.csv", items={"item_id": "id", "question": "question"})
 RESPONSES = Source.model_validate(
@@ -28,6 +36,54 @@ MARKS = Source.model_validate(
         "marks": {"response_id": "rid", "rater_id": {"const": "a"}, "criterion_id": "point", "level": "mark"},
     }
 )
+
+
+class Canonical(NamedTuple):
+    """All rows; `split` is what the source says, and 'test' where it says nothing."""
+
+    items: dict[str, dict[str, Any]]
+    responses: dict[str, dict[str, Any]]
+    gradings: list[dict[str, Any]]
+    judgments: list[dict[str, Any]]
+
+
+def streamed(sources: list[tuple[Source, pd.DataFrame]], rows: int) -> list[Stream]:
+    """The sources as they are read: `rows` rows at a time, only those that the source selects."""
+
+    def chunks(source: Source, frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+        for at in range(0, max(1, len(frame)), rows):
+            yield select(frame.iloc[at : at + rows], source.where, source.file)
+
+    return [Stream(source, partial(chunks, source, frame)) for source, frame in sources]
+
+
+def surveyed(sources: list[tuple[Source, pd.DataFrame]], by: Any = "response", target: str = "mean") -> Survey:
+    return survey(streamed(sources, 1), Split(by=by), target)
+
+
+def canonical(sources: list[tuple[Source, pd.DataFrame]], limit: int | None = None, rows: int = 1) -> Canonical:
+    streams = streamed(sources, rows)
+    found = survey(streams, Split(), "mean", limit)
+    made: dict[type[Row], list[dict[str, Any]]] = {row: [] for row in (Responses, Units, Gradings, Judgments)}
+    for source, chunks in streams:
+        for frame in chunks():
+            if source.responses:
+                some = answers(source, frame)
+                keep = [found.kept[found.places[key]] for key in some.response_id]
+                sides = [(side or "test") if kept else None for side, kept in zip(some.split, keep, strict=True)]
+                tables = answer_tables(some, scores(source, frame), sides)
+            else:
+                given = marks_of(source, frame) if source.marks else None
+                tables = given and {
+                    Judgments: mark_table(given, [bool(found.kept[found.places[key]]) for key in given.response_id])
+                }
+            for row, table in (tables or {}).items():
+                made[row] += conform(row, table).to_pylist(maps_as_pydicts="strict")
+    assert [row["response_id"] for row in made[Units]] == [
+        row["response_id"] for row in made[Responses] for _ in units(row["text"])
+    ]
+    responses = {row["response_id"]: row for row in made[Responses]}
+    return Canonical(found.items, responses, made[Gradings], made[Judgments])
 
 
 def frame(**columns: list[Any]) -> pd.DataFrame:
@@ -66,7 +122,7 @@ def test_the_plain_case() -> None:
         "item_id": "2",
         "author_id": None,
         "text": "",
-        "split": None,
+        "split": "test",
         "groups": {},
     }
     assert [(g["response_id"], g["rater_id"], g["score"], g["status"]) for g in found.gradings] == [
@@ -130,7 +186,7 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
 
 def test_a_split_of_the_source_is_kept() -> None:
     found = canonical([items(), responses(mapped(split="part"), part=["train", ""])])
-    assert [r["split"] for r in found.responses.values()] == ["train", None]
+    assert [r["split"] for r in found.responses.values()] == ["train", "test"]
 
 
 def test_a_rater_may_mark_traits_only() -> None:
@@ -189,11 +245,49 @@ def test_a_limit_takes_the_first_of_each_item_and_what_hangs_on_them() -> None:
     assert [j["response_id"] for j in found.judgments] == ["r1"]
 
 
-def test_the_rows_keep_their_contracts() -> None:
-    found = canonical([items(), responses(), marks()])
-    assert conform(Gradings, found.gradings).num_rows == 1
-    assert conform(Judgments, found.judgments).num_rows == 2
-    assert conform(Units, unit_rows(found.responses))["unit_id"].to_pylist() == ["s1", "p1"]
+def test_units_are_those_of_the_texts_in_order() -> None:
+    texts = {"r1": "Heat. It moves!\n\nSo.", "r2": "", "r3": "1"}
+    rows = unit_table(list(texts), list(texts.values())).to_pylist()
+    assert rows == [{"response_id": key, **unit._asdict()} for key, text in texts.items() for unit in units(text)]
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_it_does_not_matter_where_chunks_are_cut(limit: int | None) -> None:
+    table = responses(rid=["r1", "r2", "r3"], item=["1", "1", "1"], answer=["a", "b", "c"], score_a=["1", "2", ""])
+    sources = [items(), table, marks(rid=["r1", "r3"])]
+    assert canonical(sources, limit, 1) == canonical(sources, limit, 2) == canonical(sources, limit, 9)
+
+
+# --- what the survey keeps
+
+
+@pytest.mark.parametrize("target", ["mean", "a", "b", "r"])
+def test_the_labelled_are_those_with_a_target_score(target: str) -> None:
+    raters = [("a", "human"), ("b", "human"), ("r", "adjudication")]
+    source = remade(RESPONSES, scores=[{"rater": name, "kind": kind, "score": name} for name, kind in raters])
+    table = responses(source, a=["1", ""], b=["", ""], r=["", "2"])
+    gradings = conform(Gradings, canonical([items(), table]).gradings)
+    wanted = set(target_scores(gradings, target)["response_id"].to_pylist())
+    found = surveyed([items(), table], target=target)
+    assert {key for key, place in found.places.items() if found.labelled[place]} == wanted
+
+
+@pytest.mark.parametrize(("by", "column", "whole"), [("author", "who", "x"), ("item", "item", "1")])
+def test_a_split_of_the_source_that_leaks_is_refused(by: Any, column: str, whole: str) -> None:
+    source = mapped(author_id="who", split="s")
+    table = responses(source, item=["1", "1"], who=["x", "x"], s=["calibration", "test"])
+    with pytest.raises(InputError, match=f"{by} '{whole}' is on two sides, 'calibration' and 'test'") as stop:
+        surveyed([items(), table], by)
+    assert (stop.value.file, stop.value.row, stop.value.field) == ("responses.csv", 2, "s")
+    assert surveyed([items(), table]).given == ["calibration", "test"]
+
+
+def test_by_author_needs_authors_where_the_source_leaves_the_split_open() -> None:
+    source = mapped(author_id="who", split="s")
+    with pytest.raises(InputError, match="'r2' has none") as stop:
+        surveyed([items(), responses(source, who=["x", ""], s=["", ""])], "author")
+    assert (stop.value.file, stop.value.row, stop.value.field) == ("responses.csv", 2, "who")
+    assert surveyed([items(), responses(source, who=["x", ""], s=["", "test"])], "author").given[1] == "test"
 
 
 # --- mistakes
@@ -227,6 +321,12 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
     ("score NaN", [items(), responses(score_a=["nan", "1"])], "responses.csv", 1, "score_a", "'nan' is not a finite"),
     ("score infinite", [items(), responses(score_a=[math.inf, 1])],
      "responses.csv", 1, "score_a", "'inf' is not a finite"),
+    ("list where text is due", [items(), responses(answer=["x", ["y"]])], "responses.csv", 2, "answer",
+     "is a list, not text"),
+    ("object where an id is due", [items(), responses(rid=["r1", {"id": 1}])], "responses.csv", 2, "rid",
+     "is an object, not text"),
+    ("bytes for a group", [items(), responses(remade(RESPONSES, groups={"g": "g"}), g=["n", b"s"])],
+     "responses.csv", 2, "g", "is bytes, not text"),
     ("key elements as text", [(remade(ITEMS, items=ITEMS.items | {"key_elements": "question"}), items()[1]),
       responses()],
      "items.csv", 1, "key_elements", "is not a list"),
@@ -237,9 +337,9 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
     ("mark below 0", [items(), responses(), marks(mark=["-1", "0"])], "marks.csv", 1, "mark", "'-1' is no level"),
     ("blank mark", [items(), responses(), marks(mark=["1", ""])], "marks.csv", 2, "mark", "is empty"),
     ("mark given twice", [items(), responses(), marks(point=["P1", "P1"])],
-     "marks.csv", 2, None, "'P1' of response 'r1' twice"),
+     "marks.csv", 2, "point", "'P1' of response 'r1' twice"),
     ("no response", [items(), responses(rid=[], item=[], answer=[], score_a=[])],
-     "items.csv", None, None, "no response is left"),
+     "responses.csv", None, None, "no response is left"),
     ("no source", [], None, None, None, "no response is left"),
 ]  # fmt: skip
 
@@ -262,9 +362,3 @@ def test_a_mistake_is_named_by_its_place(
 
 def test_the_same_item_twice_is_one_item() -> None:
     assert len(canonical([items(id=["1", "1"], question=["Why?", "Why?"]), responses(item=["1", "1"])]).items) == 1
-
-
-def test_nothing_is_shared_between_two_readings() -> None:
-    first, second = Canonical(), Canonical()
-    first.gradings.append({})
-    assert second.gradings == []

@@ -6,28 +6,45 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Data, Source
-from tasks.ingest.canonical import Canonical, canonical
+from tasks.contracts.study import Data, Source, Study
 from tasks.ingest.layouts import asap_aes, asap_sas
-from tasks.ingest.sources import LAYOUTS, load, sources
+from tasks.ingest.sources import LAYOUTS, sources, streams
+from tasks.ingest.task import ingest
+from tasks.store.warehouse import Warehouse
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 NAMES = ("asap_aes", "asap_sas", "mohler")
 
 
+class Found(NamedTuple):
+    """What ingest makes of a data set."""
+
+    items: dict[str, dict[str, Any]]
+    responses: dict[str, dict[str, Any]]
+    gradings: list[dict[str, Any]]
+
+
 @cache
-def real(layout: str) -> Canonical:
+def real(layout: str) -> Found:
     if not (SHARED / layout).is_dir():
         pytest.skip(f"the data set {SHARED / layout} is not there")
-    return canonical(load(Data(layout=layout, folder=str(SHARED / layout)), Path()))
+    rubrics = {"derive": {"origin": "reference_answer", "scale": {"min": 0, "max": 1}}}
+    data = {"layout": layout, "folder": str(SHARED / layout)}
+    with TemporaryDirectory() as folder:
+        run = Warehouse.open(Path(folder) / "house").run("one")
+        made = ingest.fn(run, Study.model_validate({"name": "s", "data": data, "rubrics": rubrics}), Path())
+        rows = [run.read(ref).to_pylist() for ref in (made.items, made.responses, made.gradings)]
+    return Found({row["item_id"]: row for row in rows[0]}, {row["response_id"]: row for row in rows[1]}, rows[2])
 
 
-def ranges(found: Canonical, by: Callable[[dict[str, object]], object]) -> dict[object, tuple[float, float, int]]:
+def ranges(found: Found, by: Callable[[dict[str, object]], object]) -> dict[object, tuple[float, float, int]]:
     scores = defaultdict(list)
     for row in found.gradings:
         if row["score"] is not None:
@@ -51,8 +68,8 @@ def test_a_studys_own_sources_are_read_from_its_folder(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("id\n1\n")
     source = Source(file="a.csv", items={"item_id": "id"})
-    ((found, frame),) = load(Data(folder="in", sources=(source,)), tmp_path)
-    assert (found, frame["id"].tolist()) == (source, ["1"])
+    ((found, chunks),) = streams(Data(folder="in", sources=(source,)), tmp_path)
+    assert (found, [frame["id"].tolist() for frame in chunks()]) == (source, [["1"]])
 
 
 def test_asap_sas_marks_of_paragraphs_become_breaks_and_headings_go() -> None:
@@ -110,7 +127,7 @@ def test_asap_aes_scores() -> None:
 def test_asap_aes_traits() -> None:
     names: dict[tuple[str, str], set[str]] = defaultdict(set)
     for row in real("asap_aes").gradings:
-        names[row["item_id"], row["rater_id"]] |= set(row["trait_scores"])
+        names[row["item_id"], row["rater_id"]] |= set(dict(row["trait_scores"]))
     wanted = {("7", rater): {"ideas", "organization", "style", "conventions"} for rater in ("rater1", "rater2")}
     wanted |= {("2", rater): {"language_conventions"} for rater in ("resolved", "rater1", "rater2")}
     plus = {"content", "organization", "word_choice", "sentence_fluency", "conventions"}

@@ -91,3 +91,44 @@ def test_a_missing_file_is_named(base: Path, run: Run) -> None:
     (base / "items.csv").unlink()
     with pytest.raises(InputError, match=r"items\.csv: no such file"):
         ingest.fn(run, Study.model_validate(STUDY), base)
+
+
+def test_shards_hold_what_one_table_would(base: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study.model_validate(STUDY)
+    whole = ingest.fn(run, study, base)
+    monkeypatch.setattr("tasks.store.source.ROWS", 3)
+    other = run.warehouse.run("other")
+    cut = ingest.fn(other, study, base)
+    assert [ref.digest for ref in cut] == [ref.digest for ref in whole]
+    assert sorted(other.shards("ingest")) == ["00000", "00001", "00002", "all"]
+    assert other.read(cut.responses)["response_id"].to_pylist() == [f"r{n}" for n in range(8)]
+
+
+def test_a_bad_last_row_leaves_nothing_written(base: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.store.source.ROWS", 3)
+    with (base / "responses.csv").open("a") as file:
+        file.write("r0,i,again,1,1\n")
+    with pytest.raises(InputError, match=r"responses\.csv, row 9, field 'id': response id 'r0' occurs twice"):
+        ingest.fn(run, Study.model_validate(STUDY), base)
+    assert not run.folder.exists()
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_a_killed_ingest_ends_like_any_other(base: Path, run: Run, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    study = Study.model_validate(STUDY)
+    whole = ingest.fn(run, study, base)
+    monkeypatch.setattr("tasks.store.source.ROWS", 3)
+    other, commit, left = run.warehouse.run("other"), Run.commit, iter(range(after))
+
+    def dying(self: Run, *shard: Any) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        commit(self, *shard)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Run, "commit", dying)
+        with pytest.raises(KeyboardInterrupt):
+            ingest.fn(other, study, base)
+    assert len(other.shards("ingest")) == after
+    assert not other.done("ingest", "all")
+    assert [ref.digest for ref in ingest.fn(other, study, base)] == [ref.digest for ref in whole]

@@ -3,12 +3,12 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.table import conform
-from tasks.contracts.tables import Attempts, Gradings, Judgments
 from tasks.judge.grade import grade_batch, parts, request
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted
@@ -51,16 +51,18 @@ def decided(**levels):
 
 
 def graded(bundle, script, *cases, store=None):
-    """The batch graded, its tables held against the contract, and the backend."""
+    """The rows of the batch's tables, held against the contract, and the backend."""
     backend = Scripted(script if callable(script) or isinstance(script, dict) else [script])
     rater = Rater("scripted:test", "llm", backend)
     with ReplyStore(":memory:") as fresh:
         found = grade_batch(cases or [case_of(bundle)], rater, fresh if store is None else store)
-    for row, rows in ((Judgments, found.judgments), (Gradings, found.gradings), (Attempts, found.attempts)):
-        conform(row, rows)
-        keys = [tuple(record[name] for name in row.key) for record in rows]
+    tables = SimpleNamespace()
+    for row, table in found.tables().items():
+        records = conform(row, table).to_pylist(maps_as_pydicts="strict")
+        keys = [tuple(record[name] for name in row.key) for record in records]
         assert len(set(keys)) == len(keys)
-    return found, backend
+        setattr(tables, row.table, records)
+    return tables, backend
 
 
 def grading(bundle, script, *cases):

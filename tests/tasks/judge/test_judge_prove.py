@@ -72,13 +72,13 @@ def test_a_template_that_leaves_something_open_is_named(monkeypatch, protocol):
 
 
 def test_a_verifier_that_accepts_anything_is_named(monkeypatch):
-    monkeypatch.setattr("tasks.judge.verify.find", lambda quote, text, start=0, end=None: (0, 1))
+    monkeypatch.setattr("tasks.judge.verify.find_folded", lambda needle, region, offset=0: (0, 1))
     problems = prove_bundle(bundle_of(), "Why?", None, None)
     assert [f"a fabricated quote is accepted for 'C{n}'" for n in range(4)] == problems
 
 
 def test_a_verifier_that_accepts_nothing_is_named(monkeypatch):
-    monkeypatch.setattr("tasks.judge.verify.find", lambda quote, text, start=0, end=None: None)
+    monkeypatch.setattr("tasks.judge.verify.find_folded", lambda needle, region, offset=0: None)
     problems = prove_bundle(bundle_of(), "Why?", None, None)
     assert [f"gold artifact: evidence_failed:C{n}" for n in range(3)] == problems
 

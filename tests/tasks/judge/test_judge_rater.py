@@ -9,6 +9,7 @@ import pytest
 from tasks.contracts.bundle import Bundle, Protocol, Scale, Trait
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.study import Foreign, Judge
+from tasks.contracts.tables import Attempts, Gradings
 from tasks.judge import encoder
 from tasks.judge.grade import grade_batch
 from tasks.judge.rater import foreign_rows, foreign_scores, rater, rescale
@@ -41,7 +42,7 @@ def graded(plan, folder, *ids, item="i"):
     cases = [Case(name, item, "some words", (), "q", None, bundle, bundle.bundle_id) for name in ids]
     with ReplyStore(":memory:") as store:
         who = rater(Judge(protocol="dhs", backend="replay", foreign=plan), folder, store)
-        return grade_batch(cases, who, store).gradings
+        return grade_batch(cases, who, store).tables()[Gradings].to_pylist()
 
 
 def test_rows_are_selected_and_named(folder):
@@ -153,5 +154,6 @@ def test_the_raw_reply_is_kept_where_nothing_can_be_read(folder):
     with ReplyStore(":memory:") as store:
         who = rater(Judge(protocol="dhs", backend="replay", foreign=foreign(where={})), folder, store)
         found = grade_batch([Case("b", "i", "words", (), "q", None, bundle, bundle.bundle_id)], who, store)
-    assert found.attempts[0]["reply"] == "no idea"
-    assert found.attempts[0]["violations"][0].startswith("unreadable:")
+    attempt = found.tables()[Attempts].to_pylist()[0]
+    assert attempt["reply"] == "no idea"
+    assert attempt["violations"][0].startswith("unreadable:")

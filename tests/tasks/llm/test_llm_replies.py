@@ -1,6 +1,7 @@
 """The reply store: durable, shared, first write wins."""
 
 import multiprocessing
+import os
 import sqlite3
 import threading
 
@@ -27,6 +28,76 @@ def test_first_write_wins(tmp_path):
         store.put_many([("a", "m", Reply(text="two")), ("b", "m", Reply(text="b"))])
         assert store.get_many(["a"])["a"].text == "one"
         assert len(store) == 2
+
+
+def test_says_which_replies_another_writer_gave_first(tmp_path):
+    with ReplyStore(tmp_path / "r") as mine, ReplyStore(tmp_path / "r") as theirs:
+        assert theirs.put_many([("a", "m", Reply(text="theirs")), ("b", "m", Reply(text="same"))]) == {}
+        put = [("a", "m", Reply(text="mine")), ("b", "m", Reply(text="same")), ("c", "m", Reply(text="c"))]
+        assert mine.put_many(put) == {"a": Reply(text="theirs")}
+        assert mine.put_many([("a", "m", Reply(error="timeout"))]) == {}
+
+
+def test_a_full_disk_is_named_and_what_was_stored_stays(tmp_path):
+    with ReplyStore(tmp_path / "r") as store:
+        store.put_many([("a", "m", Reply(text="one"))])
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count={pages}")  # a database that may not grow is a full disk
+        with pytest.raises(StoreError, match=r"/r: .*database or disk is full; free some space and start again"):
+            store.put_many([("b", "m", Reply(text="x" * 100_000))])
+        assert len(store) == 1
+        store._connection.execute("PRAGMA max_page_count=1000")
+        store.put_many([("b", "m", Reply(text="x" * 100_000))])
+        assert store.get_many(["a", "b"]).keys() == {"a", "b"}
+
+
+def test_a_transaction_that_cannot_end_is_taken_back(tmp_path, monkeypatch):
+    class Failing:
+        def __init__(self, connection):
+            self.connection = connection
+
+        def execute(self, statement):
+            if statement == "COMMIT":
+                raise sqlite3.OperationalError("disk I/O error")
+            return self.connection.execute(statement)
+
+        def __getattr__(self, name):
+            return getattr(self.connection, name)
+
+    with ReplyStore(tmp_path / "r") as store:
+        real = store._connection
+        store._connection = Failing(real)
+        with pytest.raises(StoreError, match="disk I/O error"):
+            store.put_many([("a", "m", Reply(text="one"))])
+        store._connection = real
+        store.put_many([("b", "m", Reply(text="two"))])
+        assert store.get_many(["a", "b"]).keys() == {"b"}
+
+
+def test_a_corrupt_file_is_named_with_what_to_do(tmp_path):
+    with ReplyStore(tmp_path / "r") as store:
+        store.put_many([(str(i), "m", Reply(text="x" * 1000)) for i in range(100)])
+    content = bytearray((tmp_path / "r").read_bytes())
+    content[4096:] = os.urandom(len(content) - 4096)
+    (tmp_path / "r").write_bytes(content)
+    with (
+        ReplyStore(tmp_path / "r") as store,
+        pytest.raises(StoreError, match=r"/r: .*malformed; bring back a copy, or"),
+    ):
+        store.get_many(["1"])
+    (tmp_path / "r").write_bytes(os.urandom(5000))
+    with pytest.raises(StoreError, match=r"/r: .*not a database; bring back a copy, or"):
+        ReplyStore(tmp_path / "r")
+
+
+def test_a_store_that_is_held_too_long_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.llm.replies._WAIT_S", 0.05)
+    with ReplyStore(tmp_path / "r") as store, sqlite3.connect(tmp_path / "r", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked; another run has held it"):
+            store.put_many([("a", "m", Reply(text="one"))])
+        other.execute("ROLLBACK")
+        store.put_many([("a", "m", Reply(text="one"))])
 
 
 def test_asks_for_any_number_at_once():

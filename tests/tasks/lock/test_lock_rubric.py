@@ -11,7 +11,7 @@ import yaml
 from tasks.contracts.bundle import Rubric, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Derived, Rubrics
-from tasks.lock.rubric import authored, derived, refuse_off_scale, rubrics_of
+from tasks.lock.rubric import authored, derived, rubrics_of
 
 SCALE = {"min": 0, "max": 5, "step": 0.5}
 FROM_ANSWER = Derived.model_validate({"origin": "reference_answer", "scale": SCALE})
@@ -32,6 +32,10 @@ def criterion(name: str, **changes: Any) -> dict[str, Any]:
 def rubric(*criteria: dict[str, Any], **changes: Any) -> dict[str, Any]:
     traits = [{"id": "t", "name": "T", "min": 0, "max": 5}]
     return {"rubric_id": "r", "scale": {"min": 0, "max": 5}, "traits": traits, "criteria": list(criteria)} | changes
+
+
+def anchored(*anchors: tuple[float, str]) -> list[dict[str, Any]]:
+    return [rubric()["traits"][0] | {"anchors": [{"score": score, "text": text} for score, text in anchors]}]
 
 
 def written(folder: Path, *rubrics: dict[str, Any]) -> Path:
@@ -96,6 +100,14 @@ def test_authored_rubrics_are_read_by_id_in_order(tmp_path: Path) -> None:
         (rubric(criterion("a", weight=0)), "criterion 'a' has weight 0"),
         (rubric(criterion("a", weight=float("inf"))), "criterion 'a' has a weight that is no finite number"),
         (
+            rubric(criterion("a"), traits=anchored((1, "Weak"), (1, "Good"))),
+            "trait 't' has overlapping anchors: two",
+        ),
+        (
+            rubric(criterion("a"), traits=anchored((1, "Weak"), (2, " weak"))),
+            "trait 't' has overlapping anchors: two",
+        ),
+        (
             rubric(criterion("a"), traits=[*rubric()["traits"], {"id": "u", "name": "U", "min": 0, "max": 1}]),
             "trait 'u' is derived",
         ),
@@ -154,15 +166,3 @@ def test_items_with_one_question_and_two_answers_have_two_rubrics() -> None:
         [item(), item(item_id="j", rubric_id="j", reference_answer="Cold.")], {}, Rubrics(derive=FROM_ANSWER)
     )
     assert [len(one.criteria) for one in found.values()] == [3, 1]
-
-
-@pytest.mark.parametrize("score", [-0.5, 5.5])
-def test_a_score_off_the_scale_is_named(score: float) -> None:
-    rows = [{"rater_id": "a", "response_id": "x", "item_id": "i", "score": s} for s in (None, 0, 5, score)]
-    with pytest.raises(InputError, match=f"rater 'a' gave response 'x' {score:g}, off the scale 0 to 5 of item 'i'"):
-        refuse_off_scale(rows, {"i": Scale(min=0, max=5)})
-
-
-def test_scores_on_the_scale_or_missing_pass() -> None:
-    rows = [{"rater_id": "a", "response_id": "x", "item_id": "i", "score": s} for s in (None, 0, 4.75, 5)]
-    refuse_off_scale(rows, {"i": Scale(min=0, max=5)})

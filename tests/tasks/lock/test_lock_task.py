@@ -93,7 +93,7 @@ def test_a_mark_of_an_unknown_criterion_stops_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_mark_of_an_unknown_level_stops_the_lock(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="rubric 'mine' has levels 0 to 1 for criterion 'a'"):
+    with pytest.raises(InputError, match="rubric 'mine' has levels 0 to 1 for it"):
         locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("a", 2))
 
 

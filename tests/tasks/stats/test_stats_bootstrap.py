@@ -235,3 +235,15 @@ def test_paired_with_one_cluster_keeps_the_estimate():
 def test_paired_with_an_undefined_statistic():
     ours = bs.paired_bootstrap([2, 2, 2], [2, 2, 2], [2, 3, 2], [1, 2, 3], HALVES, draws=10)["qwk"]
     assert ours == bs.Difference(None, None, None, None, 10)
+
+
+def test_many_clusters_merged_into_groups_keep_the_standard_error():
+    rng = np.random.default_rng(5)
+    human = rng.integers(0, 5, 30_000).astype(float)
+    machine = np.clip(human + rng.integers(-1, 2, 30_000), 0, 4)
+    codes, size = bs.cluster_codes(np.arange(30_000))
+    assert size == bs.MOST_CLUSTERS
+    assert set(np.bincount(codes)) == {30_000 // bs.MOST_CLUSTERS}
+    found = bs.bootstrap(human, machine, np.arange(30_000), (0, 4, 1), draws=4_000)["bias"]
+    standard_error = (machine - human).std(ddof=1) / np.sqrt(30_000)
+    assert (found.high - found.low) / (2 * 1.96) == pytest.approx(standard_error, rel=0.06)

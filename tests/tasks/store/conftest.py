@@ -43,13 +43,14 @@ def _attempt(key: str) -> dict[str, Any]:
 
 def _prediction(key: str, split: str, score: float | None) -> dict[str, Any]:
     row = {"response_id": key, "item_id": "i", "rater_id": "m", "calibration_id": "c", "split": split, "raw": 1.0}
-    return row | {"latent": 1.1, "aligned": 1.0, "score": score, "clipped": False}
+    return row | {"latent": 1.1, "aligned": 1.0, "score": score, "clipped": False, "route": "release"}
 
 
 def filled() -> Records:
     """Rows of every table: r1 calibrates, r2 and r3 test, r3 is unscored."""
     quote = {"unit_id": "s1", "quote": "Heat", "start": 0, "end": 4, "status": "verified"}
     judged = {"response_id": "r2", "criterion_id": "P1", "rater_id": "m", "rater_kind": "encoder", "sample": 0}
+    looked = {"stage": "s", "table_name": "items", "rule": "unique", "column": "item_id"}
     measured = {"metric": "qwk", "rater_a": "target", "rater_b": "m", "stage": "raw", "slice": "all", "value_of": "all"}
     return {
         "items": [{"item_id": "i", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}],
@@ -68,7 +69,7 @@ def filled() -> Records:
         "attempts": [_attempt(key) for key in ("r1", "r2", "r3")],
         "calibrations": [
             {"calibration_id": "c", "scope": "i", "method": "rulers", "features": ["length"], "left_out": []}
-            | {"n": 1, "target": "mean", "content": "{}"}
+            | {"reason": "asked for", "n": 1, "target": "mean", "content": "{}"}
         ],
         "predictions": [
             _prediction("r1", "calibration", 1.0),
@@ -76,10 +77,17 @@ def filled() -> Records:
             _prediction("r3", "test", None) | {"unscored_reason": "no_reply"},
         ],
         "metrics": [measured | {"value": 0.5, "n": 2, "unscored": 1, "resampled": "author", "undefined_draws": 0}],
-        "checks": [
-            {"stage": "s", "table_name": "items", "rule": "unique", "column": "item_id", "outcome": "passed"}
-            | {"rows": 1, "unexpected": 0, "first": []}
+        "candidates": [{"scope": "i", "method": "rulers", "n": 1, "folds": 0, "distinct": 1, "chosen": True}],
+        "release_rules": [
+            {"scope": "all", "tolerance": 1.0, "target": 0.1, "confidence": 0.9, "n": 1, "released": 0, "wrong": 0}
+            | {"levels": [1.0]}
         ],
+        "verdicts": [
+            {"gate": "human_qwk", "slice": "all", "value_of": "all", "metric": "qwk", "n": 2, "outcome": "unknown"}
+            | {"source": "s", "if_missed": "look"}
+        ],
+        "checks": [looked | {"severity": "critical", "outcome": "failed", "rows": 1, "unexpected": 1, "first": ["i"]}],
+        "quarantine": [looked | {"row_key": "i", "reason": "must be unique", "content": "{}"}],
     }
 
 

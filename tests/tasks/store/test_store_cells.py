@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.store.cells import as_number, as_text, missing, select, text_or_none
+from tasks.store.cells import as_number, as_text, missing, quoted, select, text_or_none, texts
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,20 @@ def test_an_empty_string_is_there() -> None:
     assert not missing("")
 
 
-@pytest.mark.parametrize("cell", ["one", "inf", "nan", [1]])
+@pytest.mark.parametrize("cell", ["one", "inf", "nan", [1], "1_0", True, 10**400, "1,5"])
 def test_what_is_no_finite_number_is_refused(cell: object) -> None:
     with pytest.raises(InputError, match=r"f, row 2, field 'x': .* is not a finite number"):
         as_number(cell, "f", 2, "x")
+
+
+def test_a_message_shows_the_beginning_of_a_cell_without_control_characters() -> None:
+    assert quoted("\x1b[2J\u202eé" + "x" * 99) == "'\\x1b[2J\\u202eé" + "x" * 34 + "'"
+
+
+def test_texts_are_texts() -> None:
+    assert texts(["a", 3.0, None, math.nan, " "], "f", range(1, 6), "x") == ["a", "3", None, None, " "]
+    with pytest.raises(InputError, match="f, row 2, field 'x': is a list, not text"):
+        texts(["a", ["b"]], "f", [1, 2], "x")
 
 
 @pytest.mark.parametrize("wanted", [True, "true", "TRUE"])

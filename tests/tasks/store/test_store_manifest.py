@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.contracts.tables import Items
+from tasks.contracts.errors import StoreError
+from tasks.contracts.tables import TABLES, Items, Responses
 from tasks.store import manifest
 from tasks.store.manifest import code_digest, digest_of, file_digest, git_state, graded_by, versions, write_manifest
 from tasks.store.warehouse import Run
@@ -88,11 +90,69 @@ def test_grade_digest_sees_only_the_targets_labels(filled_run: Make, finished: R
 
 def test_an_empty_run_has_a_digest_of_nothing(filled_run: Make) -> None:
     empty = filled_run(lambda rows: [rows[name].clear() for name in rows])
-    assert graded_by(empty, "mean", {}) == dict.fromkeys(("texts", "bundles", "requests", "labels"))
+    nothing = dict.fromkeys(("texts", "bundles", "requests", "labels"))
+    assert graded_by(empty, "mean", {}) == nothing | {"target": "mean"}
 
 
 def test_the_target_is_a_value_and_no_sql(finished: Run) -> None:
     assert graded_by(finished, "' OR 1=1 --", {})["labels"] is None
+
+
+def written(run: Run, target: str = "mean", settings: dict[str, Any] = SETTINGS) -> dict[str, Any]:
+    """What the scores rest on, after a manifest of all tables was written."""
+    refs = [run.ref(row, stage) for row in TABLES for stage in run.stages(row)]
+    graded = graded_by(run, target, settings)
+    write_manifest(run, {}, graded, refs)
+    return graded
+
+
+def out_of_reach(run: Run) -> None:
+    raise AssertionError("the tables were read")
+
+
+def test_a_finished_runs_digests_are_not_made_again(filled_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = filled_run()
+    graded = written(run)
+    monkeypatch.setattr(manifest, "catalogue", out_of_reach)
+    assert graded_by(run, "mean", SETTINGS) == graded
+    for target, settings in (("h", SETTINGS), ("mean", SETTINGS | {"calibration": {"alpha": 1.0}})):
+        with pytest.raises(AssertionError, match="the tables were read"):
+            graded_by(run, target, settings)
+
+
+@pytest.mark.parametrize("name", [name for name in MATTERS if not name.startswith("another attempt")])
+def test_they_are_made_again_where_something_changed_since(filled_run: Make, unchanged: str, name: str) -> None:
+    run, changed = filled_run(), filled_run(MATTERS[name])
+    written(run)
+    other = changed.run_id
+    shutil.copytree(changed.folder, run.folder, dirs_exist_ok=True)
+    assert digest(run) == digest(changed.warehouse.run(other)) != unchanged
+
+
+def test_a_stage_more_makes_them_again(filled_run: Make, unchanged: str) -> None:
+    run = filled_run()
+    written(run)
+    late = {"response_id": "r9", "item_id": "i", "author_id": None, "text": "Late.", "split": "test", "groups": {}}
+    run.commit("late", "all", {Responses: [late]})
+    assert digest(run) != unchanged
+
+
+@pytest.mark.parametrize("broken", ["", "{", "\x00" * 9])
+def test_a_broken_manifest_is_written_anew(filled_run: Make, unchanged: str, broken: str) -> None:
+    run = filled_run()
+    written(run)
+    (run.folder / "manifest.json").write_text(broken)
+    assert digest(run) == unchanged
+
+
+def test_a_table_that_is_broken_inside_is_a_store_error(filled_run: Make) -> None:
+    run = filled_run()
+    file = run.folder / "responses" / "some" / "responses.parquet"
+    content = bytearray(file.read_bytes())
+    content[4:200] = bytes(196)  # the columns' own pages; the footer stays
+    file.write_bytes(content)
+    with pytest.raises(StoreError, match=r"cannot be read: .*; remove .* and grade the study again"):
+        graded_by(run, "mean", SETTINGS)
 
 
 def test_the_manifest_tells_what_was_made_from_what(filled_run: Make) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
-from tasks.store.source import read
+from tasks.store.source import chunks, read
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -113,6 +113,9 @@ def test_parquet_keeps_types_and_ignores_the_names_of_folders(tmp_path: Path) ->
         ("a.jsonl", '{"id": 1}\n[1]\n', 2, "is not a JSON object"),
         ("a.jsonl", "[" * 100_000, 1, "is not JSON: "),
         ("a.jsonl", '{"id": ' + "1" * 5000 + "}", 1, "is not JSON: "),
+        ("a.jsonl", '{"id": 1}\n{"id": 1, "id": 2}\n', 2, "the key 'id' is given twice"),
+        ("a.jsonl", '{"id": NaN}\n', 1, "NaN is no JSON number"),
+        ("a.csv", "id,text\n1,a\n".encode("utf-16-le"), None, "has NUL characters in its header; is it UTF-16"),
         ("a.jsonl", b'{"id": 1}\n{"id": "\xe9"}', None, "is not UTF-8: .* in line 2"),
         ("a.parquet", "PAR1 not", None, "is not Parquet: "),
         ("a.parquet", "", None, "is not Parquet: "),
@@ -133,6 +136,51 @@ def test_what_is_no_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(InputError, match=rf"{name}: no such file"):
         read(tmp_path / name)
+
+
+def test_parquet_with_bytes_that_are_no_text_is_refused(tmp_path: Path) -> None:
+    broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"], pa.binary()).buffers())
+    pq.write_table(pa.table({"id": broken}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: is not UTF-8: "):
+        read(tmp_path / "a.parquet")
+
+
+def test_parquet_that_is_cut_off_or_overwritten_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [f"text {n}" for n in range(1000)]}), path)
+    whole = path.read_bytes()
+    for content in (whole[:-20], whole[: len(whole) // 2], whole[:100] + b"\xff" * 100 + whole[200:]):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"a\.parquet: (is not Parquet|cannot be read)"):
+            read(path)
+
+
+@pytest.mark.parametrize("limit", ["ROWS", "CHARACTERS"])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_chunks_together_are_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, limit: str) -> None:
+    rows = [{"id": f"{n}", "text": "x" * n} for n in range(1, 8)]
+    path = tmp_path / f"a.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        lines = (
+            [json.dumps(row) for row in rows] if ending == "jsonl" else [f"{row['id']},{row['text']}" for row in rows]
+        )
+        made(tmp_path, path.name, "\n".join(lines if ending == "jsonl" else ["id,text", *lines]))
+    whole = read(path)
+    monkeypatch.setattr("tasks.store.source._BATCH", 2)
+    monkeypatch.setattr(f"tasks.store.source.{limit}", 2)
+    cut = list(chunks(path))
+    assert len(cut) > 3
+    assert {tuple(part.columns) for part in cut} == {("id", "text")}
+    pd.testing.assert_frame_equal(pd.concat(cut), whole)
+    assert cells(whole) == [list(row.values()) for row in rows]
+
+
+def test_a_key_that_comes_late_is_a_column_of_the_first_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.store.source.ROWS", 1)
+    first, _ = chunks(made(tmp_path, "a.jsonl", '{"id": 1}\n{"id": 2, "text": "b"}\n'))
+    assert first.to_dict("list") == {"id": [1], "text": [None]}
 
 
 def test_parquet_with_a_repeated_column_is_refused(tmp_path: Path) -> None:

@@ -9,10 +9,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +26,8 @@ from hypothesis import strategies as st
 
 from tasks.contracts.errors import ContractError, StoreError
 from tasks.contracts.tables import Attempts, Calibrations, Items, Metrics, TableRef
+from tasks.store import warehouse
+from tasks.store.catalogue import catalogue
 from tasks.store.warehouse import MARKER, Run, Warehouse, write_atomically
 
 ROOT = Path(__file__).parents[3]
@@ -92,15 +99,64 @@ def test_a_lost_or_broken_file_is_an_error_not_fewer_rows(run: Run) -> None:
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(StoreError, match="one/items/ingest cannot be read"):
         run.read(ref)
+    with pytest.raises(StoreError, match=r"items/ingest/01\.parquet cannot be read: .*; remove .*/one and grade"):
+        run.ref(Items, "ingest")
     file.unlink()
-    with pytest.raises(StoreError, match="holds 1 rows where 2 were written; remove run one"):
+    with pytest.raises(StoreError, match=r"holds 1 rows where 2 were written; remove .*/one and grade"):
         run.read(ref)
+    with pytest.raises(StoreError, match=r"items/ingest/01\.parquet is lost, and its shard is marked as done; remove"):
+        run.ref(Items, "ingest")
 
 
-def test_a_broken_mark_is_named(run: Run) -> None:
+def test_a_file_of_other_rows_than_its_mark_is_an_error(run: Run) -> None:
+    written(run, "ingest", [item("a")], [])
+    folder = run.folder / "items" / "ingest"
+    (folder / "00.parquet").write_bytes((folder / "01.parquet").read_bytes())
+    with pytest.raises(StoreError, match=r"00\.parquet holds 0 rows where 1 were written"):
+        run.ref(Items, "ingest")
+
+
+def without(table: pa.Table) -> pa.Table:
+    return table.drop_columns(["context", "type"])
+
+
+def of_text(table: pa.Table) -> pa.Table:
+    return table.set_column(0, "item_id", pa.array([1]))
+
+
+def with_more(table: pa.Table) -> pa.Table:
+    return table.append_column("difficulty", pa.array([0.5]))
+
+
+@pytest.mark.parametrize(
+    ("change", "columns"), [(without, "context, type"), (of_text, "item_id"), (with_more, "difficulty")]
+)
+def test_a_table_of_another_version_is_named(run: Run, change: Callable[[pa.Table], pa.Table], columns: str) -> None:
     written(run, "ingest", [item("a")])
-    (run.folder / "_done" / "ingest" / "00.json").write_text("{")
-    with pytest.raises(StoreError, match="a done-mark of stage 'ingest' cannot be read"):
+    file = run.folder / "items" / "ingest" / "00.parquet"
+    pq.write_table(change(pq.read_table(file)), file)
+    rule = f"written by another version of rubricflow: its table differs in {columns}; ask the run with that"
+    with pytest.raises(StoreError, match=rule):
+        run.ref(Items, "ingest")
+    with pytest.raises(StoreError, match=rule):
+        catalogue(run)
+
+
+MARKS = ["", "{", "[]", "null", '{"items": 1}', '{"items": {"rows": 1}}', '{"items": {"rows": "x", "content": [1, 2]}}']
+
+
+@pytest.mark.parametrize("content", MARKS)
+def test_a_broken_mark_is_named(run: Run, content: str) -> None:
+    written(run, "ingest", [item("a")])
+    (run.folder / "_done" / "ingest" / "00.json").write_text(content)
+    for look in (lambda: run.ref(Items, "ingest"), lambda: catalogue(run)):
+        with pytest.raises(StoreError, match=r"_done/ingest/00\.json: this done-mark cannot be read: .*; remove"):
+            look()
+
+
+def test_a_folder_in_place_of_a_mark_is_named(run: Run) -> None:
+    (run.folder / "_done" / "ingest" / "00.json").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"00\.json: this done-mark cannot be read: Is a directory"):
         run.ref(Items, "ingest")
 
 
@@ -251,6 +307,88 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert (path.read_bytes(), leftovers(tmp_path)) == (b"old", [])
 
 
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[Path]:
+    """A small disk of the test's own; a test that needs it is skipped where nothing may be mounted."""
+    folder.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+    try:
+        made = subprocess.run(mount, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        made = False
+    if not made:
+        pytest.skip("needs to mount a disk, which only root may on a Linux machine")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_whole_shards_and_goes_on_when_it_is_freed(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=256k") as disk:
+        run = Warehouse.open(disk / "w").run("one")
+        noise = [[item(f"{n}-{i}", question=os.urandom(20_000).hex()) for i in range(2)] for n in range(8)]
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(100_000))
+        with pytest.raises(
+            StoreError, match=r"cannot write .*/0\d\.parquet: No space left on device; what is finished"
+        ):
+            written(run, "ingest", *noise)
+        whole = len(run.shards("ingest"))
+        assert 0 < whole < len(noise)
+        assert run.ref(Items, "ingest").rows == 2 * whole
+        assert leftovers(disk) == []
+        ballast.unlink()
+        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+        assert written(run, "ingest", *noise) == written(Warehouse.open(tmp_path / "v").run("one"), "ingest", *noise)
+
+
+def test_a_read_only_disk_is_named(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=64k") as disk:
+        Warehouse.open(disk / "w").run("one").commit("ingest", "all", {Items: [item("a")]})
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        run = Warehouse.open(disk / "w").run("one")
+        assert run.ref(Items, "ingest").rows == 1
+        with pytest.raises(StoreError, match=r"cannot write .*/w/one/.*: Read-only file system"):
+            run.commit("lock", "all", {Items: [item("a")]})
+        with pytest.raises(StoreError, match=r"warehouse .*/new cannot be used: Read-only file system"):
+            Warehouse.open(disk / "new")
+
+
+def test_a_folder_that_nobody_can_make_is_named() -> None:
+    if not Path("/proc/self").is_dir():
+        pytest.skip("needs /proc, where even root makes no folder")
+    with pytest.raises(StoreError, match="warehouse /proc/self/house cannot be used"):
+        Warehouse.open("/proc/self/house")
+
+
+def test_threads_write_one_path_without_mixing(tmp_path: Path) -> None:
+    path, whole = tmp_path / "file", {bytes([n]) * 50_000 for n in range(4)}
+
+    def writing(content: bytes) -> None:
+        for _ in range(20):
+            write_atomically(path, content)
+            assert path.read_bytes() in whole
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(writing, whole))
+    assert leftovers(tmp_path) == []
+
+
+def test_threads_commit_one_shard_and_read_it_whole(run: Run) -> None:
+    rows = [item(str(i)) for i in range(100)]
+    ref = written(run, "ingest", rows)
+
+    def working(number: int) -> None:
+        for _ in range(10):
+            run.commit("ingest", "00", {Items: rows[::-1] if number % 2 else rows})
+            assert run.ref(Items, "ingest") == ref
+            assert run.read(ref, ["item_id"]).num_rows == 100
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(working, range(4)))
+
+
 def test_a_file_in_place_of_a_folder_is_an_error(run: Run) -> None:
     run.folder.write_text("in the way")
     with pytest.raises(StoreError, match="cannot write"):
@@ -261,6 +399,35 @@ def test_rows_that_break_the_contract_write_no_mark(run: Run) -> None:
     with pytest.raises(ContractError):
         run.commit("ingest", "all", {Items: [item("a", question=None)]})
     assert not run.done("ingest", "all")
+
+
+def test_a_shard_killed_while_it_is_replaced_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.commit("ingest", "all", {Items: [item("a")], Metrics: []})
+
+    def dying(path: Path, content: bytes) -> None:
+        if path.parent.parent.name == "metrics":
+            raise KeyboardInterrupt
+        write_atomically(path, content)
+
+    monkeypatch.setattr(warehouse, "write_atomically", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run.commit("ingest", "all", {Items: [item("b")], Metrics: []})
+    assert not run.done("ingest", "all")
+
+
+def test_a_commit_of_the_same_leaves_the_files_alone(run: Run) -> None:
+    rows = [attempt(), attempt(sample=1)]
+    run.commit("judge", "all", {Attempts: rows})
+    file = run.folder / "attempts" / "judge" / "all.parquet"
+    first = file.stat()
+    run.commit("judge", "all", {Attempts: [attempt(sample=1, latency_s=2.0, stored=True), attempt()]})
+    assert file.stat() == first
+    file.write_bytes(b"broken")
+    run.commit("judge", "all", {Attempts: rows})
+    assert run.read(run.ref(Attempts, "judge")).num_rows == 2
+    (run.folder / "_done" / "judge" / "all.json").write_text("broken")
+    run.commit("judge", "all", {Attempts: rows})
+    assert run.ref(Attempts, "judge").rows == 2
 
 
 def test_a_commit_again_replaces_the_shard(run: Run) -> None:
@@ -278,6 +445,33 @@ def test_a_new_folder_becomes_a_warehouse_and_opens_again(tmp_path: Path) -> Non
     assert house.runs() == []
 
 
+def test_a_new_folder_is_opened_by_many_at_once(tmp_path: Path) -> None:
+    for number in range(20):
+        start = threading.Barrier(6)
+
+        def opening(name: int, folder: Path = tmp_path / str(number), start: threading.Barrier = start) -> None:
+            start.wait()
+            Warehouse.open(folder).run(f"run{name}").commit("ingest", "all", {Items: []})
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(opening, range(6)))
+        assert len(list((tmp_path / str(number)).glob("*/_done/ingest/all.json"))) == 6
+
+
+def test_a_warehouse_made_while_this_process_looked_is_no_foreign_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Path.iterdir
+
+    def late(folder: Path) -> Iterator[Path]:
+        (folder / MARKER).write_text('{"format": 1}')
+        (folder / "replies.sqlite").touch()
+        return look(folder)
+
+    monkeypatch.setattr(Path, "iterdir", late)
+    assert Warehouse.open(tmp_path).root == tmp_path
+
+
 def test_what_a_killed_first_opening_left_is_no_foreign_thing(tmp_path: Path) -> None:
     (tmp_path / f".{MARKER}.77.tmp").write_bytes(b'{"for')
     assert Warehouse.open(tmp_path).root == tmp_path
@@ -286,10 +480,12 @@ def test_what_a_killed_first_opening_left_is_no_foreign_thing(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("marker", "message"),
     [
-        ('{"format": 2}', "has format 2; this version reads format 1"),
-        ("{", "cannot be used"),
-        ("[]", "cannot be used"),
-        ("{}", "cannot be used"),
+        ('{"format": 2}', "has format 2; this version reads format 1: use the version of rubricflow that made it, or"),
+        ('{"format": 0}', "has format 0; this version reads format 1: use the version of rubricflow that made it, or"),
+        ("", "does not say its format"),
+        ("{", "does not say its format"),
+        ("[]", "does not say its format"),
+        ("{}", "does not say its format"),
     ],
 )
 def test_another_format_is_refused(tmp_path: Path, marker: str, message: str) -> None:

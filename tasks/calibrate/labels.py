@@ -1,0 +1,116 @@
+"""The labelled rows that one mapping is decided on: those of an item, or of all items that are pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.calibrate.features import Mask, features, floats, matrix, shares
+from tasks.calibrate.rows import Item
+from tasks.contracts.bundle import Scale
+from tasks.stats.agreement import SLACK, Floats, Ints
+
+UNIT = Scale(min=0, max=1)
+RAW = ("score",)
+"""What the methods of one input take: the raw score."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labelled, judged and scored rows with every feature, in the order of items and responses; arrays are (n,).
+
+    names, left_out: as in `Features`; items, scales: the items and their scales; low, high: ends of the scale fitted
+    on, the item's or, pooled, 0 and 1; item: each row's index in `items`; raw, human: scores on that scale; matrix:
+    (n, d) features; weight: ratings behind each human score; cluster: the author or, where not known, the response.
+    """
+
+    names: tuple[str, ...]
+    left_out: tuple[str, ...]
+    items: tuple[str, ...]
+    scales: tuple[Scale, ...]
+    low: float
+    high: float
+    item: Ints
+    raw: Floats
+    human: Floats
+    matrix: Floats
+    weight: Floats
+    cluster: npt.NDArray[np.str_]
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def take(self, rows: Mask) -> Labels:
+        """Some of the rows."""
+        columns = ("item", "raw", "human", "matrix", "weight", "cluster")
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
+
+    @property
+    def top(self) -> Floats:
+        """The highest level of each row's scale, counted in steps from 0."""
+        return np.array([scale.levels - 1 for scale in self.scales], dtype=np.float64)[self.item]
+
+    @property
+    def span(self) -> float:
+        """Score units in the range fitted on; 1, a share of the scale, where items of different scales are pooled."""
+        return self.scales[0].max - self.scales[0].min if len(set(self.scales)) == 1 else 1.0
+
+    def shares(self, scores: Floats) -> Floats:
+        """Scores on the scale fitted on as shares of it, 0 .. 1."""
+        return (scores - self.low) / (self.high - self.low)
+
+    def steps(self, scores: Floats) -> Floats:
+        """Scores on the scale fitted on as steps above the lowest level of each row's own scale."""
+        return self.shares(scores) * self.top
+
+    def levels(self, scores: Floats) -> Floats:
+        """The same, rounded to the nearest level as `to_levels` does: halves up, clipped to the scale."""
+        return np.clip(np.floor(self.steps(scores) + 0.5 + SLACK), 0, self.top)
+
+
+def labelled(rows: pa.Table) -> pa.Table:
+    """The rows that a fit may look at: those of the calibration split with a human score."""
+    return rows.filter(pc.and_(pc.equal(rows["split"], "calibration"), pc.is_valid(rows["target"])))
+
+
+def collect(items: Sequence[Item], pooled: bool) -> Labels:
+    """The usable rows of some items, given in the order of their ids; exactly one item where not pooled.
+
+    Usable is a row of the calibration split with a human score, judged, scored and with every feature that the judge
+    gives for any. Pooled scores are shares of each item's scale.
+    """
+    known = [item._replace(rows=labelled(item.rows)) for item in items]
+    given = features([(item.rows, item.bundle) for item in known], pooled)
+    unit = UNIT if pooled else items[0].bundle.scale
+    sizes = [len(item.rows) for item in known]
+    rows = pa.concat_tables([item.rows.select(["response_id", "author_id", "ratings"]) for item in known])
+    human = [floats(item.rows["target"]) for item in known]
+    if pooled:
+        human = [shares(scores, item.bundle.scale) for scores, item in zip(human, known, strict=True)]
+    every = Labels(
+        names=given.names,
+        left_out=given.left_out,
+        items=tuple(item.item_id for item in known),
+        scales=tuple(item.bundle.scale for item in known),
+        low=unit.min,
+        high=unit.max,
+        item=np.repeat(np.arange(len(known)), sizes),
+        raw=np.concatenate([matrix(item.rows, item.bundle, RAW, pooled)[:, 0] for item in known]),
+        human=np.concatenate(human),
+        matrix=given.matrix,
+        weight=floats(rows["ratings"]),
+        cluster=_clusters(rows),
+    )
+    return every.take(given.usable)
+
+
+def _clusters(rows: pa.Table) -> npt.NDArray[np.str_]:
+    """Author or response of each row; the first letters keep an author apart from a response of the same name."""
+    author = pc.binary_join_element_wise("author", rows["author_id"], " ")
+    response = pc.binary_join_element_wise("response", rows["response_id"], " ")
+    return np.array(pc.coalesce(author, response).to_pylist(), dtype=np.str_)

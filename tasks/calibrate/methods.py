@@ -1,0 +1,84 @@
+"""The five methods behind one interface: each is fitted on labels and applied to the features that it takes."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+from tasks.calibrate.alignment import Aligned, Alignment, apply, fit, snap, stretch
+from tasks.calibrate.curve import (
+    DIGITS,
+    Curve,
+    Refusal,
+    apply_curve,
+    fit_isotonic,
+    fit_linear,
+    fit_linking,
+)
+from tasks.calibrate.labels import RAW, Labels
+from tasks.contracts.tables import CalibrationMethod
+from tasks.stats.agreement import Floats
+
+Mapping: TypeAlias = Alignment | Curve | None
+"""The fitted numbers; None keeps the raw score."""
+COMPLEXITY: dict[CalibrationMethod, int] = {"identity": 0, "linking": 1, "linear": 1, "rulers": 2, "isotonic": 3}
+"""The methods; a lower number is the simpler one."""
+
+
+def inputs(method: CalibrationMethod, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the features that a method takes, of those that the judge gives."""
+    return names if method == "rulers" else RAW
+
+
+def fit_method(method: CalibrationMethod, labels: Labels, alpha: float) -> Mapping:
+    """Fit one method; Refusal where the labels do not allow it. Only rulers takes other features than the raw score.
+
+    alpha: strength of the ridge of rulers, which is fitted unweighted, as published.
+    """
+    if method == "identity":
+        return None
+    if len(labels) < 2:
+        raise Refusal("fewer than two labels to fit")
+    ends = labels.low, labels.high
+    match method:
+        case "linking":
+            return fit_linking(labels.raw, labels.human, labels.weight, ends)
+        case "linear":
+            return fit_linear(labels.raw, labels.human, labels.weight, labels.item, labels.items, ends)
+        case "isotonic":
+            return fit_isotonic(labels.raw, labels.human, labels.weight, labels.item, labels.items, ends)
+        case "rulers" if not labels.names:
+            raise Refusal("the judge gives no feature")
+        case "rulers":
+            return fit(labels.matrix, labels.human, *ends, alpha)
+
+
+def apply_method(
+    mapping: Mapping,
+    matrix: Floats,
+    offset: float | Floats,
+    fitted: tuple[float, float],
+    scale: tuple[float, float, float],
+) -> Aligned:
+    """Aligned and final scores of new rows, in the units of `scale` (low, high, step).
+
+    matrix: (n, d) the method's `inputs`, finite; offset: of the rows' items, see `Curve.offset`, scalar or (n,);
+    fitted: ends of the scale fitted on.
+    """
+    if isinstance(mapping, Alignment):
+        return apply(mapping, matrix, scale)
+    if isinstance(mapping, Curve):
+        return apply_curve(mapping, matrix[:, 0], offset, scale)
+    kept = np.round(stretch(np.clip(matrix[:, 0], *fitted), fitted, scale), DIGITS)
+    return Aligned(np.full(len(kept), np.nan), kept, snap(kept, scale), np.zeros(len(kept), dtype=np.bool_))
+
+
+def apply_to_labels(mapping: Mapping, labels: Labels) -> Aligned:
+    """The same for labels, on the scale fitted on; `score` is not on the steps of the rows' own scales."""
+    offset: float | Floats = 0.0
+    if isinstance(mapping, Curve):
+        offset = np.array([mapping.offset(item) for item in labels.items])[labels.item]
+    given = labels.matrix if isinstance(mapping, Alignment) else labels.raw[:, None]
+    ends = labels.low, labels.high
+    return apply_method(mapping, given, offset, ends, (*ends, labels.high - labels.low))

@@ -1,0 +1,155 @@
+"""Which scores go out without a person looking first: levels seen, a risk that the labels vouch for, and the route."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.calibrate.alignment import snap
+from tasks.calibrate.features import Mask
+from tasks.calibrate.labels import Labels
+from tasks.calibrate.outcome import Outcome
+from tasks.contracts.study import Release
+from tasks.contracts.table import Frozen
+from tasks.stats.agreement import Floats
+from tasks.stats.conformal import fewest_without_error, promise
+
+ALL = "all"
+Levels = dict[str, tuple[float, ...]]
+
+
+class Rule(Frozen):
+    """What may be released of one item."""
+
+    scale: tuple[float, float, float]
+    """Its scale: lowest, highest, step."""
+    levels: tuple[float, ...]
+    """Human scores seen in calibration, rounded to the scale's steps, rising."""
+    threshold: float | None
+    """Largest estimated risk that is released; null where nothing may be."""
+
+
+class Scope(NamedTuple):
+    """The labels of one mapping and what its cross-fitted scores were worth, None where none could be tried."""
+
+    labels: Labels
+    outcome: Outcome | None
+
+
+class Promise(NamedTuple):
+    """A row of table `release_rules`."""
+
+    scope: str
+    tolerance: float
+    target: float
+    confidence: float
+    n: int
+    threshold: float | None
+    released: int
+    wrong: int
+    upper: float | None
+    levels: list[float]
+    note: str | None
+
+
+class Rules(NamedTuple):
+    """items: item → its rule; new: largest risk released of an item that has no rule; promises: those made."""
+
+    items: dict[str, Rule]
+    new: float | None
+    promises: list[Promise]
+
+
+def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
+    """The rule of every item, by its own labels or, where the study promises for the set, by all labels together.
+
+    Promised about are the labelled responses that no other rule sends to a person: on a level seen and inside the range
+    seen, as cross-fitted. An item without labels counts as seen what people gave on the same scale to the items that
+    share its mapping.
+    """
+    levels: Levels = {}
+    scales: dict[str, tuple[float, float, float]] = {}
+    vouching: dict[str, tuple[Floats, Mask]] = {}
+    for scope in scopes:
+        seen = seen_levels(scope.labels)
+        levels |= seen
+        scales |= {item: one.bounds for item, one in zip(scope.labels.items, scope.labels.scales, strict=True)}
+        vouching |= _vouching(scope, seen)
+    if release.by == "set":
+        risk = np.concatenate([one for one, _ in vouching.values()])
+        wrong = np.concatenate([one for _, one in vouching.values()])
+        every = sorted({level for seen in levels.values() for level in seen})
+        promises = [_promise(ALL, risk, wrong, every, release)]
+        thresholds = dict.fromkeys(levels, promises[0].threshold)
+    else:
+        promises = [_promise(item, *vouching[item], list(levels[item]), release) for item in sorted(levels)]
+        thresholds = {one.scope: one.threshold for one in promises}
+    rules = {item: Rule(scale=scales[item], levels=levels[item], threshold=thresholds[item]) for item in sorted(levels)}
+    return Rules(rules, promises[0].threshold if release.by == "set" else None, promises)
+
+
+def reasons(score: Floats, prechecked: Mask, clipped: Mask, risk: Floats, rule: Rule) -> pa.Array:
+    """Why a person looks at each row before its score goes out, null where it may go: the first reason that applies.
+
+    score, risk: (n,), NaN where there is none; prechecked, clipped: (n,).
+    """
+    first = {
+        "unscored": np.isnan(score),
+        "precheck": prechecked,
+        "uncalibrated": np.isnan(risk),
+        "out_of_range": clipped,
+        "level_unseen": ~np.isin(score, rule.levels),
+        "no_promise": np.full(len(score), rule.threshold is None),
+        "risk": risk > (1.0 if rule.threshold is None else rule.threshold),
+    }
+    found = np.select(list(first.values()), list(first), default="")
+    return pa.array(found, pa.string(), mask=found == "")
+
+
+def seen_levels(labels: Labels) -> Levels:
+    """Item → human scores in its labels, rounded to the scale's steps, rising; see `release_rules` for one without."""
+    level = labels.levels(labels.human)
+    steps = [np.unique(level[labels.item == at]) for at in range(len(labels.items))]
+    own = [
+        tuple(snap(scale.min + scale.step * one, scale.bounds).tolist())
+        for one, scale in zip(steps, labels.scales, strict=True)
+    ]
+    on_scale: dict[tuple[float, float, float], set[float]] = {}
+    for scale, seen in zip(labels.scales, own, strict=True):
+        on_scale.setdefault(scale.bounds, set()).update(seen)
+    return {
+        item: seen or tuple(sorted(on_scale[scale.bounds]))
+        for item, scale, seen in zip(labels.items, labels.scales, own, strict=True)
+    }
+
+
+def _vouching(scope: Scope, levels: Levels) -> dict[str, tuple[Floats, Mask]]:
+    """Item → risk and wrongness of its labelled rows that would be released but for their risk."""
+    labels, outcome = scope
+    if outcome is None:
+        return dict.fromkeys(labels.items, (np.empty(0), np.empty(0, dtype=np.bool_)))
+    found = {}
+    for at, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
+        rows = (labels.item == at) & ~outcome.clipped
+        rows[rows] = np.isin(snap(scale.min + scale.step * outcome.level[rows], scale.bounds), levels[item])
+        found[item] = outcome.risk[rows], outcome.wrong[rows]
+    return found
+
+
+def _promise(scope: str, risk: Floats, wrong: Mask, levels: list[float], release: Release) -> Promise:
+    plan = release.tolerance, release.risk, release.confidence
+    made = promise(risk, wrong, release.risk, release.confidence) if len(risk) else None
+    if made is None or made.threshold is None:
+        return Promise(scope, *plan, len(risk), None, 0, 0, None, levels, _why_none(len(risk), release))
+    return Promise(scope, *plan, len(risk), made.threshold, made.released, made.wrong, made.upper, levels, None)
+
+
+def _why_none(n: int, release: Release) -> str:
+    target, confidence = f"{100 * release.risk:g} %", f"{100 * release.confidence:g} %"
+    fewest = fewest_without_error(release.risk, release.confidence)
+    if n < fewest:
+        return f"{fewest} labels without an error would be needed for {target} at {confidence}, there are {n}"
+    return f"no risk threshold keeps the promise of {target} at {confidence}"

@@ -1,0 +1,62 @@
+"""Every figure of the evaluation, as rows of `metrics` and `verdicts`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+
+import pandas as pd
+import pyarrow as pa
+
+from tasks.contracts.study import Evaluation, Release
+from tasks.contracts.table import conform
+from tasks.contracts.tables import Metrics
+from tasks.evaluate.agree import agree, pairs
+from tasks.evaluate.gates import gates
+from tasks.evaluate.groups import fairness
+from tasks.evaluate.marks import level_shares, spread, validity
+from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
+from tasks.evaluate.released import released
+from tasks.evaluate.slices import Record, ScaleBounds, slices
+from tasks.stats.agreement import Stat
+
+
+def figures(
+    scores: pd.DataFrame,
+    groups: list[str],
+    raters: list[str],
+    scales: Mapping[str, ScaleBounds],
+    predictions: pa.Table,
+    machine: str,
+    evaluation: Evaluation,
+    release: Release,
+) -> tuple[list[Record], list[Record]]:
+    """(rows of `metrics`, rows of `verdicts`) from the score frame; nothing without a human score."""
+    if not scores["target"].notna().any():
+        return [], []
+    target, draws, seed = evaluation.target, evaluation.draws, evaluation.seed
+    found = agree(scores, groups, scales, pairs(raters, machine), draws, seed)
+    for part in slices(scores, groups, scales):
+        found += released(part, scales, predictions, release, machine, draws, seed)
+        if part.slice in ("all", "item"):
+            found += chain(
+                beside_people(part, scales, raters, machine, target, draws, seed),
+                spread(part, scales, machine),
+                validity(part, scales, machine, draws, seed),
+            )
+    whole = next(slices(scores, [], scales))
+    reliability = [row for row in found if (row["metric"], row["slice"]) == ("reliability", "all")]
+    reliable = Stat(reliability[0]["value"]) if reliability else Stat(None, "undefined: needs two people")
+    found += chain(
+        lost_over_items(scores, scales, raters, machine, _lost_by_item(found), draws, seed),
+        level_shares(whole, raters, machine, target, draws, seed),
+        fairness(whole, groups, scales, machine, reliable, draws, seed),
+        rater_effects(whole, scales, raters, draws, seed),
+    )
+    doubles = int((scores[[f"human:{name}" for name in raters]].notna().sum(axis=1) >= 2).sum())
+    return found, list(gates(conform(Metrics, found).to_pandas(), groups, scales, release, doubles))
+
+
+def _lost_by_item(found: list[Record]) -> dict[str, Stat]:
+    rows = [row for row in found if row["metric"] == "degradation_qwk" and row["slice"] == "item"]
+    return {row["value_of"]: Stat(row["value"]) for row in rows}

@@ -1,0 +1,61 @@
+"""Whether subgroups are scored alike: standardised differences, and what membership explains of the errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tasks.evaluate.agree import both_scored
+from tasks.evaluate.scores import resampled
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
+from tasks.stats.agreement import Stat
+from tasks.stats.fairness import dsm, dsm_intervals, noise_line, overall_differences
+
+HIDDEN = 30
+"""Groups with fewer responses are not shown."""
+
+
+def fairness(
+    whole: Part,
+    groups: list[str],
+    scales: Mapping[str, ScaleBounds],
+    machine: str,
+    reliability: Stat,
+    draws: int,
+    seed: int,
+) -> Iterator[Record]:
+    """For every group variable: differences of standardised means (dsm), what membership explains of the errors (osa,
+    osd, csd), and each group's difference from the first one at equal human scores (csd_difference).
+
+    reliability: of a single person's score. People's scores are noisy, so that a machine which is fair to every true
+    score still shows a difference at equal human scores; it is given beside (csd_of_noise).
+    """
+    single = on_one_scale(whole, scales)
+    names, by = (TARGET, machine), resampled(whole.rows)
+    for variable in groups:
+        rows = both_scored(single.rows, TARGET, "calibrated", f"group:{variable}")
+        counts = rows[f"group:{variable}"].value_counts()
+        rows = rows[rows[f"group:{variable}"].isin(counts[counts >= HIDDEN].index)]
+        if rows[f"group:{variable}"].nunique() < 2:
+            continue
+        human, own = rows[TARGET].to_numpy(float), rows["calibrated"].to_numpy(float)
+        member = rows[f"group:{variable}"].to_numpy(dtype=str)
+        intervals = dsm_intervals(human, own, member, rows["cluster"].to_numpy(), draws, seed) if draws else {}
+        for group, stat in dsm(human, own, member).items():
+            at, n, found = (
+                whole._replace(slice=variable, value_of=group),
+                int((member == group).sum()),
+                intervals.get(group),
+            )
+            yield record(at, "dsm", stat, n, stage="calibrated", raters=names, interval=found, resampled=by)
+        overall = overall_differences(human, own, member)
+        at = whole._replace(slice=variable, value_of="all")
+        for name, stat in (("osa", overall.osa), ("osd", overall.osd), ("csd", overall.csd)):
+            yield record(at, name, stat, len(rows), stage="calibrated", raters=names)
+        first = min(member)
+        for group, difference in overall.csd_coefficients.items():
+            at, n = whole._replace(slice=variable, value_of=group), int((member == group).sum())
+            yield record(at, "csd_difference", Stat(difference), n, stage="calibrated", raters=names)
+            if reliability.value is not None:
+                gap = float(human[member == group].mean() - human[member == first].mean())
+                line = Stat(noise_line(reliability.value, gap))
+                yield record(at, "csd_of_noise", line, n, stage="calibrated", raters=names)

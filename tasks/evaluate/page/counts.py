@@ -1,0 +1,56 @@
+"""Counts over all responses of a run, asked of its tables in SQL so that memory stays flat."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+
+_MACHINE = "rater_kind NOT IN ('human', 'adjudication')"
+QUERIES = {
+    "responses": """
+        WITH people AS (
+            SELECT response_id, count(*) FILTER (rater_kind = 'human') AS persons,
+                bool_or(rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')) AS labelled
+            FROM gradings WHERE rater_kind IN ('human', 'adjudication') AND score IS NOT NULL GROUP BY response_id)
+        SELECT split, coalesce(labelled, false) AS labelled, least(coalesce(persons, 0), 2) AS persons,
+            route, route_reason, p.unscored_reason, p.score IS NOT NULL AS scored,
+            count(*) AS n, count(*) FILTER (clipped) AS clipped
+        FROM (SELECT response_id, split FROM responses)
+        LEFT JOIN people USING (response_id)
+        LEFT JOIN (SELECT response_id, route, route_reason, unscored_reason, score, clipped FROM predictions) p
+            USING (response_id)
+        GROUP BY ALL ORDER BY ALL""",
+    "set": """
+        SELECT count(*) AS responses, count(DISTINCT item_id) AS items, count(author_id) AS with_author,
+            count(DISTINCT author_id) AS authors, coalesce(max(length(text)), 0) AS longest FROM responses""",
+    "gradings": f"""
+        SELECT status, unscored_reason, count(*) AS n FROM gradings WHERE {_MACHINE} GROUP BY ALL ORDER BY ALL""",
+    "quotes": f"""
+        SELECT quote.status AS status, count(*) AS n
+        FROM (SELECT unnest(evidence) AS quote FROM judgments WHERE {_MACHINE}) GROUP BY ALL ORDER BY ALL""",
+    "decisions": f"""
+        SELECT action, decision IS NULL AS unscored, coalesce(decision > 0 AND verified IS NULL, false) AS ungrounded,
+            count(*) AS n FROM judgments WHERE {_MACHINE} GROUP BY ALL ORDER BY ALL""",
+    "attempts": """
+        SELECT role, model, stored, reply IS NULL AS failed, len(violations) > 0 AS violated, count(*) AS calls,
+            count(DISTINCT response_id) AS responses, sum(prompt_tokens)::BIGINT AS prompt_tokens,
+            sum(completion_tokens)::BIGINT AS completion_tokens, sum(latency_s) AS latency_s
+        FROM attempts GROUP BY ALL ORDER BY ALL""",
+    "repeats": f"""
+        SELECT count(*) AS responses, count(*) FILTER (levels = 1) AS same, coalesce(max(asked), 0) AS asked,
+            avg(spread) AS spread
+        FROM (SELECT count(score) AS asked, count(DISTINCT score) AS levels, max(score) - min(score) AS spread
+              FROM gradings WHERE {_MACHINE} GROUP BY response_id HAVING count(score) > 1)""",
+    "quarantine": "SELECT table_name, rule, count(*) AS n FROM quarantine GROUP BY ALL ORDER BY ALL",
+}
+
+
+def counts(connection: duckdb.DuckDBPyConnection, target: str) -> dict[str, pa.Table]:
+    """Query → its rows, over a connection with a view per table (`tasks.store.catalogue.catalogue`).
+
+    target: the human score that counts, a rater id or 'mean'.
+    """
+    return {
+        query: connection.sql(sql, params={"target": target} if "$target" in sql else {}).to_arrow_table()
+        for query, sql in QUERIES.items()
+    }

@@ -1,0 +1,525 @@
+"""What the page shows, section by section: the values, their takeaway, and why a value is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+T = TypeVar("T")
+Unit = Literal["number", "share", "signed", "signed_share", "count"]
+"""How a figure is written: 0.82; 58%; +0.13; −4.9%; 1,198."""
+FIRST, MOST = 12, 60
+"""Rows of a long list that are shown at once, and that are in the page at all; the tables hold the others."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number with its interval; null with the reason."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Listed(Generic[T]):
+    """A long list: the rows shown at once, those folded away, and how many are only in the tables."""
+
+    first: tuple[T, ...] = ()
+    rest: tuple[T, ...] = ()
+    left_out: int = 0
+
+    @property
+    def rows(self) -> tuple[T, ...]:
+        """The rows that the page holds."""
+        return self.first + self.rest
+
+
+def listed(rows: Sequence[T], first: int = FIRST) -> Listed[T]:
+    """The rows in their order, worst first."""
+    return Listed(tuple(rows[:first]), tuple(rows[first:MOST]), max(0, len(rows) - MOST))
+
+
+@dataclass(frozen=True)
+class Count:
+    """A count under a name, and its share of a stated whole where there is one."""
+
+    name: str
+    count: int
+    share: float | None = None
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A named estimate."""
+
+    name: str
+    estimate: Estimate
+    unit: Unit = "number"
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One thing to look at first, and the section it is in."""
+
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key figure of the released (else of all) scores beside that of people."""
+
+    name: str
+    unit: Unit
+    machine: Estimate
+    people: Estimate
+
+
+@dataclass(frozen=True)
+class Head:
+    """Title and key figures."""
+
+    study: str
+    date: str
+    title: str
+    looks: tuple[Look, ...]
+    keys: tuple[Key, ...]
+    keys_of: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where the scores of all responses go."""
+
+    title: str
+    responses: int
+    released: int
+    review: int
+    unscored: int
+    released_why: str
+    review_reasons: tuple[Count, ...]
+    unscored_reasons: tuple[Count, ...]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One gate of the verdict; `bound` is the threshold in words."""
+
+    question: str
+    where: str
+    estimate: Estimate
+    unit: Unit
+    bound: str
+    outcome: str
+    labels_needed: int | None
+    source: str
+    if_missed: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All gates: those for the whole set, then those for its parts."""
+
+    title: str
+    whole: Listed[Gate]
+    parts: Listed[Gate]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the funnel; `lost` names every loss on the way to it."""
+
+    name: str
+    count: int
+    share: float
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DataSection:
+    """What was read, lost and held out."""
+
+    title: str
+    every: tuple[Step, ...]
+    labelled: tuple[Step, ...]
+    facts: tuple[Count, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Agreement of two persons."""
+
+    estimate: Estimate
+    same: bool = False
+
+
+@dataclass(frozen=True)
+class People:
+    """How well people agree: `matrix` has a row and a column per rater, or nothing where there are too many."""
+
+    title: str
+    raters: tuple[str, ...]
+    matrix: tuple[tuple[Cell, ...], ...]
+    figures: tuple[Figure, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One slice: the machine with the target, people with each other, and what people's noise leaves reachable."""
+
+    name: str
+    machine: Estimate
+    people: Estimate
+    ceiling: Estimate
+    flagged: bool = False
+
+
+@dataclass(frozen=True)
+class Stages:
+    """One metric, of people and of the machine at each stage."""
+
+    name: str
+    unit: Unit
+    people: Estimate
+    raw: Estimate
+    calibrated: Estimate
+    released: Estimate
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The machine beside a second person, per item and type."""
+
+    title: str
+    items: Listed[Compared]
+    types: Listed[Compared]
+    overall: tuple[Stages, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Shares of the responses at each level of one scale (0 to 1, levels low to high)."""
+
+    scale: str
+    n: int
+    levels: tuple[str, ...]
+    machine: tuple[float, ...]
+    people: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts on one scale: row, people's level; column, the machine's."""
+
+    scale: str
+    levels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Whether the same marks are awarded."""
+
+    title: str
+    panels: tuple[Bars, ...]
+    figures: tuple[Figure, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class TrueScore:
+    """What is missing to people's true score: PRMSE and the losses that make up the rest of 1."""
+
+    title: str
+    prmse: Estimate
+    losses: tuple[Figure, ...]
+    figures: tuple[Figure, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of the answer's text as it is shown; `machine` and `people` name the criteria that quote it, and those in
+    `ends` end with it. Without text it stands for `hidden` characters that are left out."""
+
+    text: str
+    machine: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    hidden: int = 0
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A quote and what became of it; `stands` where it counts."""
+
+    text: str
+    finding: str
+    stands: bool
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One criterion of a case: what the machine decided and quoted, and what people decided."""
+
+    criterion: str
+    text: str
+    machine: str
+    people: str
+    differs: bool
+    quotes: tuple[Quote, ...]
+    note: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of the worst disagreements."""
+
+    response: str
+    item: str
+    question: str
+    machine: str
+    raw: str
+    target: str
+    people: tuple[tuple[str, str], ...]
+    route: str
+    pieces: tuple[Piece, ...]
+    characters: int
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Where machine and people part, and the worst cases."""
+
+    title: str
+    confusions: tuple[Confusion, ...]
+    rounded: bool
+    cases: tuple[Case, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One subgroup: DSM; `state` is shown, undecided (too few to decide) or hidden (too few to show). `held` is its
+    difference from the `reference` group at equal human scores, `noise` what people's noise alone would make of it."""
+
+    name: str
+    estimate: Estimate
+    state: Literal["shown", "undecided", "hidden"]
+    flagged: bool
+    held: Estimate
+    noise: Estimate
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One group variable: its groups, and how much of the differences it explains (adjusted R²)."""
+
+    name: str
+    groups: Listed[Group]
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Whether subgroups are treated alike."""
+
+    title: str
+    variables: tuple[Variable, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Rater:
+    """One rater: severity on shared responses (points) and the ratio of spreads."""
+
+    name: str
+    machine: bool
+    severity: Estimate
+    spread: Estimate
+
+
+@dataclass(frozen=True)
+class Raters:
+    """Who is severe, who stays in the middle."""
+
+    title: str
+    raters: Listed[Rater]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One calibration method tried inside folds."""
+
+    scope: str
+    method: str
+    chosen: bool
+    n: int
+    folds: int
+    qwk: float | None
+    rmse: float | None
+    behind: float | None
+    behind_se: float | None
+    sd_ratio: float | None
+    distinct: int
+    note: str
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One mapping in use."""
+
+    scope: str
+    method: str
+    n: int
+    reason: str
+    features: str
+    left_out: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """People's mean (y) in equal groups by the machine's score (x), on one scale; `zones` are the shares of responses
+    below and above the range seen in calibration."""
+
+    scale: str
+    low: float
+    high: float
+    before: tuple[tuple[float, float], ...]
+    after: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Whether adjustment helped."""
+
+    title: str
+    tried: Listed[Tried]
+    fitted: Listed[Fitted]
+    curve: Curve | None
+    figures: tuple[Figure, ...]
+    clipped: str
+    distinct: str
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One promise of release, in words."""
+
+    scope: str
+    promise: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Risk:
+    """Risk–coverage on held-out responses: (coverage, share wrong), both 0 to 1."""
+
+    machine: tuple[tuple[float, float], ...]
+    oracle: tuple[tuple[float, float], ...]
+    random: float
+    ends: float
+    chosen: tuple[float, float] | None
+    target: float
+    wrong: str
+
+
+@dataclass(frozen=True)
+class Routing:
+    """What goes to people."""
+
+    title: str
+    curve: Risk | None
+    rules: Listed[Rule]
+    figures: tuple[Figure, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """Whether credit is grounded in quotes, and which criteria go with people's scores."""
+
+    title: str
+    quotes: tuple[Count, ...]
+    actions: tuple[Count, ...]
+    criteria: Listed[tuple[str, Estimate, Estimate]]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A section that is a list of named facts."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An expectation that was not met, or could not be checked."""
+
+    stage: str
+    table: str
+    rule: str
+    column: str
+    severity: str
+    outcome: str
+    unexpected: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints."""
+
+    title: str
+    counts: tuple[Count, ...]
+    failed: Listed[Failed]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How it was done."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    versions: str
+    study: str
+
+
+@dataclass(frozen=True)
+class View:
+    """The whole page."""
+
+    head: Head
+    outcome: Outcome
+    verdict: Verdict
+    data: DataSection
+    people: People
+    agreement: Agreement
+    distribution: Distribution
+    true_score: TrueScore
+    errors: Errors
+    groups: Groups
+    raters: Raters
+    calibration: Calibration
+    routing: Routing
+    grounding: Grounding
+    stability: Facts
+    cost: Facts
+    checkpoints: Checkpoints
+    limits: Limits

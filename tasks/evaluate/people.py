@@ -1,0 +1,194 @@
+"""Figures that need several people: how reliable they are, and how the machine stands beside a second person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from tasks.evaluate.agree import Pair, both_scored, item_draws, mean_of_items
+from tasks.evaluate.scores import resampled
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
+from tasks.stats.agreement import Stat
+from tasks.stats.alpha import krippendorff_ordinal
+from tasks.stats.bootstrap import draw_totals, interval, sums_by_code
+from tasks.stats.pair_sums import pair_terms, statistics_of_totals
+from tasks.stats.raters import central_tendency, severity
+from tasks.stats.target import MEAN
+from tasks.stats.true_score import ceiling, human_reliability, true_score, true_score_intervals
+
+PEOPLE = ("people", "people")
+LOST = ("qwk", "exact", "pearson")
+"""Statistics whose loss against a second person is reported."""
+
+
+def beside_people(
+    part: Part,
+    scales: Mapping[str, ScaleBounds],
+    raters: list[str],
+    machine: str,
+    target: str,
+    draws: int,
+    seed: int,
+) -> Iterator[Record]:
+    """Reliability, ceiling and alpha of the people; true-score figures of the machine and what it loses against a
+    second person. Nothing without two people."""
+    if len(raters) < 2:
+        return
+    single = on_one_scale(part, scales)
+    ratings = single.rows[[f"human:{name}" for name in raters]].to_numpy(float)
+    rated = ratings[~np.isnan(ratings).all(axis=1)]
+    doubles = int(((~np.isnan(rated)).sum(axis=1) >= 2).sum())
+    reliability = human_reliability(ratings)
+    yield record(part, "reliability", reliability, doubles, stage="human", raters=PEOPLE)
+    yield record(part, "ceiling_qwk", _ceiling(reliability, rated, target), doubles, stage="human", raters=PEOPLE)
+    yield record(part, "alpha_ordinal", krippendorff_ordinal(ratings), doubles, stage="human", raters=PEOPLE)
+    yield from _true_scores(single, ratings, machine, draws, seed)
+    yield from _lost(single, raters, machine, draws, seed)
+
+
+def _ceiling(reliability: Stat, rated: np.ndarray, target: str) -> Stat:
+    """The QWK that a perfect judge of true score reaches with the target."""
+    if reliability.value is None:
+        return reliability
+    if target != MEAN:
+        return ceiling(reliability.value)
+    per_row = float((~np.isnan(rated)).sum(axis=1).mean())
+    return ceiling(per_row * reliability.value / (1 + (per_row - 1) * reliability.value))
+
+
+def _true_scores(part: Part, ratings: np.ndarray, machine: str, draws: int, seed: int) -> Iterator[Record]:
+    by = resampled(part.rows)
+    for stage in ("raw", "calibrated"):
+        scores = part.rows[stage].to_numpy(float)
+        usable = ~np.isnan(scores) & ~np.isnan(ratings).all(axis=1)
+        if not usable.any():
+            continue
+        lost = int((~np.isnan(ratings).all(axis=1)).sum() - usable.sum())
+        given, own, clusters = ratings[usable], scores[usable], part.rows["cluster"].to_numpy()[usable]
+        found = true_score(given, own)
+        intervals = true_score_intervals(given, own, clusters, draws, seed) if draws else {}
+        losses = {name: Stat(getattr(found, name)) for name in ("loss_association", "loss_spread", "loss_bias")}
+        figures = {"prmse": found.prmse, "r_true": found.r_true, **losses}
+        for name, stat in figures.items():
+            yield record(
+                part,
+                name,
+                stat,
+                found.n,
+                stage=stage,
+                raters=("people", machine),
+                interval=intervals.get(name),
+                resampled=by,
+                unscored=lost,
+            )
+
+
+def _lost(part: Part, raters: list[str], machine: str, draws: int, seed: int) -> Iterator[Record]:
+    """Agreement of the calibrated score with each of two people, less that of the two, on the same responses; the mean
+    over pairs of people."""
+    size = int(part.rows["cluster"].max()) + 1 if len(part.rows) else 0
+    scale = part.scale or (0.0, 1.0, 1.0)
+    gaps: list[dict[str, np.ndarray]] = []
+    drawn: list[dict[str, np.ndarray]] = []
+    n = 0
+    for one, two in combinations(raters, 2):
+        rows = both_scored(part.rows, f"human:{one}", f"human:{two}", "calibrated")
+        if len(rows) < 2:
+            continue
+        n += len(rows)
+        couples = ((f"human:{one}", "calibrated"), (f"human:{two}", "calibrated"), (f"human:{one}", f"human:{two}"))
+        codes = rows["cluster"].to_numpy()
+        blocks = [sums_by_code(pair_terms(rows[a], rows[b], scale), codes, size) for a, b in couples]
+        gaps.append(_gap([statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks]))
+        drawn.append(_gap([statistics_of_totals(total) for total in draw_totals(blocks, draws, seed)]) if draws else {})
+    # On shares there are no levels to be exact about.
+    for name in LOST if part.scale else ("pearson",):
+        values = np.array([gap[name][0] for gap in gaps if not np.isnan(gap[name][0])])
+        value = Stat(float(values.mean())) if len(values) else Stat(None, "undefined: no two people scored the same")
+        found = interval(np.mean([one[name] for one in drawn], axis=0)) if draws and drawn else None
+        yield record(
+            part,
+            f"degradation_{name}",
+            value,
+            n,
+            stage="calibrated",
+            raters=("people", machine),
+            interval=found,
+            resampled=resampled(part.rows),
+        )
+
+
+def _gap(found: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    with_one, with_two, between = found
+    return {name: (with_one[name] + with_two[name]) / 2 - between[name] for name in LOST}
+
+
+def lost_over_items(
+    scores: pd.DataFrame,
+    scales: Mapping[str, ScaleBounds],
+    raters: list[str],
+    machine: str,
+    lost: Mapping[str, Stat],
+    draws: int,
+    seed: int,
+) -> Iterator[Record]:
+    """The mean over items of the QWK lost against a second person. lost: item -> degradation_qwk."""
+    values = [stat.value for stat in lost.values() if stat.value is not None]
+    if not values:
+        return
+    gaps = []
+    complete = [f"human:{name}" for name in raters]
+    for one, two in combinations(complete, 2):
+        rows = both_scored(scores, one, two, "calibrated")
+        a, b, c = (
+            item_draws(rows, scales, Pair("", "", "", *couple), "qwk", draws, seed)
+            for couple in ((one, "calibrated"), (two, "calibrated"), (one, two))
+        )
+        if draws and len(rows) and len(raters) == 2:
+            gaps.append((a + b) / 2 - c)
+    whole = Part("all", "all", scores, (0, 1, 1))
+    yield record(
+        whole,
+        "degradation_qwk_item_mean",
+        Stat(float(np.mean(values))),
+        len(both_scored(scores, "calibrated", TARGET)),
+        stage="calibrated",
+        raters=("people", machine),
+        interval=mean_of_items(gaps[0]) if gaps else None,
+        resampled=resampled(scores),
+    )
+
+
+def rater_effects(
+    part: Part, scales: Mapping[str, ScaleBounds], raters: list[str], draws: int, seed: int
+) -> Iterator[Record]:
+    """Severity and use of the scale of each person beside the others, on the responses that they share."""
+    if len(raters) < 2 or not draws:
+        return
+    single = on_one_scale(part, scales)
+    ratings = single.rows[[f"human:{name}" for name in raters]].to_numpy(float)
+    low, high = part.scale[:2] if part.scale else (0.0, 1.0)
+    by = resampled(part.rows)
+    strict = severity(ratings, part.rows["cluster"].to_numpy(), draws, seed)
+    use = central_tendency(ratings, low, high)
+    for name, shift, tendency in zip(raters, strict, use, strict=True):
+        at, names = part._replace(slice="rater", value_of=name), ("others", name)
+        yield record(
+            at,
+            "severity",
+            shift.difference,
+            shift.n,
+            stage="human",
+            raters=names,
+            interval=shift.interval,
+            resampled=by,
+        )
+        for metric, stat in (
+            ("sd_ratio", tendency.sd_ratio),
+            ("ends", tendency.ends),
+            ("others_ends", tendency.others_ends),
+        ):
+            yield record(at, metric, stat, tendency.n, stage="human", raters=names)

@@ -1,0 +1,139 @@
+"""Intervals, risks and routes of the calibrated scores, held against the target on held-out responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+from scipy.stats import beta
+
+from tasks.contracts.study import Release
+from tasks.evaluate.agree import both_scored
+from tasks.evaluate.scores import level_probabilities, resampled
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
+from tasks.stats.agreement import Stat, to_levels
+from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
+from tasks.stats.ordinal import ordinal_ece, rps
+from tasks.stats.selective import augrc, aurc, oracle_aurc, random_aurc
+
+SLACK = 1e-9
+EXACT = "none: exact binomial"
+"""In place of what was resampled: errors among the released are too few to resample."""
+
+
+def released(
+    part: Part,
+    scales: Mapping[str, ScaleBounds],
+    predictions: pa.Table,
+    plan: Release,
+    machine: str,
+    draws: int,
+    seed: int,
+) -> Iterator[Record]:
+    """How many scores go out and how many of those are further off than the tolerance; whether the intervals hold what
+    they promise; how well the risk ranks the errors; how good the level probabilities are."""
+    rows = both_scored(part.rows, TARGET, "calibrated")
+    if rows.empty:
+        return
+    off = errors_in_steps(rows, scales)
+    wrong, out = off > plan.tolerance + SLACK, (rows["route"] == "release").to_numpy()
+    lost = int(part.rows[TARGET].notna().sum()) - len(rows)
+    names, by, codes = (TARGET, machine), resampled(part.rows), rows["cluster"].to_numpy()
+
+    went, found = share(out.astype(float), np.ones(len(out)), codes, draws, seed)
+    yield record(part, "released_share", went, len(rows), stage="released", raters=names, interval=found, resampled=by)
+    for stage, chosen in (("released", out), ("calibrated", np.ones_like(out))):
+        n, bad = int(chosen.sum()), int((wrong & chosen).sum())
+        value = Stat(bad / n) if n else Stat(None, "nothing is released")
+        yield record(
+            part, "beyond_tolerance", value, n, stage=stage, raters=names, interval=binomial(bad, n), resampled=EXACT
+        )
+    bounded = rows[["low", "high"]].notna().all(axis=1).to_numpy()
+    if bounded.any():
+        low, high, human = (rows[name].to_numpy(float) for name in ("low", "high", TARGET))
+        steps = _steps(rows, scales)
+        # A mean of two people may lie between two steps: an interval holds the levels that it touches.
+        held = (human >= low - steps / 2 - SLACK) & (human <= high + steps / 2 + SLACK)
+        for name, top in (("interval_coverage", held), ("interval_width", (high - low) / steps)):
+            value, found = share(np.where(bounded, top, 0.0), bounded.astype(float), codes, draws, seed)
+            yield record(
+                part, name, value, int(bounded.sum()), stage="calibrated", raters=names, interval=found, resampled=by
+            )
+    yield from _ranking(part, rows, off, lost, names)
+    yield from _probabilities(part, rows, predictions, names)
+
+
+def errors_in_steps(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> npt.NDArray[np.float64]:
+    """Absolute differences between the calibrated score and the target, in steps of each item's scale."""
+    gap = (rows["calibrated"] - rows[TARGET]).abs().to_numpy(float)
+    return np.asarray(gap / _steps(rows, scales), dtype=np.float64)
+
+
+def _steps(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> npt.NDArray[np.float64]:
+    steps = rows["item_id"].map({item: bounds[2] for item, bounds in scales.items()})
+    return np.asarray(steps, dtype=np.float64)
+
+
+def share(
+    top: npt.NDArray[np.float64], bottom: npt.NDArray[np.float64], codes: npt.NDArray[np.int64], draws: int, seed: int
+) -> tuple[Stat, Interval | None]:
+    """Sum of `top` over sum of `bottom` with its cluster bootstrap interval; None where `bottom` sums to zero."""
+    if not bottom.sum():
+        return Stat(None, "undefined: no rows"), None
+    value = Stat(float(top.sum() / bottom.sum()))
+    if not draws:
+        return value, None
+    sums = sums_by_code(np.column_stack([top, bottom]).astype(float), codes, int(codes.max()) + 1)
+    # A cluster code without rows here belongs to another part of the set.
+    (totals,) = draw_totals([sums[np.bincount(codes, minlength=len(sums)) > 0]], draws, seed)
+    ratios = np.divide(totals[:, 0], totals[:, 1], out=np.full(draws, np.nan), where=totals[:, 1] > 0)
+    return value, interval(ratios)
+
+
+def binomial(count: int, n: int, level: float = 0.95) -> Interval | None:
+    """Exact interval of a share (Clopper and Pearson 1934); it takes the cases as independent."""
+    if not n:
+        return None
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, count, n - count + 1)) if count else 0.0
+    high = float(beta.ppf(1 - tail, count + 1, n - count)) if count < n else 1.0
+    return Interval(low, high, 0)
+
+
+def _ranking(
+    part: Part, rows: pd.DataFrame, off: npt.NDArray[np.float64], lost: int, names: tuple[str, str]
+) -> Iterator[Record]:
+    known = rows["risk"].notna().to_numpy()
+    if known.sum() < 2:
+        return
+    loss, confidence = off[known], -rows["risk"].to_numpy(float)[known]
+    figures = {
+        "aurc": aurc(loss, confidence),
+        "augrc": augrc(loss, confidence),
+        "aurc_oracle": oracle_aurc(loss),
+        "aurc_random": random_aurc(loss),
+    }
+    for name, value in figures.items():
+        yield record(
+            part,
+            name,
+            Stat(value),
+            int(known.sum()),
+            stage="calibrated",
+            raters=names,
+            unscored=lost + int((~known).sum()),
+        )
+
+
+def _probabilities(part: Part, rows: pd.DataFrame, predictions: pa.Table, names: tuple[str, str]) -> Iterator[Record]:
+    if part.scale is None:
+        return
+    given = rows[rows["risk"].notna()]
+    if given.empty:
+        return
+    likely, levels = level_probabilities(predictions, given["prediction"]), to_levels(given[TARGET], *part.scale)
+    for name, stat in (("ece", ordinal_ece(likely, levels)), ("rps", rps(likely, levels))):
+        yield record(part, name, stat, len(given), stage="calibrated", raters=names)

@@ -1,0 +1,88 @@
+"""The parts of the held-out set that figures are given for, and a figure as a row of `metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tasks.stats.agreement import Stat
+from tasks.stats.bootstrap import Interval
+
+TARGET = "target"
+ScaleBounds = tuple[float, float, float]
+Record = dict[str, Any]
+SHARES = "items have different scales: scores as shares of each item's scale"
+
+
+class Part(NamedTuple):
+    """Rows of the score frame; on one scale, None where the items have different ones."""
+
+    slice: str
+    value_of: str
+    rows: pd.DataFrame
+    scale: ScaleBounds | None
+
+
+def slices(scores: pd.DataFrame, groups: list[str], scales: Mapping[str, ScaleBounds]) -> Iterator[Part]:
+    """The whole set, then every item, type of item, and group of each group variable."""
+    yield Part("all", "all", scores, common_scale(scores, scales))
+    for kind, column in [("item", "item_id"), ("type", "type"), *((name, f"group:{name}") for name in groups)]:
+        for value, rows in scores.groupby(column, sort=True):
+            yield Part(kind, str(value), rows, common_scale(rows, scales))
+
+
+def common_scale(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> ScaleBounds | None:
+    """The scale of all the rows' items, None where they differ."""
+    used = {scales[item] for item in rows["item_id"].unique()}
+    return next(iter(used)) if len(used) == 1 else None
+
+
+def score_columns(scores: pd.DataFrame) -> list[str]:
+    """The columns that hold scores."""
+    known = (TARGET, "raw", "calibrated", "low", "high")
+    return [name for name in scores.columns if name in known or name.startswith("human:")]
+
+
+def on_one_scale(part: Part, scales: Mapping[str, ScaleBounds]) -> Part:
+    """The part itself, or, where its items have different scales, with every score as a share of its item's scale."""
+    if part.scale is not None or part.rows.empty:
+        return part
+    low = part.rows["item_id"].map({item: bounds[0] for item, bounds in scales.items()})
+    width = part.rows["item_id"].map({item: bounds[1] - bounds[0] for item, bounds in scales.items()})
+    names = score_columns(part.rows)
+    shares = part.rows[names].astype(float).sub(low, axis=0).div(width, axis=0)
+    return part._replace(rows=part.rows.assign(**{name: shares[name] for name in names}))
+
+
+def record(
+    part: Part,
+    metric: str,
+    value: Stat,
+    n: int,
+    *,
+    stage: str,
+    raters: tuple[str, str],
+    interval: Interval | None = None,
+    resampled: str = "",
+    unscored: int = 0,
+) -> Record:
+    """A row of `metrics`."""
+    notes = [SHARES if part.scale is None else None, value.note]
+    return {
+        "metric": metric,
+        "rater_a": raters[0],
+        "rater_b": raters[1],
+        "stage": stage,
+        "slice": part.slice,
+        "value_of": part.value_of,
+        "value": value.value,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "n": n,
+        "unscored": unscored,
+        "resampled": resampled if interval and interval.low is not None else "",
+        "undefined_draws": interval.undefined if interval else 0,
+        "note": "; ".join(note for note in notes if note) or None,
+    }

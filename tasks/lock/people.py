@@ -1,0 +1,130 @@
+"""What people gave, held against the rubrics: scores on their scales, marks of criteria and levels that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.contracts.bundle import Rubric, Scale
+from tasks.contracts.study import Column, Data
+from tasks.store.cells import as_text, select
+from tasks.store.source import chunks
+
+
+class Offence(NamedTuple):
+    """What one person gave one response against its rubric."""
+
+    response_id: str
+    rater_id: str
+    part: str | None
+    """The trait or criterion; None for the score itself."""
+    rule: str
+
+
+class Place(NamedTuple):
+    """Where the sources say so."""
+
+    file: str
+    row: int
+    field: str
+
+
+def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> Offence | None:
+    """The first score outside the scale of its item's rubric, or trait score outside the range of the rubric's trait.
+
+    gradings: response_id, item_id, rater_id, score, trait_scores; rubric_of: item → its rubric. A trait that the rubric
+    does not have is free.
+    """
+    scales: dict[str, Scale] = {item: rubric.scale for item, rubric in rubric_of.items()}
+    at = _first_outside(gradings["item_id"], gradings["score"], scales)
+    if at is not None:
+        return _offence(gradings, at, None, gradings["score"][at].as_py(), scales)
+    for name in sorted({trait.id for rubric in rubric_of.values() for trait in rubric.traits}):
+        ranges = {item: trait for item, rubric in rubric_of.items() for trait in rubric.traits if trait.id == name}
+        marks = pc.map_lookup(gradings["trait_scores"], pa.scalar(name), "first")
+        at = _first_outside(gradings["item_id"], marks, ranges)
+        if at is not None:
+            return _offence(gradings, at, name, marks[at].as_py(), ranges)
+    return None
+
+
+def _first_outside(items: pa.ChunkedArray, values: pa.ChunkedArray, ranges: Mapping[str, Scale]) -> int | None:
+    at = pc.index_in(items, pa.array(list(ranges), pa.string()))
+    low = pa.array([scale.min for scale in ranges.values()], pa.float64()).take(at.combine_chunks())
+    high = pa.array([scale.max for scale in ranges.values()], pa.float64()).take(at.combine_chunks())
+    outside = pc.or_(pc.less(values, low), pc.greater(values, high))
+    found: int = pc.index(pc.fill_null(outside, False), True).as_py()
+    return None if found < 0 else found
+
+
+def _offence(gradings: pa.Table, at: int, trait: str | None, value: float, ranges: Mapping[str, Scale]) -> Offence:
+    row = gradings.select(["response_id", "item_id", "rater_id"]).slice(at, 1).to_pylist()[0]
+    low, high, _ = ranges[row["item_id"]].bounds
+    where = f"off the range {low:g} to {high:g} of trait '{trait}'" if trait else f"off the scale {low:g} to {high:g}"
+    rule = (
+        f"rater '{row['rater_id']}' gave response '{row['response_id']}' {value:g}, {where} of item '{row['item_id']}'"
+    )
+    return Offence(row["response_id"], row["rater_id"], trait, rule)
+
+
+def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Rubric]) -> Offence | None:
+    """A mark of a criterion, or of a level, that its response's rubric does not have.
+
+    marks: response_id, criterion_id, rater_id, decision; answered: response_id and item_id of all responses.
+    """
+    at = pc.index_in(marks["response_id"], answered["response_id"].combine_chunks())
+    marks = marks.append_column("item_id", answered["item_id"].take(at))
+    pairs = marks.group_by(["item_id", "criterion_id"], use_threads=False).aggregate([("decision", "max")])
+    for pair in pairs.to_pylist():
+        item_id, criterion_id, level = pair["item_id"], pair["criterion_id"], pair["decision_max"]
+        rubric = rubric_of[item_id]
+        top = next((criterion.top for criterion in rubric.criteria if criterion.id == criterion_id), None)
+        if top is None or level > top:
+            same = (pc.field("item_id") == item_id) & (pc.field("criterion_id") == criterion_id)
+            row = marks.filter(same & (pc.field("decision") == level)).slice(0, 1).to_pylist()[0]
+            has = f"has no criterion '{criterion_id}'" if top is None else f"has levels 0 to {top} for it"
+            rule = (
+                f"rater '{row['rater_id']}' marked response '{row['response_id']}' with level {level} of criterion "
+                f"'{criterion_id}'; rubric '{rubric.rubric_id}' {has}"
+            )
+            return Offence(row["response_id"], row["rater_id"], criterion_id, rule)
+    return None
+
+
+def score_place(data: Data, base: Path, offence: Offence) -> Place | None:
+    """Where the sources give this score or trait score; None where a layout, which only ingest reads, maps them."""
+    for source in data.sources:
+        for columns in source.scores:
+            field = columns.traits.get(offence.part) if offence.part else columns.score
+            if columns.rater == offence.rater_id and field:
+                wanted = {"response_id": offence.response_id}
+                for row in _rows(base / data.folder / source.file, source.responses, wanted, source.where):
+                    return Place(source.file, row, field)
+    return None
+
+
+def mark_place(data: Data, base: Path, offence: Offence) -> Place | None:
+    """Where the sources give this mark."""
+    wanted = {"response_id": offence.response_id, "rater_id": offence.rater_id, "criterion_id": str(offence.part)}
+    for source in data.sources:
+        if source.marks:
+            for row in _rows(base / data.folder / source.file, source.marks, wanted, source.where):
+                return Place(source.file, row, str(source.marks["level"]))
+    return None
+
+
+def _rows(
+    path: Path, mapping: Mapping[str, Column], wanted: Mapping[str, str], where: Mapping[str, object]
+) -> Iterator[int]:
+    """Numbers of the rows of a source whose cells are the wanted ones."""
+    for frame in chunks(path):
+        found = select(frame, where, path)
+        for name, text in wanted.items():
+            column = mapping[name]
+            cells = found[column] if isinstance(column, str) else [column["const"]] * len(found)
+            found = found.loc[[as_text(cell) == text for cell in cells]]
+        yield from (int(number) + 1 for number in found.index)

@@ -1,0 +1,187 @@
+"""Rater effects, people and judges alike: severity, use of the scale, drift and halo.
+
+ratings: (n responses, k raters), score units, NaN where a rater gave none; a column is one rater throughout. ValueError
+on another shape or an infinity. Raters are compared with the others on the responses that they share, so an effect is
+relative to the others at hand. Definitions in docs.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import t as student
+
+from tasks.stats.agreement import SLACK, Floats, Stat
+from tasks.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
+from tasks.stats.ratings import checked_ratings
+
+SEVERITY_ROWS, TENDENCY_ROWS, HALO_ROWS, DRIFT_ROWS = 30, 50, 50, 20
+TENDENCY_LEVEL_ROWS = 10
+NONE_SHARED = "undefined: no response shared with another rater"
+
+
+class Severity(NamedTuple):
+    """n: responses that another rater scored too; difference: mean of the rater less the mean of the others on them,
+    score units, positive where lenient; interval: over resampled clusters."""
+
+    n: int
+    difference: Stat
+    interval: Interval
+
+
+class Tendency(NamedTuple):
+    """n: responses shared; sd_ratio: the rater's standard deviation over the others', below 1 where the rater keeps to
+    the middle; ends, others_ends: shares of the ratings on the lowest or highest level, 0 .. 1."""
+
+    n: int
+    sd_ratio: Stat
+    ends: Stat
+    others_ends: Stat
+
+
+class Drift(NamedTuple):
+    """n: responses of the period that are shared; difference: as in `Severity`; low, high: 95% interval, None with
+    fewer than two."""
+
+    n: int
+    difference: Stat
+    low: float | None
+    high: float | None
+
+
+def severity(ratings: npt.ArrayLike, clusters: npt.ArrayLike, draws: int, seed: int) -> list[Severity]:
+    """Every rater's mean difference from the others, in column order; clusters: (n,) ids.
+
+    Every shared response counts once, against the mean of its other ratings. Noted below 30 shared responses.
+    """
+    table = checked_ratings(ratings)
+    gap = _gaps(table)
+    shared = ~np.isnan(gap)
+    codes, size = cluster_codes(clusters)
+    sums = sums_by_code(np.hstack([np.where(shared, gap, 0.0), shared]), codes, size)
+    (totals,) = draw_totals([sums], draws, seed)
+    drawn = _means(*np.split(totals, 2, axis=1))
+    return [
+        Severity(n, _mean(gap[shared[:, rater], rater], SEVERITY_ROWS), interval(drawn[:, rater]))
+        for rater, n in enumerate(shared.sum(axis=0).tolist())
+    ]
+
+
+def central_tendency(ratings: npt.ArrayLike, low: float, high: float) -> list[Tendency]:
+    """Every rater's use of the scale low .. high beside the others', in column order.
+
+    sd_ratio compares single ratings: pairs with each other rater on the responses of both, sums of squares
+    about the means added up; the mean of several raters would spread less and make everyone look bold. Noted below
+    50 shared responses, and where the rater gave some level in use fewer than 10 times.
+    """
+    table = checked_ratings(ratings)
+    gap = _gaps(table)
+    ends = np.where(np.isnan(table), np.nan, (np.abs(table - low) < SLACK) | (np.abs(table - high) < SLACK))
+    others = ends - _gaps(ends)
+    return [_tendency(table, ends, others, rater, np.isfinite(gap[:, rater])) for rater in range(table.shape[1])]
+
+
+def drift(ratings: npt.ArrayLike, period: npt.ArrayLike) -> list[dict[Any, Drift]]:
+    """Period -> the rater's difference from the others in it, for every rater in column order.
+
+    period: (n,) ids of one sortable kind, such as batches of seeded papers. Intervals take the responses as independent
+    (Student 1908). Noted below 20 responses of a period. ValueError on another length.
+    """
+    gap = _gaps(checked_ratings(ratings))
+    ids = np.asarray(period)
+    if ids.shape != gap.shape[:1]:
+        raise ValueError(f"period must have shape {gap.shape[:1]}, got {ids.shape}")
+    return [{when: _drift(column[ids == when]) for when in np.unique(ids).tolist()} for column in gap.T]
+
+
+def halo(rater: npt.ArrayLike, peers: Sequence[npt.ArrayLike]) -> Stat:
+    """Mean correlation between traits of the rater's residuals less that of the peers, -2 .. 2.
+
+    rater: (n, traits >= 2), NaN where a trait is not scored; peers: two or more such tables of the same responses. A
+    residual is a trait score less the mean of the other people's on that trait of that response; who has not scored
+    all traits of a response is left out there. Positive where an impression spreads over the rater's traits more than
+    over the peers'. None with fewer than two peers, whose residuals would mirror the rater's, or constant residuals.
+    Noted below 50 responses. ValueError on unequal shapes or infinities.
+    """
+    tables = [checked_ratings(one) for one in (rater, *peers)]
+    if len({one.shape for one in tables}) != 1 or tables[0].shape[1] < 2:
+        raise ValueError("rater and peers must have one shape (n, traits >= 2)")
+    if len(peers) < 2:
+        return Stat(None, "undefined: fewer than two peers")
+    stack = np.stack(tables)
+    stack[np.isnan(stack).any(axis=2)] = np.nan
+    residuals = np.stack([_gaps(trait) for trait in stack.transpose(2, 1, 0)], axis=2)
+    kept = ~np.isnan(residuals[:, :, 0])
+    own, *others = [_between_traits(residuals[kept[:, one], one]) for one in range(len(tables))]
+    known = [value for value in others if value is not None]
+    if own is None or not known:
+        return Stat(None, "undefined: residuals constant or too few")
+    return Stat(own - float(np.mean(known)), _few(int(kept[:, 0].sum()), HALO_ROWS))
+
+
+def _gaps(table: Floats) -> Floats:
+    """Each rating less the mean of the others of its response, (n, k); NaN where there are none."""
+    given = ~np.isnan(table)
+    own = np.where(given, table, 0.0)
+    others = given.sum(axis=1, keepdims=True) - 1
+    rest = (own.sum(axis=1, keepdims=True) - own) / np.maximum(others, 1)
+    return np.where(given & (others > 0), own - rest, np.nan)
+
+
+def _means(sums: Floats, counts: Floats) -> Floats:
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+
+
+def _few(n: int, wanted: int) -> str | None:
+    return f"fewer than {wanted} shared responses" if n < wanted else None
+
+
+def _mean(gaps: Floats, wanted: int) -> Stat:
+    return Stat(float(gaps.mean()), _few(len(gaps), wanted)) if len(gaps) else Stat(None, NONE_SHARED)
+
+
+def _sparse(own: Floats) -> str | None:
+    rare = np.unique(own, return_counts=True)[1] < TENDENCY_LEVEL_ROWS
+    return _few(len(own), TENDENCY_ROWS) or (
+        f"a level used fewer than {TENDENCY_LEVEL_ROWS} times" if rare.any() else None
+    )
+
+
+def _tendency(table: Floats, ends: Floats, others: Floats, rater: int, shared: npt.NDArray[np.bool_]) -> Tendency:
+    n, note = int(shared.sum()), _sparse(table[shared, rater])
+    if not n:
+        return Tendency(0, *[Stat(None, NONE_SHARED)] * 3)
+    pairs = [(table[both, rater], table[both, other]) for other, both in _couples(table, rater)]
+    own, theirs = (sum(_squares(scores) for scores in side) for side in zip(*pairs, strict=True))
+    ratio = Stat(float(np.sqrt(own / theirs)), note) if theirs else Stat(None, "undefined: the others' scores constant")
+    return Tendency(
+        n, ratio, Stat(float(ends[shared, rater].mean()), note), Stat(float(others[shared, rater].mean()), note)
+    )
+
+
+def _couples(table: Floats, rater: int) -> list[tuple[int, npt.NDArray[np.bool_]]]:
+    """(another rater, (n,) responses that both scored)."""
+    given = ~np.isnan(table)
+    return [(other, given[:, rater] & given[:, other]) for other in range(table.shape[1]) if other != rater]
+
+
+def _squares(scores: Floats) -> float:
+    """Sum of squares about the mean, exactly 0 where constant."""
+    return float(((scores - scores.mean()) ** 2).sum()) if len(scores) and np.ptp(scores) else 0.0
+
+
+def _drift(gaps: Floats) -> Drift:
+    known = gaps[~np.isnan(gaps)]
+    n, difference = len(known), _mean(known, DRIFT_ROWS)
+    if n < 2 or difference.value is None:
+        return Drift(n, difference, None, None)
+    reach = float(student.ppf(0.975, n - 1) * known.std(ddof=1) / np.sqrt(n))
+    return Drift(n, difference, difference.value - reach, difference.value + reach)
+
+
+def _between_traits(residuals: Floats) -> float | None:
+    if len(residuals) < 3 or (np.ptp(residuals, axis=0) <= SLACK).any():
+        return None
+    between = np.triu_indices(residuals.shape[1], 1)
+    return float(np.asarray(np.corrcoef(residuals, rowvar=False))[between].mean())

@@ -1,0 +1,64 @@
+"""Three-way verdicts on an interval, and how many more labels would settle an open one. Definitions in docs."""
+
+from math import ceil, floor
+from typing import Literal
+
+from tasks.stats.agreement import SLACK
+
+Verdict = Literal["pass", "fail", "undecided", "unknown"]
+
+
+def verdict(
+    estimate: float | None,
+    low: float | None,
+    high: float | None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Verdict:
+    """Whether the interval low .. high lies inside least .. most.
+
+    pass: all of it (a bound itself is inside); fail: none of it; undecided: part of it; unknown: no estimate, no
+    interval or nothing to hold it against.
+    """
+    if estimate is None or low is None or high is None or (least is None and most is None):
+        return "unknown"
+    floor_, top = _range(least, most)
+    if low >= floor_ and high <= top:
+        return "pass"
+    return "fail" if high < floor_ or low > top else "undecided"
+
+
+def labels_needed(
+    estimate: float | None,
+    low: float | None,
+    high: float | None,
+    n: int,
+    least: float | None = None,
+    most: float | None = None,
+) -> int | None:
+    """Further labels, >= 1, after which an undecided interval would lie on one side, if the estimate stayed.
+
+    n: labels behind the interval; its ends are taken to approach the estimate with 1 / sqrt(n). None for every other
+    verdict, and where the estimate lies on a bound, which no number of labels settles.
+    """
+    if verdict(estimate, low, high, least, most) != "undecided" or estimate is None or low is None or high is None:
+        return None
+    floor_, top = _range(least, most)
+    if estimate in (floor_, top):
+        return None
+    if estimate < floor_:
+        return _until_outside((floor_ - estimate) / (high - estimate), n)
+    if estimate > top:
+        return _until_outside((estimate - top) / (estimate - low), n)
+    below = (estimate - floor_) / (estimate - low) if low < floor_ else 1.0
+    above = (top - estimate) / (high - estimate) if high > top else 1.0
+    return ceil(n / min(below, above) ** 2 * (1 - SLACK)) - n
+
+
+def _range(least: float | None, most: float | None) -> tuple[float, float]:
+    return float("-inf") if least is None else least, float("inf") if most is None else most
+
+
+def _until_outside(shrink: float, n: int) -> int:
+    # Ending on the bound is not outside yet.
+    return floor(n / shrink**2 * (1 + SLACK)) + 1 - n

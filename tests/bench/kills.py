@@ -1,0 +1,62 @@
+"""Kills at every named point, at random moments and in the real command; two runs at once; what came of each.
+
+python tests/bench/kills.py [--random N] [--seed S] [--no-command]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "flows"))
+
+from kill_driver import NO_ROOM, POINTS, Result, Trial
+
+COMMANDS = ("after a reply is stored", "after evaluate, before the manifest")
+
+
+def line(result: Result) -> bool:
+    """Print a result; whether it is as it must be."""
+    good = result.ended and result.equal and result.twice == 0
+    told = ("no" if not result.killed else "yes", result.replies, "yes" if result.ended else "NO")
+    end = "yes" if result.equal else "NO"
+    print(f"{result.point:52} {told[0]:>6} {told[1]:>7} {told[2]:>7} {end:>7} {result.twice:>6} {result.again:>6}")
+    if not good:
+        print(result.log)
+    return good
+
+
+def main() -> int:
+    """Run them all; 1 if one failed."""
+    words = argparse.ArgumentParser()
+    words.add_argument("--random", type=int, default=12)
+    words.add_argument("--seed", type=int, default=0)
+    words.add_argument("--no-command", action="store_true")
+    given = words.parse_args()
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Trial(Path(folder))
+        print(f"{'killed':52} {'killed':>6} {'replies':>7} {'resumed':>7} {'digests':>7} {'asked':>6} {'asked':>6}")
+        print(f"{'':52} {'':>6} {'stored':>7} {'':>7} {'equal':>7} {'twice':>6} {'again':>6}")
+        good = [line(trial.kill(what, point)) for what, point in POINTS.items()]
+        good += [line(trial.kill(what, None, at)) for what, at in trial.random_moments(given.random, given.seed)]
+        for what in NO_ROOM:
+            found = trial.without_room(what)
+            good.append(found["code"] == 2 and not found["left"])
+            good.append(line(Result(**{name: found[name] for name in Result._fields})))
+        if not given.no_command:
+            good += [line(trial.command(what, POINTS[what])) for what in COMMANDS]
+        for number, studies in enumerate([[None, None], [None, None], [None, trial.other_study()], [None] * 4]):
+            found = trial.together(studies, f"together-{number}")
+            good.append(not any(found["codes"]) and found["equal"] and found["replies"])
+            told = f"{len(studies)} runs at once, {'one study' if len(set(studies)) == 1 else 'two studies'}"
+            print(f"{told}: {'as one by one' if good[-1] else found}")
+    print(f"{sum(good)} of {len(good)} as they must be, {time.monotonic() - start:.0f} s")
+    return int(not all(good))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,258 @@
+"""Methods compared inside folds, and which one is chosen."""
+
+import numpy as np
+import pytest
+
+from tasks.calibrate.choose import decide
+from tasks.calibrate.curve import Refusal
+from tasks.calibrate.folds import cross_fit, folds
+from tasks.calibrate.labels import Labels
+from tasks.calibrate.methods import COMPLEXITY, apply_to_labels, fit_method
+from tasks.contracts.bundle import Scale
+from tasks.contracts.study import Calibration
+from tasks.stats.agreement import qwk
+from tasks.stats.bootstrap import paired_bootstrap
+
+SCALE = Scale(min=0, max=5)
+
+
+def labels(raw, human, item=None, items=("q",), cluster=None, scales=None, matrix=None):
+    """Labels in score units of one item or, with several, in shares."""
+    n = len(raw)
+    return Labels(
+        names=("trait.a",),
+        left_out=(),
+        items=items,
+        scales=scales or (SCALE,) * len(items),
+        low=0.0,
+        high=5.0 if len(items) == 1 else 1.0,
+        item=np.zeros(n, dtype=np.int64) if item is None else item,
+        raw=np.asarray(raw, dtype=np.float64),
+        human=np.asarray(human, dtype=np.float64),
+        matrix=np.asarray(raw, dtype=np.float64)[:, None] if matrix is None else matrix,
+        weight=np.ones(n),
+        cluster=np.array([f"response {k}" for k in range(n)]) if cluster is None else np.asarray(cluster),
+    )
+
+
+def judged(seed, n=120, noise=0.8):
+    """A judge with half the slope of people, so that a line helps."""
+    rng = np.random.default_rng(seed)
+    truth = rng.uniform(0, 5, n)
+    human = np.clip(np.round(truth + rng.normal(0, noise, n)), 0, 5)
+    raw = np.clip(np.round(2 + truth / 2 + rng.normal(0, 0.3, n)), 0, 5)
+    return labels(raw, human)
+
+
+def rows(decision):
+    return {one.method: one for one in decision.candidates}
+
+
+# folds
+
+
+@pytest.mark.parametrize(("n", "clusters", "wanted"), [(99, 99, 5), (100, 100, 10), (120, 4, 4), (30, 7, 5)])
+def test_folds_keep_authors_whole_and_are_balanced(n, clusters, wanted):
+    cluster = np.array([f"author {k % clusters}" for k in range(n)])
+    fold = folds(cluster)
+    assert set(fold) == set(range(wanted))
+    assert all(len(set(fold[cluster == name])) == 1 for name in set(cluster))
+    sizes = np.bincount(fold)
+    assert np.ptp(sizes) <= -(-n // clusters)
+
+
+def test_folds_do_not_depend_on_the_order_of_rows():
+    cluster = np.array([f"author {k % 23}" for k in range(130)])
+    order = np.random.default_rng(0).permutation(130)
+    np.testing.assert_array_equal(folds(cluster[order]), folds(cluster)[order])
+
+
+@pytest.mark.parametrize("method", ["linear", "isotonic", "linking", "rulers"])
+def test_a_row_is_scored_by_a_fit_without_its_fold(method):
+    given = judged(1)
+    fold = folds(given.cluster)
+    tried = cross_fit(method, given, fold, 2.5)
+    out = fold == 3
+    alone = apply_to_labels(fit_method(method, given.take(~out), 2.5), given.take(out))
+    np.testing.assert_array_equal(tried.aligned[out], alone.aligned)
+    changed = given.human.copy()
+    changed[out] = 5 - changed[out]
+    again = cross_fit(method, labels(given.raw, changed), fold, 2.5)
+    np.testing.assert_array_equal(again.aligned[out], tried.aligned[out])
+    assert again.mapping != tried.mapping
+
+
+def test_a_fit_refused_in_one_fold_is_refused():
+    raw = np.zeros(20)
+    raw[7] = 1.0
+    given = labels(raw, raw * 3)
+    with pytest.raises(Refusal, match="the same, in one fold"):
+        cross_fit("linear", given, folds(given.cluster), 2.5)
+
+
+# figures
+
+
+def test_figures_are_those_of_the_cross_fitted_scores():
+    given = judged(2)
+    found = rows(decide(given, Calibration()))["linear"]
+    aligned = cross_fit("linear", given, folds(given.cluster), 2.5).aligned
+    assert found.qwk == pytest.approx(qwk(given.human, aligned, 0, 5).value)
+    assert found.rmse == pytest.approx(np.sqrt(np.mean((given.human - aligned) ** 2)))
+    assert found.sd_ratio == pytest.approx(aligned.std() / given.human.std())
+    assert found.distinct == len(set(np.floor(aligned + 0.5)))
+
+
+def test_pooled_qwk_and_rmse_of_items_with_one_scale_are_in_its_units():
+    own = judged(3)
+    item = np.arange(len(own)) % 2
+    pooled = labels(own.raw / 5, own.human / 5, item, ("p", "q"))
+    found = rows(decide(pooled, Calibration(method="identity")))["identity"]
+    expected = rows(decide(own, Calibration(method="identity")))["identity"]
+    assert found.qwk == pytest.approx(expected.qwk)
+    assert found.rmse == pytest.approx(expected.rmse)
+
+
+def test_standard_errors_agree_with_the_bootstrap_over_authors():
+    given = judged(4, 300)
+    given = labels(given.raw, given.human, cluster=[f"author {k // 2}" for k in range(300)])
+    found = rows(decide(given, Calibration(choose_by="qwk")))
+    scores = {name: cross_fit(name, given, folds(given.cluster), 2.5).aligned for name in ("identity", "linking")}
+    gap = paired_bootstrap(given.human, scores["linking"], scores["identity"], given.cluster, (0, 5, 1))["qwk"]
+    difference = found["identity"].behind - found["linking"].behind
+    assert difference == pytest.approx(-gap.estimate)
+    best = min(found.values(), key=lambda one: one.behind)
+    against = cross_fit(best.method, given, folds(given.cluster), 2.5).aligned
+    gap = paired_bootstrap(given.human, scores["identity"], against, given.cluster, (0, 5, 1))["qwk"]
+    assert found["identity"].behind_se == pytest.approx((gap.high - gap.low) / (2 * 1.96), rel=0.15)
+
+
+# the choice
+
+
+def test_the_raw_score_stands_where_nothing_is_better_by_a_standard_error():
+    rng = np.random.default_rng(5)
+    human = rng.integers(0, 6, 60).astype(float)
+    given = labels(np.clip(human + rng.integers(-1, 2, 60), 0, 5), human)
+    found = decide(given, Calibration())
+    assert found.method == "identity"
+    others = [one for one in found.candidates if one.method != "identity" and one.behind is not None]
+    assert all(one.behind <= rows(found)["identity"].behind for one in others if one.behind == 0)
+
+
+def test_a_judge_on_another_scale_is_mapped_and_the_reason_gives_figures():
+    found = decide(judged(6), Calibration())
+    assert found.method in ("linking", "linear")
+    assert rows(found)["identity"].behind > rows(found)["identity"].behind_se
+    assert "inside 10 folds" in found.reason
+    assert f"{rows(found)[found.method].qwk:.3f}" in found.reason
+
+
+def test_linking_wins_by_qwk_and_the_line_by_rmse():
+    rng = np.random.default_rng(7)
+    truth = rng.normal(2.5, 0.8, 500)
+    human = np.clip(np.round(truth + rng.normal(0, 0.8, 500)), 0, 5)
+    given = labels(np.clip(1 + truth / 2 + rng.normal(0, 0.2, 500), 0, 5), human)
+    assert decide(given, Calibration(choose_by="qwk")).method == "linking"
+    assert decide(given, Calibration(choose_by="rmse")).method == "linear"
+
+
+def test_a_curved_judge_needs_a_step_function_or_the_ridge():
+    rng = np.random.default_rng(8)
+    truth = rng.uniform(0, 5, 600)
+    human = np.clip(np.round(truth + rng.normal(0, 0.3, 600)), 0, 5)
+    found = decide(labels(truth**3 / 25, human, matrix=rng.normal(size=(600, 1))), Calibration(choose_by="rmse"))
+    assert found.method == "isotonic"
+    assert found.reason.startswith("best RMSE inside 10 folds: ")
+
+
+@pytest.mark.parametrize("method", COMPLEXITY)
+def test_a_method_by_name_is_taken_and_still_compared(method):
+    found = decide(judged(9), Calibration(method=method))
+    assert (found.method, found.reason) == (method, "asked for by the study")
+    assert all(one.qwk is not None for one in found.candidates)
+
+
+def test_a_refused_method_by_name_keeps_the_raw_score_and_says_so():
+    given = judged(10)
+    found = decide(labels(5 - given.raw, given.human), Calibration(method="linear"))
+    assert found.method == "identity"
+    assert found.reason.startswith("the study asks for linear, but its slope is -")
+    assert rows(found)["linear"].qwk is None
+    assert rows(found)["linear"].note.startswith("its slope is -")
+
+
+@pytest.mark.parametrize("method", ["choose", "linear"])
+def test_too_few_labels_or_authors_keep_the_raw_score(method):
+    given = judged(11, 9)
+    found = decide(given, Calibration(method=method))
+    assert (found.method, found.folds, found.tried) == ("identity", 0, None)
+    assert found.reason == "9 usable labels, fewer than 10: the raw score is kept"
+    assert {one.note for one in found.candidates} == {"9 usable labels, fewer than 10"}
+    given = judged(11, 40)
+    found = decide(labels(given.raw, given.human, cluster=["author a"] * 40), Calibration(method=method))
+    assert (found.method, found.folds) == ("identity", 0)
+    assert "one author" in found.reason
+
+
+def test_one_author_of_nearly_all_labels_leaves_the_raw_score_as_the_only_candidate():
+    given = judged(12, 20)
+    found = decide(labels(given.raw, given.human, cluster=["author a"] * 19 + ["author b"]), Calibration())
+    assert (found.method, found.folds) == ("identity", 2)
+    assert [one.method for one in found.candidates if one.tried] == ["identity"]
+    assert rows(found)["linear"].note == "fewer than two labels to fit, in one fold"
+
+
+def test_people_who_all_give_one_score_leave_qwk_undefined_for_who_agrees():
+    found = decide(labels([1.0, 2, 3, 4, 5] * 4, [2.0] * 20), Calibration())
+    assert found.method == "identity"
+    assert rows(found)["rulers"].note == "QWK is undefined"
+
+
+# the published comparison of this project's evaluation guide
+
+
+def world(rng, n, offset):
+    """Responses to eight items with offsets, marked 0 to 5 by a person and by a judge whose scale is curved."""
+    item = rng.integers(0, 8, n)
+    truth = rng.normal(2.5, 1.2, n)
+    human = np.clip(np.round(truth + offset[item] + rng.normal(0, 0.7, n)), 0, 5)
+    raw = np.clip(5 / (1 + np.exp(-(truth + rng.normal(0, 0.4, n) - 2.2) / 0.9)), 0, 5)
+    return item, raw, human
+
+
+def rmse_on_new(method, pooled, own, new):
+    item, raw, human = new
+    if own:
+        aligned = np.empty(len(raw))
+        for k in range(8):
+            rows = pooled.item == k
+            part = labels(pooled.raw[rows], pooled.human[rows])
+            one = labels(raw[item == k], human[item == k])
+            aligned[item == k] = apply_to_labels(fit_method(method, part, 2.5), one).aligned
+        return np.sqrt(np.mean((aligned - human) ** 2))
+    items = tuple("abcdefgh")
+    mapping = fit_method(method, labels(pooled.raw / 5, pooled.human / 5, pooled.item, items), 2.5)
+    aligned = 5 * apply_to_labels(mapping, labels(raw / 5, human / 5, item, items)).aligned
+    return np.sqrt(np.mean((aligned - human) ** 2))
+
+
+def test_shrunken_item_offsets_beat_a_line_for_all_and_a_line_for_each_item():
+    errors = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        offset = rng.normal(0, 0.35, 8)
+        item, raw, human = world(rng, 200, offset)
+        new = world(rng, 4000, offset)
+        pooled = labels(raw, human, item, tuple("abcdefgh"))
+        shrunken = rmse_on_new("linear", pooled, False, new)
+        per_item = rmse_on_new("linear", pooled, True, new)
+        alone = fit_method("linear", labels(raw, human), 2.5)
+        plain = np.sqrt(np.mean((apply_to_labels(alone, labels(new[1], new[2])).aligned - new[2]) ** 2))
+        isotonic = rmse_on_new("isotonic", pooled, False, new)
+        errors.append([shrunken, plain, per_item, rmse_on_new("isotonic", pooled, True, new), isotonic])
+    shrunken, plain, per_item, isotonic_per_item, isotonic = np.mean(errors, axis=0)
+    print(np.mean(errors, axis=0))
+    assert shrunken < min(plain, per_item) - 0.005
+    assert per_item < isotonic_per_item
+    assert abs(isotonic - shrunken) < 0.02

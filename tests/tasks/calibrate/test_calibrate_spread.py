@@ -1,0 +1,245 @@
+"""The predictive distribution of a human score, and what is promised and released by it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from tasks.calibrate.folds import cross_fit, folds
+from tasks.calibrate.labels import Labels
+from tasks.calibrate.methods import apply_to_labels
+from tasks.calibrate.outcome import outcome
+from tasks.calibrate.release import Rule, Scope, reasons, release_rules, seen_levels
+from tasks.calibrate.spread import fit_sigma, grain_of, level_probabilities, risks, sigmas, thinned
+from tasks.contracts.bundle import Scale
+from tasks.contracts.study import Release
+from tasks.stats.agreement import to_levels
+from tasks.stats.conformal import interval
+
+SCALE = Scale(min=0, max=5)
+
+
+def judged(seed, n=300, item=None, items=("q",)):
+    """A judge whose errors grow with the signal 'uncertainty'; pooled shares where there are several items."""
+    rng = np.random.default_rng(seed)
+    truth, unsure = rng.uniform(0, 5, n), rng.uniform(0.2, 1, n)
+    human = np.clip(np.round(truth), 0, 5)
+    raw = np.clip(truth + rng.normal(0, 1, n) * unsure, 0, 5)
+    high = 5.0 if len(items) == 1 else 1.0
+    return Labels(
+        names=("score", "uncertainty"),
+        left_out=(),
+        items=items,
+        scales=(SCALE,) * len(items),
+        low=0.0,
+        high=high,
+        item=np.zeros(n, dtype=np.int64) if item is None else item,
+        raw=raw * high / 5,
+        human=human * high / 5,
+        matrix=np.column_stack([raw * high / 5, unsure]),
+        weight=np.ones(n),
+        cluster=np.array([f"response {seed} {k}" for k in range(n)]),
+    )
+
+
+def released_from(labels, release):
+    """Mapping, spread and rules of labels, by the line."""
+    fold = folds(labels.cluster)
+    tried = cross_fit("linear", labels, fold, 2.5)
+    spread, found = outcome(labels, tried, fold, release)
+    return tried.mapping, spread, found, release_rules([Scope(labels, found)], release)
+
+
+def applied(labels, mapping, spread):
+    """Aligned score, sigma, level and risk of new rows of one item, in steps."""
+    aligned = apply_to_labels(mapping, labels).aligned
+    sigma = sigmas(spread.sigma, aligned, labels.matrix[:, 1:])
+    level = to_levels(aligned, *SCALE.bounds).astype(float)
+    return aligned, sigma, level, risks(aligned, sigma, level, 5, np.array(spread.epsilon), 1.0, spread.grain)
+
+
+# the distribution
+
+
+@st.composite
+def predicted(draw):
+    """Aligned scores, sigmas, top level, epsilons, all in steps."""
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    top = draw(st.integers(1, 12))
+    n, m = draw(st.integers(1, 6)), draw(st.integers(1, 30))
+    return rng.uniform(0, top, n), rng.uniform(1e-6, 3, n), top, np.sort(rng.normal(0, 2, m))
+
+
+@settings(max_examples=100, deadline=None)
+@given(predicted())
+def test_level_probabilities_count_the_epsilons_that_round_to_each_level(drawn):
+    aligned, sigma, top, epsilon = drawn
+    found = level_probabilities(aligned, sigma, top, epsilon)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    for row in range(len(aligned)):
+        levels = to_levels(aligned[row] + sigma[row] * epsilon, 0, top, 1)
+        expected = np.bincount(levels, minlength=top + 1) / len(epsilon)
+        np.testing.assert_allclose(found[row], expected, atol=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(predicted(), st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.sampled_from([1.0, 0.5, 1 / 3]))
+def test_risk_counts_the_human_scores_beyond_the_tolerance(drawn, tolerance, grain):
+    aligned, sigma, top, epsilon = drawn
+    level = to_levels(aligned, 0, top, 1).astype(float)
+    found = risks(aligned, sigma, level, top, epsilon, tolerance, grain)
+    for row in range(len(aligned)):
+        human = np.clip(np.round((aligned[row] + sigma[row] * epsilon) / grain) * grain, 0, top)
+        assert found[row] == pytest.approx(np.mean(np.abs(human - level[row]) > tolerance + 1e-9))
+
+
+def test_continuous_human_scores_are_not_rounded():
+    two, epsilon = np.array([2.0]), np.array([-1.1, 0.0, 0.9, 1.1])
+    assert risks(two, np.ones(1), two, 5, epsilon, 1.0, 0.0) == 0.5
+    assert risks(two, np.ones(1), two, 5, epsilon, 1.0, 1.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("human", "grain"), [([0, 1, 4], 1), ([0, 1.5], 0.5), ([1 / 3, 2], 1 / 3), ([0.5, 1 / 3], 1 / 6), ([0.123], 0)]
+)
+def test_the_grain_is_what_averaging_leaves(human, grain):
+    assert grain_of(np.array(human, dtype=float)) == pytest.approx(grain)
+
+
+def test_sigma_is_a_ridge_regression_of_absolute_residuals():
+    rng = np.random.default_rng(0)
+    aligned, signal = rng.uniform(0, 5, 80), rng.random((80, 1))
+    residual = rng.normal(0, 1, 80) * (0.5 + signal[:, 0])
+    signal = np.column_stack([signal, np.full(80, 7.0)])
+    terms, size = np.column_stack([aligned, aligned**2, signal]), np.abs(residual)
+    expected = make_pipeline(StandardScaler(), Ridge(alpha=10)).fit(terms, size).predict(terms)
+    model = fit_sigma(residual, aligned, signal, 5.0)
+    np.testing.assert_allclose(sigmas(model, aligned, signal), np.clip(expected, size.mean() / 4, size.mean() * 4))
+    far = sigmas(model, np.array([1e6, -1e6, 2.0]), np.array([[0.0, 7], [0.0, 7], [1e6, 7]]))
+    assert ((far >= size.mean() / 4 - 1e-12) & (far <= size.mean() * 4 + 1e-12)).all()
+
+
+def test_a_perfect_judge_has_the_smallest_sigma():
+    model = fit_sigma(np.zeros(20), np.arange(20.0), np.empty((20, 0)), 19.0)
+    assert sigmas(model, np.array([3.0]), np.empty((1, 0))) == pytest.approx(19e-6)
+
+
+def test_stored_epsilons_keep_the_distribution():
+    epsilon = np.random.default_rng(1).normal(size=7_001)
+    kept = thinned(epsilon)
+    assert len(kept) == 500
+    assert set(kept) <= set(epsilon)
+    np.testing.assert_allclose(np.quantile(kept, [0.1, 0.5, 0.9]), np.quantile(epsilon, [0.1, 0.5, 0.9]), atol=0.01)
+    assert thinned(epsilon[:400]).tolist() == sorted(epsilon[:400])
+
+
+# simulations
+
+
+def test_intervals_hold_the_share_of_human_scores_asked_for():
+    covered = []
+    for seed in range(30):
+        mapping, spread, _, _ = released_from(judged(seed), Release(coverage=0.9))
+        new = judged(1_000 + seed, 2_000)
+        aligned, sigma, _, _ = applied(new, mapping, spread)
+        low, high = interval(aligned, spread.reach * sigma, SCALE.bounds)
+        covered.append(np.mean((low <= new.human) & (new.human <= high)))
+    # One calibration set of 300 leaves a standard error of 0.017 of the coverage, thirty of them 0.003.
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.012)
+
+
+def test_risks_come_true():
+    told, true = [], []
+    for seed in range(20):
+        mapping, spread, _, _ = released_from(judged(seed), Release())
+        new = judged(2_000 + seed, 2_000)
+        _, _, level, risk = applied(new, mapping, spread)
+        told.append(risk)
+        true.append(np.abs(new.human - level) > 1)
+    told, true = np.concatenate(told), np.concatenate(true)
+    assert told.mean() == pytest.approx(true.mean(), abs=0.005)
+    for fifth in np.array_split(np.argsort(told, kind="stable"), 5):
+        assert told[fifth].mean() == pytest.approx(true[fifth].mean(), abs=0.02)
+    assert told.max() > 0.1
+
+
+def test_cross_fitted_risks_of_labels_are_as_large_as_those_of_new_rows():
+    labels, new = zip(*[_two_risks(seed) for seed in range(20)], strict=True)
+    assert np.mean(labels) == pytest.approx(np.mean(new), abs=0.01)
+
+
+def _two_risks(seed):
+    mapping, spread, found, _ = released_from(judged(seed), Release())
+    return found.risk.mean(), applied(judged(3_000 + seed, 2_000), mapping, spread)[3].mean()
+
+
+def test_the_promise_holds_on_new_responses():
+    release, broken, shares = Release(by="set"), 0, []
+    for seed in range(100):
+        mapping, spread, _, rules = released_from(judged(seed, 400), release)
+        if rules.new is None:
+            shares.append(0.0)
+            continue
+        new = judged(5_000 + seed, 4_000)
+        _, _, level, risk = applied(new, mapping, spread)
+        out = risk <= rules.new
+        shares.append(out.mean())
+        broken += np.mean(np.abs(new.human - level)[out] > 1) > release.risk
+    assert np.mean(shares) > 0.3
+    assert broken <= binom.ppf(0.998, 100, 1 - release.confidence)
+
+
+# rules and routes
+
+
+def test_nothing_is_promised_on_a_dozen_labels_and_the_note_says_how_many_it_takes():
+    rules = released_from(judged(1, 12), Release())[3]
+    assert rules.promises[0].threshold is None
+    assert rules.promises[0].note == "45 labels without an error would be needed for 5 % at 90 %, there are 9"
+    harsh = released_from(judged(1, 300), Release(tolerance=0))[3].promises[0]
+    assert (harsh.threshold, harsh.note) == (None, "no risk threshold keeps the promise of 5 % at 90 %")
+
+
+def test_every_item_has_its_own_promise_or_the_set_has_one():
+    item = np.repeat([0, 1], [280, 20])
+    labels = judged(2, 300, item, ("large", "small", "none"))
+    rules = released_from(labels, Release(risk=0.15))[3]
+    found = {one.scope: one for one in rules.promises}
+    assert {name: one.threshold is not None for name, one in found.items()} == {
+        "large": True,
+        "small": False,
+        "none": False,
+    }
+    assert found["none"].n == 0
+    assert found["none"].note is not None
+    assert rules.items["large"].threshold == found["large"].threshold
+    assert rules.new is None
+    rules = released_from(labels, Release(risk=0.15, by="set"))[3]
+    assert [one.scope for one in rules.promises] == ["all"]
+    assert {rule.threshold for rule in rules.items.values()} == {rules.new}
+    assert rules.new is not None
+
+
+def test_an_item_without_labels_counts_levels_seen_on_its_scale():
+    labels = judged(3, 40, np.zeros(40, dtype=np.int64), ("seen", "same", "other"))
+    labels = Labels(
+        **{**vars(labels), "human": np.repeat([0.2, 0.6], 20), "scales": (SCALE, SCALE, Scale(min=0, max=9))}
+    )
+    assert seen_levels(labels) == {"seen": (1.0, 3.0), "same": (1.0, 3.0), "other": ()}
+
+
+def test_the_first_reason_that_applies_is_given():
+    rule = Rule(scale=(0, 5, 1), levels=(1, 2), threshold=0.1)
+    nan = np.nan
+    score = np.array([nan, 1, 1, 1, 4, 1, 1, 2])
+    prechecked = np.array([0, 1, 0, 0, 0, 0, 0, 0], dtype=bool)
+    risk = np.array([nan, nan, nan, 0.5, 0.5, 0.2, 0.1, 0.0])
+    clipped = np.array([0, 0, 0, 1, 0, 0, 0, 0], dtype=bool)
+    expected = ["unscored", "precheck", "uncalibrated", "out_of_range", "level_unseen", "risk", None, None]
+    assert reasons(score, prechecked, clipped, risk, rule).to_pylist() == expected
+    nothing = rule.model_copy(update={"threshold": None})
+    assert reasons(score, prechecked, clipped, risk, nothing).to_pylist() == [*expected[:5], *["no_promise"] * 3]

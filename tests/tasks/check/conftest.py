@@ -1,0 +1,53 @@
+"""A run whose judge has written gradings, with faults that the store would not let through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.contracts.table import schema
+from tasks.contracts.tables import Gradings, Items, Responses, TableRef
+from tasks.store.warehouse import Run, Warehouse
+
+Judged = Callable[..., tuple[Run, TableRef]]
+
+
+@pytest.fixture
+def graded(tmp_path: Path) -> Judged:
+    """A function (name of the warehouse, row number → what is wrong with it) → run and reference; shards of 4 rows."""
+
+    def make(name: str = "warehouse", faults: Mapping[int, Mapping[str, Any]] | None = None, rows: int = 6) -> Any:
+        run = Warehouse.open(tmp_path / name).run("one")
+        item = {"item_id": "i1", "question": "Why?", "key_elements": [], "type": "item", "rubric_id": "r"}
+        who = {"item_id": "i1", "author_id": "a1", "text": "Because.", "split": "test", "groups": {}}
+        run.commit("ingest", "all", {Items: [item], Responses: [who | {"response_id": f"r{i}"} for i in range(rows)]})
+        folder = run.folder / "gradings" / "judge"
+        folder.mkdir(parents=True)
+        records = [_grading(i) | dict((faults or {}).get(i, {})) for i in range(rows)]
+        loose = pa.schema([field.with_nullable(True) for field in schema(Gradings)])
+        for start in range(0, rows, 4):
+            table = pa.Table.from_pylist(records[start : start + 4], schema=loose)
+            pq.write_table(table, folder / f"{start:06d}.parquet")
+        path = str(folder.relative_to(run.warehouse.root))
+        return run, TableRef(table="gradings", stage="judge", path=path, digest="0" * 64, rows=rows)
+
+    return make
+
+
+def _grading(number: int) -> dict[str, Any]:
+    return {
+        "response_id": f"r{number}",
+        "item_id": "i1",
+        "rater_id": "m",
+        "rater_kind": "encoder",
+        "sample": 0,
+        "score": float(number),
+        "trait_scores": {"sense": 1.0},
+        "signals": {},
+        "status": "scored",
+    }

@@ -1,0 +1,102 @@
+"""What people gave, held against the rubrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tasks.contracts.bundle import Rubric
+from tasks.contracts.study import Data
+from tasks.contracts.table import conform
+from tasks.contracts.tables import Gradings
+from tasks.lock.people import Offence, mark_place, off_scale, score_place, unknown_mark
+
+ANSWERED = pa.table({"response_id": ["w", "x"], "item_id": ["j", "i"]})
+
+
+def rubric(top: float, *criteria: str) -> Rubric:
+    trait = {"id": "t", "name": "T", "min": 0, "max": 3}
+    made = [{"id": name, "trait": "t", "text": "x", "levels": ["no", "part", "yes"]} for name in criteria]
+    content = {"rubric_id": f"r{top:g}", "scale": {"min": 0, "max": top}, "traits": [trait], "criteria": made}
+    return Rubric.model_validate(content)
+
+
+RUBRIC_OF = {"i": rubric(5, "P1"), "j": rubric(9, "P1", "P2")}
+
+
+def gradings(*rows: tuple[str, float | None, dict[str, float]]) -> pa.Table:
+    same = {"rater_id": "a", "rater_kind": "human", "sample": 0, "signals": {}, "status": "scored"}
+    records = [
+        {"response_id": f"x{n}", "item_id": item, "score": score, "trait_scores": traits} | same
+        for n, (item, score, traits) in enumerate(rows)
+    ]
+    return conform(Gradings, records)
+
+
+def marks(*rows: tuple[str, str, int]) -> pa.Table:
+    columns = list(zip(*rows, strict=True))
+    names = ("response_id", "criterion_id", "decision")
+    return pa.table(dict(zip(names, columns, strict=True)) | {"rater_id": ["a"] * len(rows)})
+
+
+@pytest.mark.parametrize("score", [-0.5, 5.5])
+def test_a_score_off_the_scale_of_its_own_item_is_named(score: float) -> None:
+    found = off_scale(gradings(("j", 9, {}), ("i", None, {}), ("i", score, {})), RUBRIC_OF)
+    rule = f"rater 'a' gave response 'x2' {score:g}, off the scale 0 to 5 of item 'i'"
+    assert found == Offence("x2", "a", None, rule)
+
+
+@pytest.mark.parametrize("mark", [-1.0, 3.5])
+def test_a_trait_score_off_the_range_is_named(mark: float) -> None:
+    found = off_scale(gradings(("i", 5, {"t": 3}), ("j", None, {"u": 99, "t": mark})), RUBRIC_OF)
+    rule = f"rater 'a' gave response 'x1' {mark:g}, off the range 0 to 3 of trait 't' of item 'j'"
+    assert found == Offence("x1", "a", "t", rule)
+
+
+def test_what_is_on_its_scale_or_missing_passes() -> None:
+    rows = [("i", 0, {"t": 0}), ("i", 5, {}), ("j", 9, {"t": 3}), ("j", None, {"other": 99})]
+    assert off_scale(gradings(*rows), RUBRIC_OF) is None
+    assert off_scale(gradings(), RUBRIC_OF) is None
+
+
+@pytest.mark.parametrize(
+    ("mark", "rule"),
+    [
+        (("x", "P2", 0), "level 0 of criterion 'P2'; rubric 'r5' has no criterion 'P2'"),
+        (("x", "P1", 3), "level 3 of criterion 'P1'; rubric 'r5' has levels 0 to 2 for it"),
+    ],
+)
+def test_a_mark_that_the_rubric_of_its_response_does_not_have_is_named(mark: tuple[str, str, int], rule: str) -> None:
+    found = unknown_mark(marks(("w", "P2", 2), ("x", "P1", 2), mark), ANSWERED, RUBRIC_OF)
+    assert found == Offence("x", "a", mark[1], f"rater 'a' marked response 'x' with {rule}")
+
+
+def test_marks_that_the_rubrics_have_pass() -> None:
+    assert unknown_mark(marks(("w", "P2", 2), ("x", "P1", 0)), ANSWERED, RUBRIC_OF) is None
+
+
+def data(source: dict[str, Any]) -> Data:
+    return Data.model_validate({"folder": "in", "sources": [{"file": "other.csv"}, {"file": "a.csv"} | source]})
+
+
+def test_the_place_of_a_score_is_its_row_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id,set,one,ideas\nx,0,1,2\n\nx,1,9,9\n")
+    scores = [{"rater": "b", "score": "two"}, {"rater": "a", "score": "one", "traits": {"t": "ideas"}}]
+    source = {"responses": {"response_id": "id"}, "where": {"set": 1}, "scores": scores}
+    assert score_place(data(source), tmp_path, Offence("x", "a", None, "")) == ("a.csv", 3, "one")
+    assert score_place(data(source), tmp_path, Offence("x", "a", "t", "")) == ("a.csv", 3, "ideas")
+
+
+def test_the_place_of_a_mark_is_its_row_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id,point,mark\nx,P1,1\nx,P2,9\n")
+    source = {"marks": {"response_id": "id", "rater_id": {"const": "a"}, "criterion_id": "point", "level": "mark"}}
+    assert mark_place(data(source), tmp_path, Offence("x", "a", "P2", "")) == ("a.csv", 2, "mark")
+
+
+def test_a_layouts_rows_have_no_place_here() -> None:
+    assert score_place(Data(layout="mohler"), Path(), Offence("x", "a", None, "")) is None
