@@ -67,8 +67,7 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     """The rule of every item, by its own labels or, where the study promises for the set, by all labels together.
 
     Promised about are the labelled responses that no other rule sends to a person: on a level seen and inside the range
-    seen, as cross-fitted. An item without labels counts as seen what people gave on the same scale to the items that
-    share its mapping.
+    seen, as cross-fitted. Seen is a level that people gave, on the same scale, to any item that shares the mapping.
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
@@ -110,19 +109,14 @@ def reasons(score: Floats, prechecked: Mask, clipped: Mask, risk: Floats, rule: 
 
 
 def seen_levels(labels: Labels) -> Levels:
-    """Item → human scores in its labels, rounded to the scale's steps, rising; see `release_rules` for one without."""
+    """Item → human scores in the labels of all items on its scale, rounded to the scale's steps, rising."""
     level = labels.levels(labels.human)
-    steps = [np.unique(level[labels.item == at]) for at in range(len(labels.items))]
-    own = [
-        tuple(snap(scale.min + scale.step * one, scale.bounds).tolist())
-        for one, scale in zip(steps, labels.scales, strict=True)
-    ]
     on_scale: dict[tuple[float, float, float], set[float]] = {}
-    for scale, seen in zip(labels.scales, own, strict=True):
-        on_scale.setdefault(scale.bounds, set()).update(seen)
+    for at, scale in enumerate(labels.scales):
+        steps = np.unique(level[labels.item == at])
+        on_scale.setdefault(scale.bounds, set()).update(snap(scale.min + scale.step * steps, scale.bounds).tolist())
     return {
-        item: seen or tuple(sorted(on_scale[scale.bounds]))
-        for item, scale, seen in zip(labels.items, labels.scales, own, strict=True)
+        item: tuple(sorted(on_scale[scale.bounds])) for item, scale in zip(labels.items, labels.scales, strict=True)
     }
 
 
