@@ -38,9 +38,9 @@ def figures(
     found = agree(scores, groups, scales, pairs(raters, machine), draws, seed)
     for part in slices(scores, groups, scales):
         found += released(part, scales, predictions, release, machine, draws, seed)
+        found += beside_people(part, scales, raters, machine, target, draws, seed)
         if part.slice in ("all", "item"):
             found += chain(
-                beside_people(part, scales, raters, machine, target, draws, seed),
                 spread(part, scales, machine),
                 validity(part, scales, machine, draws, seed),
             )

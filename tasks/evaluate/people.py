@@ -33,8 +33,8 @@ def beside_people(
     draws: int,
     seed: int,
 ) -> Iterator[Record]:
-    """Reliability, ceiling and alpha of the people; true-score figures of the machine and what it loses against a
-    second person. Nothing without two people."""
+    """Reliability, ceiling and alpha of the people; of the whole set and of items also the machine's true-score figures
+    and what it loses against a second person. Nothing without two people."""
     if len(raters) < 2:
         return
     single = on_one_scale(part, scales)
@@ -45,6 +45,8 @@ def beside_people(
     yield record(part, "reliability", reliability, doubles, stage="human", raters=PEOPLE)
     yield record(part, "ceiling_qwk", _ceiling(reliability, rated, target), doubles, stage="human", raters=PEOPLE)
     yield record(part, "alpha_ordinal", krippendorff_ordinal(ratings), doubles, stage="human", raters=PEOPLE)
+    if part.slice not in ("all", "item"):
+        return
     yield from _true_scores(single, ratings, machine, draws, seed)
     yield from _lost(single, raters, machine, draws, seed)
 

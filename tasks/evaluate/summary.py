@@ -42,7 +42,9 @@ def summary(metrics: pd.DataFrame) -> Rows:
         rows += [_row(kind, str(value), part[part["value_of"] == value]) for value in dict.fromkeys(part["value_of"])]
     means = metrics[metrics["metric"] == "qwk_item_mean"]
     if len(means):
-        rows.insert(1, _row("mean over items", "all", means.assign(metric="qwk")))
+        ceilings = metrics[(metrics["metric"] == "ceiling_qwk") & (metrics["slice"] == "item")]
+        over_items = pd.concat([means.assign(metric="qwk"), ceilings])
+        rows.insert(1, _row("mean over items", "all", over_items))
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import length_hint
 
 from tasks.judge.rows import Graded, Rater
 from tasks.llm.ask import Wave
@@ -23,9 +24,25 @@ class _Watched:
         self._backend, self._tick = backend, tick
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        for numbered in self._backend.answer(requests):
-            self._tick()
-            yield numbered
+        return _Ticking(self._backend.answer(requests), self._tick)
+
+
+class _Ticking:
+    """An iterator that tells of everything that it gives, and knows as much as the one inside of what is left."""
+
+    def __init__(self, inside: Iterator[tuple[int, Reply]], tick: Callable[[], None]) -> None:
+        self._inside, self._tick = inside, tick
+
+    def __iter__(self) -> Iterator[tuple[int, Reply]]:
+        return self
+
+    def __next__(self) -> tuple[int, Reply]:
+        numbered = next(self._inside)
+        self._tick()
+        return numbered
+
+    def __length_hint__(self) -> int:
+        return length_hint(self._inside)
 
 
 class Progress:

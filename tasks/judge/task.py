@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from prefect import task
 
-from tasks.contracts.bundle import Bundle
+from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.study import Judge
 from tasks.contracts.tables import Attempts, Gradings, Judgments, TableRef
 from tasks.judge.grade import grade_batch
@@ -18,6 +21,7 @@ from tasks.judge.progress import Progress
 from tasks.judge.rater import foreign_scores, rater, rescale
 from tasks.judge.rows import Case
 from tasks.llm.replies import ReplyStore
+from tasks.store.ordered import in_order
 from tasks.store.warehouse import Run
 from tasks.text.units import units
 
@@ -36,21 +40,20 @@ class Judged(NamedTuple):
 @task
 def judge(run: Run, plan: Judge, base: Path, items: TableRef, responses: TableRef, bundles: TableRef) -> Judged:
     """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice."""
-    known = {row["item_id"]: row for row in run.read(items).to_pylist()}
-    locked = {row["rubric_id"]: row for row in run.read(bundles).to_pylist()}
-    counts = Counter(run.read(responses, ["item_id"])["item_id"].to_pylist())
-    todo = [(name, parts) for name, parts in shards(counts) if not run.done("judge", name)]
-    if todo:
-        with ReplyStore(run.warehouse.replies) as replies:
-            progress = Progress(sum(count for _, parts in todo for *_, count in parts), print)
+    counts = {row["values"]: row["counts"] for row in _item_counts(run, responses)}
+    cut = [(name, sum(count for *_, count in parts), run.done("judge", name)) for name, parts in shards(counts)]
+    if not all(done for *_, done in cut):
+        with ReplyStore(run.warehouse.replies) as replies, _libraries_aside():
+            progress = Progress(sum(count for _, count, done in cut if not done), print)
             who = progress.watch(rater(plan, base, replies))
             recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
-            for name, parts in todo:
-                cases = [
-                    case
-                    for item_id, at, count in parts
-                    for case in cases_of(run, responses, known[item_id], locked[known[item_id]["rubric_id"]], at, count)
-                ]
+            sheets = _sheets(run, items, bundles)
+            rows = _rows(run, responses)
+            for name, count, done in cut:
+                mine = list(islice(rows, count))
+                if done:
+                    continue
+                cases = [_case(response_id, text, *sheets[item_id]) for item_id, response_id, text in mine]
                 graded = grade_batch(cases, who, replies, progress.wave)
                 for made in graded.gradings:
                     case = made.case
@@ -77,6 +80,17 @@ def shards(counts: Mapping[str, int], size: int = SHARD) -> list[tuple[str, list
     return [(f"{number:05d}", parts) for number, parts in enumerate(packed)]
 
 
+@contextmanager
+def _libraries_aside() -> Iterator[None]:
+    """A shard makes so many objects that Python looks through all there are, those of the libraries too, once a shard:
+    a quarter of the time. What is there before the first shard is left out of that."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def cases_of(
     run: Run, responses: TableRef, item: dict[str, Any], locked: dict[str, Any], at: int = 0, count: int | None = None
 ) -> list[Case]:
@@ -86,16 +100,40 @@ def cases_of(
     """
     rows = run.read(responses, ["response_id", "text"], ds.field("item_id") == item["item_id"])
     bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
-    return [
-        Case(
-            response_id=row["response_id"],
-            item_id=item["item_id"],
-            text=row["text"],
-            units=tuple(units(row["text"])),
-            question=item["question"],
-            context=item["context"],
-            bundle=bundle,
-            bundle_id=locked["bundle_id"],
-        )
-        for row in rows.sort_by("response_id").slice(at, count).to_pylist()
-    ]
+    chosen = rows.sort_by("response_id").slice(at, count).to_pylist()
+    return [_case(row["response_id"], row["text"], item, bundle, locked["bundle_id"]) for row in chosen]
+
+
+def _case(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bundle_id: str) -> Case:
+    return Case(
+        response_id=response_id,
+        item_id=item["item_id"],
+        text=text,
+        units=tuple(units(text)),
+        question=item["question"],
+        context=item["context"],
+        bundle=bundle,
+        bundle_id=bundle_id,
+    )
+
+
+def _item_counts(run: Run, responses: TableRef) -> list[dict[str, Any]]:
+    """Item and number of its responses."""
+    found: list[dict[str, Any]] = pc.value_counts(run.read(responses, ["item_id"])["item_id"]).to_pylist()
+    return found
+
+
+def _sheets(run: Run, items: TableRef, bundles: TableRef) -> dict[str, tuple[dict[str, Any], Bundle, str]]:
+    """Item → its row, its bundle and the bundle's id; ContractError for a bundle that was changed."""
+    rows = run.read(bundles).to_pylist()
+    bundle, bundle_id = unlocked(rows), {row["rubric_id"]: row["bundle_id"] for row in rows}
+    return {
+        item["item_id"]: (item, bundle[item["rubric_id"]], bundle_id[item["rubric_id"]])
+        for item in run.read(items).to_pylist()
+    }
+
+
+def _rows(run: Run, responses: TableRef) -> Iterator[tuple[str, str, str]]:
+    """(item, response, text) in the order in which shards are cut."""
+    for batch in in_order(run, responses, ("item_id", "response_id", "text"), ("item_id", "response_id")):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

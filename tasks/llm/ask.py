@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import length_hint
 from typing import Generic, TypeVar
 
 from tasks.llm.backend import Backend
@@ -103,8 +104,8 @@ def ask(
     check: pure; sees only replies with a text. An error reply has no value and the violation 'no_reply'.
     repair: pure; gets the first request and all attempts, returns the next request, or None when the budgets are spent.
         A request whose reply is already in the history ends it too: it would bring the same reply.
-    Every reply is in the store before the backend is asked for the next one. BackendError and StoreError end the run;
-    asking the same again continues it.
+    Every reply is in the store before the backend is waited for again: replies that are there at once are kept
+    together. BackendError and StoreError end the run; asking the same again continues it.
     """
     cases: list[_Case[T]] = [_Case(request, request) for request in requests]
     pending, number = cases, 0
@@ -152,21 +153,31 @@ def _run_wave(
 
 
 def _answers(missing: dict[str, Request], backend: Backend, replies: ReplyStore) -> Iterator[tuple[str, Reply]]:
-    """One reply per request, in batches, each kept as it comes."""
+    """One reply per request, in batches, each kept before the backend is waited for again."""
     items, size = list(missing.items()), max(1, backend.batch_size)
     for start in range(0, len(items), size):
         batch = items[start : start + size]
-        open_, strays = set(range(len(batch))), 0
-        for index, reply in backend.answer([request for _, request in batch]):
-            if index not in open_:
+        open_, strays, arrived = set(range(len(batch))), 0, list[tuple[str, Reply]]()
+        answers = backend.answer([request for _, request in batch])
+        for index, reply in answers:
+            if index in open_:
+                open_.remove(index)
+                arrived.append((batch[index][0], reply))
+            else:
                 strays += 1
-                continue
-            open_.remove(index)
-            replies.put_many([(batch[index][0], backend.model, reply)])
-            yield batch[index][0], reply
+            if not length_hint(answers):
+                yield from _kept(arrived, backend, replies)
+                arrived = []
+        yield from _kept(arrived, backend, replies)
         also = f", but {strays} that belong to no open request" if strays else ""
         for index in sorted(open_):
             yield batch[index][0], Reply(error=f"no_reply: the backend gave no reply{also}")
+
+
+def _kept(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: ReplyStore) -> list[tuple[str, Reply]]:
+    """The replies as they stand in the store: another run may have kept its own to the same request first."""
+    standing = replies.put_many([(key, backend.model, reply) for key, reply in arrived])
+    return [(key, standing.get(key, reply)) for key, reply in arrived]
 
 
 def _has_failed(attempt: Attempt[T]) -> bool:

@@ -32,5 +32,7 @@ class Backend(Protocol):
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields (index in `requests`, reply) as each arrives, in any order, each index once.
 
-        By the time the next reply is asked for, the last one is on disk. An asynchronous client runs its loop inside.
+        By the time the next reply is waited for, the last one is on disk. An iterator over replies that are all made
+        may say how many are left (`__length_hint__`, as that of a list does): those are kept together, and a process
+        that is killed between two of them loses them. An asynchronous client runs its loop inside.
         """

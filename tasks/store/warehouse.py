@@ -15,7 +15,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -119,7 +119,7 @@ class Run:
             files[self._folder(row.table, stage) / f"{shard}.parquet"] = _as_parquet(table)
             made[row.table] = Made(rows=table.num_rows, content=_content(row, table))
         mark = self._mark(stage, shard)
-        with self._alone():
+        with self.alone():
             if self._stands(stage, shard, tables, made):
                 return
             # Without its mark first: between other files and an old mark a kill would leave a shard that is neither.
@@ -170,7 +170,7 @@ class Run:
         return parts
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """While this run is written to by nobody else: the lock of a killed process is free again."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -207,7 +207,7 @@ class Run:
         except (OSError, pa.ArrowException) as error:
             lost = "is lost" if isinstance(error, FileNotFoundError) else f"cannot be read: {_first_line(error)}"
             raise StoreError(f"{path} {lost}, and its shard is marked as done; {self.mend()}") from error
-        kinds, wanted = ({field.name: field.type for field in fields} for fields in (columns, schema(row)))
+        kinds, wanted = {field.name: field.type for field in columns}, _kinds(row)
         if odd := [name for name in wanted | kinds if kinds.get(name) != wanted.get(name)]:
             raise StoreError(
                 f"{path} was written by another version of rubricflow: its table differs in {', '.join(odd)}; "
@@ -272,6 +272,12 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
 
 def _cannot_write(path: Path, error: OSError) -> StoreError:
     return StoreError(f"cannot write {path}: {error.strerror}; what is finished stays: mend that and start again")
+
+
+@cache
+def _kinds(row: type[Row]) -> dict[str, pa.DataType]:
+    """Type of each column."""
+    return {field.name: field.type for field in schema(row)}
 
 
 def _opening(name: str) -> bool:

@@ -55,7 +55,9 @@ def write_study(folder, responses):
     with (folder / "items.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["item_id", "question", "rubric_id"])
-        writer.writerows([f"item{n:02d}", f"What happens in case {n}, and why?", f"rubric{n:02d}"] for n in range(ITEMS))
+        writer.writerows(
+            [f"item{n:02d}", f"What happens in case {n}, and why?", f"rubric{n:02d}"] for n in range(ITEMS)
+        )
     (folder / "rubrics.yaml").write_text(json.dumps({"rubrics": [rubric(n) for n in range(ITEMS)]}))  # JSON is YAML
     with (folder / "answers.csv").open("w", newline="") as file:
         writer = csv.writer(file)

@@ -21,4 +21,4 @@ class Offline:
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields once the whole batch is answered."""
-        yield from enumerate(self._answer([request.data for request in requests]))
+        return iter([*enumerate(self._answer([request.data for request in requests]))])

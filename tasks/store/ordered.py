@@ -1,0 +1,36 @@
+"""A table's rows in an order, streamed: what does not fit the memory given to it is sorted on disk."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from tasks.contracts.errors import StoreError
+from tasks.contracts.tables import BY_NAME, TableRef
+from tasks.store.catalogue import pattern
+from tasks.store.warehouse import Run
+
+MEMORY = "256MB"
+"""What the sort may hold."""
+ROWS = 2_048
+
+
+def in_order(run: Run, ref: TableRef, columns: Sequence[str], by: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """These columns of the rows behind a reference, in the order of the code points of the columns `by`, a batch at a
+    time. StoreError if they are not all there."""
+    owner = run.warehouse.run(Path(ref.path).parts[0])
+    files = [pattern(path) for path in owner.parts(BY_NAME[ref.table], ref.stage)]
+    wanted, order = (", ".join(f'"{name}"' for name in names) for names in (columns, by))
+    query = f"SELECT {wanted} FROM read_parquet($files, hive_partitioning = false) ORDER BY {order}"
+    with tempfile.TemporaryDirectory(prefix="rubricflow-sort-") as spill:
+        connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": spill, "threads": 1})
+        try:
+            yield from connection.sql(query, params={"files": files}).to_arrow_reader(ROWS)
+        except duckdb.Error as error:
+            raise StoreError(f"{ref.path} cannot be read: {error}; {owner.mend()}") from error
+        finally:
+            connection.close()
