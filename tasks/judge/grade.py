@@ -95,9 +95,7 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
 
 
 @lru_cache(maxsize=1024)
-def _system(
-    bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]], question: str, context: str | None
-) -> Message:
+def _system(bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]], question: str, context: str | None) -> Message:
     asked = criteria.value or bundle.value.criteria
     return Message("system", prompt.system(bundle.value, asked, question, context))
 

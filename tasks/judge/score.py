@@ -84,7 +84,7 @@ def _traits(bundle: Bundle, shares: Shares) -> tuple[dict[str, float], dict[str,
     ranges = {trait.id: trait for trait in bundle.traits}
     linear = [(name, _onto(mean, ranges[name]), ranges[name]) for name, mean in means.items()]
     traits = {name: round_half_up(value, scale) for name, value, scale in linear}
-    return traits, means, any([is_tie(value, scale) for _, value, scale in linear])
+    return traits, means, any(is_tie(value, scale) for _, value, scale in linear)
 
 
 def _total(bundle: Bundle, shares: Shares) -> float:

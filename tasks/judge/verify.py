@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.schema import fields
 from tasks.text.fold import Folded, fold, folded
-from tasks.text.quotes import Span, bare, counts, find_folded, is_whole
+from tasks.text.quotes import Span, counts, find_folded, is_whole, unquoted
 from tasks.text.units import Unit
 
 INVALID = frozenset({"fabricated", "misattributed", "too_short"})
@@ -200,7 +200,7 @@ def _evidence(
         said = folded(quote)
         # A quote that failed where it was first cited may still hold where it is cited next.
         repeated = said in held or (unit_id, said) in failed
-        status, span = ("duplicate", None) if repeated else _locate(quote, unit_id, criterion, subject)
+        status, span = ("duplicate", None) if repeated else _locate(quote, said, unit_id, criterion, subject)
         if status in HOLDS:
             held.add(said)
         else:
@@ -213,16 +213,20 @@ def _evidence(
     return tuple(rows), bool(held)
 
 
-def _locate(quote: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> tuple[str, Span | None]:
+def _locate(
+    quote: str, said: str, unit_id: str | None, criterion: Criterion, subject: Subject
+) -> tuple[str, Span | None]:
+    """What is found of a quote, folded in `said`, and where."""
     if not counts(quote) and not (subject.is_short and is_whole(quote, subject.text)):
         return "too_short", None
-    needle = bare(quote)
+    unmarked = unquoted(quote)
+    needle = said if unmarked == quote else folded(unmarked)
     low, high = _region(unit_id, criterion, subject)
     if span := find_folded(needle, subject.region(low, high), low):
         return "verified", span
-    if criterion.evidence_from == "response_and_context" and subject.context:
-        if find_folded(needle, fold(subject.context)):
-            return "context", None
+    context = subject.context if criterion.evidence_from == "response_and_context" else None
+    if context and find_folded(needle, fold(context)):
+        return "context", None
     if unit_id is not None and (span := find_folded(needle, subject.region(0, len(subject.text)))):
         return "misattributed", span
     return "fabricated", None

@@ -39,16 +39,16 @@ def find(quote: str, text: str, start: int = 0, end: int | None = None) -> Span 
     count are passed over, and at least one must count. Surrounding quotation marks are not part of a quote.
     Fragments never come from outside the region.
     """
-    return find_folded(bare(quote), fold(text[start:end]), start)
+    return find_folded(folded(unquoted(quote)), fold(text[start:end]), start)
 
 
-def bare(quote: str) -> str:
-    """A quote as it is looked for: without surrounding quotation marks, folded."""
-    return folded(quote.strip(_EDGES))
+def unquoted(quote: str) -> str:
+    """A quote without surrounding quotation marks."""
+    return quote.strip(_EDGES)
 
 
 def find_folded(needle: str, region: Folded, offset: int = 0) -> Span | None:
-    """The span of a bare quote in a region that begins at character `offset` of the stored text, as `find` finds it."""
+    """The span of a quote, unquoted and folded, in a region that begins at character `offset` of the stored text."""
     if not needle:
         return None
     at = region.text.find(needle)

@@ -11,6 +11,7 @@ import json
 import os
 import pstats
 import random
+import re
 import resource
 import sys
 import tempfile
@@ -24,11 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 OWN = "answers"
 ITEMS, CRITERIA, RESPONSES, PER_AUTHOR = 20, 3, 20_000, 20
-WORDS = (
+WORDS = re.findall(
+    r"\w+",
     "the a of to and energy heat water plant cell light pressure force because therefore molecules move faster when "
-    "temperature rises evidence claim author argues that since helps people learn culture history shows example reason"
-).split()
-KEYS = "amber basalt cobalt dolomite ember fjord garnet harbour indigo juniper kelp lichen marble nectar opal".split()
+    "temperature rises evidence claim author argues that since helps people learn culture history shows example reason",
+)
+KEYS = re.findall(r"\w+", "amber basalt cobalt dolomite ember fjord garnet harbour indigo juniper kelp lichen marble")
 STUDY = {
     "name": "scale",
     "data": {
@@ -173,7 +175,7 @@ def main(responses, profile):
         study = write_study(folder, responses)
         os.environ |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "WARNING"}
         os.environ["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"
-        os.environ |= {name: "false" for name in ("PREFECT_SERVER_ANALYTICS_ENABLED", "GX_ANALYTICS_ENABLED")}
+        os.environ |= dict.fromkeys(("PREFECT_SERVER_ANALYTICS_ENABLED", "GX_ANALYTICS_ENABLED"), "false")
         started = time.perf_counter()
         from flows import grade as flow
         from tasks.judge import task as judge

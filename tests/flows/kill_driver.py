@@ -83,6 +83,8 @@ POINTS: dict[str, Point] = {
     "a part of the predictions half written": Point("half written", r"predictions/calibrate/.*\.parquet"),
     "before evaluate's done-mark": Point("before rename", r"_done/evaluate/all\.json"),
     "after evaluate, before the manifest": Point("after rename", r"_done/evaluate/all\.json"),
+    "before the Data Docs": Point("before call", "tasks.check.docs:_render"),
+    "in the Data Docs, half made": Point("after call", "tasks.check.docs:_render"),
     "in the catalogue": Point("after call", "tasks.store.manifest:catalogue"),
     "the manifest half written": Point("half written", r"manifest\.json"),
     "before the manifest's rename": Point("before rename", r"manifest\.json"),

@@ -17,6 +17,8 @@ from tasks.evaluate.page.parts import Bars, Curve, Estimate, Risk
 Shape = Literal["m", "h", "c"]
 """Machine, people, ceiling."""
 FULL = 100.0
+LEAST_SPAN = 0.2
+"""What a forest plot spans at least, in the unit of its figures."""
 
 
 class Axis(NamedTuple):
@@ -64,6 +66,9 @@ def forest_axis(rows: Iterable[Sequence[Dot]], band: float | None = None) -> Axi
         for value in (dot.estimate.value, dot.estimate.low, dot.estimate.high)
         if value is not None
     ]
+    if ends and band is None and max(ends) - min(ends) < LEAST_SPAN:  # a difference of nothing shall not look like one
+        middle = (max(ends) + min(ends)) / 2
+        ends += [middle - LEAST_SPAN / 2, middle + LEAST_SPAN / 2]
     return axis([*ends, *((-band, band) if band is not None else ())], left=2, right=98)
 
 
@@ -197,8 +202,8 @@ def risk(found: Risk) -> Markup:
         x, at = across.x(found.chosen[0]), y(found.chosen[1])
         marks += [draw.line(x, at, x, base, "ml thin"), draw.circle(x, at, 6, "mf")]
         chosen = f"{say.share(found.chosen[0])} released, {say.share(found.chosen[1])} wrong"
-        near = [(x - 2.5, at + dy, "end") for dy in (18, -12, 34, -28, 50)] + [
-            (x + 2.5, at + dy, "start") for dy in (18, -12, 34, -28)
+        near = [(x - 2.5, at + dy, "end") for dy in (-12, 18, -28, 34, 50)] + [
+            (x + 2.5, at + dy, "start") for dy in (-12, 18, -28, 34)
         ]
         labels.append(draw.Label(chosen, "mt", tuple(near if x > 52 else near[5:] + near[:5])))
     over = f"random order: {say.share(found.random)}"

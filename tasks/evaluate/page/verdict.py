@@ -88,7 +88,7 @@ def headline(found: Outcome, wrong: Estimate, more_than: str, target: float | No
     start = f"{say.count(found.released)} of {say.plural(found.responses, 'score')} may be released"
     if wrong.value is None:
         return f"{start}, but how often such scores are wrong is not known: {wrong.note}."
-    shown = f"{start}: on held-out responses {say.share(wrong.value)} of such scores {more_than}"
+    shown = f"{start}: on held\u2011out responses {say.share(wrong.value)} of such scores {more_than}"
     if target is None:
         return f"{shown}."
     limit = say.rate(target)

@@ -11,10 +11,11 @@ import pytest
 
 from tasks.contracts.errors import BackendError
 from tasks.llm.ask import Checked, ask
+from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
-from tasks.llm.request import Message, Reply, Request
+from tasks.llm.request import Message, Reply, Request, digest
 
 
 def asking(text, subject=None):
@@ -167,6 +168,29 @@ def test_a_fault_stops_the_run_and_loses_nothing(store, fault):
     rest = Scripted(lambda request: request.subject)
     assert [one.value for one in ask(requests, rest, store, check)] == [0, 1, 2, 3, 4]
     assert [request.subject for request in rest.asked] == ["3", "4"]
+
+
+def test_replies_that_are_there_at_once_are_kept_together(store, monkeypatch):
+    kept, put = [], store.put_many
+    monkeypatch.setattr(store, "put_many", lambda rows: kept.append(len(rows)) or put(rows))
+    at_once = Offline("m", lambda data: [Reply(text="1") for _ in data], batch_size=3)
+    one_by_one = Scripted(lambda request: request.subject, batch_size=3)
+    for backend, sizes in ((at_once, [3, 2]), (one_by_one, [1] * 5)):
+        kept.clear()
+        asked = ask([asking(str(i)) for i in range(5)], backend, store, check)
+        assert [len(one.attempts) for one in asked] == [1] * 5
+        assert [size for size in kept if size] == sizes
+
+
+def test_the_reply_that_another_run_kept_first_stands(store):
+    request = asking("a")
+
+    def meanwhile(_):
+        store.put_many([(digest(request, "scripted"), "scripted", Reply(text="8"))])
+        return "7"
+
+    attempt = ask([request], Scripted(meanwhile), store, check)[0].attempts[0]
+    assert (attempt.reply.text, attempt.checked.value) == ("8", 8)
 
 
 def test_nothing_to_ask(store):

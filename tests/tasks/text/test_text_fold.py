@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.text.fold import fold
+from tasks.text.fold import Folded, fold
 
 PIECES = [
     " ",
@@ -71,6 +71,17 @@ def test_the_span_of_a_piece_between_words_folds_to_the_piece(text: str, data: s
     last = data.draw(st.integers(first, len(words) - 1))
     at, to = words[first], ends[last]
     assert fold(text[folded.start[at] : folded.end[to - 1]]).text == folded.text[at:to]
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS | st.text(st.characters(max_codepoint=0x2FF), max_size=30), st.data())
+def test_a_span_is_that_of_its_first_and_last_character(text: str, data: st.DataObject) -> None:
+    folded = Folded(text)
+    if not folded.text:
+        return
+    low = data.draw(st.integers(0, len(folded.text) - 1))
+    high = data.draw(st.integers(low + 1, len(folded.text)))
+    assert folded.span(low, high) == (folded.start[low], folded.end[high - 1])
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,13 @@ def test_what_counts(fragment: str, long_enough: bool) -> None:
     assert counts(unicodedata.normalize("NFD", fragment)) is long_enough
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.text("ab1 _-é\u0301İ\n漢", max_size=14))
+def test_two_words_count_and_a_long_one(fragment: str) -> None:
+    words = tokens(fragment)
+    assert counts(fragment) is (len(words) >= 2 or any(len(word) >= 5 for word in words))
+
+
 @pytest.mark.parametrize(
     ("quote", "text", "whole"), [("Acid.", "acid", True), ("a", "a b", False), ("", "", False), ("!", "!", False)]
 )
