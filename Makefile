@@ -10,7 +10,7 @@ ifneq ($(PIP_FIND_LINKS),)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 endif
 
-.PHONY: setup run test bench lint clean
+.PHONY: setup run test bench kills lint clean
 
 setup: $(VENV)/setup.stamp
 
@@ -22,6 +22,10 @@ test: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	@for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+# Kills runs at every point that matters and at random moments, resumes them, and compares: some minutes.
+kills: $(VENV)/test.stamp
+	$(BIN)/python tests/bench/kills.py
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

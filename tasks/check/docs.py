@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tasks.check.finding import CheckError
 from tasks.check.results import folder
 from tasks.check.suite import quiet_context
+from tasks.contracts.errors import StoreError
 from tasks.store.warehouse import Run
 
 if TYPE_CHECKING:
@@ -29,8 +30,16 @@ MARK = "results.sha256"
 
 def build(run: Run) -> Path:
     """The first page of the run's Data Docs, built unless they show these results; CheckError where they cannot be."""
-    files, site = sorted(folder(run).glob("*.json")), run.folder / "data_docs"
-    contents = [file.read_bytes() for file in files]
+    site = run.folder / "data_docs"
+    with run.alone():  # two runs of a study would build in one folder
+        try:
+            _build([file.read_bytes() for file in sorted(folder(run).glob("*.json"))], site)
+        except OSError as error:
+            raise StoreError(f"cannot write {site}: {error.strerror or error}; mend that and start again") from error
+    return site / "index.html"
+
+
+def _build(contents: Sequence[bytes], site: Path) -> None:
     digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
     if not (site / MARK).is_file() or (site / MARK).read_text() != digest:
         made = site.with_name(".data_docs.tmp")
@@ -39,7 +48,6 @@ def build(run: Run) -> Path:
         _render([json.loads(content) for content in contents], made)
         (made / MARK).write_text(digest)
         made.replace(site)
-    return site / "index.html"
 
 
 def _render(results: Sequence[dict[str, Any]], site: Path) -> None:
