@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -159,24 +158,12 @@ def _cell(value: object) -> str:
     return escape("".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text))
 
 
-class _NoTraceback(logging.Filter):
-    """What a user can mend is printed once, in words; its traceback stays out of the log."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, UserError):
-            record.exc_info = record.exc_text = None
-        return True
-
-
 @contextmanager
 def _for_people() -> Iterator[None]:
     """A UserError ends the command with its message and exit code 2."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    for name in ("prefect.flow_runs", "prefect.task_runs"):
-        logging.getLogger(name).addFilter(_NoTraceback())
     try:
         yield
     except UserError as error:

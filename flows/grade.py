@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
+from flows.logs import without_tracebacks
 from flows.plan import plan, record
 from tasks.calibrate.task import calibrate
 from tasks.check.task import checked, data_docs
@@ -11,6 +12,8 @@ from tasks.evaluate.task import evaluate, report
 from tasks.ingest.task import ingest
 from tasks.judge.task import judge
 from tasks.lock.task import lock
+
+without_tracebacks()
 
 
 @flow(name="grade", flow_run_name="{study}")
