@@ -30,7 +30,7 @@ MARK = "results.sha256"
 
 def build(run: Run) -> Path:
     """The first page of the run's Data Docs, built unless they show these results; CheckError where they cannot be."""
-    site = run.folder / "data_docs"
+    site = (run.folder / "data_docs").resolve()  # Great Expectations takes absolute paths only
     with run.alone():  # two runs of a study would build in one folder
         try:
             _build([file.read_bytes() for file in sorted(folder(run).glob("*.json"))], site)

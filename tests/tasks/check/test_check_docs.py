@@ -17,7 +17,7 @@ from tasks.check.results import folder
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import ContractError
 from tasks.contracts.tables import Items, Responses, TableRef
-from tasks.store.warehouse import Run
+from tasks.store.warehouse import Run, Warehouse
 
 Judged = Callable[..., tuple[Run, TableRef]]
 HOSTILE = "<script>alert(1)</script> & $template ${x} {{ 7*7 }} <img src=http://evil.test/>"
@@ -153,3 +153,13 @@ def test_a_result_that_cannot_be_rendered_is_an_error(graded: Judged) -> None:
     with pytest.raises(CheckError, match="0 pages of 1"):
         build(run)
     assert not (run.folder / "data_docs").exists()
+
+
+def test_a_warehouse_may_be_named_relative_to_where_one_is(
+    graded: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, ref = graded("house")
+    checked.fn(run, ref)
+    monkeypatch.chdir(tmp_path)
+    here = Warehouse.open("house").run("one")
+    assert build(here).is_file()
