@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import count
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from prefect import task
 
 from tasks.calibrate.calibration import Calibration
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import predict
-from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, shards
+from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, packed, shards
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.study import Study
 from tasks.contracts.table import Row
@@ -46,16 +49,25 @@ def calibrate(
     several times, score and signals are means over the scored samples.
     """
 
+    target = study.evaluation.target
+
     def make() -> dict[type[Row], Rows]:
-        machine = run.read(gradings, GRADING)
-        rater_id = only_rater(machine)
-        people_rows = run.read(people, ["response_id", "rater_id", "rater_kind", "score"])
-        authors = run.read(responses, ["response_id", "split", "author_id"])
-        graded = graded_items(_bundle_of(run, items, bundles), machine, authors, people_rows, study.evaluation.target)
-        fitted = fit_items(graded, rater_id, study)
-        for at, shard in enumerate(shards(graded, SHARD_ROWS)):
-            predicted = [_predicted(fitted.mappings[item.item_id], item) for item in shard]
-            run.commit("calibrate", f"predictions-{at:05d}", {Predictions: pa.concat_tables(predicted)})
+        bundle_of = _bundle_of(run, items, bundles)
+        known = run.read(responses, ["response_id", "split", "author_id"])
+        labelled = pc.field("response_id").isin(known.filter(pc.equal(known["split"], "calibration"))["response_id"])
+        told = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
+        rater_id = only_rater(run.read(gradings, ["rater_id"]))
+        fitted = fit_items(
+            graded_items(bundle_of, run.read(gradings, GRADING, labelled), known, told, target), rater_id, study
+        )
+        counts = Counter(run.read(gradings, ["item_id"])["item_id"].to_pylist())
+        at = count()
+        for names in packed(counts, SHARD_ROWS):
+            rows = run.read(gradings, GRADING, pc.field("item_id").isin(names))
+            some = graded_items({name: bundle_of[name] for name in names if name in bundle_of}, rows, known, told, target)
+            for shard in shards(some, SHARD_ROWS):
+                predicted = [_predicted(fitted.mappings[item.item_id], item) for item in shard]
+                run.commit("calibrate", f"predictions-{next(at):05d}", {Predictions: pa.concat_tables(predicted)})
         mappings = {one.calibration_id: one for one in fitted.mappings.values()}
         return {
             Calibrations: [mapping.row() for mapping in mappings.values()],

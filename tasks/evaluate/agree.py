@@ -12,8 +12,8 @@ import pandas as pd
 from tasks.evaluate.scores import resampled
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record, slices
 from tasks.stats import agreement as stats
-from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, sums_by_code
-from tasks.stats.pair_sums import pair_terms, statistics_of_totals
+from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, pair_sums
+from tasks.stats.pair_sums import statistics_of_totals
 
 
 class Pair(NamedTuple):
@@ -122,8 +122,8 @@ def item_draws(
     size = int(scores["cluster"].max()) + 1 if len(scores) else 0
     blocks = []
     for item, rows in both_scored(scores, pair.column_a, pair.column_b).groupby("item_id", sort=True):
-        terms = pair_terms(rows[pair.column_a], rows[pair.column_b], scales[str(item)])
-        blocks.append(sums_by_code(terms, rows["cluster"].to_numpy(), size))
+        codes = rows["cluster"].to_numpy()
+        blocks.append(pair_sums(rows[pair.column_a], rows[pair.column_b], codes, size, scales[str(item)]))
     if not blocks:
         return np.empty((0, draws))
     return np.stack([statistics_of_totals(total)[metric] for total in draw_totals(blocks, draws, seed)])

@@ -13,8 +13,8 @@ from tasks.evaluate.scores import resampled
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
 from tasks.stats.agreement import Stat
 from tasks.stats.alpha import krippendorff_ordinal
-from tasks.stats.bootstrap import draw_totals, interval, sums_by_code
-from tasks.stats.pair_sums import pair_terms, statistics_of_totals
+from tasks.stats.bootstrap import draw_totals, interval, pair_sums
+from tasks.stats.pair_sums import statistics_of_totals
 from tasks.stats.raters import central_tendency, severity
 from tasks.stats.target import MEAN
 from tasks.stats.true_score import ceiling, human_reliability, true_score, true_score_intervals
@@ -103,7 +103,7 @@ def _lost(part: Part, raters: list[str], machine: str, draws: int, seed: int) ->
         n += len(rows)
         couples = ((f"human:{one}", "calibrated"), (f"human:{two}", "calibrated"), (f"human:{one}", f"human:{two}"))
         codes = rows["cluster"].to_numpy()
-        blocks = [sums_by_code(pair_terms(rows[a], rows[b], scale), codes, size) for a, b in couples]
+        blocks = [pair_sums(rows[a], rows[b], codes, size, scale) for a, b in couples]
         gaps.append(_gap([statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks]))
         drawn.append(_gap([statistics_of_totals(total) for total in draw_totals(blocks, draws, seed)]) if draws else {})
     # On shares there are no levels to be exact about.
@@ -141,25 +141,21 @@ def lost_over_items(
     values = [stat.value for stat in lost.values() if stat.value is not None]
     if not values:
         return
-    gaps = []
-    complete = [f"human:{name}" for name in raters]
-    for one, two in combinations(complete, 2):
+    found = None
+    if draws and len(raters) == 2:  # pairs of several people rest on different responses, and share no draws
+        one, two = (f"human:{name}" for name in raters)
         rows = both_scored(scores, one, two, "calibrated")
-        a, b, c = (
-            item_draws(rows, scales, Pair("", "", "", *couple), "qwk", draws, seed)
-            for couple in ((one, "calibrated"), (two, "calibrated"), (one, two))
-        )
-        if draws and len(rows) and len(raters) == 2:
-            gaps.append((a + b) / 2 - c)
-    whole = Part("all", "all", scores, (0, 1, 1))
+        couples = ((one, "calibrated"), (two, "calibrated"), (one, two))
+        a, b, c = (item_draws(rows, scales, Pair("", "", "", *couple), "qwk", draws, seed) for couple in couples)
+        found = mean_of_items((a + b) / 2 - c)
     yield record(
-        whole,
+        Part("all", "all", scores, (0, 1, 1)),
         "degradation_qwk_item_mean",
         Stat(float(np.mean(values))),
         len(both_scored(scores, "calibrated", TARGET)),
         stage="calibrated",
         raters=("people", machine),
-        interval=mean_of_items(gaps[0]) if gaps else None,
+        interval=found,
         resampled=resampled(scores),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ SIGNALS = ("length", "criterion.")
 
 
 class ScoreTables(NamedTuple):
-    """What people and the machine said: the tables of these names, gradings apart by who graded."""
+    """What people and the machine said: columns of the tables of these names, people's gradings apart from the machine's,
+    which are as `narrow` makes them."""
 
     items: pa.Table
     responses: pa.Table
@@ -52,22 +54,34 @@ def score_frame(
     raters = sorted(pc.unique(persons["rater_id"]).to_pylist())
     for rater in raters:
         own = persons.filter(pc.equal(persons["rater_id"], rater))
-        frame[f"human:{rater}"] = _beside(asked, own, own["score"])
+        frame[f"human:{rater}"] = _taken(own["score"], _places(asked, own))
     wanted = target_scores(people, target)
-    frame["target"] = _beside(asked, wanted, wanted["score"])
+    frame["target"] = _taken(wanted["score"], _places(asked, wanted))
     raw = gradings.select(["response_id", "score"]).group_by("response_id", use_threads=False)
     raw = raw.aggregate([("score", "mean")])
-    frame["raw"] = _beside(asked, raw, raw["score_mean"])
+    frame["raw"] = _taken(raw["score_mean"], _places(asked, raw))
+    at = _places(asked, predictions)
     for column in ("score", "low", "high", "risk", "route", "route_reason", "unscored_reason"):
-        name = "calibrated" if column == "score" else column
-        frame[name] = _beside(asked, predictions, predictions[column])
-    frame["prediction"] = pc.index_in(asked["response_id"], value_set=predictions["response_id"]).to_pandas()
-    for name in map_keys(gradings["signals"]):
-        if name.startswith(SIGNALS):
-            first = gradings.filter(pc.equal(gradings["sample"], 0))
-            frame[f"signal:{name}"] = _beside(asked, first, pc.map_lookup(first["signals"], name, "first"))
-    frame["cluster"] = cluster_codes(frame[f"{resampled(frame)}_id"].to_numpy(dtype=str))[0] if len(frame) else []
+        frame["calibrated" if column == "score" else column] = _taken(predictions[column], at)
+    frame["prediction"] = at.to_pandas()
+    at = _places(asked, gradings)
+    for name in gradings.column_names:
+        if name.startswith("signal:"):
+            frame[name] = _taken(gradings[name], at)
+    frame["cluster"] = _clusters(asked[f"{resampled(frame)}_id"])
     return frame, groups, raters
+
+
+def narrow(gradings: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Of batches of `gradings` (response_id, score, signals): response_id, score, and `signal:<name>` for each signal
+    that figures are given for. A map column takes many times the memory of what is used of it."""
+    parts = []
+    for batch in gradings:
+        names = [name for name in map_keys(pa.chunked_array([batch["signals"]])) if name.startswith(SIGNALS)]
+        signals = {f"signal:{name}": pc.map_lookup(batch["signals"], name, "first") for name in names}
+        parts.append(pa.table({"response_id": batch["response_id"], "score": batch["score"], **signals}))
+    empty = pa.table({"response_id": pa.array([], pa.string()), "score": pa.array([], pa.float64())})
+    return pa.concat_tables([empty, *parts], promote_options="default")
 
 
 def resampled(scores: pd.DataFrame) -> str:
@@ -87,8 +101,18 @@ def level_probabilities(predictions: pa.Table, rows: pd.Series) -> np.ndarray:
     return np.asarray(lists.flatten()).reshape(len(rows), -1)
 
 
-def _beside(responses: pa.Table, table: pa.Table, values: pa.ChunkedArray) -> pd.Series:
-    """The value of each response, missing where the table has none."""
-    at = pc.index_in(responses["response_id"], value_set=table["response_id"])
+def _places(responses: pa.Table, table: pa.Table) -> pa.ChunkedArray:
+    """The row of each response in a table, null where it has none."""
+    return pc.index_in(responses["response_id"], value_set=table["response_id"])
+
+
+def _taken(values: pa.ChunkedArray, at: pa.ChunkedArray) -> pd.Series:
     found: pd.Series = values.take(at).to_pandas()
     return found.astype(float) if pa.types.is_floating(values.type) else found
+
+
+def _clusters(ids: pa.ChunkedArray) -> pd.Series:
+    """The cluster of each response, ids in their order, whatever the order of the rows."""
+    known = pc.unique(ids)
+    places = pc.index_in(ids, value_set=known.take(pc.sort_indices(known)))
+    return pd.Series(cluster_codes(places.to_numpy())[0])

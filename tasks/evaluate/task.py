@@ -18,12 +18,16 @@ from tasks.evaluate.figures import figures
 from tasks.evaluate.page.counts import counts
 from tasks.evaluate.page.page import page
 from tasks.evaluate.page.view import Tables, needs_texts, view
-from tasks.evaluate.scores import ScoreTables, score_frame
+from tasks.evaluate.scores import ScoreTables, narrow, score_frame
 from tasks.evaluate.summary import HEADER, choices, gate_rows, markdown, show, summary
 from tasks.store.catalogue import catalogue
 from tasks.store.manifest import read_manifest
 from tasks.store.naming import named
-from tasks.store.warehouse import Rows, Run, write_atomically
+from tasks.store.warehouse import Rows, Run, give_back, write_atomically
+
+BATCH = 20_000
+"""Gradings read at a time."""
+PREDICTED = ["response_id", "score", "low", "high", "risk", "route", "route_reason", "unscored_reason", "level_probabilities"]
 
 
 class Evaluated(NamedTuple):
@@ -49,12 +53,13 @@ def evaluate(
     def make() -> dict[type[Row], Rows]:
         tables = read_scores(run, items, responses, people, gradings, predictions)
         scores, groups, raters = score_frame(tables, study.evaluation.target)
+        likely, of_items = tables.predictions.select(["level_probabilities"]), tables.items.to_pylist()
+        del tables  # they hold several times what the frame does
+        give_back()
         locked = unlocked(run.read(bundles).to_pylist())
-        scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in tables.items.to_pylist()}
-        machine = next(iter(tables.gradings["rater_id"].unique().to_pylist()), "machine")
-        metrics, verdicts = figures(
-            scores, groups, raters, scales, tables.predictions, machine, study.evaluation, study.release
-        )
+        scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in of_items}
+        machine = next((batch["rater_id"][0].as_py() for batch in run.batches(gradings, ["rater_id"], 1)), "machine")
+        metrics, verdicts = figures(scores, groups, raters, scales, likely, machine, study.evaluation, study.release)
         return {Metrics: metrics, Verdicts: verdicts}
 
     run.once("evaluate", make)
@@ -69,8 +74,8 @@ def read_scores(
         run.read(items, ["item_id", "type", "rubric_id"]),
         run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"]),
         run.read(people, ["response_id", "rater_id", "rater_kind", "score"]),
-        run.read(gradings, ["response_id", "rater_id", "sample", "score", "signals"]),
-        run.read(predictions),
+        narrow(run.batches(gradings, ["response_id", "score", "signals"], BATCH)),
+        run.read(predictions, PREDICTED),
     )
 
 

@@ -6,18 +6,21 @@ Spearman's correlation is left out: ranks belong to the whole sample and are not
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import Floats, Ints
+from tasks.stats.agreement import Floats, Ints, checked_pair
 from tasks.stats.pair_sums import Scale, pair_terms, statistics_of_totals
 
 CHUNK_BYTES = 16 * 2**20
 # Picks, their flat addresses, integer counts and float counts: four eight-byte numbers a cell.
 CELL_BYTES = 32
-MOST_CLUSTERS = 5_000
+MOST_CLUSTERS = 2_000
+# Terms of so many pairs are held at a time.
+CHUNK_PAIRS = 50_000
 TIE = 1e-12
 
 
@@ -65,9 +68,7 @@ def bootstrap(
     level outside 0 .. 1.
     """
     _check_plan(draws, level)
-    codes, size = cluster_codes(clusters)
-    sums = sums_by_code(pair_terms(human, machine, scale), codes, size)
-    (totals,) = draw_totals([sums], draws, seed)
+    (totals,) = draw_totals([pair_sums(human, machine, *cluster_codes(clusters), scale)], draws, seed)
     return {name: interval(drawn, level) for name, drawn in statistics_of_totals(totals).items()}
 
 
@@ -88,7 +89,7 @@ def paired_bootstrap(
     """
     _check_plan(draws, level)
     codes, size = cluster_codes(clusters)
-    blocks = [sums_by_code(pair_terms(human, machine, scale), codes, size) for machine in (machine_a, machine_b)]
+    blocks = [pair_sums(human, machine, codes, size, scale) for machine in (machine_a, machine_b)]
     whole_a, whole_b = (statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks)
     drawn_a, drawn_b = map(statistics_of_totals, draw_totals(blocks, draws, seed))
     return {
@@ -120,6 +121,16 @@ def cluster_codes(clusters: npt.ArrayLike, most: int | None = MOST_CLUSTERS) -> 
     if most is None or len(names) <= most:
         return codes, len(names)
     return np.random.default_rng(len(names)).permutation(len(names))[codes] % most, most
+
+
+def pair_sums(human: npt.ArrayLike, machine: npt.ArrayLike, codes: Ints, size: int, scale: Scale) -> Floats:
+    """Sums of `pair_terms` of each code, shape (size, columns); arguments as there and in `sums_by_code`."""
+    human, machine = checked_pair(human, machine)
+    if codes.shape != human.shape:
+        raise ValueError(f"clusters must have shape {human.shape}, got {codes.shape}")
+    parts = [slice(start, start + CHUNK_PAIRS) for start in range(0, max(len(human), 1), CHUNK_PAIRS)]
+    sums = [sums_by_code(pair_terms(human[p], machine[p], scale), codes[p], size) for p in parts]
+    return np.asarray(np.sum(sums, axis=0), dtype=np.float64)
 
 
 def sums_by_code(terms: Floats, codes: Ints, size: int) -> Floats:
@@ -158,14 +169,23 @@ def draw_totals(blocks: Sequence[Floats], draws: int, seed: int) -> list[Floats]
     size = len(blocks[0])
     if size < 2:
         return [np.full((draws, block.shape[1]), np.nan) for block in blocks]
-    rng = np.random.default_rng(seed)
-    totals = [np.empty((draws, block.shape[1])) for block in blocks]
+    counts = _counts(size, draws, seed)
     rows = max(1, CHUNK_BYTES // (CELL_BYTES * size))
+    totals = [np.empty((draws, block.shape[1])) for block in blocks]
     for start in range(0, draws, rows):
-        counts = resample_counts(rng, size, min(rows, draws - start))
+        part = counts[start : start + rows].astype(np.float64)
         for block, total in zip(blocks, totals, strict=True):
-            total[start : start + rows] = counts @ block
+            total[start : start + rows] = part @ block
     return totals
+
+
+@lru_cache(maxsize=4)
+def _counts(size: int, draws: int, seed: int) -> npt.NDArray[np.uint8]:
+    """How often each draw holds each cluster, (draws, size); kept, since many figures share their draws."""
+    rng = np.random.default_rng(seed)
+    rows = max(1, CHUNK_BYTES // (CELL_BYTES * size))
+    parts = [resample_counts(rng, size, min(rows, draws - start)) for start in range(0, draws, rows)]
+    return np.concatenate([part.astype(np.uint8) for part in parts])
 
 
 def interval(drawn: Floats, level: float = 0.95) -> Interval:

@@ -32,7 +32,8 @@ def pair_terms(human: npt.ArrayLike, machine: npt.ArrayLike, scale: Scale) -> Fl
     levels = level_count(*scale)
     i, j = to_levels(human, *scale), to_levels(machine, *scale)
     # Second moments about a central score keep their digits; spread and covariance do not move with the origin.
-    h, m = human - _centre(human), machine - _centre(machine)
+    middle = (scale[0] + scale[1]) / 2
+    h, m = human - middle, machine - middle
     d = machine - human
     gap = np.abs(j - i)
     terms = [np.ones_like(h), h, m, h * h, m * m, h * m, d, d * d, np.abs(d), i, j, i * i, j * j, i * j]
@@ -71,10 +72,6 @@ def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
     if totals.shape[1] > len(TERMS):
         found["macro_f1"] = _macro_f1(totals[:, len(TERMS) :])
     return found
-
-
-def _centre(scores: Floats) -> float:
-    return float(np.median(scores)) if len(scores) else 0.0
 
 
 def _spread(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> tuple[Floats, Floats, Floats]:

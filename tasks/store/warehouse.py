@@ -29,6 +29,8 @@ from tasks.contracts.errors import StoreError
 from tasks.contracts.table import Frozen, Row, conform, schema, volatile
 from tasks.contracts.tables import BY_NAME, TableRef
 
+# The default pool keeps what a freed table held; the system's gives it back.
+pa.set_memory_pool(pa.system_memory_pool())
 FORMAT = 1
 MARKER = ".rubricflow.json"
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
@@ -127,6 +129,7 @@ class Run:
             for path, content in files.items():
                 write_atomically(path, content)
             write_atomically(mark, _MARK.dump_json(made))
+        give_back()
 
     def once(self, stage: str, make: Callable[[], Mapping[type[Row], Rows]]) -> None:
         """Write a stage that has a single shard, unless it is there already."""
@@ -251,6 +254,11 @@ class Run:
 
     def _mark(self, stage: str, shard: str) -> Path:
         return self.folder / "_done" / stage / f"{shard}.json"
+
+
+def give_back() -> None:
+    """Return to the system what freed tables held: a long run then needs no more memory than its largest stage."""
+    pa.default_memory_pool().release_unused()
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
