@@ -20,9 +20,9 @@ def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
     """(scale, statistic, difference b − a, its interval, p, responses, what was resampled) for the calibrated scores,
     apart for items of each scale."""
     tables, study, scales = finished(a)
-    scores_a, _, _ = score_frame(tables, study.evaluation.target)
+    scores_a = score_frame(tables, study.evaluation.target).frame
     tables, other, others = finished(b)
-    scores_b, _, _ = score_frame(tables, other.evaluation.target)
+    scores_b = score_frame(tables, other.evaluation.target).frame
     if any(others[item] != scales[item] for item in scales.keys() & others.keys()):
         raise UserError("the two runs score the same items on different scales")
     plan = study.evaluation
@@ -34,7 +34,7 @@ def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
             yield f"{scale[0]:g} to {scale[1]:g}", name, gap.estimate, gap.low, gap.high, gap.p, n, resampled
 
 
-def finished(run: Run) -> tuple[ScoreTables, Study, dict[str, ScaleBounds]]:
+def finished(run: Run) -> tuple[Iterator[ScoreTables], Study, dict[str, ScaleBounds]]:
     """The scores of a finished run, its study, and the scale of every item."""
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
     wanted = (
@@ -44,6 +44,7 @@ def finished(run: Run) -> tuple[ScoreTables, Study, dict[str, ScaleBounds]]:
         (Gradings, "judge"),
         (Predictions, "calibrate"),
     )
-    tables = read_scores(run, *(run.ref(row, stage) for row, stage in wanted))
     locked = unlocked(run.read(run.ref(Bundles, "lock")).to_pylist())
-    return tables, study, {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in tables.items.to_pylist()}
+    items = run.read(run.ref(Items, "ingest")).to_pylist()
+    scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in items}
+    return read_scores(run, *(run.ref(row, stage) for row, stage in wanted)), study, scales

@@ -72,19 +72,6 @@ def graded_items(
     return items
 
 
-def packed(counts: Mapping[str, int], rows: int) -> list[list[str]]:
-    """Items in the order of their ids, as many together as have at most `rows` responses; a larger one alone."""
-    packs: list[list[str]] = []
-    free = 0
-    for item_id in sorted(counts):
-        if counts[item_id] > free:
-            packs.append([])
-            free = rows
-        packs[-1].append(item_id)
-        free -= counts[item_id]
-    return packs
-
-
 def shards(items: Sequence[Item], rows: int) -> Iterator[list[Item]]:
     """The items' responses in parts of at most `rows`, in their order; an item may go on in the next part."""
     part: list[Item] = []

@@ -13,11 +13,13 @@ from prefect import task
 from tasks.calibrate.calibration import Calibration
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import predict
-from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, packed, shards
+from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, shards
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.study import Study
 from tasks.contracts.table import Row
 from tasks.contracts.tables import Calibrations, Candidates, Predictions, ReleaseRules, TableRef
+from tasks.store.naming import named
+from tasks.store.ordered import packed
 from tasks.store.warehouse import Rows, Run
 
 SHARD_ROWS = 20_000
@@ -33,7 +35,7 @@ class Calibrated(NamedTuple):
     predictions: TableRef
 
 
-@task
+@task(task_run_name=named("calibrate"))
 def calibrate(
     run: Run,
     study: Study,
@@ -64,7 +66,9 @@ def calibrate(
         at = count()
         for names in packed(counts, SHARD_ROWS):
             rows = run.read(gradings, GRADING, pc.field("item_id").isin(names))
-            some = graded_items({name: bundle_of[name] for name in names if name in bundle_of}, rows, known, told, target)
+            some = graded_items(
+                {name: bundle_of[name] for name in names if name in bundle_of}, rows, known, told, target
+            )
             for shard in shards(some, SHARD_ROWS):
                 predicted = [_predicted(fitted.mappings[item.item_id], item) for item in shard]
                 run.commit("calibrate", f"predictions-{next(at):05d}", {Predictions: pa.concat_tables(predicted)})

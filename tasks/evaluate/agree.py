@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tasks.evaluate.scores import resampled
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record, slices
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record, score_columns, slices
 from tasks.stats import agreement as stats
 from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals
@@ -66,8 +66,9 @@ def agree(
     seed: int,
 ) -> list[Record]:
     """Rows of `metrics`. scores: the score frame; intervals resample its clusters."""
-    with_released = scores.assign(released=scores["calibrated"].where(scores["route"] == "release"))
     by = resampled(scores)
+    used = [*score_columns(scores), "item_id", "type", "cluster", *(f"group:{name}" for name in groups)]
+    with_released = scores[used].assign(released=scores["calibrated"].where(scores["route"] == "release"))
     found: list[Record] = []
     for pair in compared:
         by_item: dict[str, float | None] = {}

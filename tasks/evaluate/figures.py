@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-import pandas as pd
-import pyarrow as pa
-
 from tasks.contracts.study import Evaluation, Release
 from tasks.contracts.table import conform
 from tasks.contracts.tables import Metrics
@@ -17,43 +14,38 @@ from tasks.evaluate.groups import fairness
 from tasks.evaluate.marks import level_shares, spread, validity
 from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
+from tasks.evaluate.scores import Scores
 from tasks.evaluate.slices import Record, ScaleBounds, slices
 from tasks.stats.agreement import Stat
 
 
 def figures(
-    scores: pd.DataFrame,
-    groups: list[str],
-    raters: list[str],
-    scales: Mapping[str, ScaleBounds],
-    predictions: pa.Table,
-    machine: str,
-    evaluation: Evaluation,
-    release: Release,
+    scores: Scores, scales: Mapping[str, ScaleBounds], machine: str, evaluation: Evaluation, release: Release
 ) -> tuple[list[Record], list[Record]]:
-    """(rows of `metrics`, rows of `verdicts`) from the score frame; nothing without a human score."""
-    if not scores["target"].notna().any():
+    """(rows of `metrics`, rows of `verdicts`); nothing without a human score."""
+    frame, groups, raters, likely = scores
+    if not frame["target"].notna().any():
         return [], []
     target, draws, seed = evaluation.target, evaluation.draws, evaluation.seed
-    found = agree(scores, groups, scales, pairs(raters, machine), draws, seed)
-    for part in slices(scores, groups, scales):
-        found += released(part, scales, predictions, release, machine, draws, seed)
+    found = agree(frame, groups, scales, pairs(raters, machine), draws, seed)
+    for part in slices(frame, groups, scales):
+        found += released(part, scales, likely, release, machine, draws, seed)
         found += beside_people(part, scales, raters, machine, target, draws, seed)
         if part.slice in ("all", "item"):
             found += chain(
                 spread(part, scales, machine),
                 validity(part, scales, machine, draws, seed),
             )
-    whole = next(slices(scores, [], scales))
+    whole = next(slices(frame, [], scales))
     reliability = [row for row in found if (row["metric"], row["slice"]) == ("reliability", "all")]
     reliable = Stat(reliability[0]["value"]) if reliability else Stat(None, "undefined: needs two people")
     found += chain(
-        lost_over_items(scores, scales, raters, machine, _lost_by_item(found), draws, seed),
+        lost_over_items(frame, scales, raters, machine, _lost_by_item(found), draws, seed),
         level_shares(whole, raters, machine, target, draws, seed),
         fairness(whole, groups, scales, machine, reliable, draws, seed),
         rater_effects(whole, scales, raters, draws, seed),
     )
-    doubles = int((scores[[f"human:{name}" for name in raters]].notna().sum(axis=1) >= 2).sum())
+    doubles = int((frame[[f"human:{name}" for name in raters]].notna().sum(axis=1) >= 2).sum())
     return found, list(gates(conform(Metrics, found).to_pandas(), groups, scales, release, doubles))
 
 

@@ -27,7 +27,7 @@ EXACT = "none: exact binomial"
 def released(
     part: Part,
     scales: Mapping[str, ScaleBounds],
-    predictions: pa.Table,
+    likely: pa.ChunkedArray,
     plan: Release,
     machine: str,
     draws: int,
@@ -63,7 +63,7 @@ def released(
                 part, name, value, int(bounded.sum()), stage="calibrated", raters=names, interval=found, resampled=by
             )
     yield from _ranking(part, rows, off, lost, names)
-    yield from _probabilities(part, rows, predictions, names)
+    yield from _probabilities(part, rows, likely, names)
 
 
 def errors_in_steps(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> npt.NDArray[np.float64]:
@@ -128,12 +128,12 @@ def _ranking(
         )
 
 
-def _probabilities(part: Part, rows: pd.DataFrame, predictions: pa.Table, names: tuple[str, str]) -> Iterator[Record]:
+def _probabilities(part: Part, rows: pd.DataFrame, likely: pa.ChunkedArray, names: tuple[str, str]) -> Iterator[Record]:
     if part.scale is None:
         return
     given = rows[rows["risk"].notna()]
     if given.empty:
         return
-    likely, levels = level_probabilities(predictions, given["prediction"]), to_levels(given[TARGET], *part.scale)
-    for name, stat in (("ece", ordinal_ece(likely, levels)), ("rps", rps(likely, levels))):
+    chances, levels = level_probabilities(likely, given["row"]), to_levels(given[TARGET], *part.scale)
+    for name, stat in (("ece", ordinal_ece(chances, levels)), ("rps", rps(chances, levels))):
         yield record(part, name, stat, len(given), stage="calibrated", raters=names)

@@ -18,8 +18,8 @@ SIGNALS = ("length", "criterion.")
 
 
 class ScoreTables(NamedTuple):
-    """What people and the machine said: columns of the tables of these names, people's gradings apart from the machine's,
-    which are as `narrow` makes them."""
+    """What people and the machine said: columns of the tables of these names; the machine's gradings as `narrow` makes
+    them."""
 
     items: pa.Table
     responses: pa.Table
@@ -28,31 +28,49 @@ class ScoreTables(NamedTuple):
     predictions: pa.Table
 
 
-def score_frame(
-    tables: ScoreTables, target: str, splits: tuple[str, ...] = ("test",)
-) -> tuple[pd.DataFrame, list[str], list[str]]:
-    """(frame, the group variables, the persons who scored).
+class Scores(NamedTuple):
+    """The score frame and what goes with it.
 
-    One row per response of these splits: `response_id`, `item_id`, `type`, `author_id`; `group:<variable>`;
+    frame: one row per response: `response_id`, `item_id`, `type`, `author_id`, `split`; `group:<variable>`;
     `human:<rater>` for every person, `target`, `raw` and `calibrated`, NaN where there is no score; of the prediction
-    `low`, `high`, `risk`, `route`, `route_reason`, `unscored_reason`, and `prediction`, its row in its table;
-    `signal:<name>` of the machine; `cluster`, the author, or the response itself where an author is missing, as a
-    number.
-
-    `target` is a rater id, or 'mean' for the mean of the available persons. An adjudicated score can be the target but
-    is no person: it would flatter the agreement between people.
+    `low`, `high`, `risk`, `route`, `route_reason`, `unscored_reason`; `signal:<name>` of the machine; `row`, its own
+    number; `cluster`, the author, or the response itself where an author is missing, as a number.
+    groups: the group variables; raters: the persons who scored; likely: level probabilities of each row, or null.
     """
+
+    frame: pd.DataFrame
+    groups: list[str]
+    raters: list[str]
+    likely: pa.ChunkedArray
+
+
+def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ...] = ("test",)) -> Scores:
+    """The scores of the responses of these splits.
+
+    parts: the tables of some items each. target: a rater id, or 'mean' for the mean of the available persons. An
+    adjudicated score can be the target but is no person: it would flatter the agreement between people.
+    """
+    frames, likely = zip(*(_part(tables, target, splits) for tables in parts), strict=True)
+    frame = pd.concat(frames, ignore_index=True)
+    frame["row"] = np.arange(len(frame))
+    frame["cluster"] = _clusters(pa.chunked_array([pa.array(frame[f"{resampled(frame)}_id"], pa.string())]))
+    groups, raters = (
+        sorted(name.removeprefix(kind) for name in frame.columns if name.startswith(kind))
+        for kind in ("group:", "human:")
+    )
+    return Scores(frame, groups, raters, pa.chunked_array(likely, pa.list_(pa.float64())))
+
+
+def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd.DataFrame, pa.Array]:
     items, responses, people, gradings, predictions = tables
     asked = responses.filter(pc.is_in(responses["split"], value_set=pa.array(splits)))
-    frame = asked.select(["response_id", "item_id", "author_id"]).to_pandas()
-    kinds = dict(zip(items["item_id"].to_pylist(), items["type"].to_pylist(), strict=True))
-    frame["type"] = frame["item_id"].map(kinds)
-    groups = map_keys(asked["groups"])
-    for name in groups:
+    frame = asked.select(["response_id", "item_id", "author_id", "split"]).to_pandas()
+    kinds = pc.index_in(asked["item_id"], value_set=items["item_id"])
+    frame["type"] = _taken(items["type"], kinds)
+    for name in map_keys(asked["groups"]):
         frame[f"group:{name}"] = pc.map_lookup(asked["groups"], name, "first").to_pandas()
     persons = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
-    raters = sorted(pc.unique(persons["rater_id"]).to_pylist())
-    for rater in raters:
+    for rater in pc.unique(persons["rater_id"]).to_pylist():
         own = persons.filter(pc.equal(persons["rater_id"], rater))
         frame[f"human:{rater}"] = _taken(own["score"], _places(asked, own))
     wanted = target_scores(people, target)
@@ -63,13 +81,11 @@ def score_frame(
     at = _places(asked, predictions)
     for column in ("score", "low", "high", "risk", "route", "route_reason", "unscored_reason"):
         frame["calibrated" if column == "score" else column] = _taken(predictions[column], at)
-    frame["prediction"] = at.to_pandas()
-    at = _places(asked, gradings)
+    first = _places(asked, gradings)
     for name in gradings.column_names:
         if name.startswith("signal:"):
-            frame[name] = _taken(gradings[name], at)
-    frame["cluster"] = _clusters(asked[f"{resampled(frame)}_id"])
-    return frame, groups, raters
+            frame[name] = _taken(gradings[name], first)
+    return frame, predictions["level_probabilities"].take(at).combine_chunks()
 
 
 def narrow(gradings: Iterable[pa.RecordBatch]) -> pa.Table:
@@ -95,9 +111,9 @@ def map_keys(column: pa.ChunkedArray) -> list[str]:
     return sorted(pc.unique(pa.chunked_array(keys, pa.string())).to_pylist())
 
 
-def level_probabilities(predictions: pa.Table, rows: pd.Series) -> np.ndarray:
-    """Probabilities of the levels, shape (rows, levels), of predictions that all have them on one scale."""
-    lists = predictions["level_probabilities"].take(pa.array(rows.to_numpy(dtype=np.int64))).combine_chunks()
+def level_probabilities(likely: pa.ChunkedArray, rows: pd.Series) -> np.ndarray:
+    """Probabilities of the levels, shape (rows, levels), of rows of `likely` that all have them on one scale."""
+    lists = likely.take(pa.array(rows.to_numpy(dtype=np.int64))).combine_chunks()
     return np.asarray(lists.flatten()).reshape(len(rows), -1)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
@@ -23,11 +26,22 @@ from tasks.evaluate.summary import HEADER, choices, gate_rows, markdown, show, s
 from tasks.store.catalogue import catalogue
 from tasks.store.manifest import read_manifest
 from tasks.store.naming import named
+from tasks.store.ordered import packed
 from tasks.store.warehouse import Rows, Run, give_back, write_atomically
 
 BATCH = 20_000
-"""Gradings read at a time."""
-PREDICTED = ["response_id", "score", "low", "high", "risk", "route", "route_reason", "unscored_reason", "level_probabilities"]
+"""Responses read at a time, more only of an item that has more."""
+PREDICTED = [
+    "response_id",
+    "score",
+    "low",
+    "high",
+    "risk",
+    "route",
+    "route_reason",
+    "unscored_reason",
+    "level_probabilities",
+]
 
 
 class Evaluated(NamedTuple):
@@ -51,15 +65,12 @@ def evaluate(
     """Compare every rater with the human scores on the test split; without any there is nothing to compare."""
 
     def make() -> dict[type[Row], Rows]:
-        tables = read_scores(run, items, responses, people, gradings, predictions)
-        scores, groups, raters = score_frame(tables, study.evaluation.target)
-        likely, of_items = tables.predictions.select(["level_probabilities"]), tables.items.to_pylist()
-        del tables  # they hold several times what the frame does
+        scores = score_frame(read_scores(run, items, responses, people, gradings, predictions), study.evaluation.target)
         give_back()
         locked = unlocked(run.read(bundles).to_pylist())
-        scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in of_items}
+        scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in run.read(items).to_pylist()}
         machine = next((batch["rater_id"][0].as_py() for batch in run.batches(gradings, ["rater_id"], 1)), "machine")
-        metrics, verdicts = figures(scores, groups, raters, scales, likely, machine, study.evaluation, study.release)
+        metrics, verdicts = figures(scores, scales, machine, study.evaluation, study.release)
         return {Metrics: metrics, Verdicts: verdicts}
 
     run.once("evaluate", make)
@@ -68,15 +79,22 @@ def evaluate(
 
 def read_scores(
     run: Run, items: TableRef, responses: TableRef, people: TableRef, gradings: TableRef, predictions: TableRef
-) -> ScoreTables:
-    """What the score frame is made from: no texts, and none of a grading but score and signals."""
-    return ScoreTables(
-        run.read(items, ["item_id", "type", "rubric_id"]),
-        run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"]),
-        run.read(people, ["response_id", "rater_id", "rater_kind", "score"]),
-        narrow(run.batches(gradings, ["response_id", "score", "signals"], BATCH)),
-        run.read(predictions, PREDICTED),
-    )
+) -> Iterator[ScoreTables]:
+    """What the score frame is made from, some items at a time: no texts, and of a grading only score and signals."""
+    counts = Counter(run.read(responses, ["item_id"])["item_id"].to_pylist())
+    kinds = run.read(items, ["item_id", "type"])
+    for names in packed(counts, BATCH) or [[]]:
+        some = pc.field("item_id").isin(pa.array(names, pa.string()))
+        graded = run.read(gradings, ["response_id", "score", "signals"], some)
+        yield ScoreTables(
+            kinds,
+            run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some),
+            run.read(people, ["response_id", "rater_id", "rater_kind", "score"], some),
+            narrow(graded.to_batches()),
+            run.read(predictions, PREDICTED, some),
+        )
+        del graded
+        give_back()
 
 
 @task
@@ -104,7 +122,7 @@ def write_page(run: Run) -> Path:
     study = Study.model_validate(manifest["identity"]["study"])
     stages = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"))
     refs = (*(run.ref(row, stage) for row, stage in stages), run.ref(Predictions, "calibrate"))
-    scores, _, _ = score_frame(read_scores(run, *refs), study.evaluation.target)
+    scores = score_frame(read_scores(run, *refs), study.evaluation.target).frame
     with catalogue(run) as tables:
 
         def whole(name: str) -> pa.Table:

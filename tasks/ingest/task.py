@@ -19,6 +19,7 @@ from tasks.ingest.sources import Stream, streams
 from tasks.ingest.split import split
 from tasks.ingest.survey import Survey, survey
 from tasks.stats.target import MEAN
+from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class Data(NamedTuple):
     judgments: TableRef
 
 
-@task
+@task(task_run_name=named("ingest"))
 def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Data:
     """Read the sources, map them, cut units, and split; with a limit only the first responses of each item.
 

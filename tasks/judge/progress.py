@@ -48,7 +48,8 @@ class _Ticking:
 class Progress:
     """Counts waves and graded responses and says a line now and then (plain text, so that it reads in any log)."""
 
-    def __init__(self, total: int, say: Callable[[str], None]) -> None:
+    def __init__(self, total: int, say: Callable[[str, float], None]) -> None:
+        """say: takes the line and the share of the responses that are graded."""
         self._total, self._say = total, say
         self._start = self._last = time.monotonic()
         self._said = -1
@@ -92,5 +93,6 @@ class Progress:
         tokens = f", {self._tokens:,} tokens" if self._tokens else ""
         self._say(
             f"judge: {self._done:,}/{self._total:,} responses, {rate:,.0f}/s, {self._asked:,} calls, "
-            f"{self._stored:,} replies reused, {self._repaired:,} repairs, {self._unscored:,} unscored{tokens}{left}"
+            f"{self._stored:,} replies reused, {self._repaired:,} repairs, {self._unscored:,} unscored{tokens}{left}",
+            self._done / self._total,
         )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from prefect import task
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.context import TaskRunContext
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.study import Judge
@@ -21,6 +24,7 @@ from tasks.judge.progress import Progress
 from tasks.judge.rater import foreign_scores, rater, rescale
 from tasks.judge.rows import Case
 from tasks.llm.replies import ReplyStore
+from tasks.store.naming import named
 from tasks.store.ordered import in_order
 from tasks.store.warehouse import Run
 from tasks.text.units import units
@@ -37,14 +41,14 @@ class Judged(NamedTuple):
     attempts: TableRef
 
 
-@task
+@task(task_run_name=named("judge"))
 def judge(run: Run, plan: Judge, base: Path, items: TableRef, responses: TableRef, bundles: TableRef) -> Judged:
     """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice."""
     counts = {row["values"]: row["counts"] for row in _item_counts(run, responses)}
     cut = [(name, sum(count for *_, count in parts), run.done("judge", name)) for name, parts in shards(counts)]
     if not all(done for *_, done in cut):
         with ReplyStore(run.warehouse.replies) as replies, _libraries_aside():
-            progress = Progress(sum(count for _, count, done in cut if not done), print)
+            progress = Progress(sum(count for _, count, done in cut if not done), _say())
             who = progress.watch(rater(plan, base, replies))
             recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
             sheets = _sheets(run, items, bundles)
@@ -78,6 +82,18 @@ def shards(counts: Mapping[str, int], size: int = SHARD) -> list[tuple[str, list
             packed[-1].append((item_id, at, count))
             room -= count
     return [(f"{number:05d}", parts) for number, parts in enumerate(packed)]
+
+
+def _say() -> Callable[[str, float], None]:
+    """Says a line and, in a run of Prefect's, the share done in its UI."""
+    shown = create_progress_artifact(0.0, key="judge-progress") if TaskRunContext.get() else None
+
+    def say(line: str, share: float) -> None:
+        print(line)
+        if shown is not None:
+            update_progress_artifact(cast(UUID, shown), progress=100 * share, description=line)
+
+    return say
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from tasks.lock.lint import lint
 from tasks.lock.lock import lock as lock_rubric
 from tasks.lock.people import mark_place, off_scale, score_place, unknown_mark
 from tasks.lock.rubric import authored, rubrics_of
+from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
 
 
@@ -29,7 +30,7 @@ class Locked(NamedTuple):
     bundles: TableRef
 
 
-@task
+@task(task_run_name=named("lock"))
 def lock(
     run: Run, study: Study, base: Path, items: TableRef, responses: TableRef, people: TableRef, marks: TableRef
 ) -> Locked:

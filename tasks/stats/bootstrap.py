@@ -15,12 +15,12 @@ import numpy.typing as npt
 from tasks.stats.agreement import Floats, Ints, checked_pair
 from tasks.stats.pair_sums import Scale, pair_terms, statistics_of_totals
 
-CHUNK_BYTES = 16 * 2**20
+CHUNK_BYTES = 4 * 2**20
 # Picks, their flat addresses, integer counts and float counts: four eight-byte numbers a cell.
 CELL_BYTES = 32
 MOST_CLUSTERS = 2_000
 # Terms of so many pairs are held at a time.
-CHUNK_PAIRS = 50_000
+CHUNK_PAIRS = 10_000
 TIE = 1e-12
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -34,3 +34,16 @@ def in_order(run: Run, ref: TableRef, columns: Sequence[str], by: Sequence[str])
             raise StoreError(f"{ref.path} cannot be read: {error}; {owner.mend()}") from error
         finally:
             connection.close()
+
+
+def packed(counts: Mapping[str, int], rows: int) -> list[list[str]]:
+    """Items in the order of their ids, as many together as have at most `rows` responses; a larger one alone."""
+    packs: list[list[str]] = []
+    free = 0
+    for item_id in sorted(counts):
+        if counts[item_id] > free:
+            packs.append([])
+            free = rows
+        packs[-1].append(item_id)
+        free -= counts[item_id]
+    return packs

@@ -18,7 +18,7 @@ from sklearn.model_selection import cross_val_predict
 
 from flows.compare import finished
 from tasks.calibrate.alignment import knots
-from tasks.contracts.tables import Calibrations
+from tasks.contracts.tables import Calibrations, Responses
 from tasks.evaluate.agree import statistics
 from tasks.evaluate.scores import score_frame
 from tasks.judge.encoder import minilm
@@ -48,8 +48,8 @@ def baseline(part: pd.DataFrame, scale: tuple[float, float, float], kind: str, c
 def table(run: Run) -> pd.DataFrame:
     """One row per item and one for the mean over items and for all pooled: n, and each statistic of each method."""
     tables, study, scales = finished(run)
-    frame, _, people = score_frame(tables, study.evaluation.target, splits=("calibration", "test"))
-    texts = tables.responses.select(["response_id", "text"]).to_pandas()
+    frame, _, people, _ = score_frame(tables, study.evaluation.target, splits=("calibration", "test"))
+    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"]).to_pandas()
     frame = frame.merge(texts, on="response_id").assign(
         fitted=lambda f: (f["split"] == "calibration") & f["target"].notna()
     )

@@ -52,9 +52,7 @@ def main() -> None:
     run = Warehouse.open(given.warehouse).run(given.run)
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
     print(f"{given.run}: held-out responses")
-    print(
-        "target  by    steps      n  wrong if all  released  coverage  wrong  95% interval      items releasing / wrong > target"
-    )
+    print("target  by    steps      n  wrong if all  released  coverage  wrong  95% interval      items / over target")
     for target in TARGETS:
         chosen = study.release.model_dump() | {"risk": target}
         chosen |= {

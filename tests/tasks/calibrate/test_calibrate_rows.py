@@ -14,7 +14,7 @@ from tasks.calibrate.calibration import read_calibration
 from tasks.calibrate.features import feature_names, features, map_columns, matrix
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import apply_later, predict
-from tasks.calibrate.rows import GRADING, graded_items, only_rater, packed, shards
+from tasks.calibrate.rows import GRADING, graded_items, only_rater, shards
 from tasks.calibrate.samples import one_per_response
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError
@@ -563,7 +563,3 @@ def test_content_of_another_format_is_refused():
     for odd in ("{}", "[]", "nothing", json.dumps({"format": 2})):
         with pytest.raises(ContractError):
             read_calibration(odd)
-
-
-def test_items_are_packed_whole_in_their_order() -> None:
-    assert packed({"c": 4, "a": 6, "b": 4, "d": 30, "e": 1}, 10) == [["a", "b"], ["c"], ["d"], ["e"]]

@@ -13,6 +13,7 @@ from tasks.contracts.study import Evaluation, Release
 from tasks.contracts.table import conform
 from tasks.contracts.tables import Metrics, Verdicts
 from tasks.evaluate.figures import figures
+from tasks.evaluate.scores import Scores
 
 SCALES = {"a": (0.0, 4.0, 1.0), "b": (0.0, 4.0, 1.0)}
 N = 240
@@ -43,22 +44,22 @@ def frame(seed: int = 0) -> pd.DataFrame:
             "high": np.minimum(own + 1, 4),
             "risk": risk,
             "route": np.where(risk < 0.3, "release", "review"),
-            "prediction": np.arange(N),
+            "row": np.arange(N),
             "signal:length": truth * 10.0 + rng.normal(0, 10, N),
             "signal:criterion.P1": own / 4,
         }
     )
 
 
-def likely(n: int = N) -> pa.Table:
-    """Predictions whose levels are all equally probable."""
-    return pa.table({"level_probabilities": [[0.2] * 5] * n})
+def likely(n: int = N) -> pa.ChunkedArray:
+    """All levels are equally probable."""
+    return pa.chunked_array([pa.array([[0.2] * 5] * n, pa.list_(pa.float64()))])
 
 
 def found(scores: pd.DataFrame, scales: dict | None = None, draws: int = 50) -> tuple[pd.DataFrame, pd.DataFrame]:
     raters = [name.removeprefix("human:") for name in scores.columns if name.startswith("human:")]
     plan = Evaluation(target="one", draws=draws), Release(tolerance=1, risk=0.2)
-    metrics, verdicts = figures(scores, ["home"], raters, scales or SCALES, likely(), "m", *plan)
+    metrics, verdicts = figures(Scores(scores, ["home"], raters, likely()), scales or SCALES, "m", *plan)
     return conform(Metrics, metrics).to_pandas(), conform(Verdicts, verdicts).to_pandas()
 
 
@@ -109,7 +110,7 @@ def test_the_ceiling_is_that_of_the_target(both: tuple[pd.DataFrame, ...]) -> No
     rho = value(metrics, "reliability")
     assert value(metrics, "ceiling_qwk") == pytest.approx(2 * rho / (1 + rho))
     mean = scores.assign(target=(scores["human:one"] + scores["human:two"]) / 2)
-    pooled = figures(mean, [], ["one", "two"], SCALES, likely(), "m", Evaluation(draws=0), Release())[0]
+    pooled = figures(Scores(mean, [], ["one", "two"], likely()), SCALES, "m", Evaluation(draws=0), Release())[0]
     of_mean = 2 * rho / (1 + rho)
     wanted = 2 * of_mean / (1 + of_mean)
     assert value(conform(Metrics, pooled).to_pandas(), "ceiling_qwk") == pytest.approx(wanted)
@@ -121,7 +122,7 @@ def test_a_perfect_judge_of_the_truth_reaches_the_ceiling_and_no_more() -> None:
     one, two = (np.round(truth + rng.normal(0, 0.7, 4_000), 1) for _ in range(2))
     scores = frame().iloc[np.zeros(4_000, dtype=int)].reset_index(drop=True)
     columns = {"target": one, "human:one": one, "human:two": two, "raw": truth, "calibrated": truth}
-    scores = scores.assign(**columns, item_id="a", risk=np.nan, low=np.nan, high=np.nan, prediction=0)
+    scores = scores.assign(**columns, item_id="a", risk=np.nan, low=np.nan, high=np.nan, row=0)
     metrics, _ = found(scores, {"a": (-20.0, 20.0, 0.1)}, draws=0)
     assert value(metrics, "qwk", rater_a="target", stage="calibrated") == pytest.approx(
         value(metrics, "ceiling_qwk"), abs=0.02
@@ -213,7 +214,10 @@ def test_one_person_leaves_no_figure_about_people() -> None:
 
 
 def test_without_a_human_score_there_is_nothing() -> None:
-    assert figures(frame().assign(target=np.nan), [], [], SCALES, likely(), "m", Evaluation(), Release()) == ([], [])
+    assert figures(Scores(frame().assign(target=np.nan), [], [], likely()), SCALES, "m", Evaluation(), Release()) == (
+        [],
+        [],
+    )
 
 
 def test_severity_is_a_persons_mean_difference(both: tuple[pd.DataFrame, ...]) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tasks.contracts.table import conform
 from tasks.contracts.tables import Gradings, Items, Predictions, Responses
-from tasks.evaluate.scores import ScoreTables, score_frame
+from tasks.evaluate.scores import ScoreTables, narrow, score_frame
 
 
 def grading(response: str, rater: str, score: float | None, kind: str = "human") -> dict[str, object]:
@@ -62,11 +62,12 @@ def tables() -> ScoreTables:
             (Predictions, predictions),
         )
     ]
-    return ScoreTables(*made)
+    items_, responses_, people, gradings, predictions_ = made
+    return ScoreTables(items_, responses_, people, narrow(gradings.to_batches()), predictions_)
 
 
 def frame(target: str = "mean", **more: tuple[str, ...]) -> pd.DataFrame:
-    return score_frame(tables(), target, **more)[0].set_index("response_id")
+    return score_frame([tables()], target, **more).frame.set_index("response_id")
 
 
 def test_only_held_out_responses_are_in_it() -> None:
@@ -94,12 +95,13 @@ def test_what_the_machine_left_unscored_is_missing() -> None:
 def test_a_resolved_score_is_no_person() -> None:
     found = tables()
     resolved = conform(Gradings, [grading("r1", "resolved", 9.0, "adjudication")])
-    scores, _, raters = score_frame(found._replace(people=pa.concat_tables([found.people, resolved])), "resolved")
+    both = found._replace(people=pa.concat_tables([found.people, resolved]))
+    scores, _, raters, _ = score_frame([both], "resolved")
     assert raters == ["one", "two"]
     assert scores["target"].dropna().tolist() == [9.0]
 
 
 def test_groups_and_raters_are_named() -> None:
-    found, groups, raters = score_frame(tables(), "mean")
+    found, groups, raters, _ = score_frame([tables()], "mean")
     assert (groups, raters) == (["g"], ["one", "two"])
     assert found["group:g"].tolist()[0] == "x"

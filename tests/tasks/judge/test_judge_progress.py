@@ -12,7 +12,7 @@ REQUESTS = [Request(messages=(Message("user", str(n)),), role="grade", subject=s
 
 
 def watched(backend):
-    return Progress(3, lambda line: None).watch(Rater("r", "llm", backend)).backend
+    return Progress(3, lambda line, share: None).watch(Rater("r", "llm", backend)).backend
 
 
 def test_a_watched_backend_gives_the_same_replies():

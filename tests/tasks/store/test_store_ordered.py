@@ -4,7 +4,7 @@ import pytest
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables import Responses
-from tasks.store.ordered import ROWS, in_order
+from tasks.store.ordered import ROWS, in_order, packed
 from tasks.store.warehouse import Warehouse
 
 IDS = ["b", "a", "Z", "é", "z", "e\u0301", "\U0001f600", "\uffee", "10", "9", "a b", "ß", "ss"]
@@ -52,3 +52,7 @@ def test_a_lost_file_is_named(tmp_path):
     (run.folder / "responses" / "ingest" / "00000.parquet").unlink()
     with pytest.raises(StoreError, match=r"00000\.parquet is lost"):
         list(in_order(run, ref, ("text",), ("response_id",)))
+
+
+def test_items_are_packed_whole_in_their_order() -> None:
+    assert packed({"c": 4, "a": 6, "b": 4, "d": 30, "e": 1}, 10) == [["a", "b"], ["c"], ["d"], ["e"]]
