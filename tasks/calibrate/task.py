@@ -56,7 +56,8 @@ def calibrate(
     def make() -> dict[type[Row], Rows]:
         bundle_of = _bundle_of(run, items, bundles)
         known = run.read(responses, ["response_id", "split", "author_id"])
-        labelled = pc.field("response_id").isin(known.filter(pc.equal(known["split"], "calibration"))["response_id"])
+        chosen = known.filter(pc.equal(known["split"], "calibration"))["response_id"]
+        labelled = pc.field("response_id").isin(chosen.combine_chunks())
         told = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
         rater_id = only_rater(run.read(gradings, ["rater_id"]))
         fitted = fit_items(

@@ -54,7 +54,7 @@ def _refs(written: Any) -> list[TableRef]:
     return [written] if isinstance(written, TableRef) else [part for part in written if isinstance(part, TableRef)]
 
 
-@task
+@task(task_run_name="data docs")
 def data_docs(run: Run) -> Path:
     """The first page of the run's Data Docs: all its validation results, built from what the checkpoints kept."""
     return docs.build(run)

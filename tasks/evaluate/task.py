@@ -97,7 +97,7 @@ def read_scores(
         give_back()
 
 
-@task
+@task(task_run_name="report")
 def report(run: Run, study: Study, manifest: Path) -> None:
     """Write the HTML report; print the summary tables and where everything is, and leave the same as artifacts in the
     Prefect UI."""

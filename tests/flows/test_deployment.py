@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import yaml
@@ -26,18 +27,37 @@ def test_every_deployment_loads_and_takes_its_parameters() -> None:
 
 def test_the_smoke_deployment_runs_on_a_worker(tmp_path: Path, prefect_server: None) -> None:
     environment = os.environ | {"PREFECT_API_URL": str(get_current_settings().api.url)}
+    command = [str(Path(sys.executable).with_name("prefect")), "--no-prompt"]
 
     def prefect(*words: str) -> None:
-        command = [str(Path(sys.executable).with_name("prefect")), "--no-prompt", *words]
-        done = subprocess.run(command, cwd=HOUSE, env=environment, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(
+            [*command, *words], cwd=HOUSE, env=environment, capture_output=True, text=True, timeout=180
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     prefect("work-pool", "create", "local", "--type", "process")
     prefect("deploy", "--name", "smoke")
     prefect("deployment", "run", "grade/smoke", "--param", f"warehouse={tmp_path / 'house'}")
-    prefect("worker", "start", "--pool", "local", "--run-once")
-    with get_client(sync_client=True) as client:
-        (found,) = [run for run in client.read_flow_runs() if run.deployment_id is not None]
-    assert found.state_name == "Completed", found.state
+    with (tmp_path / "worker.log").open("w") as log:
+        worker = subprocess.Popen(
+            [*command, "worker", "start", "--pool", "local"], cwd=HOUSE, env=environment, stdout=log, stderr=log
+        )
+    try:
+        state = _ended(240)
+    finally:
+        worker.terminate()
+        worker.wait(60)
+    assert state == "Completed", (tmp_path / "worker.log").read_text()
     house = Warehouse.open(tmp_path / "house")
     assert (house.run(house.runs()[-1]).folder / "report.html").is_file()
+
+
+def _ended(seconds: float) -> str | None:
+    """The last state of the one run of a deployment, once it is a final one or the time is over."""
+    give_up = time.monotonic() + seconds
+    with get_client(sync_client=True) as client:
+        while True:
+            (run,) = [run for run in client.read_flow_runs() if run.deployment_id is not None]
+            if (run.state and run.state.is_final()) or time.monotonic() > give_up:
+                return run.state_name
+            time.sleep(1)
