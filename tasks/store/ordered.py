@@ -14,7 +14,7 @@ from tasks.contracts.tables import BY_NAME, TableRef
 from tasks.store.catalogue import pattern
 from tasks.store.warehouse import Run
 
-MEMORY = "256MB"
+MEMORY = "64MB"
 """What the sort may hold."""
 ROWS = 2_048
 
