@@ -30,7 +30,7 @@ ROUTES = {
     "uncalibrated": "no labels to tell the risk",
     "out_of_range": "outside the range seen in calibration",
     "level_unseen": "a level that no person gave in calibration",
-    "no_promise": "the item's labels cannot vouch for any risk",
+    "no_promise": "the labels cannot vouch for any risk",
     "risk": "risk above what can be vouched for",
 }
 UNSCORED = {
