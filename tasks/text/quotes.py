@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 def counts(fragment: str) -> bool:
     """Whether a fragment is long enough to prove anything: two words, or one of at least five characters."""
-    return _COUNTS.search(composed(fragment)) is not None
+    return _COUNTS.search(fragment if fragment.isascii() else composed(fragment)) is not None
 
 
 def is_whole(quote: str, text: str) -> bool:
