@@ -43,7 +43,9 @@ def beside_people(
     doubles = int(((~np.isnan(rated)).sum(axis=1) >= 2).sum())
     reliability = human_reliability(ratings)
     yield record(part, "reliability", reliability, doubles, stage="human", raters=PEOPLE)
-    yield record(part, "ceiling_qwk", _ceiling(reliability, rated, target), doubles, stage="human", raters=PEOPLE)
+    yield record(
+        part, "ceiling_qwk", _ceiling(reliability, rated, raters, target), doubles, stage="human", raters=PEOPLE
+    )
     yield record(part, "alpha_ordinal", krippendorff_ordinal(ratings), doubles, stage="human", raters=PEOPLE)
     if part.slice not in ("all", "item"):
         return
@@ -51,12 +53,14 @@ def beside_people(
     yield from _lost(single, raters, machine, draws, seed)
 
 
-def _ceiling(reliability: Stat, rated: np.ndarray, target: str) -> Stat:
-    """The QWK that a perfect judge of true score reaches with the target."""
+def _ceiling(reliability: Stat, rated: np.ndarray, raters: list[str], target: str) -> Stat:
+    """The QWK that a perfect judge of true score reaches with the target, a person's score or the mean of theirs."""
     if reliability.value is None:
         return reliability
-    if target != MEAN:
+    if target in raters:
         return ceiling(reliability.value)
+    if target != MEAN:
+        return Stat(None, "undefined: how reliable a score resolved from several people's is, theirs do not tell")
     per_row = float((~np.isnan(rated)).sum(axis=1).mean())
     return ceiling(per_row * reliability.value / (1 + (per_row - 1) * reliability.value))
 

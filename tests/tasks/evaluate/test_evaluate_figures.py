@@ -116,6 +116,14 @@ def test_the_ceiling_is_that_of_the_target(both: tuple[pd.DataFrame, ...]) -> No
     assert value(conform(Metrics, pooled).to_pandas(), "ceiling_qwk") == pytest.approx(wanted)
 
 
+def test_a_resolved_target_has_no_ceiling_of_a_single_person() -> None:
+    plan = Evaluation(target="resolved", draws=0), Release()
+    metrics, _ = figures(Scores(frame(), [], ["one", "two"], likely()), SCALES, "m", *plan)
+    shown = conform(Metrics, metrics).to_pandas()
+    assert np.isnan(value(shown, "ceiling_qwk"))
+    assert value(shown, "reliability") > 0
+
+
 def test_a_perfect_judge_of_the_truth_reaches_the_ceiling_and_no_more() -> None:
     rng = np.random.default_rng(3)
     truth = rng.normal(0, 1, 4_000)
