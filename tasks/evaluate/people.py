@@ -13,7 +13,7 @@ from tasks.evaluate.scores import resampled
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
 from tasks.stats.agreement import Stat
 from tasks.stats.alpha import krippendorff_ordinal
-from tasks.stats.bootstrap import draw_totals, interval, pair_sums
+from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals
 from tasks.stats.raters import central_tendency, severity
 from tasks.stats.target import MEAN
@@ -95,13 +95,14 @@ def _true_scores(part: Part, ratings: np.ndarray, machine: str, draws: int, seed
 def _lost(part: Part, raters: list[str], machine: str, draws: int, seed: int) -> Iterator[Record]:
     """Agreement of the calibrated score with each of two people, less that of the two, on the same responses; the mean
     over pairs of people."""
-    size = int(part.rows["cluster"].max()) + 1 if len(part.rows) else 0
+    clusters, size = cluster_codes(part.rows["cluster"].to_numpy())  # of this part, which all pairs of people share
+    own = part.rows.assign(cluster=clusters)
     scale = part.scale or (0.0, 1.0, 1.0)
     gaps: list[dict[str, np.ndarray]] = []
     drawn: list[dict[str, np.ndarray]] = []
     n = 0
     for one, two in combinations(raters, 2):
-        rows = both_scored(part.rows, f"human:{one}", f"human:{two}", "calibrated")
+        rows = both_scored(own, f"human:{one}", f"human:{two}", "calibrated")
         if len(rows) < 2:
             continue
         n += len(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,9 +80,9 @@ def read_scores(
     run: Run, items: TableRef, responses: TableRef, people: TableRef, gradings: TableRef, predictions: TableRef
 ) -> Iterator[ScoreTables]:
     """What the score frame is made from, some items at a time: no texts, and of a grading only score and signals."""
-    counts = Counter(run.read(responses, ["item_id"])["item_id"].to_pylist())
+    sizes = Counter(run.read(responses, ["item_id"])["item_id"].to_pylist())
     kinds = run.read(items, ["item_id", "type"])
-    for names in packed(counts, BATCH) or [[]]:
+    for names in packed(sizes, BATCH) or [[]]:
         some = pc.field("item_id").isin(pa.array(names, pa.string()))
         graded = run.read(gradings, ["response_id", "score", "signals"], some)
         yield ScoreTables(
@@ -107,7 +106,7 @@ def report(run: Run, study: Study, manifest: Path) -> None:
     resampled = next((by for by in metrics["resampled"] if by in ("author", "response")), None)
     facts["intervals"] = f"95%, {study.evaluation.draws} draws, resampled by {resampled}" if resampled else "none"
     facts["target"] = study.evaluation.target
-    facts |= {"run": run.run_id, "grade_digest": json.loads(manifest.read_bytes())["grade_digest"]}
+    facts |= {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
     page = write_page(run)
     facts |= {"manifest": str(manifest), "tables": str(run.folder), "report": str(page)}
     create_link_artifact(page.resolve().as_uri(), link_text="report", key="grade-report", description=run.run_id)
