@@ -292,7 +292,7 @@ class Candidates(Row):
     qwk: float | None
     """Quadratic weighted kappa of the rounded scores with the target."""
     rmse: float | None
-    """Root mean squared error of the unrounded scores, score units."""
+    """Root mean squared error of the unrounded scores, score units; shares of the scale where scales differ."""
     behind: float | None
     """How far it falls behind the best one in what the choice goes by; 0 for the best."""
     behind_se: float | None
@@ -408,7 +408,8 @@ class Metrics(Row):
     unscored: Annotated[int, Ge(0)]
     """Responses of the slice left out because one of the two has no score."""
     resampled: str
-    """What the bootstrap resamples: 'author', 'response', or '' where there is no interval."""
+    """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors; '' without an
+    interval."""
     undefined_draws: Annotated[int, Ge(0)]
     """Bootstrap draws in which the metric was undefined."""
     note: str | None

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from tasks.evaluate.scores import resampled
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record, score_columns, slices
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, record, score_columns, slices
 from tasks.stats import agreement as stats
 from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals
@@ -66,18 +65,17 @@ def agree(
     seed: int,
 ) -> list[Record]:
     """Rows of `metrics`. scores: the score frame; intervals resample its clusters."""
-    by = resampled(scores)
-    used = [*score_columns(scores), "item_id", "type", "cluster", *(f"group:{name}" for name in groups)]
+    used = [*score_columns(scores), "item_id", "author_id", "type", "cluster", *(f"group:{name}" for name in groups)]
     with_released = scores[used].assign(released=scores["calibrated"].where(scores["route"] == "release"))
     found: list[Record] = []
     for pair in compared:
         by_item: dict[str, float | None] = {}
         for part in slices(with_released, groups, scales):
-            rows = list(_compare(part, pair, by, draws, seed))
+            rows = list(_compare(part, pair, draws, seed))
             found += rows
             if part.slice == "item":
                 by_item[part.value_of] = next(r["value"] for r in rows if r["metric"] == "qwk")
-        found += _item_means(with_released, scales, pair, by_item, by, draws, seed)
+        found += _item_means(next(slices(with_released, [], scales)), scales, pair, by_item, draws, seed)
     return found
 
 
@@ -86,7 +84,7 @@ def both_scored(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
     return rows[rows[list(columns)].notna().all(axis=1)]
 
 
-def _compare(part: Part, pair: Pair, by: str, draws: int, seed: int) -> Iterator[Record]:
+def _compare(part: Part, pair: Pair, draws: int, seed: int) -> Iterator[Record]:
     rows = both_scored(part.rows, pair.column_a, pair.column_b)
     # A response that no human of this pair scored is no loss of the machine's.
     unscored = int(part.rows[pair.column_a].notna().sum()) - len(rows)
@@ -101,7 +99,6 @@ def _compare(part: Part, pair: Pair, by: str, draws: int, seed: int) -> Iterator
             stage=pair.stage,
             raters=names,
             interval=found,
-            resampled=by,
             unscored=unscored,
         )
 
@@ -139,11 +136,10 @@ def mean_of_items(drawn: np.ndarray) -> Interval:
 
 
 def _item_means(
-    scores: pd.DataFrame,
+    whole: Part,
     scales: Mapping[str, ScaleBounds],
     pair: Pair,
     by_item: Mapping[str, float | None],
-    by: str,
     draws: int,
     seed: int,
 ) -> Iterator[Record]:
@@ -152,8 +148,8 @@ def _item_means(
     nulls = sorted(set(by_item) - set(defined))
     note = f"undefined for {len(nulls)} items, the first {nulls[0]}" if nulls else None
     kappas = np.array(list(defined.values()))
-    whole, n = Part("all", "all", scores, (0, 1, 1)), len(both_scored(scores, pair.column_a, pair.column_b))
-    drawn = item_draws(scores, scales, pair, "qwk", draws, seed) if draws and len(kappas) else None
+    n = len(both_scored(whole.rows, pair.column_a, pair.column_b))
+    drawn = item_draws(whole.rows, scales, pair, "qwk", draws, seed) if draws and len(kappas) else None
     means = {
         "qwk_item_mean": (
             stats.Stat(float(kappas.mean()) if len(kappas) else None),
@@ -163,4 +159,4 @@ def _item_means(
     }
     for name, (mean, found) in means.items():
         stat, names = stats.Stat(mean.value, note or mean.note), (pair.rater_a, pair.rater_b)
-        yield record(whole, name, stat, n, stage=pair.stage, raters=names, interval=found, resampled=by)
+        yield record(on_items(whole), name, stat, n, stage=pair.stage, raters=names, interval=found)

@@ -40,7 +40,7 @@ def figures(
     reliability = [row for row in found if (row["metric"], row["slice"]) == ("reliability", "all")]
     reliable = Stat(reliability[0]["value"]) if reliability else Stat(None, "undefined: needs two people")
     found += chain(
-        lost_over_items(frame, scales, raters, machine, _lost_by_item(found), draws, seed),
+        lost_over_items(whole, scales, raters, machine, _lost_by_item(found), draws, seed),
         level_shares(whole, raters, machine, target, draws, seed),
         fairness(whole, groups, scales, machine, reliable, draws, seed),
         rater_effects(whole, scales, raters, draws, seed),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tasks.evaluate.agree import both_scored
-from tasks.evaluate.scores import resampled
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
 from tasks.stats.agreement import Stat
 from tasks.stats.fairness import dsm, dsm_intervals, noise_line, overall_differences
@@ -30,7 +29,7 @@ def fairness(
     score still shows a difference at equal human scores; it is given beside (csd_of_noise).
     """
     single = on_one_scale(whole, scales)
-    names, by = (TARGET, machine), resampled(whole.rows)
+    names = TARGET, machine
     for variable in groups:
         rows = both_scored(single.rows, TARGET, "calibrated", f"group:{variable}")
         counts = rows[f"group:{variable}"].value_counts()
@@ -46,7 +45,7 @@ def fairness(
                 int((member == group).sum()),
                 intervals.get(group),
             )
-            yield record(at, "dsm", stat, n, stage="calibrated", raters=names, interval=found, resampled=by)
+            yield record(at, "dsm", stat, n, stage="calibrated", raters=names, interval=found)
         overall = overall_differences(human, own, member)
         at = whole._replace(slice=variable, value_of="all")
         for name, stat in (("osa", overall.osa), ("osd", overall.osd), ("csd", overall.csd)):

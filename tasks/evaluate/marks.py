@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from tasks.evaluate.agree import both_scored
 from tasks.evaluate.released import share
-from tasks.evaluate.scores import resampled
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
 from tasks.stats.agreement import Stat, level_count, pearson, to_levels
 from tasks.stats.bootstrap import draw_totals, interval, sums_by_code
@@ -49,7 +48,6 @@ def level_shares(part: Part, raters: list[str], machine: str, target: str, draws
             stage="calibrated",
             raters=names,
             interval=found,
-            resampled=resampled(part.rows),
         )
 
 
@@ -74,7 +72,7 @@ def validity(part: Part, scales: Mapping[str, ScaleBounds], machine: str, draws:
     if len(rows) < FEWEST:
         return
     columns = [rows[name].to_numpy(float) for name in (TARGET, "calibrated", "signal:length")]
-    yield _by_length(part, columns, rows["cluster"].to_numpy(), resampled(part.rows), machine, draws, seed)
+    yield _by_length(part, columns, rows["cluster"].to_numpy(), machine, draws, seed)
     if part.slice != "item":
         return
     for name in [name for name in rows.columns if name.startswith("signal:criterion.")]:
@@ -94,7 +92,6 @@ def _by_length(
     part: Part,
     columns: list[npt.NDArray[np.float64]],
     codes: npt.NDArray[np.int64],
-    by: str,
     machine: str,
     draws: int,
     seed: int,
@@ -115,7 +112,6 @@ def _by_length(
         stage="calibrated",
         raters=(TARGET, machine),
         interval=found,
-        resampled=by,
     )
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 
 from tasks.evaluate.agree import Pair, both_scored, item_draws, mean_of_items
-from tasks.evaluate.scores import resampled
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, on_one_scale, record
 from tasks.stats.agreement import Stat
 from tasks.stats.alpha import krippendorff_ordinal
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
@@ -66,7 +64,6 @@ def _ceiling(reliability: Stat, rated: np.ndarray, raters: list[str], target: st
 
 
 def _true_scores(part: Part, ratings: np.ndarray, machine: str, draws: int, seed: int) -> Iterator[Record]:
-    by = resampled(part.rows)
     for stage in ("raw", "calibrated"):
         scores = part.rows[stage].to_numpy(float)
         usable = ~np.isnan(scores) & ~np.isnan(ratings).all(axis=1)
@@ -87,7 +84,6 @@ def _true_scores(part: Part, ratings: np.ndarray, machine: str, draws: int, seed
                 stage=stage,
                 raters=("people", machine),
                 interval=intervals.get(name),
-                resampled=by,
                 unscored=lost,
             )
 
@@ -124,7 +120,6 @@ def _lost(part: Part, raters: list[str], machine: str, draws: int, seed: int) ->
             stage="calibrated",
             raters=("people", machine),
             interval=found,
-            resampled=resampled(part.rows),
         )
 
 
@@ -134,7 +129,7 @@ def _gap(found: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def lost_over_items(
-    scores: pd.DataFrame,
+    whole: Part,
     scales: Mapping[str, ScaleBounds],
     raters: list[str],
     machine: str,
@@ -149,19 +144,18 @@ def lost_over_items(
     found = None
     if draws and len(raters) == 2:  # pairs of several people rest on different responses, and share no draws
         one, two = (f"human:{name}" for name in raters)
-        rows = both_scored(scores, one, two, "calibrated")
+        rows = both_scored(whole.rows, one, two, "calibrated")
         couples = ((one, "calibrated"), (two, "calibrated"), (one, two))
         a, b, c = (item_draws(rows, scales, Pair("", "", "", *couple), "qwk", draws, seed) for couple in couples)
         found = mean_of_items((a + b) / 2 - c)
     yield record(
-        Part("all", "all", scores, (0, 1, 1)),
+        on_items(whole),
         "degradation_qwk_item_mean",
         Stat(float(np.mean(values))),
-        len(both_scored(scores, "calibrated", TARGET)),
+        len(both_scored(whole.rows, "calibrated", TARGET)),
         stage="calibrated",
         raters=("people", machine),
         interval=found,
-        resampled=resampled(scores),
     )
 
 
@@ -174,7 +168,6 @@ def rater_effects(
     single = on_one_scale(part, scales)
     ratings = single.rows[[f"human:{name}" for name in raters]].to_numpy(float)
     low, high = part.scale[:2] if part.scale else (0.0, 1.0)
-    by = resampled(part.rows)
     strict = severity(ratings, part.rows["cluster"].to_numpy(), draws, seed)
     use = central_tendency(ratings, low, high)
     for name, shift, tendency in zip(raters, strict, use, strict=True):
@@ -187,7 +180,6 @@ def rater_effects(
             stage="human",
             raters=names,
             interval=shift.interval,
-            resampled=by,
         )
         for metric, stat in (
             ("sd_ratio", tendency.sd_ratio),

@@ -12,7 +12,7 @@ from scipy.stats import beta
 
 from tasks.contracts.study import Release
 from tasks.evaluate.agree import both_scored
-from tasks.evaluate.scores import level_probabilities, resampled
+from tasks.evaluate.scores import level_probabilities
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
 from tasks.stats.agreement import Stat, to_levels
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
@@ -41,10 +41,10 @@ def released(
     off = errors_in_steps(rows, scales)
     wrong, out = off > plan.tolerance + SLACK, (rows["route"] == "release").to_numpy()
     lost = int(part.rows[TARGET].notna().sum()) - len(rows)
-    names, by, codes = (TARGET, machine), resampled(part.rows), rows["cluster"].to_numpy()
+    names, codes = (TARGET, machine), rows["cluster"].to_numpy()
 
     went, found = share(out.astype(float), np.ones(len(out)), codes, draws, seed)
-    yield record(part, "released_share", went, len(rows), stage="released", raters=names, interval=found, resampled=by)
+    yield record(part, "released_share", went, len(rows), stage="released", raters=names, interval=found)
     for stage, chosen in (("released", out), ("calibrated", np.ones_like(out))):
         n, bad = int(chosen.sum()), int((wrong & chosen).sum())
         value = Stat(bad / n) if n else Stat(None, "nothing is released")
@@ -59,9 +59,7 @@ def released(
         held = (human >= low - steps / 2 - SLACK) & (human <= high + steps / 2 + SLACK)
         for name, top in (("interval_coverage", held), ("interval_width", (high - low) / steps)):
             value, found = share(np.where(bounded, top, 0.0), bounded.astype(float), codes, draws, seed)
-            yield record(
-                part, name, value, int(bounded.sum()), stage="calibrated", raters=names, interval=found, resampled=by
-            )
+            yield record(part, name, value, int(bounded.sum()), stage="calibrated", raters=names, interval=found)
     yield from _ranking(part, rows, off, lost, names)
     yield from _probabilities(part, rows, likely, names)
 

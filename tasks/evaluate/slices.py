@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from tasks.evaluate.scores import resampled
 from tasks.stats.agreement import Stat
 from tasks.stats.bootstrap import Interval
 
@@ -17,26 +18,34 @@ SHARES = "items have different scales: scores as shares of each item's scale"
 
 
 class Part(NamedTuple):
-    """Rows of the score frame; on one scale, None where the items have different ones."""
+    """Rows of the score frame; on one scale, None where the items have different ones; resampled: what their clusters
+    are, as in the whole set."""
 
     slice: str
     value_of: str
     rows: pd.DataFrame
     scale: ScaleBounds | None
+    resampled: str
 
 
 def slices(scores: pd.DataFrame, groups: list[str], scales: Mapping[str, ScaleBounds]) -> Iterator[Part]:
     """The whole set, then every item, type of item, and group of each group variable."""
-    yield Part("all", "all", scores, common_scale(scores, scales))
+    by = resampled(scores)
+    yield Part("all", "all", scores, common_scale(scores, scales), by)
     for kind, column in [("item", "item_id"), ("type", "type"), *((name, f"group:{name}") for name in groups)]:
         for value, rows in scores.groupby(column, sort=True):
-            yield Part(kind, str(value), rows, common_scale(rows, scales))
+            yield Part(kind, str(value), rows, common_scale(rows, scales), by)
 
 
 def common_scale(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> ScaleBounds | None:
     """The scale of all the rows' items, None where they differ."""
     used = {scales[item] for item in rows["item_id"].unique()}
     return next(iter(used)) if len(used) == 1 else None
+
+
+def on_items(whole: Part) -> Part:
+    """The whole set for a figure that is taken item by item, each on its own scale: nothing is put on another one."""
+    return whole._replace(scale=(0.0, 1.0, 1.0))
 
 
 def score_columns(scores: pd.DataFrame) -> list[str]:
@@ -65,10 +74,10 @@ def record(
     stage: str,
     raters: tuple[str, str],
     interval: Interval | None = None,
-    resampled: str = "",
+    resampled: str | None = None,
     unscored: int = 0,
 ) -> Record:
-    """A row of `metrics`."""
+    """A row of `metrics`; an interval is of the part's clusters unless `resampled` says otherwise."""
     notes = [SHARES if part.scale is None else None, value.note]
     return {
         "metric": metric,
@@ -82,7 +91,7 @@ def record(
         "high": interval.high if interval else None,
         "n": n,
         "unscored": unscored,
-        "resampled": resampled if interval and interval.low is not None else "",
+        "resampled": (resampled or part.resampled) if interval and interval.low is not None else "",
         "undefined_draws": interval.undefined if interval else 0,
         "note": "; ".join(note for note in notes if note) or None,
     }

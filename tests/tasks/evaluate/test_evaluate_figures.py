@@ -221,6 +221,14 @@ def test_one_person_leaves_no_figure_about_people() -> None:
     assert verdicts.set_index("gate").loc["doubly_scored", "outcome"] == "fail"
 
 
+def test_a_slice_whose_authors_are_all_known_is_resampled_as_the_set_is() -> None:
+    scores = frame()
+    first = scores.index == 0
+    scores = scores.assign(author_id=scores["author_id"].mask(first), cluster=np.arange(N))
+    metrics, _ = found(scores, draws=20)
+    assert set(metrics["resampled"]) == {"response", "none: exact binomial", ""}
+
+
 def test_without_a_human_score_there_is_nothing() -> None:
     assert figures(Scores(frame().assign(target=np.nan), [], [], likely()), SCALES, "m", Evaluation(), Release()) == (
         [],
