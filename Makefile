@@ -47,7 +47,7 @@ $(VENV)/setup.stamp: pyproject.toml constraints.txt | $(BIN)/uv
 	@touch $@
 
 $(VENV)/test.stamp: pyproject.toml constraints.txt | $(BIN)/uv
-	$(INSTALL) -e '.[embedded,test]'
+	$(INSTALL) -e '.[embedded,train,test]'
 	@touch $(VENV)/setup.stamp $@
 
 $(VLLM)/test.stamp: pyproject.toml constraints-vllm.txt vllm-overrides.txt | $(BIN)/uv

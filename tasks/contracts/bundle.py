@@ -95,7 +95,7 @@ class Criterion(Frozen):
     weight: float = 1.0
     """Signed: negative for what costs marks."""
     parent: str | None = None
-    """The criterion that this one is a sub-point of."""
+    """The criterion that this one is a sub-point of: that one is not decided then, but made of its sub-points."""
     excludes: tuple[str, ...] = ()
     """Criteria that cannot hold together with this one."""
     evidence: EvidenceType = "local_quote"
@@ -172,6 +172,8 @@ class Protocol(Frozen):
     """What calibration may use."""
     min_tokens: int = Field(default=1, ge=0)
     """A response with fewer alphanumeric tokens is settled without a model call."""
+    criteria_per_call: int = Field(default=1, ge=1)
+    """Under pointwise: criteria in one call."""
     repair: Repair | None = None
     """How often a reply may be mended; null for never."""
     rubric_memory: RubricMemory | None = None
@@ -217,6 +219,9 @@ class Bundle(Frozen):
     """The quality dimensions."""
     criteria: tuple[Criterion, ...]
     """The decisions, in order."""
+    composites: tuple[Criterion, ...] = ()
+    """The criteria that are not decided but made of their sub-points, in order: their share is the sub-points' weighted
+    shares over their own weight, within [0, 1]."""
     protocol: Protocol
     """How they are taken and added up."""
 
@@ -244,6 +249,22 @@ class Bundle(Frozen):
                 "it was changed after locking"
             )
         return bundle
+
+    @property
+    def whole(self) -> tuple[Criterion, ...]:
+        """The criteria that are no sub-points, decided or composite, in the order in which each is first decided."""
+        known = {criterion.id: criterion for criterion in (*self.criteria, *self.composites)}
+        tops: dict[str, Criterion] = {}
+        for criterion in self.criteria:
+            top = criterion
+            while top.parent is not None:
+                top = known[top.parent]
+            tops.setdefault(top.id, top)
+        return tuple(tops.values())
+
+    def sub_points(self, criterion_id: str) -> tuple[Criterion, ...]:
+        """The direct sub-points of a criterion; empty for one that is decided."""
+        return tuple(c for c in (*self.criteria, *self.composites) if c.parent == criterion_id)
 
     def of_trait(self, trait_id: str) -> Iterator[Criterion]:
         """The criteria that count for a trait, in order."""

@@ -22,7 +22,9 @@ from tasks.contracts.bundle import (
     Scale,
     Signal,
 )
+from tasks.contracts.engine import Engine, Sampling
 from tasks.contracts.errors import InputError
+from tasks.contracts.graph import Graphs, Reward
 from tasks.contracts.table import Frozen
 
 Model = TypeVar("Model", bound=Frozen)
@@ -35,8 +37,9 @@ class ScoreColumns(Frozen):
 
     rater: str
     """Rater id."""
-    kind: Literal["human", "adjudication"] = "human"
-    """A person, or a score resolved from those of persons, which is no second opinion beside them."""
+    kind: Literal["human", "adjudication", "replayed"] = "human"
+    """A person; a score resolved from those of persons, which is no second opinion beside them; or what a machine
+    recorded, on a scale of its own."""
     score: str | None = None
     """Column of the score; empty cells are no grading. A rater may have marked traits only."""
     traits: dict[str, str] = {}
@@ -61,7 +64,8 @@ class Source(Frozen):
     scored: Column | None = None
     """In a file of scores without the responses: the column of the response's id."""
     marks: dict[str, Column] = {}
-    """Human decisions per criterion: response_id, rater_id, criterion_id, level → column."""
+    """Decisions per criterion: response_id, rater_id, criterion_id, level and, for what a machine recorded rather than
+    a person, rater_kind ('replayed') → column."""
 
     @model_validator(mode="after")
     def _raters_once(self) -> Source:
@@ -93,8 +97,9 @@ class Data(Frozen):
 class Derived(Frozen):
     """Rubrics made from what the items carry, for items that no authored rubric names."""
 
-    origin: Literal["reference_answer", "key_elements"]
-    """The sentences of the reference answer, or the listed elements, become gold points."""
+    origin: Literal["reference_answer", "key_elements", "criteria"]
+    """The sentences of the reference answer, or the listed elements, become gold points; or the item lists its criteria
+    itself."""
     scale: Scale
     """The score scale of these items."""
     kind: CriterionKind = "gold_point"
@@ -102,7 +107,7 @@ class Derived(Frozen):
     evidence: EvidenceType = "local_quote"
     """Their evidence type."""
     levels: tuple[str, ...] = ("absent", "in part", "present")
-    """Their levels."""
+    """Their levels, where the item says none."""
 
 
 class Induce(Frozen):
@@ -205,50 +210,6 @@ class Foreign(Frozen):
     """Exceptions per item."""
 
 
-class Sampling(Frozen):
-    """How a model draws its reply."""
-
-    temperature: float = Field(default=0.0, ge=0.0)
-    """0 is greedy."""
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    """Mass of the nucleus."""
-    top_k: int | None = Field(default=None, ge=1)
-    """Candidates per token; null for all."""
-    seed: int = 42
-    """Another seed is another request: repeated samples differ in it."""
-    max_tokens: int = Field(default=1024, ge=1)
-    """Longest reply."""
-
-
-class Engine(Frozen):
-    """A language model and how it is reached. The same settings serve `vllm` and `openai`; each takes what concerns
-    it. Credentials never stand here: see `key`."""
-
-    model: str
-    """The name or folder of the weights (vllm), or the name under which a server serves them (openai)."""
-    urls: tuple[str, ...] = ("http://127.0.0.1:8000/v1",)
-    """openai: base URLs of one or more replicas of the same model."""
-    key: str = "RUBRICFLOW_API_KEY"
-    """openai: the environment variable that holds the key, or `block:NAME` for a Prefect secret block. Without that
-    variable no key is sent."""
-    concurrency: int = Field(default=64, ge=1)
-    """openai: requests in flight, over all replicas."""
-    requests_per_minute: int | None = Field(default=None, ge=1)
-    """openai: most requests begun within a minute."""
-    tokens_per_minute: int | None = Field(default=None, ge=1)
-    """openai: most tokens (of prompts and longest replies) asked for within a minute."""
-    timeout_s: float = Field(default=120.0, gt=0)
-    """openai: seconds after which a request without an answer is given up."""
-    retries: int = Field(default=5, ge=0)
-    """openai: further tries of a request that met a full or broken server, with growing pauses."""
-    structured: bool = True
-    """Whether the model is held to the contract's JSON Schema; otherwise the artifact is looked for in free text."""
-    logprobs: int = Field(default=0, ge=0, le=20)
-    """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none."""
-    options: dict[str, str | int | float | bool] = {}
-    """vllm: further engine arguments, such as `dtype` or `max_model_len`. openai: further fields of every body."""
-
-
 class Truth(Frozen):
     """The simulated rater: for method studies over data whose truth is known. All it produces is labelled simulated."""
 
@@ -314,6 +275,8 @@ class Judge(Frozen):
     """See `ConsistencyMemory`; null for none."""
     context_tokens: int | None = Field(default=None, ge=256)
     """See `Protocol.context_tokens`."""
+    criteria_per_call: int = Field(default=1, ge=1)
+    """With protocol: pointwise: criteria in one call; GEAR's reward judge takes at most 4."""
     keep: str | None = None
     """An earlier run by the same judge: its decisions on criteria, questions and responses that have not changed since
     stand, and only the others are asked for."""
@@ -330,6 +293,8 @@ class Judge(Frozen):
             raise ValueError("'samples' asks everything anew, so that 'keep' has no place beside it")
         if self.samples > 1 and self.backend in ("vllm", "openai") and self.sampling.temperature == 0:
             raise ValueError("with temperature 0 every sample is the same reply; set judge.sampling.temperature")
+        if self.criteria_per_call > 1 and self.protocol != "pointwise":
+            raise ValueError("criteria_per_call belongs to protocol: pointwise")
         if self.consistency_memory and self.protocol != "gradeagentops":
             raise ValueError("consistency_memory belongs to protocol: gradeagentops")
         if self.rubric_memory and self.protocol != "gradeagentops":
@@ -362,6 +327,7 @@ class Judge(Frozen):
             consistency_memory=self.consistency_memory,
             context_tokens=self.context_tokens,
             evidence_match=self.evidence_match,
+            criteria_per_call=self.criteria_per_call,
         )
 
 
@@ -415,6 +381,8 @@ class Study(Frozen):
     rubrics: Rubrics
     split: Split = Split()
     judge: Judge = Judge()
+    graph: Graphs = Graphs()
+    reward: Reward | None = None
     calibration: Calibration = Calibration()
     release: Release = Release()
     evaluation: Evaluation = Evaluation()

@@ -6,6 +6,17 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
+from tasks.contracts.engine import Call
+from tasks.contracts.reward_tables import (
+    Diagnostics,
+    EdgeCases,
+    GraphEdges,
+    GraphNodes,
+    Retentions,
+    Rewards,
+    RubricGraphs,
+    Votes,
+)
 from tasks.contracts.table import VOLATILE, Frozen, References, Row, Share, Usually
 
 RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
@@ -35,6 +46,21 @@ risk; a latent score outside the range seen in calibration; a level that no pers
 labels of its item can vouch for; a risk above what can be vouched for."""
 
 
+class Listed(Frozen):
+    """A criterion that a source lists with its item."""
+
+    id: str
+    """Its id, unique in the item."""
+    text: str
+    """What is looked for."""
+    weight: float
+    """Signed."""
+    levels: list[str]
+    """Ordered anchors, worst first for credit; empty where the study says them."""
+    parent: str | None
+    """The criterion that it is a sub-point of."""
+
+
 class Items(Row):
     """A question or prompt."""
 
@@ -59,6 +85,8 @@ class Items(Row):
     """Weights of the key elements in their order, where the source gives them."""
     misconceptions: list[str] | None
     """Mistakes that cost marks, where the source lists them."""
+    criteria: list[Listed] | None
+    """Criteria of the rubric, where the source lists them with the item."""
 
 
 class Responses(Row):
@@ -99,21 +127,6 @@ class Units(Row):
     """One past the last character."""
 
 
-class Call(Frozen):
-    """One model call about a rubric."""
-
-    role: Literal["induce", "paraphrase", "contract_repair"]
-    """What it was for."""
-    model: str
-    """The model asked."""
-    request_digest: str
-    """SHA-256 of the request; the key in the reply store."""
-    reply: str | None
-    """The reply as it came; null where there was none."""
-    violations: list[str]
-    """What was wrong with it."""
-
-
 class Rubrics(Row):
     """An authored rubric."""
 
@@ -124,7 +137,7 @@ class Rubrics(Row):
     """The name that items point to."""
     title: str
     """Title for people."""
-    origin: Literal["authored", "reference_answer", "key_elements", "induced"]
+    origin: Literal["authored", "reference_answer", "key_elements", "criteria", "induced"]
     """Whether a person wrote its criteria, or what they were made from; induced: by a model from its prose."""
     content: str
     """The rubric as JSON, as it was locked: induced and reworded where the study says so."""
@@ -561,6 +574,14 @@ TABLES: tuple[type[Row], ...] = (
     Verdicts,
     Checks,
     Quarantine,
+    Votes,
+    RubricGraphs,
+    GraphNodes,
+    GraphEdges,
+    Rewards,
+    EdgeCases,
+    Retentions,
+    Diagnostics,
 )
 BY_NAME: dict[str, type[Row]] = {row.table: row for row in TABLES}
 

@@ -81,6 +81,7 @@ def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
             "rubric_id": text_or_none(record.get("rubric_id")) or key,
             "key_weights": _weights(weights, source, number),
             "misconceptions": _list(mistakes, source, number, "misconceptions"),
+            "criteria": None,
         }
         found.append((number, made))
     return found

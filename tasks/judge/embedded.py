@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from tasks.contracts.bundle import Criterion, Scale
-from tasks.judge.encoder import NAME, Encoder
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.score import round_half_up, share_of_points
 from tasks.judge.spelling import reader
+from tasks.llm.encoder import NAME, Encoder
 from tasks.llm.request import Reply
 
 MODEL = f"{NAME}-thresholds-2"

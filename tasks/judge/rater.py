@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from tasks.contracts.bundle import Scale
+from tasks.contracts.engine import Engine
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Engine, Foreign, Judge
+from tasks.contracts.study import Foreign, Judge
 from tasks.judge import embedded
-from tasks.judge.encoder import minilm
 from tasks.judge.levels import Levelled
 from tasks.judge.question import Question
 from tasks.judge.rows import Rater
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay, Replay
+from tasks.llm.encoder import minilm
 from tasks.llm.engines import open_engine
 from tasks.llm.readers import read_score
 from tasks.llm.replies import ReplyStore

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.study import Sampling
+from tasks.contracts.engine import Sampling
 from tasks.contracts.table import Row, arrow_type, schema
 from tasks.contracts.tables import Attempts, Evidence, Gradings, Judgments
 from tasks.judge.score import Scored

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tasks.judge.encoder import Encoder
 from tasks.judge.schema import MAX_QUOTE
+from tasks.llm.encoder import Encoder
 from tasks.text.quotes import Span, counts
 from tasks.text.tokens import tokens
 from tasks.text.units import Unit

@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.echo import Wording, wording
-from tasks.judge.encoder import minilm
 from tasks.judge.question import Question
 from tasks.judge.schema import fields
 from tasks.judge.semantic import Matcher
+from tasks.llm.encoder import minilm
 from tasks.llm.request import Same
 from tasks.text.fold import Folded, fold, folded
 from tasks.text.quotes import Span, counts, find_folded, is_whole, unquoted

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from tasks.contracts.engine import Engine
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Engine
 from tasks.llm.backend import Backend
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.backends.vllm import Vllm

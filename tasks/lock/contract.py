@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tasks.contracts.bundle import Rubric
+from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Sampling
 from tasks.llm.ask import Asked, Attempt, Checked, ask
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore

@@ -21,7 +21,7 @@ from tasks.calibrate.alignment import knots
 from tasks.contracts.tables import Calibrations, Responses
 from tasks.evaluate.agree import statistics
 from tasks.evaluate.scores import score_frame
-from tasks.judge.encoder import minilm
+from tasks.llm.encoder import minilm
 from tasks.store.warehouse import Run, Warehouse
 
 SHOWN = ("qwk", "icc", "mae", "within_1")

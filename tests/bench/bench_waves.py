@@ -84,7 +84,7 @@ def bench(per_item, folder):
     from tiny_model import OPTIONS, make
 
     from flows.rehearse import _rehearse
-    from tasks.contracts.study import Engine, Sampling
+    from tasks.contracts.engine import Engine, Sampling
     from tasks.llm.engines import open_engine
 
     make(folder / "tiny")

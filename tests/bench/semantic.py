@@ -17,8 +17,8 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.judge.encoder import minilm
 from tasks.judge.semantic import Matcher
+from tasks.llm.encoder import minilm
 from tasks.text.quotes import counts, find
 from tasks.text.units import units
 

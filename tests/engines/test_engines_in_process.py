@@ -14,8 +14,8 @@ pytest.importorskip("vllm", reason="needs vLLM in an environment of its own: mak
 from demo import write_study
 
 from flows.rehearse import _rehearse
+from tasks.contracts.engine import Engine, Sampling
 from tasks.contracts.errors import BackendError
-from tasks.contracts.study import Engine, Sampling
 from tasks.judge.grade import check, first_requests, grade_batch
 from tasks.judge.levels import Levelled
 from tasks.judge.rows import Rater

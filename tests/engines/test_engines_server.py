@@ -16,8 +16,8 @@ from demo import write_study
 
 from flows.grade import grade
 from flows.rehearse import _rehearse
+from tasks.contracts.engine import Engine, Sampling
 from tasks.contracts.errors import BackendError
-from tasks.contracts.study import Engine, Sampling
 from tasks.contracts.tables import Attempts, Gradings, Judgments
 from tasks.judge.grade import check, first_requests
 from tasks.judge.levels import Levelled

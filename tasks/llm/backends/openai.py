@@ -19,8 +19,8 @@ from typing import Any
 
 import httpx
 
+from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError
-from tasks.contracts.study import Engine
 from tasks.llm.backends.chat import messages, restored
 from tasks.llm.backends.pace import Pace
 from tasks.llm.request import Reply, Request, Token

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.judge.embedded import CENTRE, PENALTY_CENTRE, answer, compete, level_probabilities
-from tasks.judge.encoder import minilm
 from tasks.judge.question import Question
 from tasks.judge.schema import checklist, holistic
 from tasks.judge.verify import Subject, verify
+from tasks.llm.encoder import minilm
 from tasks.text.quotes import counts
 from tasks.text.units import units
 

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Judge, Sampling, parse
+from tasks.contracts.study import Judge, parse
 from tasks.contracts.tables import Bundles, Items, Responses
 from tasks.judge import task as door
 from tasks.judge.rows import Rater

@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
+from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.study import Engine
 from tasks.llm.backends import vllm
 from tasks.llm.backends.chat import messages, pattern
 from tasks.llm.backends.openai import OpenAI

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Protocol, Rubric
+from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Induce, Rubrics, Sampling, Study
+from tasks.contracts.study import Induce, Rubrics, Study
 from tasks.contracts.tables import Gradings, Items, Judgments, Responses
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.scripted import Scripted

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from tasks.contracts.bundle import Bundle, Rubric, Scale
+from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Rubrics, Sampling, Study
+from tasks.contracts.study import Rubrics, Study
 from tasks.contracts.tables import Gradings, Items, Judgments, Responses
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.scripted import Scripted

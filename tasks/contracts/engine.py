@@ -1,0 +1,68 @@
+"""A language model: how it is reached, how its replies are drawn, and one call to it as a table keeps it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.contracts.table import Frozen
+
+
+class Sampling(Frozen):
+    """How a model draws its reply."""
+
+    temperature: float = Field(default=0.0, ge=0.0)
+    """0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Mass of the nucleus."""
+    top_k: int | None = Field(default=None, ge=1)
+    """Candidates per token; null for all."""
+    seed: int = 42
+    """Another seed is another request: repeated samples differ in it."""
+    max_tokens: int = Field(default=1024, ge=1)
+    """Longest reply."""
+
+
+class Engine(Frozen):
+    """A language model and how it is reached. The same settings serve `vllm` and `openai`; each takes what concerns
+    it. Credentials never stand here: see `key`."""
+
+    model: str
+    """The name or folder of the weights (vllm), or the name under which a server serves them (openai)."""
+    urls: tuple[str, ...] = ("http://127.0.0.1:8000/v1",)
+    """openai: base URLs of one or more replicas of the same model."""
+    key: str = "RUBRICFLOW_API_KEY"
+    """openai: the environment variable that holds the key, or `block:NAME` for a Prefect secret block. Without that
+    variable no key is sent."""
+    concurrency: int = Field(default=64, ge=1)
+    """openai: requests in flight, over all replicas."""
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    """openai: most requests begun within a minute."""
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    """openai: most tokens (of prompts and longest replies) asked for within a minute."""
+    timeout_s: float = Field(default=120.0, gt=0)
+    """openai: seconds after which a request without an answer is given up."""
+    retries: int = Field(default=5, ge=0)
+    """openai: further tries of a request that met a full or broken server, with growing pauses."""
+    structured: bool = True
+    """Whether the model is held to the contract's JSON Schema; otherwise the artifact is looked for in free text."""
+    logprobs: int = Field(default=0, ge=0, le=20)
+    """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none."""
+    options: dict[str, str | int | float | bool] = {}
+    """vllm: further engine arguments, such as `dtype` or `max_model_len`. openai: further fields of every body."""
+
+
+class Call(Frozen):
+    """One model call about a rubric."""
+
+    role: Literal["induce", "paraphrase", "role", "dependency", "contract_repair"]
+    """What it was for."""
+    model: str
+    """The model asked."""
+    request_digest: str
+    """SHA-256 of the request; the key in the reply store."""
+    reply: str | None
+    """The reply as it came; null where there was none."""
+    violations: list[str]
+    """What was wrong with it."""
