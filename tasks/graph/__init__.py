@@ -1,0 +1,1 @@
+"""Graph: a query's rubric in, the dependencies of its criteria out."""

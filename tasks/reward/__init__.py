@@ -1,0 +1,1 @@
+"""Reward: judgments and a graph in, rewards and what they leak out."""

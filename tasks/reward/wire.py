@@ -1,0 +1,145 @@
+"""A bundle and its graph as arrays, and a batch of responses over many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.errors import ContractError
+from tasks.contracts.graph import Graph, Relation, Retention
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Wired:
+    """One rubric ready to be computed with: k criteria, addressed by their place in `criteria`, and e edges."""
+
+    rubric_id: str
+    graph_id: str
+    criteria: tuple[str, ...]
+    """The bundle's criteria that are no sub-points, in its order."""
+    weights: Floats
+    """(k,) signed."""
+    order: Ints
+    """(k,) places in a topological order: parents before children, otherwise by place."""
+    parent: Ints
+    """(e,) place of each edge's parent; edges in the topological order of their children, then of their parents."""
+    child: Ints
+    """(e,) place of each edge's child."""
+    relation: tuple[Relation, ...]
+    """(e,)."""
+    retention: Floats
+    """(e,) retention factor at the suppression strength, in [0, 1]."""
+
+    @cached_property
+    def mass(self) -> float:
+        """What a reward is a share of: the sum of the positive weights (Eq. 2) or, where there is none, of all |w|, so
+        that a rubric that can only cost rewards between -1 and 0."""
+        positive = float(self.weights[self.weights > 0].sum())
+        return positive or float(np.abs(self.weights).sum())
+
+    @property
+    def edges(self) -> list[tuple[str, str]]:
+        """(parent, child) of each edge, by id."""
+        return [(self.criteria[a], self.criteria[b]) for a, b in zip(self.parent, self.child, strict=True)]
+
+
+def wire(
+    rubric_id: str,
+    bundle: Bundle,
+    graph: Graph,
+    retention: Retention,
+    eta: float = 1.0,
+    learned: Mapping[tuple[str, str], float] | None = None,
+) -> Wired:
+    """The arrays of a bundle and its graph.
+
+    learned: (parent, child) → retention factor in place of the relation's, before η; in [0, 1].
+    ContractError where the graph is not that of the bundle's criteria, every weight is 0, or a learned factor lies
+    outside [0, 1] or belongs to no edge.
+    """
+    whole = bundle.whole
+    criteria = tuple(criterion.id for criterion in whole)
+    if {node.criterion_id for node in graph.nodes} != set(criteria):
+        odd = sorted({node.criterion_id for node in graph.nodes} ^ set(criteria))
+        raise ContractError(f"rubric '{rubric_id}': its graph is of another rubric; they differ in {', '.join(odd)}")
+    weights = np.array([criterion.weight for criterion in whole], dtype=np.float64)
+    if not np.any(weights):
+        raise ContractError(f"rubric '{rubric_id}': every weight is 0, so that there is nothing to reward")
+    known = {(edge.parent, edge.child): edge for edge in graph.edges}
+    given = dict(learned or {})
+    for pair, value in given.items():
+        if pair not in known:
+            raise ContractError(f"rubric '{rubric_id}': a factor is given for {' → '.join(pair)}, which is no edge")
+        if not 0 <= value <= 1:
+            raise ContractError(f"rubric '{rubric_id}': the factor of {' → '.join(pair)} is {value}, not in [0, 1]")
+    place = {name: at for at, name in enumerate(criteria)}
+    directed: nx.DiGraph[int] = nx.DiGraph()
+    directed.add_nodes_from(range(len(criteria)))
+    directed.add_edges_from((place[parent], place[child]) for parent, child in known)
+    order = np.array(list(nx.lexicographical_topological_sort(directed)), dtype=np.int32)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    edges = sorted(graph.edges, key=lambda edge: (rank[place[edge.child]], rank[place[edge.parent]]))
+    factors = retention.model_dump()
+    return Wired(
+        rubric_id=rubric_id,
+        graph_id=graph.graph_id,
+        criteria=criteria,
+        weights=weights,
+        order=order,
+        parent=np.array([place[edge.parent] for edge in edges], dtype=np.int32),
+        child=np.array([place[edge.child] for edge in edges], dtype=np.int32),
+        relation=tuple(edge.relation for edge in edges),
+        retention=np.array([given.get((e.parent, e.child), factors[e.relation]) for e in edges], dtype=float) ** eta,
+    )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """n responses, each under one of several rubrics; their criteria lie one after the other in flat arrays."""
+
+    wired: tuple[Wired, ...]
+    """The rubrics."""
+    of: Ints
+    """(n,) which of them each response is under."""
+    local: Floats
+    """(Σk,) each response's local scores in [0, 1], in the order of its rubric's criteria; 0 where unscored."""
+    scored: NDArray[np.bool_]
+    """(Σk,) whether there is a usable verdict."""
+    start: NDArray[np.int64]
+    """(n + 1,) where each response's scores begin, and the end of the last."""
+
+
+def batch(wired: Sequence[Wired], of: Ints, local: Floats, scored: NDArray[np.bool_] | None = None) -> Batch:
+    """A batch; ContractError for a local score that is NaN or outside [0, 1], or arrays that do not fit.
+
+    local: (Σk,) as in `Batch`. scored: all of them where not given; what stands at an unscored place is passed over.
+    """
+    sizes = np.array([len(one.criteria) for one in wired], dtype=np.int64)
+    of = np.asarray(of, dtype=np.int32)
+    if len(of) and not (of.min() >= 0 and of.max() < len(wired)):
+        raise ContractError(f"a response is under rubric {int(of.max())}; there are {len(wired)}")
+    start = np.concatenate([[0], np.cumsum(sizes[of])]).astype(np.int64)
+    scored = np.ones(len(local), dtype=bool) if scored is None else np.asarray(scored, dtype=bool)
+    if len(local) != start[-1] or len(scored) != start[-1]:
+        raise ContractError(f"{len(local)} local scores for {int(start[-1])} criteria of {len(of)} responses")
+    local = np.where(scored, np.asarray(local, dtype=np.float64), 0.0)
+    if not np.all((local >= 0) & (local <= 1)):  # false for NaN, too
+        at = int(np.flatnonzero(~((local >= 0) & (local <= 1)))[0])
+        response = int(np.searchsorted(start, at, side="right")) - 1
+        one = wired[of[response]]
+        name = one.criteria[at - int(start[response])]
+        raise ContractError(
+            f"response {response} of the batch, rubric '{one.rubric_id}', criterion '{name}': {local[at]} is no "
+            "local score in [0, 1]"
+        )
+    return Batch(tuple(wired), of, local, scored, start)
