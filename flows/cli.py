@@ -30,6 +30,9 @@ app = typer.Typer(
 StudyFile = Annotated[Path, typer.Argument(help="The study file (YAML).")]
 WarehouseFolder = Annotated[Path, typer.Option("--warehouse", help="Where runs are kept.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N responses of each item.")]
+TokenBudget = Annotated[
+    int | None, typer.Option("--token-budget", min=1, help="Stop before more than N tokens are asked for.")
+]
 HOUSE = Path("data/warehouse")
 
 
@@ -39,9 +42,7 @@ def grade(
     warehouse: WarehouseFolder = HOUSE,
     limit: Limit = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked, and ask nothing.")] = False,
-    token_budget: Annotated[
-        int | None, typer.Option("--token-budget", min=1, help="Stop before more than N tokens are asked for.")
-    ] = None,
+    token_budget: TokenBudget = None,
 ) -> None:
     """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
     with _for_people():
@@ -54,6 +55,26 @@ def grade(
             )
             return
         from flows.grade import grade as flow
+
+        flow(str(study), str(warehouse), limit, token_budget)
+
+
+@app.command()
+def graph(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
+    """Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at."""
+    with _for_people():
+        from flows.graph import graph as flow
+
+        flow(str(study), str(warehouse), limit)
+
+
+@app.command()
+def reward(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
+    """Reward a study's responses with and without the dependencies of the criteria, and say what leaks."""
+    with _for_people():
+        from flows.reward import reward as flow
 
         flow(str(study), str(warehouse), limit, token_budget)
 

@@ -51,7 +51,12 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     names = {str(Path(study.data.folder) / source.file) for source in sources(study.data)}
     names |= {study.rubrics.file} if study.rubrics.file else set()
     names |= {study.judge.foreign.file} if study.judge.foreign else set()
-    engines = [one for one in (study.judge.engine, study.judge.repair_engine) if one and study.judge.backend == "vllm"]
+    names |= {study.graph.file} if study.graph.file else set()
+    names |= {study.graph.votes} if study.graph.votes else set()
+    names |= {study.reward.edge_retention} if study.reward and study.reward.edge_retention else set()
+    mine = study.judge.engine, study.judge.repair_engine
+    engines = [one for one in mine if one and study.judge.backend == "vllm"]
+    engines += [one for one in (study.graph.engine,) if one and study.graph.backend == "vllm"]
     found = {one.model: digest_of(weights(base / one.model)) for one in engines if (base / one.model).is_dir()}
     return found | {name: file_digest(base / name) for name in sorted(names) if (base / name).is_file()}
 

@@ -81,16 +81,16 @@ class Data(Frozen):
     """Where the data is."""
 
     layout: str | None = None
-    """A layout shipped in tasks/ingest/layouts, instead of `sources`."""
+    """A layout shipped in tasks/ingest/layouts."""
     folder: str = "."
     """The folder that the sources' files are in."""
     sources: tuple[Source, ...] = ()
-    """The files."""
+    """The files; beside a layout further ones, such as responses to its items."""
 
     @model_validator(mode="after")
-    def _one_of(self) -> Data:
-        if bool(self.layout) == bool(self.sources):
-            raise ValueError("give either a layout or sources")
+    def _at_least_one(self) -> Data:
+        if not (self.layout or self.sources):
+            raise ValueError("give a layout, sources, or both")
         return self
 
 

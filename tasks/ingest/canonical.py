@@ -17,11 +17,14 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.study import Column, ScoreColumns, Source
 from tasks.contracts.table import Row, schema
 from tasks.contracts.tables import Gradings, Judgments, Responses, Units
+from tasks.ingest.listed import listed
 from tasks.store.cells import as_number, as_text, need, quoted, text_or_none, texts
 from tasks.text.units import units
 
 Record = dict[str, Any]
 SPLITS = ("train", "calibration", "test")
+MARKERS = ("human", "replayed")
+"""Kinds of raters whose decisions a source may hold."""
 
 
 class Answers(NamedTuple):
@@ -48,27 +51,29 @@ class Scores(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """Human decisions of a chunk, one per row."""
+    """Decisions of a chunk by people, or recorded of a machine, one per row."""
 
     rows: list[int]
     response_id: list[str]
     rater_id: list[str]
     criterion_id: list[str]
     level: list[int]
+    rater_kind: list[str]
 
 
 def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
     """(number of the row, row of `items`) for each row.
 
-    InputError for a missing column or value, or for what should be a list and is none.
+    InputError for a missing column or value, for what should be a list and is none, or a listed criterion that cannot
+    be one, see `listed`.
     """
-    lists = ("key_elements", "key_weights", "misconceptions")
+    lists = ("key_elements", "key_weights", "misconceptions", "criteria")
     allowed = {"item_id", "question", "context", "reference_answer", "type", "rubric_id", *lists}
     mapping = {name: column for name, column in source.items.items() if name not in lists}
     named = _texts(source, frame, source.items, mapping, allowed, ("item_id", "question"))
     cells = [_cells(source, frame, source.items.get(name, {"const": None})) for name in lists]
     found = []
-    for number, elements, weights, mistakes, *row in zip(_numbers(frame), *cells, *named.values(), strict=True):
+    for number, elements, weights, mistakes, criteria, *row in zip(_numbers(frame), *cells, *named.values(), strict=True):
         record = dict(zip(named, row, strict=True))
         key = record["item_id"]
         made = {
@@ -81,7 +86,7 @@ def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
             "rubric_id": text_or_none(record.get("rubric_id")) or key,
             "key_weights": _weights(weights, source, number),
             "misconceptions": _list(mistakes, source, number, "misconceptions"),
-            "criteria": None,
+            "criteria": listed(criteria, source.file, number),
         }
         found.append((number, made))
     return found
@@ -147,10 +152,10 @@ def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
 
 
 def marks(source: Source, frame: pd.DataFrame) -> Marks:
-    """The marks of a chunk; InputError for a missing column or value, or what is no level."""
+    """The marks of a chunk; InputError for a missing column or value, what is no level, or no kind of rater."""
     names = ("response_id", "rater_id", "criterion_id", "level")
     ids = {name: column for name, column in source.marks.items() if name != "level"}
-    named = _texts(source, frame, source.marks, ids, set(names), names)
+    named = _texts(source, frame, source.marks, ids, {*names, "rater_kind"}, names)
     field, rows, levels = name_of(source.marks["level"]), _numbers(frame), []
     for number, cell in zip(rows, _cells(source, frame, source.marks["level"]), strict=True):
         level = as_number(cell, source.file, number, field)
@@ -159,8 +164,13 @@ def marks(source: Source, frame: pd.DataFrame) -> Marks:
         if level != int(level) or level < 0:
             raise InputError(f"{quoted(cell)} is no level", file=source.file, row=number, field=field)
         levels.append(int(level))
+    kinds = [kind or "human" for kind in _filled(named.get("rater_kind", [None] * len(rows)))]
+    for number, kind in zip(rows, kinds, strict=True):
+        if kind not in MARKERS:
+            rule = f"{quoted(kind)} is no kind of rater; use {', '.join(MARKERS)}"
+            raise InputError(rule, file=source.file, row=number, field=name_of(source.marks["rater_kind"]))
     response_id, rater_id, criterion_id = ([str(cell) for cell in named[name]] for name in names[:3])
-    return Marks(rows, response_id, rater_id, criterion_id, levels)
+    return Marks(rows, response_id, rater_id, criterion_id, levels, kinds)
 
 
 def answer_tables(found: Answers, graded: Sequence[Scores], sides: Sequence[str | None]) -> dict[type[Row], pa.Table]:
@@ -233,7 +243,7 @@ def mark_table(found: Marks, keep: Sequence[bool]) -> pa.Table:
         "response_id": [found.response_id[at] for at in kept],
         "criterion_id": [found.criterion_id[at] for at in kept],
         "rater_id": [found.rater_id[at] for at in kept],
-        "rater_kind": ["human"] * len(kept),
+        "rater_kind": [found.rater_kind[at] for at in kept],
         "sample": [0] * len(kept),
         "decision": levels,
         "stated": levels,

@@ -1,4 +1,4 @@
-"""The sources of a study: its own, or those of a shipped layout."""
+"""The sources of a study: those of a shipped layout, and its own."""
 
 from __future__ import annotations
 
@@ -25,17 +25,28 @@ class Layout(Frozen):
     """A layout file."""
 
     sources: tuple[Source, ...]
+    evaluation_only: bool = False
+    """Whether its authors ask that nothing is trained or fitted on it: all responses are then test responses."""
 
 
 def sources(data: Data) -> tuple[Source, ...]:
-    """The study's sources; InputError for an unknown layout."""
-    if data.layout is None:
-        return data.sources
-    path = LAYOUTS / f"{data.layout}.yaml"
-    if not data.layout.isidentifier() or not path.is_file():
+    """The study's sources, the layout's first; InputError for an unknown layout."""
+    return (*_layout(data.layout).sources, *data.sources)
+
+
+def evaluation_only(data: Data) -> bool:
+    """Whether nothing may be trained, fitted or learnt on this data; InputError for an unknown layout."""
+    return _layout(data.layout).evaluation_only
+
+
+def _layout(name: str | None) -> Layout:
+    if name is None:
+        return Layout(sources=())
+    path = LAYOUTS / f"{name}.yaml"
+    if not name.isidentifier() or not path.is_file():
         known = ", ".join(sorted(p.stem for p in LAYOUTS.glob("*.yaml")))
-        raise InputError(f"'{data.layout}' is no layout; there are {known}", field="data.layout")
-    return parse(Layout, read_yaml(path), path).sources
+        raise InputError(f"'{name}' is no layout; there are {known}", field="data.layout")
+    return parse(Layout, read_yaml(path), path)
 
 
 class Stream(NamedTuple):
@@ -47,12 +58,13 @@ class Stream(NamedTuple):
 
 
 def streams(data: Data, base: Path) -> list[Stream]:
-    """Every source with its rows, prepared where the layout has code for it."""
+    """Every source with its rows, a layout's prepared where it has code for that."""
     prepare = None
     if data.layout and (LAYOUTS / f"{data.layout}.py").exists():
         prepare = importlib.import_module(f"tasks.ingest.layouts.{data.layout}").prepare
     folder = base / data.folder
-    return [Stream(source, partial(_chunks, source, folder / source.file, prepare)) for source in sources(data)]
+    prepared = [(source, prepare) for source in _layout(data.layout).sources] + [(one, None) for one in data.sources]
+    return [Stream(source, partial(_chunks, source, folder / source.file, how)) for source, how in prepared]
 
 
 def _chunks(source: Source, path: Path, prepare: Prepare | None) -> Iterator[pd.DataFrame]:

@@ -35,7 +35,8 @@ class Survey:
 
 
 def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | None = None) -> Survey:
-    """Look at all rows of all sources; with a limit, the first `limit` responses of each item are kept.
+    """Look at all rows of all sources; with a limit, the first `limit` responses of each item are kept, and the items
+    that have any. Sources may hold items alone.
 
     InputError names the file, row, field and rule: a missing column or value, a duplicate id, an item repeated with
     another content, an unknown item or response, a score that is no finite number, a split of the source that has an
@@ -51,9 +52,9 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
             some = answers(source, frame)
             look.add(source, some)
             found.labelled += _labelled(scores(source, frame), target, len(some.rows))
-    if not found.places:
-        files = [stream.source.file for stream in streams if stream.source.responses]
-        raise InputError("no response is left to grade", file=files[0] if files else None)
+    files = [stream.source.file for stream in streams if stream.source.responses]
+    if files and not found.places:
+        raise InputError("no response is left to grade", file=files[0])
     graded: set[tuple[int, str]] = set()
     for source, chunks in (stream for stream in streams if stream.source.scored):
         for frame in chunks():
@@ -62,7 +63,7 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     for source, chunks in (stream for stream in streams if stream.source.marks):
         for frame in chunks():
             _marks(found, source, marks(source, frame), marked)
-    if limit is not None:
+    if files and limit is not None:
         found.items = {key: row for key, row in found.items.items() if look.counts[key]}
     return found
 
@@ -154,7 +155,8 @@ def _scores(
 def _marks(found: Survey, source: Source, some: Marks, known: set[tuple[int, str, str]]) -> None:
     names = {name: name_of(column) for name, column in source.marks.items()}
     words: dict[str, str] = {}
-    for number, response_id, rater_id, criterion_id, _ in zip(*some, strict=True):
+    marks = zip(some.rows, some.response_id, some.rater_id, some.criterion_id, strict=True)
+    for number, response_id, rater_id, criterion_id in marks:
         if response_id not in found.places:
             rule = f"response '{response_id}' is unknown"
             raise InputError(rule, file=source.file, row=number, field=names["response_id"])

@@ -15,7 +15,7 @@ from tasks.contracts.study import Split, Study
 from tasks.contracts.table import Row
 from tasks.contracts.tables import Gradings, Items, Judgments, Responses, TableRef, Units
 from tasks.ingest.canonical import answer_tables, answers, grading_table, mark_table, marks, scored, scores
-from tasks.ingest.sources import Stream, streams
+from tasks.ingest.sources import Stream, evaluation_only, streams
 from tasks.ingest.split import split
 from tasks.ingest.survey import Survey, survey
 from tasks.stats.target import MEAN
@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 
 class Data(NamedTuple):
-    """What ingest writes; gradings and judgments are those of people."""
+    """What ingest writes; gradings and judgments are those of people, and those that the source recorded of a
+    machine."""
 
     items: TableRef
     responses: TableRef
@@ -40,21 +41,26 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Data
     """Read the sources, map them, cut units, and split; with a limit only the first responses of each item.
 
     The sources are read twice, a chunk at a time: first to refuse what is wrong and to draw the split, so that nothing
-    is written of bad input, then to write a shard for each chunk. InputError for bad input (see `chunks` and `survey`),
-    or a target that is none of the raters.
+    is written of bad input, then to write a shard for each chunk. Where nothing may be fitted on the data, all of it is
+    test data, whatever a source says. InputError for bad input (see `chunks` and `survey`), or a target that is no
+    person of the sources.
     """
     if not run.done("ingest", "all"):
         sources = streams(study.data, base)
         target = study.evaluation.target
-        raters = {rater.rater for source, _ in sources for rater in source.scores}
-        if raters and target not in {MEAN, *raters}:
-            rule = f"'{target}' is no rater of the sources; there are {', '.join(sorted(raters))}"
+        kinds = {rater.rater: rater.kind for source, _ in sources for rater in source.scores}
+        people = sorted(rater for rater, kind in kinds.items() if kind != "replayed")
+        if kinds and target not in {MEAN, *people}:
+            rule = f"'{target}' is no rater of the sources; there are {', '.join(people) or 'none that are people'}"
             raise InputError(rule, field="evaluation.target")
         found = survey(sources, study.split, target, limit)
-        for number, tables in enumerate(_shards(sources, found, _sides(found, study.split))):
+        sides = _sides(found, study.split)
+        if evaluation_only(study.data):
+            sides = [side and "test" for side in sides]
+        for number, tables in enumerate(_shards(sources, found, sides)):
             run.commit("ingest", f"{number:05d}", tables)
         # The last shard says that the others are all there.
-        run.commit("ingest", "all", {Items: found.items.values(), Judgments: []})
+        run.commit("ingest", "all", {Items: found.items.values(), Responses: [], Units: [], Gradings: [], Judgments: []})
     return Data(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments)))
 
 

@@ -22,7 +22,7 @@ KEEPING = frozenset({"rulers", "pointwise", "checkeval"})
 """Protocols that decide criterion by criterion and nothing else, so that single decisions can stand."""
 
 _LEXICAL = HOLDS - {"semantic"}
-_RULES = ("name", "failed_quote", "repair", "evidence_match", "echo")
+_RULES = ("name", "criteria_per_call", "failed_quote", "repair", "evidence_match", "echo")
 
 
 _RATER = ("protocol", "backend", "model", "foreign", "truth", "sampling")

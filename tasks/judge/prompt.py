@@ -54,7 +54,7 @@ def system(
     traits: those to be scored; name: of the template, the protocol's own where not given.
     """
     return fill(
-        name or bundle.protocol.name,
+        name or _name_of(bundle.protocol),
         {
             "question": question,
             "context": f"\nMaterial that belongs to the question:\n{context}\n" if context else "",
@@ -66,6 +66,11 @@ def system(
             "scale": _range(bundle.scale),
         },
     )
+
+
+def _name_of(protocol: Protocol) -> str:
+    """The protocol's template; with several criteria in a call the one that speaks of several."""
+    return "pointwise_several" if protocol.criteria_per_call > 1 else protocol.name
 
 
 def response(text: str, units: Sequence[Unit]) -> str:

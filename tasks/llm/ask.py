@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import length_hint
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore
@@ -120,6 +120,17 @@ def ask(
         pending = [case for case in pending if _has_failed(case.history[-1]) and _goes_on(case, backend, repair)]
         number += 1
     return [_asked(case) for case in cases]
+
+
+def as_call(attempt: Attempt[T]) -> dict[str, Any]:
+    """An attempt at something about a rubric as a row of `Call`."""
+    return {
+        "role": attempt.request.role,
+        "model": attempt.model,
+        "request_digest": attempt.digest,
+        "reply": attempt.reply.text,
+        "violations": list(attempt.checked.violations),
+    }
 
 
 def _run_wave(

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from tasks.contracts.bundle import Rubric
 from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
-from tasks.llm.ask import Asked, Attempt, Checked, ask
+from tasks.llm.ask import Asked, Attempt, Checked, as_call, ask
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request
+from tasks.text.templates import Templates
 
 REPAIRS = 2
 """Calls that may mend one artifact."""
 _LONGEST = 20_000
 """Characters of a broken reply that its repair is shown."""
-_FOLDER = Path(__file__).with_name("prompts")
-_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+PROMPTS = Templates(Path(__file__).with_name("prompts"))
 
 
 @dataclass(frozen=True)
@@ -42,16 +40,6 @@ class Made:
 
     rubric: Rubric
     calls: tuple[dict[str, Any], ...] = ()
-
-
-def fill(name: str, values: Mapping[str, str]) -> str:
-    """A prompt with every `{{placeholder}}` replaced in one pass; KeyError for one without a value."""
-    return _PLACEHOLDER.sub(lambda match: values[match[1]], _template(name))
-
-
-@cache
-def _template(name: str) -> str:
-    return (_FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def request(wanted: Wanted, prompt: str, schema: Mapping[str, Any], sampling: Sampling, structured: bool) -> Request:
@@ -89,7 +77,7 @@ def amend(first: Request, history: tuple[Attempt[Rubric], ...]) -> Request | Non
     turns = (
         *first.messages,
         Message("assistant", last.reply.text[:_LONGEST]),
-        Message("user", fill("amend", {"problems": problems})),
+        Message("user", PROMPTS.fill("amend", {"problems": problems})),
     )
     return Request(
         messages=turns,
@@ -109,29 +97,4 @@ def _made(asked: Asked[Rubric]) -> Made:
         wrong = last.reply.error or "; ".join(last.checked.violations)
         rule = f"rubric '{asked.request.subject}': no usable {asked.request.role} by '{last.model}': {wrong}"
         raise InputError(rule, field="rubrics", hint=f"{len(asked.attempts)} calls; write its criteria by hand")
-    return Made(asked.value, tuple(_call(attempt) for attempt in asked.attempts))
-
-
-def _call(attempt: Attempt[Rubric]) -> dict[str, Any]:
-    return {
-        "role": attempt.request.role,
-        "model": attempt.model,
-        "request_digest": attempt.digest,
-        "reply": attempt.reply.text,
-        "violations": list(attempt.checked.violations),
-    }
-
-
-def text(longest: int) -> dict[str, Any]:
-    """Schema of a text that is not empty and ends."""
-    return {"type": "string", "minLength": 1, "maxLength": longest}
-
-
-def record(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Schema of an object with exactly these keys."""
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def several(item: Mapping[str, Any], fewest: int, most: int) -> dict[str, Any]:
-    """Schema of a list."""
-    return {"type": "array", "items": item, "minItems": fewest, "maxItems": most}
+    return Made(asked.value, tuple(as_call(attempt) for attempt in asked.attempts))

@@ -18,7 +18,8 @@ from tasks.contracts.study import Induce
 from tasks.llm.ask import Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request
-from tasks.lock.contract import Wanted, fill, record, request, several, text
+from tasks.llm.schema import record, several, text
+from tasks.lock.contract import PROMPTS, Wanted, request
 from tasks.lock.rubric import broken
 
 TYPES = tuple(name for name in get_args(EvidenceType) if name != "none")
@@ -63,7 +64,7 @@ def induction(
         "shape": json.dumps(_shape(rubric), ensure_ascii=False),
     }
     wanted = Wanted("induce", rubric, plan.criteria, plan.seed)
-    return request(wanted, fill("induce", values), schema(rubric, plan.criteria), drawn, structured)
+    return request(wanted, PROMPTS.fill("induce", values), schema(rubric, plan.criteria), drawn, structured)
 
 
 def schema(rubric: Rubric, criteria: int) -> dict[str, Any]:

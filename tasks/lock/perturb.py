@@ -14,8 +14,9 @@ from tasks.contracts.engine import Sampling
 from tasks.llm.ask import Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request
+from tasks.llm.schema import record, several, text
 from tasks.lock.bands import reversed_bands
-from tasks.lock.contract import Wanted, fill, record, request, several, text
+from tasks.lock.contract import PROMPTS, Wanted, request
 from tasks.lock.rubric import broken
 
 _TOKENS, _CHARACTERS_PER_TOKEN = 256, 2
@@ -38,7 +39,7 @@ def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> R
     room = max(sampling.max_tokens, _TOKENS + len(wording) // _CHARACTERS_PER_TOKEN)
     wanted = Wanted("paraphrase", rubric, 0, sampling.seed)
     drawn = sampling.model_copy(update={"max_tokens": room})
-    return request(wanted, fill("paraphrase", {"rubric": wording}), schema(rubric), drawn, structured)
+    return request(wanted, PROMPTS.fill("paraphrase", {"rubric": wording}), schema(rubric), drawn, structured)
 
 
 def words(rubric: Rubric) -> dict[str, Any]:

@@ -18,9 +18,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Wired:
-    """One rubric ready to be computed with: k criteria, addressed by their place in `criteria`, and e edges."""
+    """One rubric ready to be computed with: k criteria, addressed by their place in `criteria`, and e edges. Two are
+    the same only where they are one object."""
 
     rubric_id: str
     graph_id: str
@@ -42,9 +43,13 @@ class Wired:
     @cached_property
     def mass(self) -> float:
         """What a reward is a share of: the sum of the positive weights (Eq. 2) or, where there is none, of all |w|, so
-        that a rubric that can only cost rewards between -1 and 0."""
-        positive = float(self.weights[self.weights > 0].sum())
-        return positive or float(np.abs(self.weights).sum())
+        that a rubric that can only cost rewards between -1 and 0. Added one after the other, as a reward is, so that
+        full credit is exactly 1."""
+        positive, total = 0.0, 0.0
+        for weight in self.weights.tolist():
+            positive += max(weight, 0.0)
+            total += abs(weight)
+        return positive or total
 
     @property
     def edges(self) -> list[tuple[str, str]]:

@@ -123,9 +123,11 @@ def write_manifest(run: Run, identity: dict[str, Any], graded_by: dict[str, Any]
     """Write `<run>/manifest.json`.
 
     `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
-    score; its digest is the `grade_digest`.
+    score; its digest is the `grade_digest`. Tables that another flow of the same run wrote stay listed.
     """
     path = run.folder / "manifest.json"
+    paths = {ref.path for ref in tables}
+    tables = [*tables, *(ref for ref in _listed(path) if ref.path not in paths)]
     content = {
         "run_id": run.run_id,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -138,6 +140,14 @@ def write_manifest(run: Run, identity: dict[str, Any], graded_by: dict[str, Any]
     }
     write_atomically(path, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False).encode())
     return path
+
+
+def _listed(path: Path) -> list[TableRef]:
+    """The tables that a manifest lists; none where there is no manifest that could be read."""
+    try:
+        return [TableRef.model_validate(ref) for ref in json.loads(path.read_bytes())["tables"]]
+    except (OSError, ValueError, KeyError, TypeError):  # it is written anew
+        return []
 
 
 def read_manifest(run: Run) -> dict[str, Any]:

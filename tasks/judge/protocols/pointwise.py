@@ -1,4 +1,5 @@
-"""Pointwise: a call per criterion, so that a changed criterion costs one criterion. All else is as in rulers."""
+"""Pointwise: a call per criterion, so that a changed criterion costs one criterion, or per few criteria, so that the
+response is read fewer times. All else is as in rulers."""
 
 from __future__ import annotations
 
@@ -14,10 +15,13 @@ __all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema
 
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-    """Each criterion, all at once."""
+    """As many criteria as the protocol puts into one call, in the bundle's order and all calls at once; the last call
+    may hold fewer. A part is called by its criterion, or by its first and last: `C1..C4`."""
     return [] if before else _parts(Same(bundle))
 
 
 @lru_cache(maxsize=1024)
 def _parts(of: Same[Bundle]) -> list[Part]:
-    return [Part(criterion.id, (criterion,)) for criterion in of.value.criteria]
+    criteria, size = of.value.criteria, of.value.protocol.criteria_per_call
+    several = [criteria[at : at + size] for at in range(0, len(criteria), size)]
+    return [Part("..".join(dict.fromkeys((some[0].id, some[-1].id))), some) for some in several]

@@ -86,6 +86,19 @@ def test_pointwise_asks_for_each_criterion():
     assert found.gradings[0]["score"] == 5  # (1 + 1 - 1) of 2 points
 
 
+@pytest.mark.parametrize(
+    ("size", "parts"), [(1, ["P1", "P2", "M"]), (2, ["P1..P2", "M"]), (3, ["P1..M"]), (9, ["P1..M"])]
+)
+def test_pointwise_puts_as_many_criteria_into_a_call_as_the_protocol_says(size, parts):
+    levels = {"P1": 2, "P2": 1, "M": 0}
+    bundle = bundle_of("pointwise", criteria_per_call=size)
+    found, backend = graded(bundle, lambda r: decided(**{c.id: levels[c.id] for c in r.data.criteria}))
+    assert [a["part"] for a in found.attempts] == [r.data.part for r in backend.asked] == parts
+    assert [c.id for r in backend.asked for c in r.data.criteria] == ["P1", "P2", "M"]
+    assert {j["criterion_id"]: j["decision"] for j in found.judgments} == levels
+    assert found.gradings[0]["score"] == 8  # (1 + 1/2) of 2 points: 7.5
+
+
 def test_dhs_takes_the_stated_score():
     found, _ = graded(bundle_of("dhs"), '{"rationale": "good", "score": 7}')
     assert (found.judgments, found.gradings[0]["score"], found.gradings[0]["trait_scores"]) == ([], 7, {})

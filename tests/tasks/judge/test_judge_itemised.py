@@ -183,6 +183,18 @@ def test_pointwise_mends_the_call_that_failed():
     assert [d.level for d in found.judged[0].decisions] == [1, 2, 1]
 
 
+def test_a_call_for_two_criteria_mends_the_one_that_failed():
+    bundle = bundle_of("pointwise", criteria_per_call=2)
+    with ReplyStore(":memory:") as replies:
+        first = Scripted(lambda r: decided(C=1) if r.data.part == "C" else decided(A=2, B=FABRICATED))
+        mender = Scripted([decided(B=1)], model="mender")
+        found = grade_batch([case(bundle)], Rater("s", "llm", first, mender), replies)
+    assert [(c.part, len(c.answer.attempts)) for c in found.called] == [("A..B", 2), ("C", 1)]
+    (asked,) = mender.asked
+    assert (asked.mends, asked.schema["properties"]["decisions"]["required"]) == (("B",), ["B"])
+    assert [d.level for d in found.judged[0].decisions] == [2, 1, 1]
+
+
 @pytest.mark.parametrize("name", ["dhs"])
 def test_a_stated_score_is_asked_again_as_a_whole(name):
     bundle = bundle_of(name).model_copy(update={"criteria": ()})

@@ -86,6 +86,7 @@ def test_a_changed_criterion_is_asked_again_and_no_other(case_of, name, change, 
         ("rulers", {}, {"final_score": "trait_mean"}, "ABC"),
         ("rulers", {}, {"failed_quote": "count"}, ""),
         ("rulers", {}, {"repair": Repair()}, ""),
+        ("pointwise", {}, {"criteria_per_call": 2}, ""),  # it was judged beside others then
         ("rulers", {}, {"echo": "allowed"}, ""),
         ("rulers", {}, {"show_weights": True}, ""),
     ],
@@ -246,11 +247,11 @@ def without(rows, *names):
     return [{name: value for name, value in row.items() if name not in names} for row in rows]
 
 
-@pytest.mark.parametrize("protocol", ["rulers", "pointwise"])
-def test_one_changed_criterion_costs_one_criterion_and_the_others_are_the_same_to_the_byte(warehouse, protocol):
+@pytest.mark.parametrize(("protocol", "size"), [("rulers", 1), ("pointwise", 1), ("pointwise", 2)])
+def test_one_changed_criterion_costs_one_criterion_and_the_others_are_the_same_to_the_byte(warehouse, protocol, size):
     house, run = warehouse
-    plan = PLAN.model_copy(update={"protocol": protocol})
-    old = bundle_of(*(criterion(name) for name in "ABC"), name=protocol)
+    plan = PLAN.model_copy(update={"protocol": protocol, "criteria_per_call": size})
+    old = bundle_of(*(criterion(name) for name in "ABC"), name=protocol, criteria_per_call=size)
     first = run(prepared(house, "first", old, plan=plan), plan)
     new = changed(old, "B", text="names water")
     again = run(prepared(house, "second", new), plan.model_copy(update={"keep": "first"}))

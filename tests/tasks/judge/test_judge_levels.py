@@ -20,9 +20,10 @@ from tasks.text.units import units
 TEXT = "Heat is the motion of particles."
 
 
-def case_of(protocol):
+def case_of(protocol, **more):
     criteria = [Criterion(id=name, trait="t", text=f"point {name}", levels=("no", "some", "yes")) for name in "ab"]
-    plan = Protocol(name=protocol, final_score="judged" if protocol == "dhs" else "trait_mean", signals=("score",))
+    formula = "judged" if protocol == "dhs" else "trait_mean"
+    plan = Protocol(name=protocol, final_score=formula, signals=("score",), **more)
     scale = Scale(min=0, max=10)
     judged = "judged" if protocol in ("mts", "unlocked", "gradeagentops") else "derived"
     trait = Trait(id="t", name="T", min=0, max=10, source=judged)
@@ -58,6 +59,15 @@ def test_each_criterion_has_its_levels_and_what_a_quote_says_is_none(structured)
     made = levelled(request, Reply(text=text, token_logprobs=characters(text, alternatives)))
     assert made.level_probabilities == {"a": pytest.approx([0.2, 0.3, 0.5]), "b": pytest.approx([0.9, 0.1, 0])}
     assert made.token_logprobs is None
+
+
+def test_each_criterion_of_a_call_for_several_has_its_levels():
+    case, text = case_of("pointwise", criteria_per_call=2), checklist()
+    (request,) = first_requests(case, Rater("r", "llm", Scripted([])))
+    at = text.rindex('"level": 0') + 9
+    made = levelled(request, Reply(text=text, token_logprobs=characters(text, {at: (("0", 0.9), ("1", 0.1))})))
+    assert made.level_probabilities["b"] == pytest.approx([0.9, 0.1, 0])
+    assert made.level_probabilities.keys() == {"a", "b"}
 
 
 def test_a_holistic_score_of_two_digits():

@@ -19,7 +19,7 @@ PROTOCOLS = {
     "checkeval": "weighted_points",
     "unlocked": "trait_mean",
 }
-OTHERS = {"response", "components", "autoscore_extract"}
+OTHERS = {"response", "components", "autoscore_extract", "pointwise_several"}
 ELSEWHERE = {"gradeagentops", "repair", "cards", "exemplars"}
 """Filled by mend.py, memory.py and the protocol of that name, and tested there."""
 INJECTIONS = ("{{rubric}}", "{{question}} {{text}} {{nonce}}", r"\1 \g<0>", "{0} %s ${text}")
@@ -100,6 +100,15 @@ def test_a_pointwise_prompt_holds_its_criterion_and_no_other():
     assert "names the cause" in text
     assert "flows" not in text
     assert "THE RUBRIC" not in text
+
+
+def test_several_criteria_in_a_call_are_spoken_of_as_several():
+    bundle = bundle_of("pointwise", criteria_per_call=4)
+    text = prompt.system(bundle, bundle.criteria, "WHY?", "PASSAGE")
+    assert "a few criteria" in text
+    assert all(part in text for part in ("WHY?", "PASSAGE", "names the cause", "flows"))
+    assert "THE RUBRIC" not in text
+    assert "{{" not in text
 
 
 def test_sentences_stand_under_their_paragraphs():

@@ -1,0 +1,42 @@
+"""The graphs of a study's rubrics: made once, from questions and rubrics only, whatever will be answered."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.logs import without_tracebacks
+from flows.plan import Plan, plan
+from tasks.check.task import checked, data_docs
+from tasks.contracts.tables import TableRef
+from tasks.evaluate.task import draw_graphs
+from tasks.graph.task import Graphed
+from tasks.graph.task import graph as build
+from tasks.ingest.task import Data, ingest
+from tasks.judge.task import credential
+from tasks.lock.task import Locked, lock
+
+without_tracebacks()
+
+
+@flow(name="graph", flow_run_name="{study}")
+def graph(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
+    """Build the graph of every rubric of a study file and draw it; returns the run's id."""
+    job = plan(study, warehouse, limit)
+    stages(job)
+    data_docs(job.run)
+    draw_graphs(job.run)
+    return job.run.run_id
+
+
+def stages(job: Plan) -> tuple[Data, Locked, Graphed]:
+    """Data, bundles and graphs, checked; what is finished is passed over."""
+    run, settings, base = job.run, job.study, job.base
+    data = checked(run, ingest(run, settings, base, job.limit))
+    people = data.gradings, data.judgments
+    locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+    graphed = checked(run, build(run, settings, base, data.items, locked.bundles, credential))
+    return data, locked, graphed
+
+
+if __name__ == "__main__":
+    graph("data/demo/reward.yaml")

@@ -1,0 +1,137 @@
+"""Steps of three published ways to train with rubrics, with their aggregation replaced by any of ours.
+
+Each function is one step of the host's pipeline and pure. What is the authors' and what is our reading stands with it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tasks.contracts.bundle import Bundle, Criterion
+from tasks.contracts.errors import InputError
+from tasks.contracts.graph import Aggregation, Graph
+from tasks.reward.aggregate import aggregate
+from tasks.reward.wire import Batch, Floats
+
+RAR_WEIGHTS: Mapping[str, float] = {"Essential": 1.0, "Important": 0.7, "Optional": 0.3, "Pitfall": 0.9}
+"""RaR's categories and the weights that RaR-Explicit gives them (section 4.4). A pitfall is worded as what a good answer
+does ("avoids …"), so it earns, too."""
+
+Chat = Sequence[Mapping[str, Any]]
+
+
+def rar_explicit(batch: Batch, aggregation: Aggregation, threshold: float = 0.5) -> Floats:
+    """The rewards of RaR-Explicit, (n,): a judge says yes or no to every criterion, and the yes are added up.
+
+    Gunjal et al. 2025, arXiv 2507.17746, Eq. 1: r = Σ w c / Σ w with c in {0, 1}; weights as in `RAR_WEIGHTS`. That is
+    `flat` where all weights are positive, as RaR's are. Ours: another aggregation in its place; a criterion with a
+    probability counts as yes from the threshold on; a rubric with negative weights is divided by its positive ones; NaN
+    where a criterion is unscored. With yes and no alone, hard gates and GEAR differ only where a retention factor is
+    neither 0 nor 1.
+
+    >>> import numpy as np
+    >>> from tasks.reward.wire import Wired, batch
+    >>> none, two = np.array([], np.int32), np.array([0, 1], np.int32)
+    >>> rubric = Wired("r", "g", ("fact", "style"), np.array([1.0, 0.3]), two, two[:1], two[1:],
+    ...                ("strong_prerequisite",), np.array([0.2]))
+    >>> answers = batch([rubric], np.array([0]), np.array([0.1, 0.9]))
+    >>> rar_explicit(answers, "flat").round(3), rar_explicit(answers, "gear").round(3)
+    (array([0.231]), array([0.046]))
+    """
+    said = replace(batch, local=(batch.local >= threshold).astype(float))
+    return aggregate(said, aggregation, threshold=threshold).reward
+
+
+def merf_prompt(prompt: str | Chat, bundle: Bundle, graph: Graph | None = None) -> str | list[dict[str, Any]]:
+    """The prompt with the rules of the reward written under it, as MeRF motivates its policy.
+
+    Zhang et al. 2025, arXiv 2506.18485: the reward's specification is put into the prompt of every rollout, in words;
+    the reward itself stays as it is. Ours: the rules are the rubric's criteria with their points and, with a graph, what
+    they hang on, so that what the policy is told is what GEAR pays for; they end the last user turn; the wording.
+    Whether the rules are shown at evaluation is the caller's choice. The rubric's text stands on lines of its own with
+    its line breaks taken out, so that it cannot pass for another turn. InputError for a chat without a user turn.
+
+    >>> print(merf_prompt("What is heat?", bundle))  # doctest: +SKIP
+    What is heat?
+    <BLANKLINE>
+    How your answer is rewarded:
+    - 2 points: says that heat is the motion of particles
+    - 1 point, little of it without the first: gives an example
+    """
+    parents: dict[str, list[str]] = {}
+    for edge in graph.edges if graph else ():
+        parents.setdefault(edge.child, []).append(f"{_WITHOUT[edge.relation]} without '{_line(bundle, edge.parent)}'")
+    lines = [
+        f"- {c.weight:+g} points{''.join(f', {hangs}' for hangs in parents.get(c.id, ()))}: {_line(bundle, c.id)}"
+        for c in bundle.whole
+    ]
+    return _under(prompt, "\n".join(["How your answer is rewarded:", *lines]))
+
+
+_WITHOUT = {
+    "weak_prerequisite": "a part of it",
+    "strong_prerequisite": "little of it",
+    "activation": "none of it",
+}
+
+
+def ruscarl_shares(members: int, step: int, steps: int, start: float = 0.2, steepness: float = 125.0) -> list[float]:
+    """The share of the rubric that each member of a rollout group is shown at a step, in [0, 1].
+
+    Zhou et al. 2025, arXiv 2508.16949, and the authors' code: member i of G sees (G − i) / (G − 1) of it, the first all
+    and the last none, times 1 / (1 + exp(a (x − x₀))), where x in [0, 1] is the progress (step − 1) / (steps − 1); their
+    recommended x₀ (start) is 0.2 and a (steepness) 125. Ours: a group of one sees what the first would.
+
+    >>> ruscarl_shares(members=3, step=1, steps=101)
+    [1.0, 0.5, 0.0]
+    >>> [round(share, 2) for share in ruscarl_shares(members=3, step=21, steps=101)]
+    [0.5, 0.25, 0.0]
+    """
+    progress = min(1.0, max(0.0, (step - 1) / (steps - 1))) if steps > 1 else 0.0
+    fade = 0.5 * (1 - math.tanh(0.5 * steepness * (progress - start)))  # the sigmoid; exp overflows
+    return [fade * (members - 1 - i) / (members - 1) if members > 1 else fade for i in range(members)]
+
+
+def ruscarl_prompt(prompt: str | Chat, bundle: Bundle, share: float, luck: random.Random) -> str | list[dict[str, Any]]:
+    """The prompt with a share of the rubric as scaffold.
+
+    Zhou et al. 2025, arXiv 2508.16949, and the authors' code: a random sample of round(share · k) criteria, what earns
+    marks as points to meet and what costs marks as points to avoid, without their weights; the reward is the rubric's,
+    and the policy is updated on the prompt without the scaffold. Ours: how that reward is put together
+    (`RubricReward`), the place (under the last user turn; the authors': a system message) and the wording. InputError
+    as for `merf_prompt`.
+
+    >>> ruscarl_prompt("What is heat?", bundle, 0.0, random.Random(0))  # doctest: +SKIP
+    'What is heat?'
+    """
+    drawn = set(luck.sample(range(len(bundle.whole)), round(share * len(bundle.whole))))
+    shown = [criterion for place, criterion in enumerate(bundle.whole) if place in drawn]
+    parts = {"A good answer:": [c for c in shown if c.weight > 0], "It does not:": [c for c in shown if c.weight <= 0]}
+    lines = [line for title, some in parts.items() if some for line in (title, *(f"- {_plain(c)}" for c in some))]
+    return _under(prompt, "\n".join(lines))
+
+
+def _line(bundle: Bundle, criterion_id: str) -> str:
+    return next(_plain(criterion) for criterion in bundle.whole if criterion.id == criterion_id)
+
+
+def _plain(criterion: Criterion) -> str:
+    """A criterion's text on one line."""
+    return " ".join(criterion.text.split())
+
+
+def _under(prompt: str | Chat, text: str) -> str | list[dict[str, Any]]:
+    """The prompt with a text under it; the same one for an empty text."""
+    if isinstance(prompt, str):
+        return f"{prompt}\n\n{text}" if text else prompt
+    turns = [dict(turn) for turn in prompt]
+    users = [place for place, turn in enumerate(turns) if turn["role"] == "user"]
+    if not users:
+        raise InputError("the chat has no user turn to write under", field="prompt")
+    last = turns[users[-1]]
+    last["content"] = _under(last["content"], text)
+    return turns

@@ -1,0 +1,55 @@
+"""Rewards of responses: judged, or with recorded verdicts; put together with and without the rubrics' dependencies."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.graph import stages as built
+from flows.logs import without_tracebacks
+from flows.plan import Plan, plan, record
+from tasks.check.task import checked, data_docs
+from tasks.contracts.errors import InputError
+from tasks.contracts.tables import TableRef
+from tasks.evaluate.task import report_rewards
+from tasks.judge.task import judge
+from tasks.reward.task import reward as pay
+
+without_tracebacks()
+
+
+@flow(name="reward", flow_run_name="{study}")
+def reward(
+    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+) -> str:
+    """Reward the responses of a study file by every aggregation; returns the run's id. The same study resumes itself.
+
+    InputError where the study has no section `reward`. token_budget: see `grade`.
+    """
+    job = plan(study, warehouse, limit)
+    if job.study.reward is None:
+        hint = "the paper's factors: retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0.0}"
+        raise InputError("there is no section 'reward', which names the retention factors", file=study, hint=hint)
+    tables = stages(job, token_budget)
+    data_docs(job.run)
+    report_rewards(job.run, record(job, tables))
+    return job.run.run_id
+
+
+def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
+    """What every stage wrote, checked before the next one reads it. Nobody is asked where the study names a rater of
+    the data."""
+    run, settings, base = job.run, job.study, job.base
+    data, locked, graphed = built(job)
+    judged: tuple[TableRef, ...] = ()
+    if settings.reward and settings.reward.rater is None:
+        people = data.gradings, data.judgments
+        asked = settings.judge, base, data.items, data.responses, locked.bundles
+        judged = checked(run, judge(run, *asked, token_budget, people))
+    decided = judged[0] if judged else data.judgments
+    given = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
+    paid = checked(run, pay(run, settings, base, *given, decided))
+    return [*data, *locked, *graphed, *judged, *paid]
+
+
+if __name__ == "__main__":
+    reward("data/demo/reward.yaml")

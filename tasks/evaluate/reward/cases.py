@@ -1,0 +1,121 @@
+"""Single responses: those that were paid most for unlicensed criteria, and what a response earned criterion by
+criterion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.evaluate.page import say
+from tasks.evaluate.reward.boxes import Row, Shown, signed
+from tasks.evaluate.reward.parts import Case, Part
+from tasks.evaluate.reward.picture import RELATIONS
+
+CASES, PER_PAIR, LOOKED_AT = 8, 1, 2000
+QUESTION_LENGTH, TEXT_LENGTH, CRITERION_LENGTH = 400, 1200, 400
+KEY = ["response_id", "rater_id", "sample"]
+
+
+class Earned(NamedTuple):
+    """One rater's judgments of one response, flat and by GEAR."""
+
+    local: Mapping[str, float]
+    """Criterion → its own score: its share under flat aggregation."""
+    marginal: Mapping[str, float]
+    """Criterion → what GEAR leaves of it."""
+
+
+def needs_texts(edge_cases: pa.Table) -> list[str]:
+    """The responses whose text and question the page shows."""
+    return [row["response_id"] for row in worst(edge_cases)]
+
+
+def worst(edge_cases: pa.Table) -> list[Row]:
+    """The violated dependencies that flat aggregation pays most for: one of a response and of a pair of criteria."""
+    paid = edge_cases.filter((pc.field("aggregation") == "flat") & (pc.field("leaked") > 0))
+    order = [
+        ("leaked", "descending"),
+        *((name, "ascending") for name in ("response_id", "rater_id", "sample", "child", "parent")),
+    ]
+    largest = paid.take(pc.select_k_unstable(paid, min(LOOKED_AT, len(paid)), order)).to_pylist() if len(paid) else []
+    seen: Counter[tuple[str, ...]] = Counter()
+    found = []
+    for row in largest:
+        pair, response = (row["rubric_id"], row["parent"], row["child"]), (row["response_id"],)
+        if seen[pair] < PER_PAIR and not seen[response] and len(found) < CASES:
+            seen.update((pair, response))
+            found.append(row)
+    return found
+
+
+def leaked_by_rubric(edge_cases: pa.Table) -> dict[str, float]:
+    """Rubric → what flat aggregation paid for unlicensed criteria in all; only those with some."""
+    paid = edge_cases.filter((pc.field("aggregation") == "flat") & (pc.field("leaked") > 0))
+    summed = paid.group_by("rubric_id").aggregate([("leaked", "sum")])
+    return dict(zip(summed["rubric_id"].to_pylist(), summed["leaked_sum"].to_pylist(), strict=True))
+
+
+def side_by_side(rewards: pa.Table) -> pd.DataFrame:
+    """One row per rater, response and sample that both have a reward for: KEY, rubric_id, flat, gear; sorted."""
+    frame = rewards.select([*KEY, "rubric_id", "aggregation", "reward"]).to_pandas().dropna(subset="reward")
+    wide = frame.pivot(index=[*KEY, "rubric_id"], columns="aggregation", values="reward")
+    wide = wide.reindex(columns=["flat", "gear"]).dropna()
+    return wide.reset_index()
+
+
+def loser(both: pd.DataFrame, rubric_id: str) -> Row | None:
+    """The row of the response under a rubric whose reward changes most; None where there is none."""
+    of = both[both["rubric_id"] == rubric_id]
+    if of.empty:
+        return None
+    row: Row = of.loc[(of["flat"] - of["gear"]).abs().idxmax()].to_dict()
+    return row
+
+
+def earned(rewards: pa.Table, row: Row) -> Earned:
+    """What this rater's judgments of this response earned."""
+    same = rewards.filter(
+        (pc.field("response_id") == row["response_id"])
+        & (pc.field("rater_id") == row["rater_id"])
+        & (pc.field("sample") == int(row["sample"]))
+    )
+    of = {one["aggregation"]: dict(one["marginals"]) for one in same.select(["aggregation", "marginals"]).to_pylist()}
+    return Earned(of.get("flat", {}), of.get("gear", {}))
+
+
+def shown(found: Earned, threshold: float) -> Shown:
+    """For a picture."""
+    return Shown(found.local, found.marginal, threshold)
+
+
+def case(row: Row, found: Earned, nodes: Mapping[str, Row], question: str, text: str) -> Case:
+    """One violated dependency: a row of `edge_cases` under flat aggregation. nodes: criterion → row of `graph_nodes`."""
+    child = nodes[row["child"]]
+    what = "credit" if child["weight"] > 0 else "penalty"
+    left, own = found.marginal.get(row["child"]), found.local.get(row["child"])
+    told = f"Flat aggregation counts {say.share(row['leaked'])} of the rubric's credit for it"
+    if left is not None and own:
+        told += f", GEAR {say.share(row['leaked'] * left / own)}"
+    return Case(
+        title=f"Unlicensed {what}, {RELATIONS[row['relation']]}",
+        response=say.name(row["response_id"]),
+        question=say.visible(say.cut(question, QUESTION_LENGTH)),
+        text=say.visible(say.cut(text, TEXT_LENGTH)),
+        parent=_part(nodes[row["parent"]], found),
+        child=_part(child, found),
+        paid=told,
+    )
+
+
+def _part(node: Row, found: Earned) -> Part:
+    own, left = (of.get(node["criterion_id"]) for of in found)
+    told = say.number(own) if own is not None else say.NOT_KNOWN
+    if own is not None and left is not None and abs(own - left) >= 0.005:
+        told += f" → {say.number(left)}"
+    name = f"{say.name(node['criterion_id'])} ({signed(node['weight'])}, {node['role']})"
+    return Part(name, say.visible(say.cut(node["text"], CRITERION_LENGTH)), told)

@@ -1,0 +1,126 @@
+"""From queries and rubrics to graphs: roles, votes on them, candidate pairs, dependencies, votes on them, projection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from tasks.contracts.graph import Edge, Graph, Node, Relation, Role
+from tasks.graph.annotator import Annotator
+from tasks.graph.authored import Authored
+from tasks.graph.candidates import by_sign, candidates
+from tasks.graph.dependencies import Asked, ask_dependencies
+from tasks.graph.project import Proposal, project
+from tasks.graph.roles import ask_roles
+from tasks.graph.subject import Subject
+from tasks.graph.votes import Ballot, Vote, ballots, with_votes
+
+Origin = Literal["annotator", "fallback", "vote", "authored"]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A rubric's roles and proposals before the projection."""
+
+    subject: Subject
+    roles: dict[str, Role]
+    origins: dict[str, Origin]
+    """Criterion → who says its role."""
+    roles_missing: int = 0
+    """Criteria whose role the annotator was to give and did not."""
+    proposals: Sequence[Proposal] = ()
+    calls: tuple[dict[str, Any], ...] = ()
+    """Rows of `Call`."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A rubric's graph, and how it came to be."""
+
+    draft: Draft
+    """Its proposals are those of annotator and author, before the votes."""
+    proposals: tuple[Proposal, ...]
+    """All of them in candidate order, kept or dropped."""
+    graph: Graph
+    annotator: str
+    """'authored', or the model asked."""
+    profile: str
+    """What the annotator was told to look for; 'none' where nobody was asked."""
+    source_digest: str
+
+
+def build(
+    subjects: Mapping[str, Subject], written: Mapping[str, Authored], votes: Sequence[Vote], annotator: Annotator | None
+) -> list[Built]:
+    """The graph of every rubric, in their order.
+
+    written: graphs that a person wrote; annotator: who makes the others, None where there are no others.
+    """
+    ballot = {name: Ballot() for name in subjects} | ballots(votes)
+    drafts = {name: _authored(subjects[name], one, ballot[name]) for name, one in written.items()}
+    made_with = {name: _authored_with(one) for name, one in written.items()}
+    others = [subject for name, subject in subjects.items() if name not in written]
+    if others:
+        assert annotator is not None
+        drafts |= _annotated(others, annotator, ballot)
+        made_with |= {subject.rubric_id: annotator.settings for subject in others}
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in subjects}
+    for vote in votes:
+        rows[vote.rubric_id].append(vote.row)
+    return [_built(drafts[name], ballot[name], made_with[name], rows[name]) for name in subjects]
+
+
+def _authored(subject: Subject, written: Authored, ballot: Ballot) -> Draft:
+    given = {node.criterion_id: node.role for node in written.graph.nodes}
+    origins: dict[str, Origin] = {name: "authored" if name in written.listed else "fallback" for name in given}
+    edges = written.graph.edges
+    proposals = [Proposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
+    return Draft(subject, *_voted_roles(given, origins, ballot), proposals=proposals)
+
+
+def _authored_with(written: Authored) -> dict[str, Any]:
+    content = {"graph": written.graph.graph_id, "listed": sorted(written.listed)}
+    return {"annotator": "authored", "profile": "none"} | content
+
+
+def _annotated(others: Sequence[Subject], annotator: Annotator, ballot: Mapping[str, Ballot]) -> dict[str, Draft]:
+    """Votes on roles count before pairs are made of them."""
+    roled = ask_roles(others, annotator)
+    drafts: dict[str, Draft] = {}
+    for subject in others:
+        said = roled[subject.rubric_id].roles
+        given = {criterion.id: said.get(criterion.id, by_sign(criterion)) for criterion in subject.criteria}
+        origins: dict[str, Origin] = {name: "annotator" if name in said else "fallback" for name in given}
+        voted = _voted_roles(given, origins, ballot[subject.rubric_id])
+        drafts[subject.rubric_id] = Draft(subject, *voted, roles_missing=len(given) - len(said))
+    asked = [Asked(draft.subject, draft.roles, tuple(candidates(draft.roles))) for draft in drafts.values()]
+    labelled = ask_dependencies(asked, annotator)
+    return {
+        name: replace(draft, proposals=labelled[name].proposals, calls=(*roled[name].calls, *labelled[name].calls))
+        for name, draft in drafts.items()
+    }
+
+
+def _voted_roles(
+    given: Mapping[str, Role], origins: Mapping[str, Origin], ballot: Ballot
+) -> tuple[dict[str, Role], dict[str, Origin]]:
+    """Roles and who says them, as the votes leave them; a tie changes nothing."""
+    voted = {name: cast(Role, outcome.value) for name, outcome in ballot.roles.items() if outcome.value}
+    return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
+
+
+def _built(draft: Draft, ballot: Ballot, made_with: Mapping[str, Any], votes: list[dict[str, Any]]) -> Built:
+    proposals = project(draft.roles, with_votes(draft.proposals, ballot.edges))
+    kept = [one for one in proposals if not one.dropped]
+    nodes = tuple(Node(criterion_id=name, role=role) for name, role in draft.roles.items())
+    edges = tuple(Edge(parent=one.parent, child=one.child, relation=cast(Relation, one.relation)) for one in kept)
+    sources = {**made_with, "votes": sorted(votes, key=lambda row: (row["subject"], row["rater_id"], row["voted_at"]))}
+    return Built(
+        draft=draft,
+        proposals=proposals,
+        graph=Graph(nodes=nodes, edges=edges),
+        annotator=made_with["annotator"],
+        profile=made_with["profile"],
+        source_digest=draft.subject.digest(sources),
+    )

@@ -1,0 +1,189 @@
+"""Asking which candidate pairs are dependencies, and of what kind (GEAR, appendix A.4), so that failures stay small.
+
+Contract: `{"pairs": {"1": {"relation": one that the pair's roles allow or "none", "confidence": 0 to 100}}}`. The calls
+of all rubrics go out as one wave. What a reply labels well stays; the other pairs of its call are asked about again in
+halves, down to a pair alone, which fails for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple, cast, get_args
+
+from tasks.contracts.graph import Relation, Role
+from tasks.graph.annotator import Annotator
+from tasks.graph.candidates import Pair, allowed
+from tasks.graph.project import Proposal
+from tasks.graph.prompt import PROMPTS, instructions, lines, wording
+from tasks.graph.subject import Subject
+from tasks.llm.ask import Attempt, Checked, as_call, ask
+from tasks.llm.extract import extract
+from tasks.llm.request import Message, Reply, Request
+from tasks.llm.schema import record
+
+NONE = "none"
+_RELATIONS: tuple[str, ...] = get_args(Relation)
+_TOKENS, _TOKENS_PER_PAIR = 64, 48
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Pairs of one rubric that one request asks about; its `data`."""
+
+    subject: Subject
+    roles: Mapping[str, Role]
+    pairs: tuple[Pair, ...]
+
+    @property
+    def labels(self) -> tuple[tuple[Relation, ...], ...]:
+        """What the roles of each pair allow."""
+        return tuple(allowed(self.roles, pair) for pair in self.pairs)
+
+
+class Label(NamedTuple):
+    """What a reply says of a pair."""
+
+    relation: Relation | None
+    """None for no dependency; it may be one that the roles do not allow."""
+    confidence: float | None
+    """In [0, 1]; None where the reply does not say."""
+    fits: bool
+    """Whether the roles allow it."""
+
+
+Labels = Mapping[Pair, Label]
+
+
+@dataclass
+class Labelled:
+    """What a rubric's annotator said of its pairs."""
+
+    proposals: list[Proposal] = field(default_factory=list)
+    """Pairs with a relation, and those that failed."""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    """Its calls as rows of `Call`."""
+
+
+def ask_dependencies(wanted: Sequence[Asked], annotator: Annotator) -> dict[str, Labelled]:
+    """Rubric → the proposals for its pairs. wanted: one for each rubric, with all its pairs."""
+    found = {one.subject.rubric_id: Labelled() for one in wanted}
+    size = annotator.plan.pairs_per_call
+    pending = [part for one in wanted for part in _parts(one, one.pairs, size)]
+    shared = {id(one.subject): instructions("dependency", annotator.plan.profile, one.subject) for one in wanted}
+    role = "dependency"
+    while pending:
+        requests = [_request(part, shared[id(part.subject)], role, annotator) for part in pending]
+        smaller: list[Asked] = []
+        for part, one in zip(pending, ask(requests, annotator.backend, annotator.replies, check), strict=True):
+            mine, attempt = found[part.subject.rubric_id], one.attempts[-1]
+            mine.calls.append(as_call(attempt))
+            smaller += _take(part, one.value or {}, attempt, mine)
+        pending, role = smaller, "contract_repair"
+    return found
+
+
+def check(asked: Request, reply: Reply) -> Checked[Labels]:
+    """The labels of a reply by pair, with a violation for each pair that has none or one that its roles do not allow.
+
+    A confidence off its range is left out, with a violation.
+    """
+    wanted: Asked = asked.data
+    artifact, note = extract(reply.text, asked.keys)
+    if artifact is None:
+        return Checked(None, (f"unreadable:{note}",))
+    given = artifact["pairs"]
+    if not isinstance(given, dict):
+        return Checked(None, ("malformed: 'pairs' is no object",))
+    labels: dict[Pair, Label] = {}
+    violations = [f"pair {name[:40]}: not asked about" for name in given if name not in _numbers(len(wanted.pairs))]
+    for number, pair, relations in zip(_numbers(len(wanted.pairs)), wanted.pairs, wanted.labels, strict=True):
+        label, problem = _label(given.get(number), relations)
+        if label:
+            labels[pair] = label
+        if problem:
+            violations.append(f"pair {number}: {problem}")
+    return Checked(labels, tuple(violations))
+
+
+def _parts(one: Asked, pairs: Sequence[Pair], size: int) -> Iterator[Asked]:
+    for start in range(0, len(pairs), size):
+        yield Asked(one.subject, one.roles, tuple(pairs[start : start + size]))
+
+
+def _take(part: Asked, labels: Labels, attempt: Attempt[Labels], mine: Labelled) -> list[Asked]:
+    """Takes what can be used of a reply; returns what is to be asked again."""
+    fitting = {pair: label for pair, label in labels.items() if label.fits}
+    mine.proposals += [Proposal(*pair, one.relation, one.confidence) for pair, one in fitting.items() if one.relation]
+    missing = [pair for pair in part.pairs if pair not in fitting]
+    if len(part.pairs) > 1:
+        return list(_parts(part, missing, max(1, -(-len(missing) // 2))))
+    mine.proposals += [_failed(pair, labels.get(pair), attempt) for pair in missing]
+    return []
+
+
+def _failed(pair: Pair, label: Label | None, attempt: Attempt[Labels]) -> Proposal:
+    """A pair alone that failed: with a relation that its roles do not allow, or with none at all."""
+    if label:
+        return Proposal(*pair, label.relation, label.confidence)
+    why = attempt.reply.error or "; ".join(attempt.checked.violations)
+    return Proposal(*pair, None, dropped="failed", detail=why[:400])
+
+
+def _request(part: Asked, shared: str, role: str, annotator: Annotator) -> Request:
+    """shared: the instructions."""
+    known = {criterion.id: criterion for criterion in part.subject.criteria}
+
+    def shown(name: str) -> dict[str, str]:
+        return {"id": name, "role": part.roles[name], "text": wording(known[name])}
+
+    listed = lines(
+        {"pair": at, "parent": shown(parent), "child": shown(child), "labels": [*labels, NONE]}
+        for at, ((parent, child), labels) in enumerate(zip(part.pairs, part.labels, strict=True), 1)
+    )
+    return Request(
+        messages=(Message("system", shared), Message("user", PROMPTS.fill("dependency_list", {"pairs": listed}))),
+        role=role,
+        subject=part.subject.rubric_id,
+        keys=frozenset({"pairs"}),
+        schema=_schema(part.labels) if annotator.structured else None,
+        sampling=annotator.sampling(_TOKENS + _TOKENS_PER_PAIR * len(part.pairs)),
+        data=part,
+    )
+
+
+@cache
+def _schema(labels: tuple[tuple[Relation, ...], ...]) -> dict[str, Any]:
+    """The contract for pairs with these labels; made once, so that its digest is, too."""
+    sure = {"type": "integer", "minimum": 0, "maximum": 100}
+    pairs = [record({"relation": {"type": "string", "enum": [*one, NONE]}, "confidence": sure}) for one in labels]
+    return record({"pairs": record(dict(zip(_numbers(len(pairs)), pairs, strict=True)))})
+
+
+@cache
+def _numbers(count: int) -> tuple[str, ...]:
+    return tuple(str(number) for number in range(1, count + 1))
+
+
+def _label(given: Any, relations: Sequence[Relation]) -> tuple[Label | None, str | None]:
+    """(the label, what is wrong with it)."""
+    if not isinstance(given, dict):
+        return None, "no label" if given is None else f"{given!r:.40} is no label"
+    said = given.get("relation")
+    name = said.strip().lower() if isinstance(said, str) else None
+    if name != NONE and name not in _RELATIONS:
+        return None, f"{said!r:.40} is no relation"
+    relation = None if name == NONE else cast(Relation, name)
+    sure, problem = _confidence(given.get("confidence"))
+    if relation is None or relation in relations:
+        return Label(relation, sure, True), problem
+    return Label(relation, sure, False), f"its roles allow no {relation}"
+
+
+def _confidence(given: Any) -> tuple[float | None, str | None]:
+    if given is None:
+        return None, None
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 100:
+        return None, f"confidence {given!r:.40} is not between 0 and 100"
+    return given / 100, None

@@ -1,0 +1,139 @@
+"""Asking for the roles of criteria (GEAR, appendix A.2): one call for a rubric, more for a long one.
+
+Contract: `{"roles": {criterion id: role}}`. Roles that are missing or no roles are asked for again, and they alone;
+what is there stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast, get_args
+
+from tasks.contracts.graph import Role
+from tasks.graph.annotator import Annotator
+from tasks.graph.prompt import PROMPTS, instructions, lines, wording
+from tasks.graph.subject import Subject
+from tasks.llm.ask import Attempt, Checked, as_call, ask
+from tasks.llm.extract import extract
+from tasks.llm.request import Message, Reply, Request
+from tasks.llm.schema import record
+
+PER_CALL = 40
+"""Criteria in one call."""
+REPAIRS = 2
+"""Calls that may mend one reply."""
+_ROLES: tuple[str, ...] = get_args(Role)
+_TOKENS, _TOKENS_PER_ROLE = 128, 48
+_LONGEST = 20_000
+"""Characters of a broken reply that its repair is shown."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The criteria whose roles one request asks for; its `data`."""
+
+    subject: Subject
+    ids: tuple[str, ...]
+
+
+@dataclass
+class Roled:
+    """The roles that a rubric's annotator gave, and its calls as rows of `Call`."""
+
+    roles: dict[str, Role] = field(default_factory=dict)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+
+def ask_roles(subjects: Sequence[Subject], annotator: Annotator) -> dict[str, Roled]:
+    """Rubric → the roles of its criteria, as far as there is a usable one within the budget."""
+    found = {subject.rubric_id: Roled() for subject in subjects}
+    requests = [request(wanted, annotator) for subject in subjects for wanted in _parts(subject)]
+
+    def repair(first: Request, history: tuple[Attempt[dict[str, Role]], ...]) -> Request | None:
+        return amend(first, history, annotator)
+
+    for asked in ask(requests, annotator.backend, annotator.replies, check, repair):
+        mine = found[asked.request.subject]
+        mine.roles |= _given(asked.attempts)
+        mine.calls += map(as_call, asked.attempts)
+    return found
+
+
+def request(wanted: Wanted, annotator: Annotator) -> Request:
+    """The first request for some criteria of a rubric."""
+    criteria = (criterion for criterion in wanted.subject.criteria if criterion.id in set(wanted.ids))
+    listed = lines({"id": c.id, "points": c.weight, "text": wording(c)} for c in criteria)
+    messages = (
+        Message("system", instructions("role", annotator.plan.profile, wanted.subject)),
+        Message("user", PROMPTS.fill("role_list", {"criteria": listed})),
+    )
+    return _as_request(messages, "role", wanted, annotator)
+
+
+def check(asked: Request, reply: Reply) -> Checked[dict[str, Role]]:
+    """The roles of a reply that can be used, with a violation for each one that cannot."""
+    wanted: Wanted = asked.data
+    artifact, note = extract(reply.text, asked.keys)
+    if artifact is None:
+        return Checked(None, (f"unreadable:{note}",))
+    given = artifact["roles"]
+    if not isinstance(given, dict):
+        return Checked(None, ("malformed: 'roles' is no object",))
+    roles = {name: _as_role(given.get(name)) for name in wanted.ids}
+    missing = [f"'{name[:80]}': {_said(given, name)}" for name, role in roles.items() if role is None]
+    unknown = [f"'{name[:80]}': no criterion that was asked about" for name in given if name not in roles]
+    return Checked({name: role for name, role in roles.items() if role}, (*missing, *unknown))
+
+
+def amend(first: Request, history: tuple[Attempt[dict[str, Role]], ...], annotator: Annotator) -> Request | None:
+    """The next request, for the roles still missing; None where there is none, no budget, or no reply to mend."""
+    last, wanted = history[-1], cast(Wanted, first.data)
+    given = _given(history)
+    missing = tuple(name for name in wanted.ids if name not in given)
+    if not missing or len(history) > REPAIRS or last.reply.text is None:
+        return None
+    messages = (
+        *first.messages,
+        Message("assistant", last.reply.text[:_LONGEST]),
+        Message("user", PROMPTS.fill("role_amend", {"criteria": lines({"id": name} for name in missing)})),
+    )
+    return _as_request(messages, "contract_repair", Wanted(wanted.subject, missing), annotator, last.checked.violations)
+
+
+def _parts(subject: Subject) -> Iterator[Wanted]:
+    """The criteria in parts of even size."""
+    count = -(-len(subject.ids) // PER_CALL)
+    size = -(-len(subject.ids) // count)
+    for start in range(0, len(subject.ids), size):
+        yield Wanted(subject, subject.ids[start : start + size])
+
+
+def _as_request(
+    messages: tuple[Message, ...], role: str, wanted: Wanted, annotator: Annotator, mends: tuple[str, ...] = ()
+) -> Request:
+    one = {"type": "string", "enum": list(_ROLES)}
+    return Request(
+        messages=messages,
+        role=role,
+        subject=wanted.subject.rubric_id,
+        keys=frozenset({"roles"}),
+        schema=record({"roles": record(dict.fromkeys(wanted.ids, one))}) if annotator.structured else None,
+        sampling=annotator.sampling(_TOKENS + _TOKENS_PER_ROLE * len(wanted.ids)),
+        data=wanted,
+        mends=mends,
+    )
+
+
+def _given(attempts: Iterable[Attempt[dict[str, Role]]]) -> dict[str, Role]:
+    """What the attempts gave together."""
+    return {name: role for attempt in attempts for name, role in (attempt.checked.value or {}).items()}
+
+
+def _as_role(said: Any) -> Role | None:
+    name = said.strip().lower() if isinstance(said, str) else None
+    return cast(Role, name) if name in _ROLES else None
+
+
+def _said(given: Mapping[str, Any], name: str) -> str:
+    return f"{given[name]!r:.40} is no role" if name in given else "no role"

@@ -1,0 +1,69 @@
+"""Graphs as rows of their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import networkx as nx
+
+from tasks.graph.build import Built
+from tasks.graph.candidates import candidates
+
+_INVALID = {"unknown_criterion", "itself", "roles", "duplicate"}
+
+
+def graph_row(built: Built) -> dict[str, Any]:
+    """One graph as a row of `RubricGraphs`."""
+    draft, dropped = built.draft, [one.dropped for one in built.proposals]
+    return {
+        "rubric_id": draft.subject.rubric_id,
+        "graph_id": built.graph.graph_id,
+        "source_digest": built.source_digest,
+        "content": built.graph.canonical(),
+        "annotator": built.annotator,
+        "profile": built.profile,
+        "criteria": len(draft.roles),
+        "candidates": len(candidates(draft.roles)),
+        "proposed": sum(one.relation is not None for one in built.proposals),
+        "kept": dropped.count(None),
+        "invalid": sum(reason in _INVALID for reason in dropped),
+        "failed": sum(one.dropped == "failed" for one in draft.proposals),
+        "roles_missing": draft.roles_missing,
+        "depth": nx.dag_longest_path_length(nx.DiGraph((e.parent, e.child) for e in built.graph.edges)),
+        "calls": list(draft.calls),
+    }
+
+
+def node_rows(built: Built) -> Iterable[dict[str, Any]]:
+    """Its criteria as rows of `GraphNodes`."""
+    draft = built.draft
+    for position, criterion in enumerate(draft.subject.criteria):
+        yield {
+            "rubric_id": draft.subject.rubric_id,
+            "graph_id": built.graph.graph_id,
+            "criterion_id": criterion.id,
+            "position": position,
+            "text": criterion.text,
+            "weight": criterion.weight,
+            "role": draft.roles[criterion.id],
+            "source": draft.origins[criterion.id],
+        }
+
+
+def edge_rows(built: Built) -> Iterable[dict[str, Any]]:
+    """Its proposals as rows of `GraphEdges`."""
+    for number, one in enumerate(built.proposals):
+        yield {
+            "rubric_id": built.draft.subject.rubric_id,
+            "graph_id": built.graph.graph_id,
+            "proposal": number,
+            "parent": one.parent,
+            "child": one.child,
+            "relation": one.relation,
+            "confidence": one.confidence,
+            "source": one.source,
+            "kept": one.dropped is None,
+            "dropped": one.dropped,
+            "detail": one.detail,
+        }

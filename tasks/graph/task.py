@@ -1,0 +1,83 @@
+"""The door of graph: items and bundles in; graphs with their nodes and edges, and the votes on them, out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from prefect import task
+
+from tasks.contracts.bundle import unlocked
+from tasks.contracts.graph import Graphs
+from tasks.contracts.reward_tables import GraphEdges, GraphNodes, RubricGraphs, Votes
+from tasks.contracts.study import Study
+from tasks.contracts.table import Row
+from tasks.contracts.tables import TableRef
+from tasks.graph.annotator import Annotator
+from tasks.graph.authored import authored
+from tasks.graph.build import build
+from tasks.graph.heuristic import MODEL, answer
+from tasks.graph.rows import edge_rows, graph_row, node_rows
+from tasks.graph.subject import subjects
+from tasks.graph.votes import read_votes
+from tasks.llm.backend import Backend
+from tasks.llm.backends.offline import Offline
+from tasks.llm.backends.replay import Replay
+from tasks.llm.engines import open_engine
+from tasks.llm.replies import ReplyStore
+from tasks.store.naming import named
+from tasks.store.warehouse import Rows, Run
+
+KeyOf = Callable[[str], str | None]
+
+
+class Graphed(NamedTuple):
+    """What graph writes."""
+
+    graphs: TableRef
+    nodes: TableRef
+    edges: TableRef
+    votes: TableRef
+
+
+@task(task_run_name=named("graph"))
+def graph(
+    run: Run, study: Study, base: Path, items: TableRef, bundles: TableRef, key_of: KeyOf = os.environ.get
+) -> Graphed:
+    """Read or make the graph of every rubric, from its query and criteria alone.
+
+    The query of a rubric with several items is that of the first by id. key_of: name of a credential → its value, see
+    `Engine.key`. InputError where an authored graph or a vote names what is not there or breaks a rule; BackendError
+    where the annotator cannot be used. A killed run asks nothing twice: replies are kept as they come.
+    """
+
+    def make() -> dict[type[Row], Rows]:
+        plan = study.graph
+        columns = ["item_id", "rubric_id", "question", "context"]
+        found = subjects(run.read(items, columns).to_pylist(), unlocked(run.read(bundles).to_pylist()))
+        written = authored(base / plan.file, found) if plan.file else {}
+        votes = read_votes(base / plan.votes, found) if plan.votes else []
+        with ReplyStore(run.warehouse.replies) as replies:
+            asks = len(written) < len(found)
+            annotator = Annotator(_backend(plan, base, replies, key_of), replies, plan) if asks else None
+            built = build(found, written, votes, annotator)
+        return {
+            RubricGraphs: [graph_row(one) for one in built],
+            GraphNodes: [row for one in built for row in node_rows(one)],
+            GraphEdges: [row for one in built for row in edge_rows(one)],
+            Votes: [vote.row for vote in votes],
+        }
+
+    run.once("graph", make)
+    return Graphed(*(run.ref(row, "graph") for row in (RubricGraphs, GraphNodes, GraphEdges, Votes)))
+
+
+def _backend(plan: Graphs, base: Path, replies: ReplyStore, key_of: KeyOf) -> Backend:
+    """The annotator's model, or what it said earlier; where it is no language model, rules of thumb."""
+    if plan.backend in ("vllm", "openai") and plan.engine:
+        return open_engine(plan.backend, plan.engine, key_of, base)
+    if plan.backend == "replay" and plan.model:
+        return Replay(replies, plan.model)
+    return Offline(MODEL, answer)

@@ -1,0 +1,183 @@
+"""Rewards from local scores: flat, by hard gates, or by dependency-adjusted marginals (GEAR, sections 3.3 and 3.4).
+
+The responses of a batch are computed one after the other in compiled code, each by the same additions and products in
+the same order wherever it stands, so that a reward does not depend on its batch. Time and memory are linear in
+criteria and edges; one core is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tasks.contracts.graph import Aggregation
+from tasks.reward.exact import exact_marginals
+from tasks.reward.wire import Batch, Floats, Ints, Wired
+
+Longs = NDArray[np.int64]
+Places = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """The rewards of n responses."""
+
+    reward: Floats
+    """(n,) at most 1; NaN where there is none."""
+    low: Floats
+    """(n,) lower bound over all that the unscored criteria could be; NaN where no bounds are asked for or needed."""
+    high: Floats
+    """(n,) upper bound."""
+    marginal: Floats
+    """(Σk,) each criterion's share after the dependencies, in [0, 1], as the local scores of the batch lie; NaN where
+    it hangs on an unscored criterion."""
+
+
+def aggregate(
+    batch: Batch,
+    aggregation: Aggregation,
+    *,
+    threshold: float = 0.5,
+    inference: Literal["topological", "exact"] = "topological",
+    unscored: Literal["null", "bounds", "zero"] = "null",
+) -> Aggregated:
+    """The rewards and marginals of a batch: R = Σ w q / mass (Eqs. 2 and 14; `Wired.mass`).
+
+    flat: q is the local score p. hard_local and hard_propagated: q is p, or 0 where a parent's p, or a parent's q, is
+    below the threshold. gear: q = p Π (q_parent + (1 − q_parent) λ) (Eq. 12) or, with exact inference, the marginal of
+    Eq. 10; TooWide where a graph does not allow it.
+
+    unscored: what a criterion without a usable verdict does. null: there is no reward. bounds: no reward but bounds; no
+    q falls when a local score rises, so credit is least where the unscored are 0 and cost is most where they are 1, and
+    the two together bound every completion without being one. zero: its local score is 0.
+    """
+    stack = _stack(batch.wired)
+
+    def completed(share: float) -> Floats:
+        local = batch.local if share == 0 else np.where(batch.scored, batch.local, share)
+        return _marginals(batch, stack, local, aggregation, threshold, inference)
+
+    def rewards(credit: Floats, cost: Floats) -> Floats:
+        found = np.empty(len(batch.of))
+        _expect(batch.of, batch.start, stack, credit, cost, found)
+        return found
+
+    marginal = completed(0.0 if unscored == "zero" or batch.scored.all() else np.nan)
+    reward = rewards(marginal, marginal)
+    low = high = np.full_like(reward, np.nan)
+    if unscored == "bounds" and np.isnan(reward).any():
+        least, most = completed(0.0), completed(1.0)
+        low = np.where(np.isnan(reward), rewards(least, most), np.nan)
+        high = np.where(np.isnan(reward), rewards(most, least), np.nan)
+    return Aggregated(reward, low, high, marginal)
+
+
+class _Stack(NamedTuple):
+    """The arrays of several rubrics, one after the other. Places are unsigned: compiled code need not look whether they
+    count from the end."""
+
+    edge_start: Places
+    """(g + 1,) where each rubric's edges begin."""
+    parent: Places
+    """(Σe,) place of the parent among its rubric's criteria."""
+    child: Places
+    """(Σe,) place of the child."""
+    retention: Floats
+    """(Σe,)."""
+    weight_start: Places
+    """(g + 1,) where each rubric's weights begin."""
+    weight: Floats
+    """(ΣK,)."""
+    mass: Floats
+    """(g,)."""
+
+
+@lru_cache(maxsize=4)
+def _stack(wired: tuple[Wired, ...]) -> _Stack:
+    """The same rubrics come again with every batch of a training run; they are known by identity."""
+
+    def starts(sizes: Iterable[int]) -> Places:
+        return np.cumsum([0, *sizes]).astype(np.uint32)
+
+    def places(arrays: Iterable[Ints]) -> Places:
+        return np.concatenate([np.empty(0, np.int32), *arrays]).astype(np.uint32)
+
+    def numbers(arrays: Iterable[Floats]) -> Floats:
+        return np.concatenate([np.empty(0), *arrays])
+
+    return _Stack(
+        edge_start=starts(len(one.parent) for one in wired),
+        parent=places(one.parent for one in wired),
+        child=places(one.child for one in wired),
+        retention=numbers(one.retention for one in wired),
+        weight_start=starts(len(one.weights) for one in wired),
+        weight=numbers(one.weights for one in wired),
+        mass=np.array([one.mass for one in wired]),
+    )
+
+
+def _marginals(
+    batch: Batch, stack: _Stack, local: Floats, aggregation: Aggregation, threshold: float, inference: str
+) -> Floats:
+    """The marginals; NaN among the local scores, for what is unscored, passes on to all that hangs on it."""
+    marginal = local.copy()
+    if aggregation == "gear":
+        _license(batch.of, batch.start, stack, marginal)
+        if inference == "exact":
+            return np.where(np.isnan(marginal), np.nan, _exact(batch, np.nan_to_num(local)))
+    elif aggregation != "flat":
+        seen = local if aggregation == "hard_local" else marginal
+        _gate(batch.of, batch.start, stack, seen, threshold, marginal)
+    return marginal
+
+
+# In these an edge comes after all edges into its parent, so that the parent's marginal is final when it is used.
+
+
+@njit(cache=True, nogil=True)
+def _license(of: Ints, start: Longs, stack: _Stack, marginal: Floats) -> None:
+    """Turn local scores into marginals by Eq. 12. A factor is λ + q (1 − λ): rounded, too, it is at most 1, just 1 for
+    a certain parent, and never falls in q."""
+    for r in range(len(of)):
+        q = marginal[start[r] : start[r + 1]]
+        for e in range(stack.edge_start[of[r]], stack.edge_start[of[r] + 1]):
+            kept = stack.retention[e]
+            q[stack.child[e]] *= kept + q[stack.parent[e]] * (1.0 - kept)
+
+
+@njit(cache=True, nogil=True)
+def _gate(of: Ints, start: Longs, stack: _Stack, seen: Floats, threshold: float, marginal: Floats) -> None:
+    """Turn local scores into gated ones: 0 where a parent is seen below the threshold."""
+    for r in range(len(of)):
+        p, q = seen[start[r] : start[r + 1]], marginal[start[r] : start[r + 1]]
+        for e in range(stack.edge_start[of[r]], stack.edge_start[of[r] + 1]):
+            parent = p[stack.parent[e]]
+            q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent  # 0 · NaN is NaN
+
+
+@njit(cache=True, nogil=True)
+def _expect(of: Ints, start: Longs, stack: _Stack, credit: Floats, cost: Floats, reward: Floats) -> None:
+    """Fill the rewards: positive weights times the marginals of one array, negative ones times those of the other."""
+    for r in range(len(of)):
+        gained, lost = credit[start[r] : start[r + 1]], cost[start[r] : start[r + 1]]
+        weight = stack.weight[stack.weight_start[of[r]] : stack.weight_start[of[r] + 1]]
+        total = 0.0
+        for i in range(len(weight)):
+            total += max(weight[i], 0.0) * gained[i] + min(weight[i], 0.0) * lost[i]
+        reward[r] = total / stack.mass[of[r]]
+
+
+def _exact(batch: Batch, local: Floats) -> Floats:
+    """Exact marginals, rubric by rubric."""
+    found = np.empty_like(local)
+    for g in np.unique(batch.of):
+        wired = batch.wired[g]
+        places = batch.start[:-1][batch.of == g, None] + np.arange(len(wired.criteria))
+        found[places] = exact_marginals(wired, local[places])
+    return found

@@ -1,0 +1,133 @@
+"""What learned retention factors gain on responses that they were not fitted to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from tasks.contracts.errors import ContractError
+from tasks.reward.learn import Learned, complete, line, rewards_and_slopes
+from tasks.reward.wire import Batch, Floats, Wired
+from tasks.stats.agreement import pearson, qwk, rmse, spearman
+from tasks.stats.bootstrap import paired_bootstrap
+
+Method = Literal["flat", "typed", "untyped", "learned", "weights"]
+"""flat: no dependencies (Eq. 2); typed: the relations' factors; untyped: their mean on every edge; learned: the edges'
+own; weights: no dependencies, but a weight of its own sign refitted for each criterion, which is what learning
+dependencies has to beat."""
+METHODS: tuple[Method, ...] = ("flat", "typed", "untyped", "learned", "weights")
+PAIRS: tuple[tuple[Method, Method], ...] = (
+    ("flat", "typed"),
+    ("flat", "learned"),
+    ("typed", "learned"),
+    ("untyped", "learned"),
+    ("weights", "learned"),
+)
+"""Compared: what the second gains over the first."""
+STATISTICS = ("rmse", "pearson", "spearman", "qwk")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One statistic of a method, or of the difference between two, on held-out responses."""
+
+    statistic: str
+    """rmse (score units), pearson, spearman, or qwk of scores rounded to the scale's steps."""
+    method: Method
+    """The method."""
+    over: Method | None
+    """The method whose figure is taken away; None for the figure itself."""
+    value: float | None
+    """The figure; None where it is undefined."""
+    low: float | None
+    """Lower end of the 95% interval of a difference, whole clusters resampled; None for spearman and single figures."""
+    high: float | None
+    """Upper end."""
+    n: int
+    """Responses it is taken over."""
+
+
+def predict(train: Batch, scores: Floats, found: list[Learned], test: Batch) -> dict[Method, Floats]:
+    """The human score of each response of `test`, (m,), by each method, everything fitted to `train` alone.
+
+    Both batches have the same rubrics, with the relations' factors; scores: (n,) as `learn` took them; found: what it
+    gave. NaN where a criterion is unscored or nothing could be fitted for the rubric. ContractError for other rubrics.
+    """
+    if [one.graph_id for one in train.wired] != [one.graph_id for one in test.wired]:
+        raise ContractError("what is learned on one set of rubrics cannot be tried on another")
+    predicted: dict[Method, Floats] = {method: np.full(len(test.of), np.nan) for method in METHODS}
+    for at, (wired, one) in enumerate(zip(train.wired, found, strict=True)):
+        if not one.fitted:
+            continue
+        rows, local = complete(train, at)
+        labelled = ~np.isnan(scores[rows])
+        y, local = scores[rows[labelled]], local[:, labelled]
+        places, unseen = complete(test, at)
+        for method, factors in _factors(wired, one).items():
+            intercept, slope = line(rewards_and_slopes(wired, local, factors)[0], y)
+            predicted[method][places] = intercept + slope * rewards_and_slopes(wired, unseen, factors)[0]
+        predicted["weights"][places] = _refitted(wired, local, y, unseen)
+    return predicted
+
+
+def gains(
+    scores: Floats,
+    predicted: dict[Method, Floats],
+    clusters: NDArray[Any],
+    scale: tuple[float, float, float],
+    draws: int = 2000,
+    seed: int = 0,
+) -> list[Figure]:
+    """Each method's figures, then the differences of PAIRS, over the responses that have a score and a prediction.
+
+    scores: (m,) human scores, NaN where there is none; clusters: (m,) ids of what is resampled together; scale: (low,
+    high, step) of the human score. Empty where no response can be compared.
+    """
+    kept = ~np.isnan(scores) & np.all([~np.isnan(values) for values in predicted.values()], axis=0)
+    if not kept.any():
+        return []
+    y, n = scores[kept], int(kept.sum())
+    values = {method: _statistics(y, predicted[method][kept], scale) for method in METHODS}
+    figures = [
+        Figure(name, method, None, values[method][name], None, None, n) for method in METHODS for name in STATISTICS
+    ]
+    for over, method in PAIRS:
+        drawn = paired_bootstrap(y, predicted[over][kept], predicted[method][kept], clusters[kept], scale, draws, seed)
+        for name in STATISTICS:
+            ours, theirs = values[method][name], values[over][name]
+            gap = None if ours is None or theirs is None else ours - theirs
+            low, high = (drawn[name].low, drawn[name].high) if name in drawn else (None, None)
+            figures.append(Figure(name, method, over, gap, low, high, n))
+    return figures
+
+
+def _factors(wired: Wired, one: Learned) -> dict[Method, Floats]:
+    """Each method's retention factors, (e,)."""
+    prior = wired.retention
+    return {
+        "flat": np.ones_like(prior),
+        "typed": prior,
+        "untyped": np.full_like(prior, prior.mean() if len(prior) else 1.0),
+        "learned": np.array([one.factors[edge] for edge in wired.edges]),
+    }
+
+
+def _refitted(wired: Wired, local: Floats, scores: Floats, unseen: Floats) -> Floats:
+    """Scores of unseen responses (m,) by the least-squares weights of the rubric's signs, fitted to local (k, n)."""
+    signed = local * np.sign(wired.weights)[:, None]
+    middle, level = signed.mean(axis=1), scores.mean()
+    weights, _ = nnls((signed - middle[:, None]).T, scores - level)
+    return np.asarray(level + weights @ (unseen * np.sign(wired.weights)[:, None] - middle[:, None]))
+
+
+def _statistics(scores: Floats, predicted: Floats, scale: tuple[float, float, float]) -> dict[str, float | None]:
+    return {
+        "rmse": rmse(scores, predicted).value,
+        "pearson": pearson(scores, predicted).value,
+        "spearman": spearman(scores, predicted).value,
+        "qwk": qwk(scores, predicted, *scale).value,
+    }

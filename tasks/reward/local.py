@@ -1,0 +1,280 @@
+"""Judgments as local scores: how far each criterion is met on its own, before any dependency (GEAR, section 3.3).
+
+One rule covers the paper's three kinds of verdict: a probability (of two levels the upper one's), a level on a scale,
+and partial credit by sub-points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tasks.contracts.bundle import Bundle, Criterion
+from tasks.contracts.errors import ContractError
+from tasks.reward.wire import Batch, Floats, Wired, batch
+from tasks.stats.ordinal import ROUNDING
+
+Places = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Locals:
+    """A batch, and who each of its n responses is: one rater's judgments of a response are one response of it."""
+
+    batch: Batch
+    """The local scores; only rubrics that occur."""
+    response_id: pa.Array
+    """(n,)."""
+    item_id: pa.Array
+    """(n,)."""
+    rater_id: pa.Array
+    """(n,)."""
+    sample: pa.Array
+    """(n,) number of the repetition."""
+    decided_by: pa.Array
+    """(n,) 'probability', 'decision' or 'both': what the local scores come from; 'decision' where none is scored."""
+
+    @cached_property
+    def item(self) -> Places:
+        """(n,) number of each response's item, items in the order of their ids: what a bootstrap resamples."""
+        known = pc.unique(self.item_id)
+        ordered = known.take(pc.sort_indices(known))
+        return np.asarray(pc.index_in(self.item_id, value_set=ordered), dtype=np.int64)
+
+    def only(self, kept: Flags) -> Locals:
+        """Some of the responses and the rubrics that they are under. kept: (n,)."""
+        whole, places = self.batch, pa.array(np.flatnonzero(kept))
+        rubrics, of = np.unique(whole.of[kept], return_inverse=True)
+        cells = np.repeat(kept, np.diff(whole.start))
+        wired = [whole.wired[rubric] for rubric in rubrics]
+        rest = {name: getattr(self, name).take(places) for name in self.__dataclass_fields__ if name != "batch"}
+        return Locals(batch=batch(wired, of.astype(np.int32), whole.local[cells], whole.scored[cells]), **rest)
+
+
+def local_scores(
+    judgments: pa.Table,
+    item_of: Mapping[str, str],
+    rubric_of: Mapping[str, str],
+    bundles: Mapping[str, Bundle],
+    wired: Mapping[str, Wired],
+    local: Literal["probability", "decision"],
+) -> Locals:
+    """The local scores of all responses that have judgments, in the order in which they first occur.
+
+    judgments: rows of the table `judgments`: response_id, criterion_id, rater_id, sample, decision, action and, for
+    probabilities, level_probabilities. item_of: response → item; rubric_of: item → rubric; bundles and wired by rubric.
+    local: 'probability' takes the expected share of the levels, Σ level·p / M, where the rater gave probabilities and
+    its decision stands (action none or counted), and else decision / M; 'decision' always the latter.
+
+    A criterion without a row or with a null decision is unscored, and so is one made of sub-points where any of them
+    is; its share is clip(Σ w_sub·share_sub / w, 0, 1).
+    ContractError, naming where: a response without item, rubric, bundle or graph; a criterion that its bundle does not
+    decide; two judgments of one criterion by one rater and sample; a level that there is not; probabilities that are
+    NaN, outside [0, 1], of another number than the levels, or do not sum to 1.
+    """
+    coded = {name: _coded(judgments[name]) for name in ("response_id", "criterion_id", "rater_id", "sample")}
+    response, rater, sample = coded["response_id"], coded["rater_id"], coded["sample"]
+    of_response = _rubrics(response.values.to_pylist(), item_of, rubric_of, bundles, wired)
+    group = _coded(pa.array((response.at * len(rater.values) + rater.at) * len(sample.values) + sample.at))
+    combined, sample_at = np.divmod(np.asarray(group.values), max(1, len(sample.values)))
+    response_at, rater_at = np.divmod(combined, max(1, len(rater.values)))
+    of = of_response.at[response_at]
+
+    used = [(wired[name], bundles[name]) for name in of_response.rubrics]
+    points = _points([bundle for _, bundle in used], coded["criterion_id"].values)
+    known = _known(judgments, points, of_response.at[response.at], coded["criterion_id"], of_response.rubrics)
+    start = _starts(points.sizes[of])
+    cell = start[group.at] + points.place[known]
+    _refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "is judged twice by one rater and sample")
+    share, scored, likely = _shares(judgments, points.top[known], local)
+    decided, usable = np.zeros(start[-1]), np.zeros(start[-1], dtype=bool)
+    decided[cell], usable[cell] = share, scored
+
+    shares, given = _of_the_whole(used, of, start, decided, usable)
+    return Locals(
+        batch=batch([one for one, _ in used], of.astype(np.int32), shares, given),
+        response_id=response.values.take(pa.array(response_at)),
+        item_id=pa.array(of_response.items, pa.string()).take(pa.array(response_at)),
+        rater_id=rater.values.take(pa.array(rater_at)),
+        sample=sample.values.take(pa.array(sample_at)),
+        decided_by=_decided_by(group.at, len(of), likely, scored & ~likely),
+    )
+
+
+class _Coded(NamedTuple):
+    """A column as numbers: (rows,) the place of each row's value among the distinct `values`, which stand in the order
+    in which they first occur."""
+
+    at: Places
+    values: pa.Array
+
+
+def _coded(column: pa.ChunkedArray | pa.Array) -> _Coded:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    found = whole.dictionary_encode()
+    return _Coded(np.asarray(found.indices, dtype=np.int64), found.dictionary)
+
+
+class _Rubrics(NamedTuple):
+    """The item of each response, the rubrics that occur, and which of them each response is under."""
+
+    items: list[str]
+    rubrics: list[str]
+    at: Places
+
+
+def _rubrics(
+    responses: Iterable[str],
+    item_of: Mapping[str, str],
+    rubric_of: Mapping[str, str],
+    bundles: Mapping[str, Bundle],
+    wired: Mapping[str, Wired],
+) -> _Rubrics:
+    items: list[str] = []
+    at: list[int] = []
+    numbers: dict[str, int] = {}
+    for response in responses:
+        item = item_of.get(response)
+        if item is None:
+            raise ContractError(f"response '{response}' has judgments and no item")
+        rubric = rubric_of.get(item)
+        if rubric is None or rubric not in bundles or rubric not in wired:
+            lacks = "rubric" if rubric is None else "bundle" if rubric not in bundles else "graph"
+            raise ContractError(f"item '{item}' of response '{response}' has no {lacks}")
+        items.append(item)
+        at.append(numbers.setdefault(rubric, len(numbers)))
+    return _Rubrics(items, list(numbers), np.array(at, dtype=np.int64))
+
+
+class _Points(NamedTuple):
+    """The decided criteria of all rubrics that some judgment names."""
+
+    keys: pa.Array
+    """Rubric's number · number of names + number of the criterion's name."""
+    place: Places
+    """Place in its bundle."""
+    top: Places
+    """M, the highest level."""
+    sizes: Places
+    """(rubrics,) decided criteria of each."""
+
+
+def _points(bundles: Sequence[Bundle], names: pa.Array) -> _Points:
+    number = {name: at for at, name in enumerate(names.to_pylist())}
+    rows = [
+        (rubric * len(number) + number[criterion.id], place, criterion.top)
+        for rubric, bundle in enumerate(bundles)
+        for place, criterion in enumerate(bundle.criteria)
+        if criterion.id in number
+    ]
+    keys, place, top = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return _Points(pa.array(keys), place, top, np.array([len(bundle.criteria) for bundle in bundles], dtype=np.int64))
+
+
+def _known(judgments: pa.Table, points: _Points, rubric: Places, criterion: _Coded, rubrics: Sequence[str]) -> Places:
+    """(rows,) which of the points each judgment is of."""
+    found = pc.index_in(pa.array(rubric * len(criterion.values) + criterion.at), value_set=points.keys)
+    if found.null_count:
+        row = int(np.argmax(np.asarray(found.is_null())))
+        raise ContractError(f"{_where(judgments, row)}: rubric '{rubrics[rubric[row]]}' decides no such criterion")
+    return np.asarray(found, dtype=np.int64)
+
+
+def _shares(judgments: pa.Table, top: Places, local: str) -> tuple[Floats, Flags, Flags]:
+    """(rows,) the share of each judgment, 0 where unscored; whether it is scored; whether by its probabilities."""
+    scored = np.asarray(judgments["decision"].is_valid())
+    level = np.asarray(judgments["decision"].fill_null(0), dtype=np.int64)
+    _refuse(judgments, (level < 0) | (level > top), "is decided at a level that it does not have")
+    share = level / np.maximum(top, 1)
+    likely = np.zeros(len(judgments), dtype=bool)
+    if local == "probability":
+        stands = pc.is_in(judgments["action"], value_set=pa.array(["none", "counted"]))
+        likely = scored & np.asarray(pc.and_(stands, judgments["level_probabilities"].is_valid()))
+        share[likely] = _expected(judgments, np.flatnonzero(likely), top)
+    return share, scored, likely
+
+
+def _expected(judgments: pa.Table, rows: Places, top: Places) -> Floats:
+    """Σ level·p / M of these rows."""
+    lists = judgments["level_probabilities"].take(pa.array(rows)).combine_chunks()
+    sizes, top = np.asarray(pc.list_value_length(lists), dtype=np.int64), top[rows]
+    _refuse(judgments, sizes != top + 1, "has another number of level probabilities than levels", rows)
+    start = _starts(sizes)
+    p = lists.flatten().to_numpy(zero_copy_only=False)
+    if not len(p):
+        return np.empty(0)
+    inside = np.logical_and.reduceat((p >= 0) & (p <= 1), start[:-1])  # false for NaN, too
+    _refuse(judgments, ~inside, "has a level probability that is NaN or outside [0, 1]", rows)
+    whole = np.abs(np.add.reduceat(p, start[:-1]) - 1) <= ROUNDING
+    _refuse(judgments, ~whole, "has level probabilities that do not sum to 1", rows)
+    level = np.arange(len(p)) - np.repeat(start[:-1], sizes)
+    return np.asarray(np.minimum(np.add.reduceat(p * level, start[:-1]) / np.maximum(top, 1), 1.0))
+
+
+def _of_the_whole(
+    used: Sequence[tuple[Wired, Bundle]], of: Places, start: Places, decided: Floats, usable: Flags
+) -> tuple[Floats, Flags]:
+    """Shares and whether they are scored, of the criteria that are no sub-points; flat as in `Batch`."""
+    into = _starts(np.array([len(one.criteria) for one, _ in used], dtype=np.int64)[of])
+    shares, scored = np.empty(into[-1]), np.empty(into[-1], dtype=bool)
+    by_rubric = np.argsort(of, kind="stable")
+    ends = np.searchsorted(of[by_rubric], np.arange(len(used)), side="right")
+    for (one, bundle), members in zip(used, np.split(by_rubric, ends[:-1]), strict=False):
+        cells = start[members][:, None] + np.arange(len(bundle.criteria))
+        columns = {c.id: (decided[cells[:, at]], usable[cells[:, at]]) for at, c in enumerate(bundle.criteria)}
+        for composite in bundle.composites:
+            _compose(composite, bundle, columns)
+        for at, name in enumerate(one.criteria):
+            shares[into[members] + at], scored[into[members] + at] = columns[name]
+    return shares, scored
+
+
+def _compose(composite: Criterion, bundle: Bundle, columns: dict[str, tuple[Floats, Flags]]) -> None:
+    """Adds the column of a criterion made of sub-points, and of those of them that are made of sub-points."""
+    if composite.id in columns:
+        return
+    if not composite.weight:
+        raise ContractError(f"criterion '{composite.id}' is made of its sub-points and has weight 0")
+    points = bundle.sub_points(composite.id)
+    for point in points:
+        _compose(point, bundle, columns)
+    total = np.sum([point.weight * columns[point.id][0] for point in points], axis=0)
+    scored = np.logical_and.reduce([columns[point.id][1] for point in points])
+    columns[composite.id] = np.clip(total / composite.weight, 0.0, 1.0), scored
+
+
+def _decided_by(group: Places, n: int, likely: Flags, decided: Flags) -> pa.Array:
+    """(n,) what the local scores of each response come from."""
+    by_probability, by_decision = (np.bincount(group[rows], minlength=n) > 0 for rows in (likely, decided))
+    kinds = pa.array(["decision", "probability", "both"])
+    return kinds.take(pa.array(by_probability * (1 + by_decision)))
+
+
+def _starts(sizes: Places) -> Places:
+    """Where each of these many begins, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _refuse(judgments: pa.Table, bad: Flags, rule: str, rows: Places | None = None) -> None:
+    """ContractError for the first bad one of the judgments, or of these rows of them."""
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise ContractError(f"{_where(judgments, first if rows is None else int(rows[first]))} {rule}")
+
+
+def _where(judgments: pa.Table, row: int) -> str:
+    def of(name: str) -> Any:
+        return judgments[name][row].as_py()
+
+    return (
+        f"response '{of('response_id')}', criterion '{of('criterion_id')}' by rater '{of('rater_id')}', "
+        f"sample {of('sample')},"
+    )

@@ -1,0 +1,29 @@
+"""Templates: texts in files of their own, filled in one pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+
+
+class Templates:
+    """The templates of a folder, one in each file `<name>.txt`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def fill(self, name: str, values: Mapping[str, str]) -> str:
+        """A template with every `{{placeholder}}` replaced, in one pass, so that no value is ever read as a template.
+
+        KeyError for a placeholder without a value.
+        """
+        return _PLACEHOLDER.sub(lambda match: values[match[1]], _read(self._folder / f"{name}.txt"))
+
+
+@cache
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
