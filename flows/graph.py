@@ -7,7 +7,6 @@ from prefect import flow
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan
 from tasks.check.task import checked, data_docs
-from tasks.contracts.tables import TableRef
 from tasks.evaluate.task import draw_graphs
 from tasks.graph.task import Graphed
 from tasks.graph.task import graph as build

@@ -317,9 +317,7 @@ class RubricReward:
             _logger.info("%s: %s", self.__name__, self.last)
             return rewards, self.last
 
-    def _aggregated(
-        self, judged: pa.Table, item_of: Mapping[str, str]
-    ) -> tuple[dict[str, float | None], pa.Table]:
+    def _aggregated(self, judged: pa.Table, item_of: Mapping[str, str]) -> tuple[dict[str, float | None], pa.Table]:
         """Response → reward, and the rows of the table `rewards`."""
         settings = self._settings
         locals_ = local_scores(judged, item_of, self._rubric_of, self._bundles, self._wired, settings.local)
@@ -395,9 +393,7 @@ def text_of(completion: Any) -> str:
         return completion
     try:
         said = [turn["content"] for turn in completion if turn["role"] == "assistant" and turn["content"]]
-        parts = [
-            [of] if isinstance(of, str) else [one["text"] for one in of if one["type"] == "text"] for of in said
-        ]
+        parts = [[of] if isinstance(of, str) else [one["text"] for one in of if one["type"] == "text"] for of in said]
         return "\n".join(text for some in parts for text in some)
     except (TypeError, KeyError) as error:
         raise InputError("a completion is neither a text nor a list of messages", field="completions") from error
@@ -438,7 +434,9 @@ def _credential(name: str) -> str | None:
 def _graph(row: Mapping[str, Any]) -> Graph:
     graph = Graph.model_validate_json(row["content"])
     if graph.graph_id != row["graph_id"]:
-        raise ContractError(f"graph {row['graph_id'][:12]} of rubric '{row['rubric_id']}' was changed after it was made")
+        raise ContractError(
+            f"graph {row['graph_id'][:12]} of rubric '{row['rubric_id']}' was changed after it was made"
+        )
     return graph
 
 

@@ -8,6 +8,6 @@ SELECT
     avg((abs(g.score - g.signals['recorded']) < 1e-6)::INT) AS same,
     corr(g.score, g.signals['recorded']) AS pearson
 FROM gradings AS g
-WHERE g.rater_kind = 'replayed'
+WHERE g.rater_kind = 'replayed' AND g.bundle_id IS NOT NULL
 GROUP BY ROLLUP (g.item_id)
 ORDER BY g.item_id

@@ -1,4 +1,4 @@
-"""From queries and rubrics to graphs: roles, votes on them, candidate pairs, dependencies, votes on them, projection."""
+"""From queries and rubrics to graphs: roles, candidate pairs, dependencies, projection, and the votes in between."""
 
 from __future__ import annotations
 

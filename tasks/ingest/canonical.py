@@ -73,7 +73,9 @@ def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
     named = _texts(source, frame, source.items, mapping, allowed, ("item_id", "question"))
     cells = [_cells(source, frame, source.items.get(name, {"const": None})) for name in lists]
     found = []
-    for number, elements, weights, mistakes, criteria, *row in zip(_numbers(frame), *cells, *named.values(), strict=True):
+    for number, elements, weights, mistakes, criteria, *row in zip(
+        _numbers(frame), *cells, *named.values(), strict=True
+    ):
         record = dict(zip(named, row, strict=True))
         key = record["item_id"]
         made = {

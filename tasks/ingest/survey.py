@@ -53,8 +53,8 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
             look.add(source, some)
             found.labelled += _labelled(scores(source, frame), target, len(some.rows))
     files = [stream.source.file for stream in streams if stream.source.responses]
-    if files and not found.places:
-        raise InputError("no response is left to grade", file=files[0])
+    if not found.places and (files or not found.items):
+        raise InputError("no response is left to grade", file=files[0] if files else None)
     graded: set[tuple[int, str]] = set()
     for source, chunks in (stream for stream in streams if stream.source.scored):
         for frame in chunks():

@@ -60,7 +60,9 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Data
         for number, tables in enumerate(_shards(sources, found, sides)):
             run.commit("ingest", f"{number:05d}", tables)
         # The last shard says that the others are all there.
-        run.commit("ingest", "all", {Items: found.items.values(), Responses: [], Units: [], Gradings: [], Judgments: []})
+        run.commit(
+            "ingest", "all", {Items: found.items.values(), Responses: [], Units: [], Gradings: [], Judgments: []}
+        )
     return Data(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments)))
 
 

@@ -50,7 +50,7 @@ def answer(questions: Sequence[Question], encode: Encoder, knows: Callable[[str]
     for question, found in zip(questions, pieces, strict=True):
         criteria = _criteria(question)
         cosine = vectors[[row[c.text] for c in criteria]] @ vectors[[row[text] for _, text in found]].T
-        similarity = compete(cosine, np.array([c.weight > 0 for c in criteria]))
+        similarity = compete(cosine, np.array([c.weight >= 0 for c in criteria]))
         replies.append(_reply(question, criteria, found, similarity))
     return replies
 
@@ -97,7 +97,7 @@ def _reply(
 ) -> Reply:
     bundle = question.bundle
     probabilities = {
-        c.id: level_probabilities(float(row.max()), c.top, CENTRE if c.weight > 0 else PENALTY_CENTRE)
+        c.id: level_probabilities(float(row.max()), c.top, CENTRE if c.weight >= 0 else PENALTY_CENTRE)
         for c, row in zip(criteria, similarity, strict=True)
     }
     shares = {c.id: float(probabilities[c.id] @ np.arange(c.top + 1)) / c.top for c in criteria}

@@ -52,5 +52,5 @@ def _opening(criteria: Same[tuple[Criterion, ...]], bundle: Same[Bundle], questi
 
 def _asked(criteria: tuple[Criterion, ...]) -> str:
     """Of the weight an answer sees at most the sign: another weight asks nothing anew."""
-    asked = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight > 0} for c in criteria]
+    asked = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight >= 0} for c in criteria]
     return json.dumps(asked, sort_keys=True)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
+from tasks.llm.request import Same
 
 Shares = Mapping[str, float]
 """Criterion → its level as a share of its top level, in [0, 1]."""
@@ -26,7 +29,8 @@ class Scored:
 
 
 def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
-    """Weighted share of the levels reached, in [0, 1]: Σ w·d/M over the sum of the positive weights, clipped.
+    """Weighted share of the levels reached, in [0, 1]: Σ w·d/M over the sum of the positive weights, clipped; not all
+    weights may be 0.
 
     With equal positive weights and three levels this is Rulers' trait mean (Eq. 3). Where every weight is negative the
     share is what is left of 1: 1 + Σ w·d/M over the sum of |w|.
@@ -35,6 +39,39 @@ def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
     positive = sum(c.weight for c in criteria if c.weight > 0)
     share = earned / positive if positive else 1 + earned / sum(abs(c.weight) for c in criteria)
     return min(1.0, max(0.0, share))
+
+
+def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
+    """The shares with those of the criteria that are made of sub-points, as far as all of these have one.
+
+    shares: of decided criteria. A composite's share is Σ w·share of its sub-points over its own weight, clipped to
+    [0, 1]; sub-points may be composites themselves.
+    """
+    found = dict(shares)
+    for composite, sub_points in _counted(Same(bundle)).composites:
+        if all(point.id in found for point in sub_points):
+            earned = sum(point.weight * found[point.id] for point in sub_points)
+            found[composite.id] = min(1.0, max(0.0, earned / composite.weight))
+    return found
+
+
+class _Counted(NamedTuple):
+    """What a bundle's points are counted by."""
+
+    whole: tuple[Criterion, ...]
+    """The criteria that are no sub-points."""
+    composites: tuple[tuple[Criterion, tuple[Criterion, ...]], ...]
+    """Each composite and its direct sub-points, after the composites among these."""
+
+
+@lru_cache(maxsize=1024)
+def _counted(of: Same[Bundle]) -> _Counted:
+    bundle = of.value
+    made: list[tuple[Criterion, tuple[Criterion, ...]]] = []
+    todo = {composite.id: (composite, bundle.sub_points(composite.id)) for composite in bundle.composites}
+    while ready := [name for name, (_, points) in todo.items() if not any(point.id in todo for point in points)]:
+        made += [todo.pop(name) for name in ready]
+    return _Counted(bundle.whole if bundle.composites else bundle.criteria, tuple(made))
 
 
 def round_half_up(value: float, scale: Scale) -> float:
@@ -57,6 +94,8 @@ def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str,
 
     Unscored criteria and traits do as the protocol says: no score (`null`), no score but the lowest and highest that
     they allow (`bounds`), or level 0 (`zero`). Where nothing is decided there is no score, whatever the protocol says.
+    A higher level of a sub-point moves the score where its own weight points, however deep it lies: a composite's share
+    is a sum over the composite's weight, whose sign goes twice into what it adds.
     """
     missing = [c for c in bundle.criteria if levels.get(c.id) is None]
     shares = {c.id: (levels[c.id] or 0) / c.top for c in bundle.criteria if levels.get(c.id) is not None}
@@ -75,12 +114,12 @@ def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str,
 
 
 def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
-    """Trait → share of its points, for the traits whose criteria are all scored."""
-    means = {}
+    """Trait → share of its points, for the traits whose criteria are all scored. shares: of decided criteria."""
+    means, reached = {}, whole_shares(bundle, shares)
     for trait in bundle.traits:
-        criteria = [c for c in bundle.criteria if c.trait == trait.id]
-        if criteria and all(c.id in shares for c in criteria):
-            means[trait.id] = share_of_points(criteria, shares)
+        criteria = [c for c in _counted(Same(bundle)).whole if c.trait == trait.id]
+        if criteria and all(c.id in reached for c in criteria):
+            means[trait.id] = share_of_points(criteria, reached)
     return means
 
 
@@ -126,7 +165,8 @@ def _total(bundle: Bundle, shares: Shares) -> float:
 def _total_of(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
     match bundle.protocol.final_score:
         case "weighted_points":
-            total = _onto(share_of_points(bundle.criteria, shares), bundle.scale)
+            counted = _counted(Same(bundle)).whole
+            total = _onto(share_of_points(counted, whole_shares(bundle, shares)), bundle.scale)
         case "trait_mean":
             ranges = {trait.id: trait for trait in bundle.traits}
             reached = [(traits[n] - ranges[n].min) / (ranges[n].max - ranges[n].min) for n in traits]

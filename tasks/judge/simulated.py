@@ -191,14 +191,14 @@ def _place(criterion: Criterion, said: Known, score: float) -> float:
     """Where the truth of a criterion lies."""
     level = said.levels.get(criterion.id)
     if level is None:
-        return score if criterion.weight > 0 else (1 - score) / 2
+        return score if criterion.weight >= 0 else (1 - score) / 2
     share = level / max(criterion.top, said.tops.get(criterion.id, 0))
     return (criterion.top * share + 0.5) / (criterion.top + 1)
 
 
 def _sign(criterion: Criterion) -> int:
     """Which way credit moves the level."""
-    return 1 if criterion.weight > 0 else -1
+    return 1 if criterion.weight >= 0 else -1
 
 
 def _draw(truth: Truth, *of: object) -> float:
@@ -213,7 +213,7 @@ def _asked(request: Request) -> str:
 
 
 def _earned(bundle: Bundle, said: Known) -> float:
-    marked = [c for c in bundle.criteria if c.id in said.levels]
+    marked = [c for c in bundle.criteria if c.id in said.levels and c.weight]
     shares = {c.id: said.levels[c.id] / max(c.top, said.tops.get(c.id, 0)) for c in marked}
     return share_of_points(marked, shares) if marked else 0.5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import combinations
 
@@ -18,10 +19,11 @@ _LONG = 40
 
 
 def lint(rubric: Rubric) -> list[str]:
-    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, nearly
-    the same as another, unreachable because it and its parent exclude each other, and a rubric that can only cost
-    marks."""
+    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, without
+    weight, sub-points that do not add up, nearly the same as another, unreachable because it and its parent exclude
+    each other, and a rubric that can only cost marks."""
     found: list[str] = []
+    parts = _parts(rubric)
     excluded: dict[str | None, tuple[str, ...]] = {criterion.id: criterion.excludes for criterion in rubric.criteria}
     words = {criterion.id: tokens(criterion.text) for criterion in rubric.criteria}
     for criterion in rubric.criteria:
@@ -34,10 +36,27 @@ def lint(rubric: Rubric) -> list[str]:
             found.append(f"{criterion.id}: {len(words[criterion.id])} words long")
         if criterion.parent in criterion.excludes or criterion.id in excluded.get(criterion.parent, ()):
             found.append(f"{criterion.id}: unreachable; it and its own parent exclude each other")
+        if criterion.weight == 0:
+            found.append(f"{criterion.id}: weight 0; it counts only as a condition of others")
+        if criterion.id in parts and not math.isclose(parts[criterion.id], abs(criterion.weight)):
+            most = f"{parts[criterion.id]:g} of its {abs(criterion.weight):g} points"
+            found.append(f"{criterion.id}: its sub-points come to {most}")
+    sets = {name: set(said) for name, said in words.items()}
     for one, other in combinations(rubric.criteria, 2):
-        shared, both = set(words[one.id]) & set(words[other.id]), set(words[one.id]) | set(words[other.id])
+        shared, both = sets[one.id] & sets[other.id], sets[one.id] | sets[other.id]
         if both and len(shared) / len(both) >= _OVERLAP:
             found.append(f"{one.id}, {other.id}: overlapping; {len(shared)} of {len(both)} words are the same")
-    if all(criterion.weight < 0 for criterion in rubric.criteria):
+    if all(criterion.weight <= 0 for criterion in rubric.criteria if criterion.parent is None):
         found.append("rubric: every criterion costs marks; the full score is where nothing is found")
+    return found
+
+
+def _parts(rubric: Rubric) -> dict[str, float]:
+    """Criterion with sub-points → the points that these earn towards it at most."""
+    weights = {criterion.id: criterion.weight for criterion in rubric.criteria}
+    found: dict[str, float] = {}
+    for criterion in rubric.criteria:
+        if criterion.parent is not None and criterion.parent in weights:
+            towards = math.copysign(1.0, weights[criterion.parent]) * criterion.weight
+            found[criterion.parent] = found.get(criterion.parent, 0.0) + max(0.0, towards)
     return found

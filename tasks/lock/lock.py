@@ -8,6 +8,7 @@ from typing import Literal
 
 from tasks.contracts.bundle import Bundle, Protocol, Rubric
 from tasks.contracts.errors import ContractError
+from tasks.lock.rubric import parted
 from tasks.lock.shape import shaped, without_evidence
 
 HOLISTIC = ("dhs", "autoscore")
@@ -20,7 +21,8 @@ def lock(
     item_types: Collection[str] = ("item",),
     evidence: Literal["typed", "off"] = "typed",
 ) -> Bundle:
-    """The bundle of a rubric, as the protocol judges it; ContractError where the protocol cannot judge the rubric.
+    """The bundle of a rubric, as the protocol judges it, in which a criterion with sub-points is made of these and not
+    decided itself; ContractError where the protocol cannot judge the rubric.
 
     item_types: of the items that are scored with it. evidence: with 'off' no criterion demands any.
     """
@@ -47,6 +49,12 @@ def lock(
                 f"rubric '{rubric.rubric_id}': its traits sum to {low:g}..{high:g}, its scale is "
                 f"{scale.min:g}..{scale.max:g}"
             )
+    decided, composites = parted(rubric)
     return Bundle(
-        text=rubric.text, scale=rubric.scale, traits=rubric.traits, criteria=rubric.criteria, protocol=protocol
+        text=rubric.text,
+        scale=rubric.scale,
+        traits=rubric.traits,
+        criteria=decided,
+        composites=composites,
+        protocol=protocol,
     )

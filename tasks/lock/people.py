@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Rubric, Scale
 from tasks.contracts.study import Column, Data
+from tasks.lock.rubric import parted
 from tasks.store.cells import as_text, select
 from tasks.store.source import chunks
 
@@ -72,27 +73,34 @@ def _offence(gradings: pa.Table, at: int, trait: str | None, value: float, range
 
 
 def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Rubric]) -> Offence | None:
-    """A mark of a criterion, or of a level, that its response's rubric does not have.
+    """A mark of a criterion, or of a level, that its response's rubric does not have, or of a criterion that is made
+    of its sub-points.
 
     marks: response_id, criterion_id, rater_id, decision; answered: response_id and item_id of all responses.
     """
     at = pc.index_in(marks["response_id"], answered["response_id"].combine_chunks())
     marks = marks.append_column("item_id", answered["item_id"].take(at))
+    decided = {one.rubric_id: {c.id: c.top for c in parted(one)[0]} for one in rubric_of.values()}
     pairs = marks.group_by(["item_id", "criterion_id"], use_threads=False).aggregate([("decision", "max")])
     for pair in pairs.to_pylist():
         item_id, criterion_id, level = pair["item_id"], pair["criterion_id"], pair["decision_max"]
         rubric = rubric_of[item_id]
-        top = next((criterion.top for criterion in rubric.criteria if criterion.id == criterion_id), None)
+        top = decided[rubric.rubric_id].get(criterion_id)
         if top is None or level > top:
             same = (pc.field("item_id") == item_id) & (pc.field("criterion_id") == criterion_id)
             row = marks.filter(same & (pc.field("decision") == level)).slice(0, 1).to_pylist()[0]
-            has = f"has no criterion '{criterion_id}'" if top is None else f"has levels 0 to {top} for it"
+            has = f"has levels 0 to {top} for it" if top is not None else _lacking(rubric, criterion_id)
             rule = (
                 f"rater '{row['rater_id']}' marked response '{row['response_id']}' with level {level} of criterion "
                 f"'{criterion_id}'; rubric '{rubric.rubric_id}' {has}"
             )
             return Offence(row["response_id"], row["rater_id"], criterion_id, rule)
     return None
+
+
+def _lacking(rubric: Rubric, criterion_id: str) -> str:
+    known = any(criterion.id == criterion_id for criterion in rubric.criteria)
+    return "makes it of its sub-points" if known else f"has no criterion '{criterion_id}'"
 
 
 def score_place(data: Data, base: Path, offence: Offence) -> Place | None:

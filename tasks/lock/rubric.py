@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,43 @@ def rubrics_of(items: Iterable[Mapping[str, Any]], known: Mapping[str, Rubric], 
 
 
 def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
-    """A rubric of gold points: the sentences of the item's reference answer, or its key elements with their weights.
+    """A rubric of the criteria that the item lists, or of gold points: the sentences of its reference answer, or its
+    key elements with their weights.
 
-    Misconceptions that the item lists cost marks, each as much as a point of weight 1 earns. InputError for an item
-    that carries none of what the plan names, or a plan that makes an unusable rubric of it.
+    Beside gold points, misconceptions that the item lists cost marks, each as much as a point of weight 1 earns.
+    InputError for an item that carries none of what the plan names, or a plan that makes an unusable rubric of it.
     """
+    listed = plan.origin == "criteria"
+    criteria = _listed(item, plan) if listed else _points(item, plan)
+    if not criteria:
+        raise InputError(f"item '{item['item_id']}' has no {plan.origin.replace('_', ' ')} to make a rubric of")
+    low, high, step = plan.scale.bounds
+    rubric = Rubric(
+        rubric_id=item["rubric_id"],
+        title=item["question"][:200],
+        text="" if listed else item["reference_answer"] or "",
+        scale=plan.scale,
+        traits=(Trait(id="content", name="Content", min=low, max=high, step=step),),
+        criteria=criteria,
+    )
+    problem = broken(rubric)
+    if problem:
+        raise InputError(f"derived rubric '{rubric.rubric_id}': {problem}", field="rubrics.derive")
+    return rubric
+
+
+def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
+    """The criteria that an item lists, sub-points with their parents."""
+    return tuple(
+        _point(one["id"], one["text"], plan, one["weight"]).model_copy(
+            update={"parent": one["parent"], "levels": tuple(one["levels"]) or plan.levels}
+        )
+        for one in item.get("criteria") or []
+    )
+
+
+def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
+    """Gold points and misconceptions of an item; none without a gold point."""
     if plan.origin == "reference_answer":
         answer = item["reference_answer"] or ""
         points = [answer[u.start : u.end] for u in units(answer) if u.kind == "sentence"]
@@ -68,26 +101,14 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
         points = [element.strip() for element in item["key_elements"]]
     weights = (plan.origin == "key_elements" and item.get("key_weights")) or [1.0] * len(points)
     if not any(points):
-        raise InputError(f"item '{item['item_id']}' has no {plan.origin.replace('_', ' ')} to make a rubric of")
+        return ()
     if len(weights) != len(points):
         raise InputError(f"item '{item['item_id']}' has {len(points)} key elements, but {len(weights)} weights")
     given = [(point, weight) for point, weight in zip(points, weights, strict=True) if point]
-    low, high, step = plan.scale.bounds
-    rubric = Rubric(
-        rubric_id=item["rubric_id"],
-        title=item["question"][:200],
-        text=item["reference_answer"] or "",
-        scale=plan.scale,
-        traits=(Trait(id="content", name="Content", min=low, max=high, step=step),),
-        criteria=(
-            *(_point(f"P{n}", point, plan, weight) for n, (point, weight) in enumerate(given, 1)),
-            *(_mistake(f"M{n}", text) for n, text in enumerate(item.get("misconceptions") or [], 1)),
-        ),
+    return (
+        *(_point(f"P{n}", point, plan, weight) for n, (point, weight) in enumerate(given, 1)),
+        *(_mistake(f"M{n}", text) for n, text in enumerate(item.get("misconceptions") or [], 1)),
     )
-    problem = broken(rubric)
-    if problem:
-        raise InputError(f"derived rubric '{rubric.rubric_id}': {problem}", field="rubrics.derive")
-    return rubric
 
 
 def _point(name: str, text: str, plan: Derived, weight: float) -> Criterion:
@@ -97,6 +118,13 @@ def _point(name: str, text: str, plan: Derived, weight: float) -> Criterion:
 
 def _mistake(name: str, text: str) -> Criterion:
     return Criterion(id=name, trait="content", text=text, kind="misconception", weight=-1)
+
+
+def parted(rubric: Rubric) -> tuple[tuple[Criterion, ...], tuple[Criterion, ...]]:
+    """The criteria that raters decide, and those that are made of their sub-points, each in the rubric's order."""
+    parents = {criterion.parent for criterion in rubric.criteria}
+    decided = tuple(criterion for criterion in rubric.criteria if criterion.id not in parents)
+    return decided, tuple(criterion for criterion in rubric.criteria if criterion.id in parents)
 
 
 def broken(rubric: Rubric, induced: bool = False) -> str | None:
@@ -114,10 +142,15 @@ def broken(rubric: Rubric, induced: bool = False) -> str | None:
         repeated = sorted({value for value in values if values.count(value) > 1})
         if repeated:
             return f"{name} id '{repeated[0]}' is given twice"
+    known = set(ids)
     for criterion in rubric.criteria:
-        problem = _broken_criterion(criterion, traits, ids)
+        problem = _broken_criterion(criterion, traits, known)
         if problem:
             return f"criterion '{criterion.id}' {problem}"
+    for composite in parted(rubric)[1]:
+        problem = _broken_composite(composite, [c for c in rubric.criteria if c.parent == composite.id])
+        if problem:
+            return f"criterion '{composite.id}' {problem}"
     for anchored in rubric.traits:
         if _repeats(anchor.score for anchor in anchored.anchors):
             return f"trait '{anchored.id}' has overlapping anchors: two describe the same score"
@@ -126,25 +159,37 @@ def broken(rubric: Rubric, induced: bool = False) -> str | None:
     derived_traits = set() if induced else {trait.id for trait in rubric.traits if trait.source == "derived"}
     for trait in sorted(derived_traits - {criterion.trait for criterion in rubric.criteria}):
         return f"trait '{trait}' is derived but no criterion counts for it"
+    for trait in sorted({c.trait for c in rubric.criteria} - {c.trait for c in rubric.criteria if c.weight}):
+        return f"trait '{trait}' has no criterion with another weight than 0"
     return _cycle({criterion.id: criterion.parent for criterion in rubric.criteria})
 
 
-def _broken_criterion(criterion: Criterion, traits: Collection[str], ids: Collection[str]) -> str | None:
+def _broken_criterion(criterion: Criterion, traits: Collection[str], ids: AbstractSet[str]) -> str | None:
     others = {criterion.parent, *criterion.excludes} - {None}
     if criterion.trait not in traits:
         return f"counts for an unknown trait '{criterion.trait}'"
     if criterion.id in others:
         return "refers to itself"
-    if others - set(ids):
-        return f"refers to unknown criteria {sorted(map(str, others - set(ids)))}"
+    if others - ids:
+        return f"refers to unknown criteria {sorted(map(str, others - ids))}"
     if len(criterion.levels) < 2:
         return "needs at least two levels"
     if _repeats(map(_folded, criterion.levels)):
         return "has overlapping levels: two read the same"
-    if criterion.weight == 0:
-        return "has weight 0 and can change nothing"
+    if criterion.weight == 0 and criterion.parent is not None:
+        return "is a sub-point with weight 0 and can change nothing"
     if not math.isfinite(criterion.weight):
         return "has a weight that is no finite number"
+    return None
+
+
+def _broken_composite(criterion: Criterion, sub_points: Sequence[Criterion]) -> str | None:
+    if criterion.weight == 0:
+        return "has sub-points, whose points are parts of its weight, but weight 0"
+    if strangers := [one.id for one in sub_points if one.trait != criterion.trait]:
+        return f"counts for another trait than its sub-point '{strangers[0]}'"
+    if all(one.weight * criterion.weight < 0 for one in sub_points):
+        return "can never be reached: all its sub-points count against it"
     return None
 
 

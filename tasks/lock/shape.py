@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from tasks.contracts.bundle import Criterion, Protocol, Rubric, Trait
 from tasks.contracts.errors import ContractError
+from tasks.lock.rubric import parted
 
 SUBSCORES = {
     "technical": ("accuracy", "clarity", "completeness", "terminology"),
@@ -18,7 +19,7 @@ COVERAGE = "coverage"
 def shaped(rubric: Rubric, protocol: Protocol, item_types: Collection[str]) -> Rubric:
     """The rubric as the protocol judges it.
 
-    gradeagentops: criteria are covered or missed, and the judge scores the rubric's judged traits, or the published
+    gradeagentops: criteria are covered or missed, sub-points each for itself, and the judge scores the rubric's judged traits, or the published
     ones of its items' type on the rubric's scale; ContractError for another type, or several. mts and unlocked: the
     judge scores every trait. checkeval: every criterion is a question with yes or no. The others take the rubric as it
     is.
@@ -56,13 +57,13 @@ def _gradeagentops(rubric: Rubric, item_types: Collection[str]) -> Rubric:
         judged = tuple(Trait(id=n, name=n.title(), min=low, max=high, step=step, source="judged") for n in names)
     coverage = Trait(id=COVERAGE, name="Coverage of the gold points", min=low, max=high, step=step)
     return rubric.model_copy(
-        update={"traits": (*judged, coverage), "criteria": tuple(_point(c) for c in rubric.criteria)}
+        update={"traits": (*judged, coverage), "criteria": tuple(_point(c) for c in parted(rubric)[0])}
     )
 
 
 def _point(criterion: Criterion) -> Criterion:
     """A criterion that is covered or missed, with a quote."""
-    kind = "gold_point" if criterion.weight > 0 else "misconception"
-    levels = ("missed", "covered") if criterion.weight > 0 else ("absent", "detected")
+    kind = "gold_point" if criterion.weight >= 0 else "misconception"
+    levels = ("missed", "covered") if criterion.weight >= 0 else ("absent", "detected")
     point = {"trait": COVERAGE, "kind": kind, "levels": levels, "evidence": "local_quote", "parent": None}
     return criterion.model_copy(update=point)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from prefect import task
 
 from tasks.contracts.bundle import Protocol, Rubric
@@ -54,10 +55,10 @@ def lock(
 ) -> Locked:
     """Find or make the rubric of every item, lint it, and lock it under the study's protocol.
 
-    people, marks: human gradings and judgments. key_of: name of a credential → its value, see `Engine.key`, for a model
-    that makes rubrics. InputError where an item names no known rubric, a human score lies off
-    the scale of its item's rubric or the range of its trait, a mark names a criterion or level that the rubric, as its
-    author wrote it, does not have, or a model that is to make a rubric gives nothing usable.
+    people, marks: gradings and judgments of the data. key_of: name of a credential → its value, see `Engine.key`, for a
+    model that makes rubrics. InputError where an item names no known rubric, a human score lies off the scale of its
+    item's rubric or the range of its trait, a mark names a criterion or level that the rubric, as its author wrote it,
+    does not have, or a model that is to make a rubric gives nothing usable.
     """
 
     def make() -> dict[type[Row], Rows]:
@@ -91,8 +92,10 @@ def lock(
 
 
 def _refuse_off_scale(run: Run, study: Study, base: Path, people: TableRef, rubric_of: Mapping[str, Rubric]) -> None:
-    for batch in run.batches(people, ["response_id", "item_id", "rater_id", "score", "trait_scores"]):
-        offence = off_scale(pa.Table.from_batches([batch]), rubric_of)
+    for batch in run.batches(people, ["response_id", "item_id", "rater_id", "rater_kind", "score", "trait_scores"]):
+        given = pa.Table.from_batches([batch])
+        # What a machine recorded is on a scale of its own.
+        offence = off_scale(given.filter(pc.not_equal(given["rater_kind"], "replayed")), rubric_of)
         if offence:
             place = score_place(study.data, base, offence)
             raise InputError(offence.rule, **(place._asdict() if place else {"field": offence.part or "score"}))

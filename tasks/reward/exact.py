@@ -1,21 +1,25 @@
-"""Exact marginals of a rubric graph (GEAR, Eqs. 7-10), by eliminating criteria along a topological order.
+"""Exact marginals of a rubric graph (GEAR, Eqs. 7-10), by eliminating criteria edge by edge.
 
-Nothing is observed, so one sweep forward is enough: the joint distribution of the criteria that still have children to
-come, the frontier, gives the next criterion's marginal; it joins the frontier, and those whose last child it was are
-summed out. Time and memory grow with 2 to the width of the frontier, not with the number of criteria.
+A criterion holds where its own score p does and every edge into it lets it: always where the parent holds, else with
+probability λ, all independently: z_i = b_i Π (z_j or b_ji) with b_i ~ p_i and b_ji ~ λ_ji. That is Eq. 7, taken apart
+into edges. Nothing is observed, so one sweep is enough. It holds the joint distribution of the criteria whose edges
+have acted in part, lets one edge after the other act on it, reads a criterion's marginal when the last edge into it has
+acted and sums the criterion out when the last from it has. Time and memory grow with 2 to the criteria held together,
+not with those of the rubric: a tree of any size needs few.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.contracts.errors import ContractError
-from tasks.reward.wire import Floats, Wired
+from tasks.reward.wire import Floats, Ints, Wired
 
 MOST = 18
-"""Criteria that may be held together: 2^18 joint probabilities are 2 MiB for one response."""
+"""Criteria that may be held together: 2^18 probabilities are 2 MiB for one response."""
 CHUNK_BYTES = 2**24
-"""Joint probabilities held at a time."""
+"""Probabilities held at a time, but for a few copies."""
 
 
 class TooWide(ContractError):
@@ -23,91 +27,98 @@ class TooWide(ContractError):
 
 
 def exact_marginals(wired: Wired, local: Floats) -> Floats:
-    """P(z = 1) of every criterion, where z_i is 1 with probability θ_i = p_i Π_{j∈Pa(i)} (z_j + (1 − z_j) λ_ji).
+    """P(z = 1) of every criterion, where z_i is 1 with probability p_i Π_{j∈Pa(i)} (z_j + (1 − z_j) λ_ji).
 
-    local: (n, k) local scores p in [0, 1]. Gives (n, k) in [0, 1]. TooWide where more than MOST criteria would have to
-    be held together, in the order found; it is not always the best there is.
+    local: (n, k) local scores p in [0, 1]. Gives (n, k) in [0, p]. TooWide where more than MOST criteria would have to
+    be held together by the order found, which need not be the best there is.
     """
-    order, width = _elimination(wired)
-    if width > MOST:
-        raise TooWide(
-            f"rubric '{wired.rubric_id}': exact inference would hold {width} criteria together, more than {MOST}; "
-            "its topological update is linear"
-        )
+    edges, width = _elimination(wired)
     local = np.asarray(local, dtype=np.float64)
-    found = np.empty_like(local)
     rows = max(1, CHUNK_BYTES // (8 * 2**width))
-    for at in range(0, len(local), rows):
-        found[at : at + rows] = _sweep(wired, order, local[at : at + rows])
-    return found
+    chunks = [_sweep(wired, edges, local[at : at + rows]) for at in range(0, len(local), rows)]
+    return np.concatenate([local[:0], *chunks])
 
 
 def _elimination(wired: Wired) -> tuple[list[int], int]:
-    """Places in the order of the sweep, and the most that it holds together.
+    """The edges in the order in which they act, and the most criteria that are held together then.
 
-    Of the criteria whose parents are done, next is the one that leaves the narrowest frontier; among equals the one
-    that brings a child nearest to having all its parents, then the first.
+    An edge can act once all edges into its parent have. Next is the one that leaves the fewest criteria held; among
+    equals the one that adds the fewest, then the one whose child waits for the fewest others, then the one whose parent
+    was taken up last, then the first.
     """
-    parents, children = _relatives(wired)
-    missing = [len(found) for found in parents]
-    waiting = [len(found) for found in children]
-    ready = {place for place, count in enumerate(missing) if count == 0}
+    parent, child = wired.parent.tolist(), wired.child.tolist()
+    into, out = _degrees(wired)
+    held: list[int] = []
+    left = set(range(len(parent)))
     order: list[int] = []
-    held = width = 0
+    width = 0
 
-    def grows(place: int) -> int:
-        return bool(children[place]) - sum(waiting[parent] == 1 for parent, _ in parents[place])
+    def added(edge: int) -> list[int]:
+        return [place for place in (parent[edge], child[edge]) if place not in held]
 
-    while ready:
-        place = min(
-            ready, key=lambda one: (grows(one), min((missing[child] for child in children[one]), default=0), one)
-        )
-        ready.remove(place)
-        order.append(place)
-        width = max(width, held + bool(children[place]))
-        held += grows(place)
-        for parent, _ in parents[place]:
-            waiting[parent] -= 1
-        for child in children[place]:
-            missing[child] -= 1
-            if missing[child] == 0:
-                ready.add(child)
+    def dropped(edge: int) -> list[int]:
+        done = [parent[edge]] if out[parent[edge]] == 1 else []
+        return [*done, child[edge]] if into[child[edge]] == 1 and out[child[edge]] == 0 else done
+
+    def cost(edge: int) -> tuple[int, int, int, int, int]:
+        grown, taken = len(added(edge)), held.index(parent[edge]) if parent[edge] in held else -1
+        return grown - len(dropped(edge)), grown, int(into[child[edge]]), -taken, edge
+
+    while left:
+        edge = min((one for one in left if into[parent[one]] == 0), key=cost)
+        done = dropped(edge)
+        held += added(edge)
+        width = max(width, len(held))
+        if width > MOST:
+            raise TooWide(
+                f"rubric '{wired.rubric_id}': exact inference would hold {width} of its criteria together, more than "
+                f"{MOST}; the topological update has no such bound"
+            )
+        held = [place for place in held if place not in done]
+        out[parent[edge]] -= 1
+        into[child[edge]] -= 1
+        left.remove(edge)
+        order.append(edge)
     return order, width
 
 
-def _relatives(wired: Wired) -> tuple[list[list[tuple[int, float]]], list[list[int]]]:
-    """Each criterion's parents with their retention factors, and its children, by place."""
-    parents: list[list[tuple[int, float]]] = [[] for _ in wired.criteria]
-    children: list[list[int]] = [[] for _ in wired.criteria]
-    for parent, child, kept in zip(wired.parent.tolist(), wired.child.tolist(), wired.retention.tolist(), strict=True):
-        parents[child].append((parent, kept))
-        children[parent].append(child)
-    return parents, children
+def _degrees(wired: Wired) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many edges come into each criterion, and how many leave it."""
+
+    def counts(ends: Ints) -> NDArray[np.int64]:
+        return np.bincount(ends, minlength=len(wired.criteria))
+
+    return counts(wired.child), counts(wired.parent)
 
 
-def _sweep(wired: Wired, order: list[int], local: Floats) -> Floats:
-    """Marginals of a chunk. The joint has a row for each state of the frontier, whose bit b is the b-th criterion held,
-    and a column for each response."""
-    parents, children = _relatives(wired)
-    waiting = [len(found) for found in children]
-    frontier: list[int] = []
-    joint = np.ones((1, len(local)))
-    marginal = np.empty_like(local)
-    for place in order:
-        state = np.arange(len(joint))
-        licensed = np.ones(len(joint))
-        for parent, kept in parents[place]:
-            licensed *= np.where(state >> frontier.index(parent) & 1, 1.0, kept)
-            waiting[parent] -= 1
-        # the sum of all probabilities may exceed 1 by a rounding
-        marginal[:, place] = local[:, place] * np.minimum(licensed @ joint, 1.0)
-        if children[place]:
-            present = joint * np.outer(licensed, local[:, place])
-            joint = np.concatenate([joint - present, present])
-            frontier.append(place)
-        for parent, _ in parents[place]:
-            if waiting[parent] == 0:
-                bit = frontier.index(parent)
-                joint = joint.reshape(-1, 2, 2**bit, len(local)).sum(axis=1).reshape(-1, len(local))
-                frontier.remove(parent)
+def _sweep(wired: Wired, edges: list[int], local: Floats) -> Floats:
+    """Marginals of a chunk. The joint distribution has one axis of 0 and 1 for each criterion held, and the responses
+    as its last."""
+    into, out = _degrees(wired)
+    marginal = local.copy()
+    held: list[int] = []
+    joint = np.ones(len(local))
+
+    def where(states: dict[int, int]) -> tuple[int | slice, ...]:
+        return tuple(states.get(place, slice(None)) for place in held)
+
+    for parent, child, kept in zip(
+        wired.parent[edges].tolist(), wired.child[edges].tolist(), wired.retention[edges].tolist(), strict=True
+    ):
+        for place in (parent, child):
+            if place not in held:
+                held.insert(0, place)
+                joint = np.stack([joint * (1.0 - local[:, place]), joint * local[:, place]])
+        suppressed = (1.0 - kept) * joint[where({parent: 0, child: 1})]
+        joint[where({parent: 0, child: 1})] -= suppressed
+        joint[where({parent: 0, child: 0})] += suppressed
+        out[parent] -= 1
+        into[child] -= 1
+        if into[child] == 0:
+            present = joint[where({child: 1})].reshape(-1, len(local)).sum(axis=0)
+            marginal[:, child] = np.minimum(present, local[:, child])  # a sum may exceed it by a rounding
+        for place in (parent, child):
+            if into[place] == 0 and out[place] == 0:
+                joint = joint.sum(axis=held.index(place))
+                held.remove(place)
     return marginal

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.contracts.graph import Reward
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.local import Locals
+from tasks.reward.shares import Places
 from tasks.reward.wire import Floats
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 
@@ -44,7 +44,7 @@ class Figure(NamedTuple):
 class Resampling:
     """The items of a batch, and how often they are drawn."""
 
-    codes: NDArray[np.int64]
+    codes: Places
     """(n,) number of each response's item; more than 2,000 items are resampled in 2,000 random groups."""
     size: int
     draws: int
@@ -55,7 +55,7 @@ class Resampling:
         """As the study says."""
         return cls(*cluster_codes(of.item), settings.draws, settings.seed)
 
-    def figure(self, statistic: Statistic, response: NDArray[np.int64], terms: list[Floats]) -> Figure:
+    def figure(self, statistic: Statistic, response: Places, terms: list[Floats]) -> Figure:
         """A statistic of the sums of some cases' terms.
 
         response: (c,) the response in the batch that each case belongs to; terms: columns of shape (c,).

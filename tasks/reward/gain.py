@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from tasks.contracts.errors import ContractError
+from tasks.reward.ablate import untyped
 from tasks.reward.learn import Learned, complete, line, rewards_and_slopes
 from tasks.reward.wire import Batch, Floats, Wired
 from tasks.stats.agreement import pearson, qwk, rmse, spearman
 from tasks.stats.bootstrap import paired_bootstrap
 
 Method = Literal["flat", "typed", "untyped", "learned", "weights"]
-"""flat: no dependencies (Eq. 2); typed: the relations' factors; untyped: their mean on every edge; learned: the edges'
+"""flat: no dependencies (Eq. 2); typed: the relations' factors; untyped: one factor for all edges; learned: the edges'
 own; weights: no dependencies, but a weight of its own sign refitted for each criterion, which is what learning
 dependencies has to beat."""
 METHODS: tuple[Method, ...] = ("flat", "typed", "untyped", "learned", "weights")
@@ -42,7 +43,7 @@ class Figure:
     over: Method | None
     """The method whose figure is taken away; None for the figure itself."""
     value: float | None
-    """The figure; None where it is undefined."""
+    """The figure; None where it is undefined. A difference in rmse below 0 is a gain."""
     low: float | None
     """Lower end of the 95% interval of a difference, whole clusters resampled; None for spearman and single figures."""
     high: float | None
@@ -60,6 +61,7 @@ def predict(train: Batch, scores: Floats, found: list[Learned], test: Batch) -> 
     if [one.graph_id for one in train.wired] != [one.graph_id for one in test.wired]:
         raise ContractError("what is learned on one set of rubrics cannot be tried on another")
     predicted: dict[Method, Floats] = {method: np.full(len(test.of), np.nan) for method in METHODS}
+    shared = untyped(train.wired)
     for at, (wired, one) in enumerate(zip(train.wired, found, strict=True)):
         if not one.fitted:
             continue
@@ -67,7 +69,13 @@ def predict(train: Batch, scores: Floats, found: list[Learned], test: Batch) -> 
         labelled = ~np.isnan(scores[rows])
         y, local = scores[rows[labelled]], local[:, labelled]
         places, unseen = complete(test, at)
-        for method, factors in _factors(wired, one).items():
+        of_methods: dict[Method, Floats] = {
+            "flat": np.ones_like(wired.retention),
+            "typed": wired.retention,
+            "untyped": shared[at].retention,
+            "learned": np.array([one.factors[edge] for edge in wired.edges]),
+        }
+        for method, factors in of_methods.items():
             intercept, slope = line(rewards_and_slopes(wired, local, factors)[0], y)
             predicted[method][places] = intercept + slope * rewards_and_slopes(wired, unseen, factors)[0]
         predicted["weights"][places] = _refitted(wired, local, y, unseen)
@@ -103,17 +111,6 @@ def gains(
             low, high = (drawn[name].low, drawn[name].high) if name in drawn else (None, None)
             figures.append(Figure(name, method, over, gap, low, high, n))
     return figures
-
-
-def _factors(wired: Wired, one: Learned) -> dict[Method, Floats]:
-    """Each method's retention factors, (e,)."""
-    prior = wired.retention
-    return {
-        "flat": np.ones_like(prior),
-        "typed": prior,
-        "untyped": np.full_like(prior, prior.mean() if len(prior) else 1.0),
-        "learned": np.array([one.factors[edge] for edge in wired.edges]),
-    }
 
 
 def _refitted(wired: Wired, local: Floats, scores: Floats, unseen: Floats) -> Floats:

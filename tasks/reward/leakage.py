@@ -25,6 +25,7 @@ from tasks.contracts.graph import PREREQUISITES, Relation, Reward
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.figures import Record, Resampling, Statistic, ratio, record
 from tasks.reward.local import Locals
+from tasks.reward.shares import Flags, Places
 from tasks.reward.wire import Batch, Floats
 
 RELATIONS: tuple[Relation, ...] = (*PREREQUISITES, "activation")
@@ -35,8 +36,6 @@ SLICES: dict[str, tuple[Relation, ...]] = {
 }
 BOOLEAN = "every local score is 0 or 1: gating leaks nothing by construction"
 GATED = "gates close at the threshold that makes a case: nothing leaks by construction"
-Places = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

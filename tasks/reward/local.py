@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.errors import ContractError
+from tasks.reward.shares import Flags, Places, refuse, shares, starts, where
 from tasks.reward.wire import Batch, Floats, Wired, batch
-from tasks.stats.ordinal import ROUNDING
-
-Places = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -54,9 +50,19 @@ class Locals:
         whole, places = self.batch, pa.array(np.flatnonzero(kept))
         rubrics, of = np.unique(whole.of[kept], return_inverse=True)
         cells = np.repeat(kept, np.diff(whole.start))
-        wired = [whole.wired[rubric] for rubric in rubrics]
-        rest = {name: getattr(self, name).take(places) for name in self.__dataclass_fields__ if name != "batch"}
-        return Locals(batch=batch(wired, of.astype(np.int32), whole.local[cells], whole.scored[cells]), **rest)
+        return Locals(
+            batch=batch(
+                [whole.wired[rubric] for rubric in rubrics],
+                of.astype(np.int32),
+                whole.local[cells],
+                whole.scored[cells],
+            ),
+            response_id=self.response_id.take(places),
+            item_id=self.item_id.take(places),
+            rater_id=self.rater_id.take(places),
+            sample=self.sample.take(places),
+            decided_by=self.decided_by.take(places),
+        )
 
 
 def local_scores(
@@ -91,16 +97,16 @@ def local_scores(
     used = [(wired[name], bundles[name]) for name in of_response.rubrics]
     points = _points([bundle for _, bundle in used], coded["criterion_id"].values)
     known = _known(judgments, points, of_response.at[response.at], coded["criterion_id"], of_response.rubrics)
-    start = _starts(points.sizes[of])
+    start = starts(points.sizes[of])
     cell = start[group.at] + points.place[known]
-    _refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "is judged twice by one rater and sample")
-    share, scored, likely = _shares(judgments, points.top[known], local)
+    refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
+    share, scored, likely = shares(judgments, points.top[known], local)
     decided, usable = np.zeros(start[-1]), np.zeros(start[-1], dtype=bool)
     decided[cell], usable[cell] = share, scored
 
-    shares, given = _of_the_whole(used, of, start, decided, usable)
+    whole, given = _of_the_whole(used, of, start, decided, usable)
     return Locals(
-        batch=batch([one for one, _ in used], of.astype(np.int32), shares, given),
+        batch=batch([one for one, _ in used], of.astype(np.int32), whole, given),
         response_id=response.values.take(pa.array(response_at)),
         item_id=pa.array(of_response.items, pa.string()).take(pa.array(response_at)),
         rater_id=rater.values.take(pa.array(rater_at)),
@@ -184,47 +190,16 @@ def _known(judgments: pa.Table, points: _Points, rubric: Places, criterion: _Cod
     found = pc.index_in(pa.array(rubric * len(criterion.values) + criterion.at), value_set=points.keys)
     if found.null_count:
         row = int(np.argmax(np.asarray(found.is_null())))
-        raise ContractError(f"{_where(judgments, row)}: rubric '{rubrics[rubric[row]]}' decides no such criterion")
+        raise ContractError(f"{where(judgments, row)}: rubric '{rubrics[rubric[row]]}' decides no such criterion")
     return np.asarray(found, dtype=np.int64)
-
-
-def _shares(judgments: pa.Table, top: Places, local: str) -> tuple[Floats, Flags, Flags]:
-    """(rows,) the share of each judgment, 0 where unscored; whether it is scored; whether by its probabilities."""
-    scored = np.asarray(judgments["decision"].is_valid())
-    level = np.asarray(judgments["decision"].fill_null(0), dtype=np.int64)
-    _refuse(judgments, (level < 0) | (level > top), "is decided at a level that it does not have")
-    share = level / np.maximum(top, 1)
-    likely = np.zeros(len(judgments), dtype=bool)
-    if local == "probability":
-        stands = pc.is_in(judgments["action"], value_set=pa.array(["none", "counted"]))
-        likely = scored & np.asarray(pc.and_(stands, judgments["level_probabilities"].is_valid()))
-        share[likely] = _expected(judgments, np.flatnonzero(likely), top)
-    return share, scored, likely
-
-
-def _expected(judgments: pa.Table, rows: Places, top: Places) -> Floats:
-    """Σ level·p / M of these rows."""
-    lists = judgments["level_probabilities"].take(pa.array(rows)).combine_chunks()
-    sizes, top = np.asarray(pc.list_value_length(lists), dtype=np.int64), top[rows]
-    _refuse(judgments, sizes != top + 1, "has another number of level probabilities than levels", rows)
-    start = _starts(sizes)
-    p = lists.flatten().to_numpy(zero_copy_only=False)
-    if not len(p):
-        return np.empty(0)
-    inside = np.logical_and.reduceat((p >= 0) & (p <= 1), start[:-1])  # false for NaN, too
-    _refuse(judgments, ~inside, "has a level probability that is NaN or outside [0, 1]", rows)
-    whole = np.abs(np.add.reduceat(p, start[:-1]) - 1) <= ROUNDING
-    _refuse(judgments, ~whole, "has level probabilities that do not sum to 1", rows)
-    level = np.arange(len(p)) - np.repeat(start[:-1], sizes)
-    return np.asarray(np.minimum(np.add.reduceat(p * level, start[:-1]) / np.maximum(top, 1), 1.0))
 
 
 def _of_the_whole(
     used: Sequence[tuple[Wired, Bundle]], of: Places, start: Places, decided: Floats, usable: Flags
 ) -> tuple[Floats, Flags]:
     """Shares and whether they are scored, of the criteria that are no sub-points; flat as in `Batch`."""
-    into = _starts(np.array([len(one.criteria) for one, _ in used], dtype=np.int64)[of])
-    shares, scored = np.empty(into[-1]), np.empty(into[-1], dtype=bool)
+    into = starts(np.array([len(one.criteria) for one, _ in used], dtype=np.int64)[of])
+    found, scored = np.empty(into[-1]), np.empty(into[-1], dtype=bool)
     by_rubric = np.argsort(of, kind="stable")
     ends = np.searchsorted(of[by_rubric], np.arange(len(used)), side="right")
     for (one, bundle), members in zip(used, np.split(by_rubric, ends[:-1]), strict=False):
@@ -233,8 +208,8 @@ def _of_the_whole(
         for composite in bundle.composites:
             _compose(composite, bundle, columns)
         for at, name in enumerate(one.criteria):
-            shares[into[members] + at], scored[into[members] + at] = columns[name]
-    return shares, scored
+            found[into[members] + at], scored[into[members] + at] = columns[name]
+    return found, scored
 
 
 def _compose(composite: Criterion, bundle: Bundle, columns: dict[str, tuple[Floats, Flags]]) -> None:
@@ -256,25 +231,3 @@ def _decided_by(group: Places, n: int, likely: Flags, decided: Flags) -> pa.Arra
     by_probability, by_decision = (np.bincount(group[rows], minlength=n) > 0 for rows in (likely, decided))
     kinds = pa.array(["decision", "probability", "both"])
     return kinds.take(pa.array(by_probability * (1 + by_decision)))
-
-
-def _starts(sizes: Places) -> Places:
-    """Where each of these many begins, and the end of the last."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _refuse(judgments: pa.Table, bad: Flags, rule: str, rows: Places | None = None) -> None:
-    """ContractError for the first bad one of the judgments, or of these rows of them."""
-    if bad.any():
-        first = int(np.argmax(bad))
-        raise ContractError(f"{_where(judgments, first if rows is None else int(rows[first]))} {rule}")
-
-
-def _where(judgments: pa.Table, row: int) -> str:
-    def of(name: str) -> Any:
-        return judgments[name][row].as_py()
-
-    return (
-        f"response '{of('response_id')}', criterion '{of('criterion_id')}' by rater '{of('rater_id')}', "
-        f"sample {of('sample')},"
-    )

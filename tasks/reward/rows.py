@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tasks.contracts.graph import Aggregation, Reward
 from tasks.contracts.reward_tables import EdgeCases, Rewards
@@ -12,9 +11,8 @@ from tasks.contracts.table import Row, schema
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.leakage import RELATIONS, Cases
 from tasks.reward.local import Locals
+from tasks.reward.shares import Places
 from tasks.reward.wire import Batch, Floats
-
-Places = NDArray[np.int64]
 
 
 def rewards(of: Locals, found: Aggregated, aggregation: Aggregation, settings: Reward) -> pa.Table:
@@ -102,7 +100,8 @@ def _names(batch: Batch) -> pa.Array:
 
 def _same_map(values: dict[str, float], n: int) -> pa.Array:
     """(n,) times the same map."""
-    return pa.repeat(pa.scalar(values, pa.map_(pa.string(), pa.float64())), n)
+    one = pa.array([list(values.items())], pa.map_(pa.string(), pa.float64()))
+    return one.take(pa.array(np.zeros(n, dtype=np.int64)))
 
 
 def _or_null(values: Floats) -> pa.Array:

@@ -68,17 +68,19 @@ def wire(
     """The arrays of a bundle and its graph.
 
     learned: (parent, child) → retention factor in place of the relation's, before η; in [0, 1].
-    ContractError where the graph is not that of the bundle's criteria, every weight is 0, or a learned factor lies
-    outside [0, 1] or belongs to no edge.
+    ContractError where the graph is not that of the bundle's criteria, every weight is 0, η is below 0, or a learned
+    factor lies outside [0, 1] or belongs to no edge.
     """
+    if not 0 <= eta < np.inf:
+        raise ContractError(f"the suppression strength η is {eta}, not a number from 0 on")
     whole = bundle.whole
     criteria = tuple(criterion.id for criterion in whole)
     if {node.criterion_id for node in graph.nodes} != set(criteria):
         odd = sorted({node.criterion_id for node in graph.nodes} ^ set(criteria))
         raise ContractError(f"rubric '{rubric_id}': its graph is of another rubric; they differ in {', '.join(odd)}")
     weights = np.array([criterion.weight for criterion in whole], dtype=np.float64)
-    if not np.any(weights):
-        raise ContractError(f"rubric '{rubric_id}': every weight is 0, so that there is nothing to reward")
+    if not 0 < sum(map(abs, weights.tolist())) < np.inf:
+        raise ContractError(f"rubric '{rubric_id}': its weights are all 0 or beyond all bounds: nothing to reward by")
     known = {(edge.parent, edge.child): edge for edge in graph.edges}
     given = dict(learned or {})
     for pair, value in given.items():
@@ -130,16 +132,21 @@ def batch(wired: Sequence[Wired], of: Ints, local: Floats, scored: NDArray[np.bo
     local: (Σk,) as in `Batch`. scored: all of them where not given; what stands at an unscored place is passed over.
     """
     sizes = np.array([len(one.criteria) for one in wired], dtype=np.int64)
-    of = np.asarray(of, dtype=np.int32)
+    of = np.array(of, dtype=np.int32)
     if len(of) and not (of.min() >= 0 and of.max() < len(wired)):
-        raise ContractError(f"a response is under rubric {int(of.max())}; there are {len(wired)}")
+        odd = int(of.min()) if of.min() < 0 else int(of.max())
+        raise ContractError(f"a response is under rubric {odd}; there are {len(wired)}, from 0")
     start = np.concatenate([[0], np.cumsum(sizes[of])]).astype(np.int64)
     scored = np.ones(len(local), dtype=bool) if scored is None else np.asarray(scored, dtype=bool)
     if len(local) != start[-1] or len(scored) != start[-1]:
-        raise ContractError(f"{len(local)} local scores for {int(start[-1])} criteria of {len(of)} responses")
+        raise ContractError(
+            f"{len(local)} local scores and {len(scored)} marks of what is scored, for {int(start[-1])} criteria of "
+            f"{len(of)} responses"
+        )
     local = np.where(scored, np.asarray(local, dtype=np.float64), 0.0)
-    if not np.all((local >= 0) & (local <= 1)):  # false for NaN, too
-        at = int(np.flatnonzero(~((local >= 0) & (local <= 1)))[0])
+    usable = (local >= 0) & (local <= 1)  # false for NaN, too
+    if not usable.all():
+        at = int(usable.argmin())
         response = int(np.searchsorted(start, at, side="right")) - 1
         one = wired[of[response]]
         name = one.criteria[at - int(start[response])]

@@ -30,7 +30,7 @@ import topics
 import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from flows.trainers import RubricReward
@@ -42,14 +42,14 @@ from tasks.store.warehouse import Run, Warehouse
 ARMS: tuple[Aggregation, ...] = get_args(Aggregation)
 BATCH, GROUP = 64, 8
 """Rollouts in a step, and those of them that answer the same question."""
-LEARNING_RATE = 2e-3
+LEARNING_RATE = 1e-3
 TAUGHT_STEPS = 300
 MEASURES = {
     "reward": "reward that is trained on",
     "quality": "true quality",
     "unlicensed": "unlicensed credit in the text",
     "fact": "answers with the fact",
-    "bare": "answers with phrases and no fact",
+    "bare": "answers with unlicensed credit",
 }
 
 
@@ -133,7 +133,9 @@ def trainer(
         beta=0.0,
     )
     questions = Dataset.from_list([{"prompt": topics.prompt(topic), "item_id": topic} for topic in asked])
-    return GRPOTrainer(model, reward_funcs=reward, args=config, train_dataset=questions, processing_class=tokenizer)
+    made = GRPOTrainer(model, reward_funcs=reward, args=config, train_dataset=questions, processing_class=tokenizer)
+    made.remove_callback(PrinterCallback)
+    return made
 
 
 def _shuffled(luck: random.Random) -> list[str]:
@@ -219,7 +221,9 @@ def main() -> None:
     draw(steps, given.out)
     before = steps[steps.step == steps.step.min()][list(MEASURES)].mean()
     print(f"\nfirst step, all arms: {', '.join(f'{name} {value:.3f}' for name, value in before.items())}")
-    print(f"last {max(1, given.steps // 10)} of {given.steps} steps, mean ± standard deviation over {given.seeds} seeds")
+    print(
+        f"last {max(1, given.steps // 10)} of {given.steps} steps, mean ± standard deviation over {given.seeds} seeds"
+    )
     print(f"{'':16}" + "".join(f"{name:>18}" for name in MEASURES))
     for aggregation in ARMS:
         mine = final.loc[aggregation]

@@ -1,6 +1,7 @@
 """Rewards on real data: python tests/bench/rewards.py PART --data FOLDER
 
 learn: retention factors of single edges from human scores, and what they gain on held-out responses.
+healthbench: rewards of recorded, graded responses under each aggregation, false credit, ablations and exactness.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+import rewards_healthbench
 import rewards_learn
 
-PARTS = {"learn": rewards_learn.report}
+PARTS = {"learn": rewards_learn.report, "healthbench": rewards_healthbench.report}
 
 
 def table(title: str, rows: Sequence[dict[str, object]]) -> None:
     """Print rows of figures under a title."""
     print(f"\n== {title}")
     with pd.option_context("display.max_colwidth", None):
-        print(pd.DataFrame(rows).to_string(index=False, float_format="%.4f", na_rep="–"))
+        print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4f}".format, na_rep="–"))
 
 
 def main() -> None:

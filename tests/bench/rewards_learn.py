@@ -61,6 +61,12 @@ DIALOGUE: Edges = [
     ("Q2", "Q8", "weak_prerequisite"),
     ("Q6", "Q7", "weak_prerequisite"),
 ]
+CHAT: Edges = [
+    ("understandability", "coherence", "strong_prerequisite"),
+    ("understandability", "naturalness", "weak_prerequisite"),
+    ("coherence", "engagingness", "weak_prerequisite"),
+    ("coherence", "groundedness", "weak_prerequisite"),
+]
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,29 @@ def _dialogue(name: str, rows: pd.DataFrame, local: np.ndarray) -> Human:
     return Human(name, questions, local, satisfied, (1, 4, 1), text, DIALOGUE)
 
 
+def chat(data: Path) -> Iterator[Human]:
+    """Persons' mean trait scores, and the mean of a language model's ten, against persons' mean overall score; by
+    dialogue. The persons' traits and their overall score are of the same three persons."""
+    lowest = {"understandability": 0, "naturalness": 1, "coherence": 1, "engagingness": 1, "groundedness": 0}
+    top = {"understandability": 1, "naturalness": 3, "coherence": 3, "engagingness": 3, "groundedness": 1}
+    people = pd.read_parquet(data / "topical_chat" / "responses_human_scores.parquet")
+    asked = pd.read_parquet(data / "topical_chat" / "judge_gpt35_sampled10.parquet").query("prompt_variant == 'geval'")
+    asked["score"] = asked["raw_output"].str.extract(r"(\d+(?:\.\d+)?)\D*$", expand=False).astype(float)
+    wide = asked.pivot_table(index="item_id", columns="dimension", values="score")
+    by_model = people[["item_id", "dialogue_id", "human_overall"]].merge(wide, on="item_id").dropna()
+    traits = list(lowest)
+    for rater, rows, columns in (
+        ("persons'", people, {trait: f"human_{trait}" for trait in traits}),
+        ("model's", by_model, {trait: trait for trait in traits if trait != "understandability"}),
+    ):
+        local = np.column_stack(
+            [(rows[column] - lowest[trait]) / (top[trait] - lowest[trait]) for trait, column in columns.items()]
+        ).clip(0, 1)
+        edges = [edge for edge in CHAT if edge[0] in columns and edge[1] in columns]
+        overall, dialogue = rows["human_overall"].to_numpy(), rows["dialogue_id"].to_numpy()
+        yield Human(f"topical_chat, {rater} traits", list(columns), local, overall, (1, 5, 1), dialogue, edges)
+
+
 def wired_up(traits: Sequence[str], edges: Edges, retention: Retention) -> Wired:
     """Traits of weight 1 with these edges."""
     criteria = tuple(Criterion(id=name, trait="whole", text=name) for name in traits)
@@ -183,7 +212,7 @@ def left_out(one: Human, wired: Wired, refit: bool) -> tuple[dict[Method, np.nda
 def report(data: Path, draws: int = 2000) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Titled tables: every method's figures, the differences with their intervals, and what was learned."""
     figures, differences, factors = [], [], []
-    for one in (*asap(data), *enem(data), *dialogues(data)):
+    for one in (*asap(data), *enem(data), *dialogues(data), *chat(data)):
         pairs: Edges = [(a, b, "weak_prerequisite") for a, b in combinations(one.traits, 2)]
         graphs = (
             ("ours", one.edges, PAPER, False),

@@ -1,8 +1,8 @@
 """A task in which false credit can be earned: eight topics, a fact to learn about each, and cheap phrases about it.
 
-An answer is at most `LENGTH` words. The topic's fact takes six of them and has to be learned; each other phrase takes
-four, is the same for all topics, and means something only beside the fact. Four phrases fill an answer, and so do the
-fact and two of them: a plain sum pays the four phrases more. Advice calls for a warning; without advice its absence
+An answer is at most `LENGTH` words. The topic's fact takes eight of them and has to be learned; every other phrase
+takes four, is the same for all topics, and means something only beside the fact. Four phrases fill an answer, and so do
+the fact and two of them: a plain sum pays four phrases more. Advice calls for a warning; without advice its absence
 costs nothing. Words are lower case and stand between single spaces.
 """
 
@@ -28,25 +28,31 @@ LENGTH = 16
 TOPICS = ("copper", "sulfur", "helium", "quartz", "cobalt", "iodine", "carbon", "silver")
 DETAILS = (("red", "pale", "dark", "clear"), ("heavy", "light", "hard", "soft"), ("common", "rare", "costly", "cheap"))
 PHRASES = {
-    "evidence": "studies confirm this .",
+    "reason": "atoms explain this .",
+    "evidence": "studies confirm that .",
     "example": "an example follows .",
-    "limits": "exceptions are known .",
     "summary": "in short then .",
     "advice": "you should act .",
     "warning": "ask an expert .",
 }
-EXTRAS = ("evidence", "example", "limits", "summary")
-WEIGHTS = {"fact": 3.0, **dict.fromkeys(EXTRAS, 2.0), "advice": 0.0, "careless": -2.0}
-ROLES: dict[str, Role] = {"fact": "core", **dict.fromkeys(EXTRAS, "additional"), "advice": "applicability"} | {
-    "careless": "penalty"
+WEIGHTS = {"fact": 3.0, "reason": 2.0, "evidence": 2.0, "example": 2.0, "summary": 2.0, "advice": 0.0, "careless": -2.0}
+ROLES: dict[str, Role] = {
+    "fact": "core",
+    "reason": "core",
+    "evidence": "additional",
+    "example": "additional",
+    "summary": "additional",
+    "advice": "applicability",
+    "careless": "penalty",
 }
-EDGES: tuple[tuple[str, str, Relation], ...] = (
-    ("fact", "evidence", "strong_prerequisite"),
-    ("fact", "example", "strong_prerequisite"),
-    ("fact", "limits", "strong_prerequisite"),
-    ("fact", "summary", "weak_prerequisite"),
-    ("advice", "careless", "activation"),
-)
+PARENTS: dict[str, tuple[str, Relation]] = {
+    "reason": ("fact", "strong_prerequisite"),
+    "evidence": ("reason", "strong_prerequisite"),
+    "example": ("fact", "strong_prerequisite"),
+    "summary": ("fact", "weak_prerequisite"),
+    "careless": ("advice", "activation"),
+}
+"""Criterion → what licenses it."""
 MASS = sum(weight for weight in WEIGHTS.values() if weight > 0)
 SETTINGS = Reward(retention=Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0))
 """The paper's retention factors."""
@@ -56,8 +62,16 @@ LOGIT, NOISE = 1.6, 1.0
 
 def fact(topic: str) -> str:
     """What is true of a topic."""
+    return _fact(topic, *_details(topic))
+
+
+def _fact(topic: str, *details: str) -> str:
+    return f"{topic} is {' and '.join(details)} ."
+
+
+def _details(topic: str) -> tuple[str, str, str]:
     place = TOPICS.index(topic)
-    return f"{topic} is {DETAILS[0][place % 4]} {DETAILS[1][(place // 2) % 4]} {DETAILS[2][(3 * place + 1) % 4]} ."
+    return DETAILS[0][place % 4], DETAILS[1][(place // 2) % 4], DETAILS[2][(3 * place + 1) % 4]
 
 
 def prompt(topic: str) -> str:
@@ -79,14 +93,14 @@ def imperfect(topic: str, luck: random.Random) -> str:
     if kind < 0.3:
         said.insert(0, fact(topic))
     elif kind < 0.7:
-        said.insert(0, " ".join([topic, "is", *map(luck.choice, DETAILS), "."]))
+        said.insert(0, _fact(topic, *map(luck.choice, DETAILS)))
     return " ".join(" ".join(said).split()[:LENGTH])
 
 
 def bundle(topic: str) -> Bundle:
     """The rubric of a topic."""
     texts = {"fact": f"States that {fact(topic)}", "careless": "Leaves out where to turn for help"}
-    texts |= {name: f"Says: {PHRASES[name]}" for name in (*EXTRAS, "advice")}
+    texts |= {name: f"Says: {phrase}" for name, phrase in PHRASES.items() if name in WEIGHTS}
     return Bundle(
         text=f"What an answer about {topic} is worth.",
         scale=Scale(min=0, max=1, step=0.01),
@@ -102,7 +116,8 @@ def bundle(topic: str) -> Bundle:
 def graph() -> Graph:
     """What licenses what, the same for every topic."""
     nodes = tuple(Node(criterion_id=name, role=role) for name, role in ROLES.items())
-    return Graph(nodes=nodes, edges=tuple(Edge(parent=a, child=b, relation=of) for a, b, of in EDGES))
+    edges = (Edge(parent=parent, child=child, relation=of) for child, (parent, of) in PARENTS.items())
+    return Graph(nodes=nodes, edges=tuple(edges))
 
 
 def items() -> list[dict[str, str | None]]:
@@ -118,21 +133,25 @@ def exact(topic: str, text: str) -> dict[str, bool]:
     return {name: truth.get(name, found.get(name, False)) for name in WEIGHTS}
 
 
+def licensed(holds: dict[str, bool], name: str) -> bool:
+    """Whether a criterion holds and counts, by rules without a retention factor: its parent has to count, too."""
+    return holds[name] and (name not in PARENTS or licensed(holds, PARENTS[name][0]))
+
+
 def quality(holds: dict[str, bool]) -> float:
-    """True quality, at most 1: what is licensed, by rules without a retention factor. The fact earns; a phrase earns
-    beside the fact and nothing without it; a missing warning costs where there is advice and nothing elsewhere."""
-    parents = {child: parent for parent, child, _ in EDGES}
-    return sum(w for name, w in WEIGHTS.items() if holds[name] and (name not in parents or holds[parents[name]])) / MASS
+    """True quality, at most 1: the points of all that is licensed."""
+    return sum(weight for name, weight in WEIGHTS.items() if licensed(holds, name)) / MASS
 
 
 def unlicensed(holds: dict[str, bool]) -> float:
-    """Share of the rubric's credit that an answer's phrases would earn in a plain sum though the fact is not there."""
-    return 0.0 if holds["fact"] else sum(WEIGHTS[name] for name in EXTRAS if holds[name]) / MASS
+    """Credit of all that holds and does not count, as a share of the rubric's: what a plain sum pays in error."""
+    credit = {name: weight for name, weight in WEIGHTS.items() if weight > 0 and holds[name]}
+    return sum(weight for name, weight in credit.items() if not licensed(holds, name)) / MASS
 
 
 def noisy(store: ReplyStore) -> Rater:
-    """The reward judge: it sees words, not order, takes what is nearly right for half right, and errs."""
-    return Rater("offline:noisy-words-1:pointwise", "simulated", Offline("noisy-words-1", answer))
+    """The reward judge: it takes a fact with one detail wrong for half right, and errs on everything."""
+    return Rater("offline:noisy-phrases-1:pointwise", "simulated", Offline("noisy-phrases-1", answer))
 
 
 def answer(questions: Sequence[Question]) -> list[Reply]:
@@ -148,14 +167,19 @@ def _reply(question: Question) -> Reply:
 
 
 def _likely(topic: str, criterion: str, text: str) -> float:
-    """Probability that a criterion holds: the logit rises with the share of its words that the text has."""
-    wanted = fact(topic) if criterion == "fact" else PHRASES["warning" if criterion == "careless" else criterion]
-    words = set(wanted.split()) - {".", "is"}
-    seen = 4 * len(words & set(text.split())) / len(words) - 3  # all words: 1; three of four: 0
-    if criterion == "careless":
-        seen = -seen
-    logit = LOGIT * max(-1.0, min(1.0, seen)) + NOISE * _draw(f"{topic}:{criterion}:{text}")
+    """Probability that a criterion holds, as the reward judge sees it."""
+    seen = 1.0 if exact(topic, text)[criterion] else 0.0
+    if criterion == "fact" and not seen:
+        seen = 0.5 * _nearly(topic, text)
+    logit = LOGIT * (2 * seen - 1) + NOISE * _draw(f"{topic}:{criterion}:{text}")
     return 1 / (1 + math.exp(-logit))
+
+
+def _nearly(topic: str, text: str) -> bool:
+    """Whether a text has the topic's fact with one detail wrong."""
+    right = _details(topic)
+    wrong = ((*right[:at], word, *right[at + 1 :]) for at, words in enumerate(DETAILS) for word in words)
+    return any(f" {_fact(topic, *details)} " in f" {text} " for details in wrong)
 
 
 def _draw(seed: str) -> float:

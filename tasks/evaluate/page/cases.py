@@ -19,6 +19,7 @@ ScaleBounds = tuple[float, float, float]
 CASES, PER_ITEM = 6, 2
 QUOTES, MARKS, QUOTE_LENGTH, QUESTION_LENGTH = 4, 24, 240, 320
 HOLDS = ("verified", "semantic")
+_PEOPLE = ("human", "adjudication")
 FINDINGS = {
     "verified": "stands in the text",
     "misattributed": "not where it was cited, but elsewhere in the text",
@@ -57,10 +58,11 @@ def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
 
 
 def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgments: Sequence[Row], text: str) -> Case:
-    """One disagreement. row: of the score frame; judgments: of this response, by the machine and by people."""
-    machine = [found for found in judgments if found["rater_kind"] not in ("human", "adjudication")]
+    """One disagreement. row: of the score frame; judgments: of this response, by the machine and by people; those that
+    the data recorded of another machine, under no bundle, are left out."""
+    people = [found for found in judgments if found["rater_kind"] in _PEOPLE]
+    machine = [found for found in judgments if found["rater_kind"] not in _PEOPLE and not _is_recorded(found)]
     machine = [found for found in machine if found["sample"] == min(one["sample"] for one in machine)]
-    people = [found for found in judgments if found["rater_kind"] in ("human", "adjudication")]
     spans = [span for found in (*machine, *people) for span in _spans(found, text)]
     decided = {found["criterion_id"]: found for found in machine}
     marks = [
@@ -88,8 +90,12 @@ def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgmen
     )
 
 
+def _is_recorded(judgment: Row) -> bool:
+    return judgment["rater_kind"] == "replayed" and judgment["bundle_id"] is None
+
+
 def _spans(judgment: Row, text: str) -> list[Span]:
-    human = judgment["rater_kind"] in ("human", "adjudication")
+    human = judgment["rater_kind"] in _PEOPLE
     return [
         Span(quote["start"], quote["end"], say.name(judgment["criterion_id"]), "people" if human else "machine")
         for quote in judgment["evidence"] or ()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
-_MACHINE = "rater_kind NOT IN ('human', 'adjudication')"
+_MACHINE = "rater_kind NOT IN ('human', 'adjudication') AND (rater_kind <> 'replayed' OR bundle_id IS NOT NULL)"
+"""The study's judge: what the data recorded of another machine was graded under no bundle."""
 QUERIES = {
     "responses": """
         WITH people AS (

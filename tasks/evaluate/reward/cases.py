@@ -1,11 +1,9 @@
-"""Single responses: those that were paid most for unlicensed criteria, and what a response earned criterion by
-criterion."""
+"""Single responses: those that were paid most for unlicensed criteria, and what one earned by criterion."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import pandas as pd
 import pyarrow as pa
@@ -17,17 +15,8 @@ from tasks.evaluate.reward.parts import Case, Part
 from tasks.evaluate.reward.picture import RELATIONS
 
 CASES, PER_PAIR, LOOKED_AT = 8, 1, 2000
-QUESTION_LENGTH, TEXT_LENGTH, CRITERION_LENGTH = 400, 1200, 400
+QUESTION_LENGTH, TEXT_LENGTH, CRITERION_LENGTH = 320, 800, 320
 KEY = ["response_id", "rater_id", "sample"]
-
-
-class Earned(NamedTuple):
-    """One rater's judgments of one response, flat and by GEAR."""
-
-    local: Mapping[str, float]
-    """Criterion → its own score: its share under flat aggregation."""
-    marginal: Mapping[str, float]
-    """Criterion → what GEAR leaves of it."""
 
 
 def needs_texts(edge_cases: pa.Table) -> list[str]:
@@ -44,7 +33,7 @@ def worst(edge_cases: pa.Table) -> list[Row]:
     ]
     largest = paid.take(pc.select_k_unstable(paid, min(LOOKED_AT, len(paid)), order)).to_pylist() if len(paid) else []
     seen: Counter[tuple[str, ...]] = Counter()
-    found = []
+    found: list[Row] = []
     for row in largest:
         pair, response = (row["rubric_id"], row["parent"], row["child"]), (row["response_id"],)
         if seen[pair] < PER_PAIR and not seen[response] and len(found) < CASES:
@@ -61,11 +50,14 @@ def leaked_by_rubric(edge_cases: pa.Table) -> dict[str, float]:
 
 
 def side_by_side(rewards: pa.Table) -> pd.DataFrame:
-    """One row per rater, response and sample that both have a reward for: KEY, rubric_id, flat, gear; sorted."""
+    """One row per rater, response and sample that flat aggregation and GEAR both reward: KEY, rubric_id, flat, gear."""
     frame = rewards.select([*KEY, "rubric_id", "aggregation", "reward"]).to_pandas().dropna(subset="reward")
-    wide = frame.pivot(index=[*KEY, "rubric_id"], columns="aggregation", values="reward")
-    wide = wide.reindex(columns=["flat", "gear"]).dropna()
-    return wide.reset_index()
+    flat, gear = (
+        frame[frame["aggregation"] == name].drop(columns="aggregation").rename(columns={"reward": name})
+        for name in ("flat", "gear")
+    )
+    both: pd.DataFrame = flat.merge(gear, on=[*KEY, "rubric_id"], validate="one_to_one")
+    return both
 
 
 def loser(both: pd.DataFrame, rubric_id: str) -> Row | None:
@@ -73,28 +65,25 @@ def loser(both: pd.DataFrame, rubric_id: str) -> Row | None:
     of = both[both["rubric_id"] == rubric_id]
     if of.empty:
         return None
-    row: Row = of.loc[(of["flat"] - of["gear"]).abs().idxmax()].to_dict()
-    return row
+    most = int((of["flat"] - of["gear"]).abs().to_numpy().argmax())
+    return {str(name): value for name, value in of.iloc[most].items()}
 
 
-def earned(rewards: pa.Table, row: Row) -> Earned:
-    """What this rater's judgments of this response earned."""
+def earned(rewards: pa.Table, row: Row, threshold: float) -> Shown:
+    """What this rater's judgments of this response earned: a criterion's own score is its share under flat
+    aggregation."""
     same = rewards.filter(
         (pc.field("response_id") == row["response_id"])
         & (pc.field("rater_id") == row["rater_id"])
         & (pc.field("sample") == int(row["sample"]))
     )
     of = {one["aggregation"]: dict(one["marginals"]) for one in same.select(["aggregation", "marginals"]).to_pylist()}
-    return Earned(of.get("flat", {}), of.get("gear", {}))
+    return Shown(of.get("flat", {}), of.get("gear", {}), threshold)
 
 
-def shown(found: Earned, threshold: float) -> Shown:
-    """For a picture."""
-    return Shown(found.local, found.marginal, threshold)
-
-
-def case(row: Row, found: Earned, nodes: Mapping[str, Row], question: str, text: str) -> Case:
-    """One violated dependency: a row of `edge_cases` under flat aggregation. nodes: criterion → row of `graph_nodes`."""
+def case(row: Row, found: Shown, nodes: Mapping[str, Row], question: str, text: str) -> Case:
+    """One violated dependency, a row of `edge_cases` under flat aggregation. nodes: criterion → row of
+    `graph_nodes`."""
     child = nodes[row["child"]]
     what = "credit" if child["weight"] > 0 else "penalty"
     left, own = found.marginal.get(row["child"]), found.local.get(row["child"])
@@ -112,8 +101,8 @@ def case(row: Row, found: Earned, nodes: Mapping[str, Row], question: str, text:
     )
 
 
-def _part(node: Row, found: Earned) -> Part:
-    own, left = (of.get(node["criterion_id"]) for of in found)
+def _part(node: Row, found: Shown) -> Part:
+    own, left = (of.get(node["criterion_id"]) for of in (found.local, found.marginal))
     told = say.number(own) if own is not None else say.NOT_KNOWN
     if own is not None and left is not None and abs(own - left) >= 0.005:
         told += f" → {say.number(left)}"

@@ -17,20 +17,17 @@ BINS, ROW, HEIGHT = 48, 58, 300
 
 
 def histograms(rewards: Mapping[str, Floats]) -> Markup:
-    """One histogram for each name, on one axis; an upright marks the mean."""
-    known = [values for values in rewards.values() if len(values)]
-    on = _axis(np.concatenate(known) if known else np.zeros(0))
+    """One histogram for each name, on one axis; an upright marks the mean. At least one reward of each."""
+    on = _axis(np.concatenate(list(rewards.values())))
     height = ROW * len(rewards)
     marks = [draw.line(on.x(tick), 0, on.x(tick), height, "grid zero" if tick == 0 else "grid") for tick in on.ticks]
     said = []
     for at, (name, values) in enumerate(rewards.items()):
         base = ROW * (at + 1)
-        marks.append(draw.text(0, base - ROW + 14, f"{name}, n = {say.count(len(values))}", "it", "start"))
-        if len(values):
-            marks += _columns(values, on, base)
-            mean = float(values.mean())
-            marks.append(draw.line(on.x(mean), base - ROW + 20, on.x(mean), base, "cl"))
-            said.append(f"{name}: mean {say.number(mean)}, n = {say.count(len(values))}")
+        mean = float(values.mean())
+        said.append(f"{name}: mean {say.number(mean)}, n = {say.count(len(values))}")
+        marks.append(draw.text(0, base - ROW + 14, said[-1], "it halo", "start"))
+        marks += [*_columns(values, on, base), draw.line(on.x(mean), base - ROW + 20, on.x(mean), base, "cl")]
     marks += [draw.text(on.x(tick), height + 16, say.level(tick), "") for tick in on.ticks]
     return draw.svg(height + 24, marks, "Distribution of rewards; " + "; ".join(said))
 

@@ -1,4 +1,4 @@
-"""The diagnostics as people read them: what each aggregation pays for unlicensed criteria and keeps of licensed ones."""
+"""The diagnostics as people read them: what is paid for unlicensed criteria and kept of licensed ones."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from tasks.evaluate.experiment.table import Bar, Cell, Panel, Table, count
+from tasks.evaluate.experiment.table import Bar, Cell, Cells, Panel, Table, count
 from tasks.evaluate.page import say
 
 By = Literal["response", "edge", "child", "graph"]
 BY: tuple[By, ...] = ("edge", "child")
 Metric = Literal["leakage", "preservation"]
+METRICS: tuple[Metric, ...] = ("leakage", "preservation")
 AGGREGATIONS = {
     "flat": "flat",
-    "hard_local": "hard, by own scores",
-    "hard_propagated": "hard, by what is left",
+    "hard_local": "hard, local",
+    "hard_propagated": "hard, propagated",
     "gear": "GEAR",
-    "random_graph": "GEAR, random graph",
-    "untyped": "GEAR, untyped graph",
+    "random_graph": "random graph",
+    "untyped": "untyped graph",
 }
 """Aggregations and ablations in words."""
 SLICES = {
@@ -42,10 +43,10 @@ HEADER = (
     "mean",
     "sd",
     "leakage per edge",
-    "n",
+    "violated edges",
     "leakage per child",
     "preservation per edge",
-    "n",
+    "satisfied edges",
     "preservation per child",
 )
 """Columns of `summary_rows`."""
@@ -104,17 +105,16 @@ def sentence(found: Found) -> str:
 
 def kept(found: Found) -> str:
     """What suppressing costs where nothing is wrong."""
-    told = [
-        f"{AGGREGATIONS[name]} {say.share(value)}"
-        for name in ("gear", "hard_local", "hard_propagated")
-        if (value := found.value("preservation", name)) is not None
-    ]
-    return f"Of licensed credit {', '.join(told)} is kept" if told else "No dependency is satisfied in any response"
+    gear, hard = (found.value("preservation", name) for name in ("gear", "hard_local"))
+    if gear is None:
+        return "No dependency is satisfied in any response"
+    told = f"Where the parent is there, GEAR keeps {say.share(gear)} of a criterion"
+    return f"{told}, hard gating {say.share(hard)}" if hard is not None else told
 
 
 def reward_table(found: Found) -> Table:
     """Mean and spread of the rewards of each aggregation."""
-    rows = []
+    rows: list[Cells] = []
     for name in found.aggregations:
         mean = found.row("reward_mean", name, "response")
         if mean:
@@ -126,9 +126,9 @@ def reward_table(found: Found) -> Table:
 
 def metric_table(found: Found, metric: Metric) -> Table:
     """One diagnostic of each aggregation, per edge and per child, beside the published one."""
-    rows = []
+    rows: list[Cells] = []
     for name in found.aggregations:
-        cells = []
+        cells: list[Cell] = []
         for by in BY:
             cells += [found.cell(metric, name, by), found.cases(metric, name, by)]
         rows.append((AGGREGATIONS[name], *cells, Cell(PUBLISHED[metric].get(name), digits=4)))
@@ -140,7 +140,7 @@ def metric_table(found: Found, metric: Metric) -> Table:
 def relation_table(found: Found, metric: Metric) -> Table:
     """One diagnostic by kind of dependency, activations apart."""
     names = [name for name in found.aggregations if name not in ("random_graph", "untyped")]
-    rows = [
+    rows: list[Cells] = [
         (words, found.cases(metric, "flat", "edge", key), *(found.cell(metric, name, "edge", key) for name in names))
         for key, words in SLICES.items()
         if any(found.row(metric, name, "edge", key) for name in names)
@@ -153,7 +153,7 @@ def panel(found: Found, metric: Metric) -> Panel:
     """One diagnostic as bars."""
     rows = ((AGGREGATIONS[name], found.row(metric, name, "edge")) for name in found.aggregations)
     bars = [Bar(name, row["value"], row["low"], row["high"]) for name, row in rows if row and row["value"] is not None]
-    return Panel(f"{metric.capitalize()} per edge", tuple(bars))
+    return Panel(f"{metric.capitalize()} per edge; n is in the table below", tuple(bars))
 
 
 def other_table(found: Found) -> Table:
@@ -162,7 +162,9 @@ def other_table(found: Found) -> Table:
     for row in found.others():
         value = Cell(row["value"], row["low"], row["high"], digits=5, ends="interval")
         named = (say.worded(row["metric"]), AGGREGATIONS.get(row["aggregation"], say.worded(row["aggregation"])))
-        rows.append((*named, f"{row['by']}, {say.worded(row['slice'])}", value, count(row["n"]), row["note"] or ""))
+        rows.append(
+            (*named, f"{row['by']}, {say.worded(row['slice'])}", value, count(row["n"]), say.visible(row["note"] or ""))
+        )
     return Table("other", "Other numbers", ("What", "of", "by", "value [95%]", "n", "note"), tuple(rows))
 
 
@@ -182,3 +184,14 @@ def summary_rows(diagnostics: pa.Table) -> list[tuple[str, ...]]:
             ]
         rows.append((AGGREGATIONS[name], *map(str, cells)))
     return rows
+
+
+def leakiest(found: Found) -> str:
+    """Under which kind of dependency GEAR still pays most."""
+    kinds = {words: found.value("leakage", "gear", "edge", key) for key, words in SLICES.items() if "_" in key}
+    kinds["activations"] = found.value("leakage", "gear", "edge", "activation")
+    known = {words: value for words, value in kinds.items() if value is not None}
+    if not known:
+        return "No dependency is violated in any response"
+    most = max(known, key=lambda words: known[words])
+    return f"What GEAR still pays, it pays most under {most}: {say.number(known[most], DIGITS['leakage'])} per case"

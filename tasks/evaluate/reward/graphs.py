@@ -19,7 +19,7 @@ PUBLISHED: Mapping[str, float] = {
     "criteria per rubric": 11.48,
     "dependencies per rubric": 10.92,
     "criteria and dependencies per rubric": 22.40,
-    "rubrics with a dependency": 0.9184,
+    "rubrics with a dependency, %": 91.84,
     "invalid proposals per rubric": 0.42,
 }
 """GEAR, Tables 3 and 14: HealthBench."""
@@ -35,7 +35,7 @@ def statistics(graphs: list[Row]) -> Table:
         "criteria per rubric": fmean(row["criteria"] for row in graphs),
         "dependencies per rubric": fmean(row["kept"] for row in graphs),
         "criteria and dependencies per rubric": fmean(row["criteria"] + row["kept"] for row in graphs),
-        "rubrics with a dependency": fmean(row["kept"] > 0 for row in graphs),
+        "rubrics with a dependency, %": 100 * fmean(row["kept"] > 0 for row in graphs),
         "invalid proposals per rubric": fmean(row["invalid"] for row in graphs),
         "pairs that the roles allow, per rubric": fmean(row["candidates"] for row in graphs),
         "pairs without an answer, per rubric": fmean(row["failed"] for row in graphs),
@@ -51,7 +51,7 @@ def statistics(graphs: list[Row]) -> Table:
 
 def _cell(name: str, value: float | None) -> Cell:
     whole = name == "rubrics" or name.endswith("longest")
-    return Cell(value, digits=0 if whole else 4 if name == "rubrics with a dependency" else 2)
+    return Cell(value, digits=0 if whole else 2)
 
 
 def kinds(nodes: pa.Table, edges: pa.Table) -> tuple[Table, Table]:
@@ -59,7 +59,7 @@ def kinds(nodes: pa.Table, edges: pa.Table) -> tuple[Table, Table]:
     kept = edges.filter(edges["kept"])
     return (
         _shares("roles", "Roles", "Role", nodes["role"], "criteria", {}),
-        _shares("relations", "Dependencies", "Kind", kept["relation"], "dependencies", RELATIONS),
+        _shares("relations", "Dependencies", "Kind", kept["relation"], "dependencies", dict(RELATIONS.items())),
     )
 
 
@@ -76,7 +76,7 @@ def makers(graphs: list[Row]) -> Table:
 
 
 def notable(graphs: list[Row], leaked: Mapping[str, float]) -> dict[str, str]:
-    """Rubrics worth looking at: rubric_id → why. leaked: rubric → what flat aggregation paid for unlicensed criteria."""
+    """Rubrics worth looking at, with why. leaked: rubric → what flat aggregation paid for unlicensed criteria."""
     by_size = sorted((row for row in graphs if row["kept"]), key=lambda row: (-row["kept"], row["rubric_id"]))
     if not by_size:
         return {}

@@ -124,7 +124,7 @@ def _placed(
 
     In a layer that is the isotonic regression of the wanted centres less the room that those above need.
     """
-    room = {}
+    room: dict[Stop, float] = {}
     for layer in layers:
         tops = np.cumsum([0.0, *((size[a] + size[b]) / 2 + gap for a, b in pairwise(layer))])
         room |= dict(zip(layer, tops, strict=True))

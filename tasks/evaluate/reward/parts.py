@@ -84,6 +84,9 @@ class Section:
     drawings: tuple[Drawing, ...] = ()
     """Side by side where there is room."""
     tables: tuple[Table, ...] = ()
+    """One below the other."""
+    small: tuple[Table, ...] = ()
+    """Side by side."""
     pictures: tuple[Drawing, ...] = ()
     """One below the other."""
     cases: tuple[Case, ...] = ()

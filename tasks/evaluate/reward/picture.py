@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -64,7 +64,8 @@ def pictures(nodes: pa.Table, edges: pa.Table, rubrics: Iterable[str] | None = N
 
 def rows_of(table: pa.Table, rubric_id: str) -> list[Row]:
     """A rubric's rows."""
-    return table.filter(pc.equal(table["rubric_id"], rubric_id)).to_pylist()
+    rows: list[Row] = table.filter(pc.field("rubric_id") == rubric_id).to_pylist()
+    return rows
 
 
 def picture(nodes: Sequence[Row], edges: Sequence[Row], shown: Shown | None = None, alone: bool = False) -> Markup:
@@ -91,8 +92,12 @@ def picture(nodes: Sequence[Row], edges: Sequence[Row], shown: Shown | None = No
 def style() -> Markup:
     """The rules that a picture needs, once per page: literal colours, since not every viewer of SVG knows variables."""
     rules = (Path(__file__).parent / "picture.css").read_text(encoding="utf-8")
-    light, dark = (re.sub(r"~(\w+)", lambda found, at=at: PALETTE[found[1]][at], rules) for at in (0, 1))
+    light, dark = (re.sub("|".join(f"~{name}" for name in PALETTE), partial(_colour, at), rules) for at in (0, 1))
     return Markup(f"{light}@media screen and (prefers-color-scheme: dark) {{\n{dark}}}\n")
+
+
+def _colour(at: int, found: re.Match[str]) -> str:
+    return PALETTE[found[0][1:]][at]
 
 
 class _Scene(NamedTuple):
@@ -285,8 +290,8 @@ def _group(kind: str, marks: Iterable[Markup]) -> Markup:
 
 def _said(nodes: Sequence[Row], kept: Sequence[Row]) -> str:
     """The graph in words."""
+    told = f"Graph of {say.plural(len(nodes), 'criterion', 'criteria')}"
     each = [f"{clean(row['parent'])} → {clean(row['child'])}, {RELATIONS[row['relation']]}" for row in kept]
-    told = f"Graph of {say.plural(len(nodes), 'criterion', 'criteria')}, {say.plural(len(kept), 'dependency', 'dependencies')}"
     return "; ".join([told, *each])
 
 

@@ -32,8 +32,12 @@ CONTENT: dict[str, Any] = {
     "criteria": [
         {"id": "a", "trait": "t", "text": "Names heat.", "kind": "gold_point", "levels": ["no", "yes"], "weight": 1}
         | {"parent": "b", "excludes": ["c"], "evidence": "local_quote", "evidence_from": "response"},
-        {"id": "b", "trait": "u", "text": "Names light."},
         {"id": "c", "trait": "u", "text": "Names sound."},
+        {"id": "e", "trait": "t", "text": "Names a lamp.", "parent": "b"},
+    ],
+    "composites": [
+        {"id": "d", "trait": "t", "text": "Names causes."},
+        {"id": "b", "trait": "t", "text": "Names lights.", "parent": "d"},
     ],
     "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["trait_scores", "length"]}
     | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1},
@@ -192,5 +196,18 @@ def test_a_scale_counts_its_scores(low: float, high: float, step: float, levels:
 
 
 def test_criteria_of_a_trait_keep_their_order() -> None:
-    assert [criterion.id for criterion in bundle().of_trait("u")] == ["b", "c"]
+    assert [criterion.id for criterion in bundle().of_trait("t")] == ["a", "e"]
     assert bundle().criteria[0].top == 1
+
+
+def test_the_whole_criteria_come_in_the_order_in_which_each_is_first_decided() -> None:
+    assert [criterion.id for criterion in bundle().whole] == ["d", "c"]
+    turned = bundle(CONTENT | {"criteria": CONTENT["criteria"][::-1]})
+    assert [criterion.id for criterion in turned.whole] == ["d", "c"]  # e is decided before c, as a was
+    later = bundle(CONTENT | {"criteria": CONTENT["criteria"][1:]})
+    assert [criterion.id for criterion in later.whole] == ["c", "d"]
+
+
+def test_sub_points_are_the_direct_ones() -> None:
+    found = {name: [criterion.id for criterion in bundle().sub_points(name)] for name in "dba"}
+    assert found == {"d": ["b"], "b": ["a", "e"], "a": []}

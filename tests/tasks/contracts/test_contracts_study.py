@@ -45,7 +45,6 @@ def test_the_shipped_studies_parse(path: Path) -> None:
         ({"name": "../x"}, "name"),
         ({"name": ""}, "name"),
         ({"data": {}}, "data"),
-        ({"data": STUDY["data"] | {"layout": "mohler"}}, "data"),
         ({"data": {"sources": [{"file": "a.csv", "respnses": {}}]}}, "data.sources.0.respnses"),
         ({"data": {"sources": [{"file": "a.csv", "scores": [{"rater": "a"}, {"rater": "a"}]}]}}, "data.sources.0"),
         ({"rubrics": {}}, "rubrics"),
@@ -66,6 +65,11 @@ def test_an_error_names_the_file_and_the_key(tmp_path: Path, change: dict[str, A
         load_study(path)
     assert (stop.value.file, stop.value.field) == (path, field)
     assert str(stop.value).startswith(f"{path}, field '{field}': ")
+
+
+def test_sources_may_stand_beside_a_layout(tmp_path: Path) -> None:
+    data = load_study(written(tmp_path, STUDY | {"data": STUDY["data"] | {"layout": "plawbench"}})).data
+    assert (data.layout, len(data.sources)) == ("plawbench", len(STUDY["data"]["sources"]))
 
 
 def test_an_unknown_key_is_told_by_its_rule(tmp_path: Path) -> None:

@@ -94,6 +94,21 @@ def test_quotes_and_decisions_of_people_are_not_the_machines() -> None:
     }
 
 
+@pytest.mark.parametrize(("bundle_id", "counts_it"), [(None, False), ("b", True)])
+def test_what_the_data_recorded_of_a_machine_is_not_the_judges(bundle_id: str | None, counts_it: bool) -> None:
+    quote = {"unit_id": None, "quote": "q", "start": None, "end": None, "status": "verified"}
+    judgment = {"response_id": "a", "criterion_id": "G", "rater_id": "m", "rater_kind": "replayed", "sample": 0}
+    judgment |= {"bundle_id": bundle_id, "decision": 1, "evidence": [quote], "action": "none"}
+    rows = [
+        grading("a", "m", score, sample=n, rater_kind="replayed", bundle_id=bundle_id) for n, score in ((0, 1), (1, 2))
+    ]
+    found = counted(gradings=rows, judgments=[judgment])
+    assert [sum(row["n"] for row in found[query]) for query in ("gradings", "quotes", "decisions")] == (
+        [2, 1, 1] if counts_it else [0, 0, 0]
+    )
+    assert found["repeats"][0]["responses"] == counts_it
+
+
 def test_repeats_are_the_machines_scores_of_one_response() -> None:
     machine = {"rater_kind": "llm"}
     rows = [grading("a", "judge", score, sample=at, **machine) for at, score in enumerate((1.0, 1.0, 1.0))]

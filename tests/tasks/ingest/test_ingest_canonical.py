@@ -141,13 +141,15 @@ def test_items_default_to_their_own_rubric_and_no_kind() -> None:
 
 def test_every_column_of_items_is_mapped() -> None:
     names = ("item_id", "question", "context", "reference_answer", "type", "rubric_id")
-    lists = {"key_elements": "key", "key_weights": "weight", "misconceptions": "wrong"}
+    lists = {"key_elements": "key", "key_weights": "weight", "misconceptions": "wrong", "criteria": "list"}
     source = Source.model_validate({"file": "i.jsonl", "items": {**{n: n for n in names}, **lists}})
     cells = {name: [f"{name} 1"] for name in names} | {"weight": [[0.5, "2"]], "wrong": [["b"]]}
+    cells["list"] = [[{"id": 1, "text": "c", "weight": "3"}]]
     found = canonical(
         [(source, frame(**cells, key=[["a", 2]])), responses(rid=["r"], item=["item_id 1"], answer=[""], score_a=[""])]
     )
     told = {"key_elements": ["a", "2"], "key_weights": [0.5, 2.0], "misconceptions": ["b"]}
+    told["criteria"] = [{"id": "1", "text": "c", "weight": 3.0, "levels": [], "parent": None}]
     assert found.items["item_id 1"] == {name: f"{name} 1" for name in names} | told
 
 
@@ -237,6 +239,28 @@ def test_marks_are_human_judgments() -> None:
         ("P1", 0, "a"),
         ("P2", 2, "a"),
     ]
+
+
+def test_marks_that_a_machine_recorded_are_no_persons() -> None:
+    source = remade(MARKS, marks=MARKS.marks | {"rater_kind": "kind"})
+    found = canonical([items(), responses(), (source, marks(kind=["replayed", ""])[1])])
+    assert [j["rater_kind"] for j in found.judgments] == ["replayed", "human"]
+
+
+def test_scores_that_a_machine_recorded_are_no_persons_and_no_labels() -> None:
+    source = remade(RESPONSES, scores=[{"rater": "m", "kind": "replayed", "score": "score_a"}])
+    table = responses(source, score_a=["-34", "0.5"])
+    assert [(g["rater_kind"], g["score"]) for g in canonical([items(), table]).gradings] == [
+        ("replayed", -34.0),
+        ("replayed", 0.5),
+    ]
+    assert not any(surveyed([items(), table]).labelled)
+
+
+def test_items_may_come_without_responses() -> None:
+    found = surveyed([items()])
+    assert (list(found.items), found.places) == (["1", "2"], {})
+    assert list(survey(streamed([items()], 1), Split(), "mean", 1).items) == ["1", "2"]
 
 
 def test_a_limit_takes_the_first_of_each_item_and_what_hangs_on_them() -> None:
@@ -342,6 +366,12 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
      "marks.csv", 2, "point", "'P1' of response 'r1' twice"),
     ("no response", [items(), responses(rid=[], item=[], answer=[], score_a=[])],
      "responses.csv", None, None, "no response is left"),
+    ("no kind of rater", [items(), responses(), (remade(MARKS, marks=MARKS.marks | {"rater_kind": "kind"}),
+      marks(kind=["human", "llm"])[1])],
+     "marks.csv", 2, "kind", "'llm' is no kind of rater; use human, replayed"),
+    ("no list of criteria", [(remade(ITEMS, items=ITEMS.items | {"criteria": "listed"}),
+      items(listed=[None, "Names heat."])[1]), responses()],
+     "items.csv", 2, "criteria", "is not a list"),
     ("no source", [], None, None, None, "no response is left"),
 ]  # fmt: skip
 

@@ -80,6 +80,21 @@ def test_a_target_that_is_no_rater_is_named(base: Path, run: Run) -> None:
     assert not run.done("ingest", "all")
 
 
+def test_what_a_machine_recorded_is_no_target(base: Path, run: Run) -> None:
+    recorded = {"rater": "b", "kind": "replayed", "score": "b"}
+    sources = STUDY["data"]["sources"]
+    data = {"sources": [sources[0], sources[1] | {"scores": [sources[1]["scores"][0], recorded]}]}
+    study = STUDY | {"data": data}
+    with pytest.raises(InputError, match="'b' is no rater of the sources; there are a"):
+        ingest.fn(run, Study.model_validate(study | {"evaluation": {"target": "b"}}), base)
+    assert calibrating(run, ingest.fn(run, Study.model_validate(study), base)) <= {f"r{n}" for n in range(6)}
+
+
+def test_items_without_responses_are_written_with_empty_tables(base: Path, run: Run) -> None:
+    study = Study.model_validate(STUDY | {"data": {"sources": STUDY["data"]["sources"][:1]}})
+    assert [ref.rows for ref in ingest.fn(run, study, base)] == [1, 0, 0, 0, 0]
+
+
 def test_a_second_time_nothing_is_read(base: Path, run: Run) -> None:
     study = Study.model_validate(STUDY)
     first = ingest.fn(run, study, base)

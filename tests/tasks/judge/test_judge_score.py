@@ -145,3 +145,89 @@ def test_bounds_are_the_ends_of_all_fillings(case):
         assert (scored.score, scored.low, scored.high) == (None, min(scores), max(scores))
     else:
         assert (scored.score, scored.low) == (scores[0], None)
+
+
+# criteria made of sub-points
+
+WEIGHTS = (-2.0, -1.0, 0.5, 1.0, 3.0)
+
+
+def parted(tree, parent=None, path="c"):
+    """Criteria of a tree (weight, [sub-trees]): those decided and those made of others."""
+    weight, below = tree
+    made = criterion(path, "a", weight).model_copy(update={"parent": parent})
+    if not below:
+        return [made], []
+    parts = [parted(one, path, f"{path}.{n}") for n, one in enumerate(below)]
+    return [c for decided, _ in parts for c in decided], [made, *(c for _, inner in parts for c in inner)]
+
+
+def share_in(tree, levels, path="c"):
+    """The share of a tree, by its definition."""
+    weight, below = tree
+    if not below:
+        return levels[path] / 2
+    return min(1, max(0, sum(one[0] * share_in(one, levels, f"{path}.{n}") for n, one in enumerate(below)) / weight))
+
+
+def bundle_of_trees(trees, formula="weighted_points", unscored="null", top=100):
+    parts = [parted(tree, None, f"c{n}") for n, tree in enumerate(trees)]
+    bundle = bundle_of([c for decided, _ in parts for c in decided], formula, (0, top), unscored=unscored)
+    return bundle.model_copy(update={"composites": tuple(c for _, inner in parts for c in inner)})
+
+
+TREES = st.recursive(
+    st.sampled_from(WEIGHTS).map(lambda weight: (weight, [])),
+    lambda trees: st.tuples(st.sampled_from(WEIGHTS), st.lists(trees, min_size=1, max_size=3)),
+    max_leaves=4,
+)
+
+
+def test_a_composite_is_the_points_of_its_sub_points_over_its_own():
+    # 4 points: 3 for the first, 2 for the second, which loses 1 of them to a deduction; then 2 points beside it.
+    trees = [(4.0, [(3.0, []), (2.0, [(2.0, []), (-1.0, [])])]), (2.0, [])]
+    bundle = bundle_of_trees(trees, top=12)
+    levels = {"c0.0": 2, "c0.1.0": 2, "c0.1.1": 2, "c1": 1}
+    assert score(bundle, levels).score == 10  # 3 + (2 − 1) of 4, and 1 of 2: 5 of 6
+    assert score(bundle, levels | {"c0.1.1": 0}).score == 10  # 5 of 4 points are 4
+    assert score(bundle, levels | {"c0.0": 0}).score == 4  # 1 of 4, and 1 of 2
+    assert trait_means(bundle, {"c0.0": 1.0, "c0.1.0": 0.5, "c0.1.1": 0.0, "c1": 0.25}) == {"a": 4.5 / 6}
+
+
+def test_a_composite_that_costs_is_made_of_what_costs():
+    bundle = bundle_of_trees([(4.0, []), (-4.0, [(-1.0, []), (-3.0, []), (-3.0, [])])], top=4)
+    costs = {0: 4, 1: 3, 2: 0, 3: 0}
+    for count, left in costs.items():
+        levels = {f"c1.{n}": 2 * (n < count) for n in range(3)}
+        assert score(bundle, {"c0": 2} | levels).score == left
+
+
+def test_a_trait_of_a_composite_needs_all_its_sub_points():
+    bundle = bundle_of_trees([(2.0, [(1.0, []), (1.0, [])])])
+    assert trait_means(bundle, {"c0.0": 1.0}) == {}
+    assert score(bundle, {"c0.0": 2, "c0.1": None}).reason == "criterion_unscored"
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data(), st.lists(TREES, min_size=1, max_size=2), st.sampled_from(["weighted_points", "trait_mean"]))
+def test_scores_and_bounds_of_composites_are_those_of_their_definition(data, trees, formula):
+    bundle = bundle_of_trees(trees, formula, "bounds")
+    levels = {c.id: data.draw(st.sampled_from([None, 0, 1, 2])) for c in bundle.criteria}
+    open_ = [name for name, level in levels.items() if level is None][:4]
+    levels |= {name: 1 for name, level in levels.items() if level is None and name not in open_}
+    whole = [criterion(f"w{n}", "a", weight) for n, (weight, _) in enumerate(trees)]
+
+    def expected(filling):
+        full = levels | dict(zip(open_, filling, strict=True))
+        shares = {f"w{n}": share_in(tree, full, f"c{n}") for n, tree in enumerate(trees)}
+        return round_half_up(100 * share_of_points(whole, shares), bundle.scale)
+
+    scores = [expected(filling) for filling in itertools.product(range(3), repeat=len(open_))]
+    scored = score(bundle, levels)
+    if open_:
+        assert (scored.score, scored.low, scored.high) == (None, min(scores), max(scores))
+        zero = bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update={"unscored": "zero"})})
+        if len(open_) < len(levels):
+            assert score(zero, levels).score == expected([0] * len(open_))
+    else:
+        assert scored.score == scores[0]

@@ -27,9 +27,53 @@ def protocol(name: str = "rulers", final_score: str = "trait_mean") -> Protocol:
 
 def test_a_bundle_holds_the_rubric_and_the_protocol() -> None:
     bundle = lock(rubric(), protocol())
-    assert bundle.model_dump() == {"protocol": protocol().model_dump()} | {
+    assert bundle.model_dump() == {"protocol": protocol().model_dump(), "composites": ()} | {
         name: value for name, value in rubric().model_dump().items() if name not in ("rubric_id", "title")
     }
+
+
+PARTED = (
+    {"id": "A", "text": "Names causes.", "weight": 4},
+    {"id": "A1", "text": "Names heat.", "weight": 3, "parent": "A"},
+    {"id": "A2", "text": "Names two lights.", "weight": 2, "parent": "A"},
+    {"id": "A2a", "text": "Names a lamp.", "weight": 2, "parent": "A2"},
+    {"id": "A2b", "text": "Takes a mirror for a lamp.", "weight": -1, "parent": "A2"},
+    {"id": "B", "text": "Names sound."},
+)
+
+
+@pytest.mark.parametrize("name", ["rulers", "pointwise", "checkeval"])
+def test_a_criterion_with_sub_points_is_made_of_them_and_not_decided(name: str) -> None:
+    bundle = lock(rubric(*PARTED), protocol(name, "weighted_points"))
+    assert [(c.id, c.parent) for c in bundle.criteria] == [("A1", "A"), ("A2a", "A2"), ("A2b", "A2"), ("B", None)]
+    assert [(c.id, c.parent) for c in bundle.composites] == [("A", None), ("A2", "A")]
+    assert [c.id for c in bundle.whole] == ["A", "B"]
+    assert {c.levels for c in (*bundle.criteria, *bundle.composites)} == {
+        ("no", "yes") if name == "checkeval" else ("absent", "present")
+    }
+
+
+def test_without_evidence_no_sub_point_demands_any() -> None:
+    bundle = lock(rubric(*PARTED), protocol(), evidence="off")
+    assert {c.evidence for c in (*bundle.criteria, *bundle.composites)} == {"none"}
+
+
+def test_gradeagentops_takes_every_decided_criterion_for_a_point_of_its_own() -> None:
+    bundle = lock(rubric(*PARTED), protocol("gradeagentops", "trait_mean"), ["technical"])
+    assert [(c.id, c.parent, c.kind, c.weight) for c in bundle.criteria] == [
+        ("A1", None, "gold_point", 3),
+        ("A2a", None, "gold_point", 2),
+        ("A2b", None, "misconception", -1),
+        ("B", None, "gold_point", 1),
+    ]
+    assert (bundle.composites, bundle.whole) == ((), bundle.criteria)
+
+
+def test_gradeagentops_takes_a_mere_condition_for_a_point_and_not_for_a_misconception() -> None:
+    bundle = lock(
+        rubric({"text": "Names heat."}, {"text": "Asks back.", "weight": 0}), protocol("gradeagentops"), ["technical"]
+    )
+    assert [c.kind for c in bundle.criteria] == ["gold_point", "gold_point"]
 
 
 def test_the_name_and_title_do_not_change_the_id() -> None:
@@ -95,6 +139,18 @@ def test_traits_of_fractions_sum_as_people_add() -> None:
         ([{"text": "Names heat.", "weight": -1}],
          ["rubric: every criterion costs marks; the full score is where nothing is found"]),
         ([{"text": "!"}, {"text": "?"}], []),
+        ([{"text": "Names heat."}, {"text": "Asks back.", "weight": 0}],
+         ["c1: weight 0; it counts only as a condition of others"]),
+        ([{"text": "Names heat.", "weight": 0}, {"text": "Shouts.", "weight": -1}],
+         ["c0: weight 0; it counts only as a condition of others",
+          "rubric: every criterion costs marks; the full score is where nothing is found"]),
+        ([{"text": "Causes.", "weight": 3}, {"text": "Heat.", "weight": 2, "parent": "c0"},
+          {"text": "Light.", "weight": 2, "parent": "c0"}, {"text": "Mirror.", "weight": -1, "parent": "c0"}],
+         ["c0: its sub-points come to 4 of its 3 points"]),
+        ([{"text": "Causes.", "weight": 3}, {"text": "Heat.", "weight": 2, "parent": "c0"},
+          {"text": "Light.", "weight": 1, "parent": "c0"}], []),
+        ([{"text": "Names heat."}, {"text": "Errs.", "weight": -3}, {"text": "Shouts.", "weight": -2, "parent": "c1"}],
+         ["c1: its sub-points come to 2 of its 3 points"]),
     ],
 )  # fmt: skip
 def test_the_linter_warns_once_of_each(criteria: list[dict[str, Any]], warnings: list[str]) -> None:

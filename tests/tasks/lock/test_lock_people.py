@@ -18,13 +18,18 @@ ANSWERED = pa.table({"response_id": ["w", "x"], "item_id": ["j", "i"]})
 
 
 def rubric(top: float, *criteria: str) -> Rubric:
+    """A criterion 'P1.a' is a sub-point of 'P1'."""
     trait = {"id": "t", "name": "T", "min": 0, "max": 3}
-    made = [{"id": name, "trait": "t", "text": "x", "levels": ["no", "part", "yes"]} for name in criteria]
+    made = [
+        {"id": name, "trait": "t", "text": "x", "levels": ["no", "part", "yes"]}
+        | ({"parent": name.rpartition(".")[0]} if "." in name else {})
+        for name in criteria
+    ]
     content = {"rubric_id": f"r{top:g}", "scale": {"min": 0, "max": top}, "traits": [trait], "criteria": made}
     return Rubric.model_validate(content)
 
 
-RUBRIC_OF = {"i": rubric(5, "P1"), "j": rubric(9, "P1", "P2")}
+RUBRIC_OF = {"i": rubric(5, "P1", "P3", "P3.a"), "j": rubric(9, "P1", "P2")}
 
 
 def gradings(*rows: tuple[str, float | None, dict[str, float]]) -> pa.Table:
@@ -66,6 +71,7 @@ def test_what_is_on_its_scale_or_missing_passes() -> None:
     ("mark", "rule"),
     [
         (("x", "P2", 0), "level 0 of criterion 'P2'; rubric 'r5' has no criterion 'P2'"),
+        (("x", "P3", 0), "level 0 of criterion 'P3'; rubric 'r5' makes it of its sub-points"),
         (("x", "P1", 3), "level 3 of criterion 'P1'; rubric 'r5' has levels 0 to 2 for it"),
     ],
 )
@@ -75,7 +81,7 @@ def test_a_mark_that_the_rubric_of_its_response_does_not_have_is_named(mark: tup
 
 
 def test_marks_that_the_rubrics_have_pass() -> None:
-    assert unknown_mark(marks(("w", "P2", 2), ("x", "P1", 0)), ANSWERED, RUBRIC_OF) is None
+    assert unknown_mark(marks(("w", "P2", 2), ("x", "P1", 0), ("x", "P3.a", 1)), ANSWERED, RUBRIC_OF) is None
 
 
 def data(source: dict[str, Any]) -> Data:

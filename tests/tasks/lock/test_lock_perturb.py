@@ -39,7 +39,7 @@ def rubric(**changes: Any) -> Rubric:
     traits += [{"id": "u", "name": "Proof", "min": 1, "max": 3}]
     levels = ["not said", "said in part", "said"]
     criteria = [
-        {"id": "a", "trait": "t", "text": "The writer gives a reason.", "levels": levels, "weight": 2, "parent": "b"},
+        {"id": "a", "trait": "t", "text": "The writer gives a reason.", "levels": levels, "weight": 2},
         {"id": "b", "trait": "u", "text": "An example is given.", "levels": levels, "excludes": ["c"]},
         {"id": "c", "trait": "u", "text": "Zebras zigzag.", "kind": "misconception", "weight": -1},
     ]

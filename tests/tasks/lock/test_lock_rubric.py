@@ -20,6 +20,11 @@ FROM_ELEMENTS = Derived.model_validate(
 )
 
 
+FROM_LIST = Derived.model_validate(
+    {"origin": "criteria", "scale": SCALE, "kind": "criterion", "evidence": "none", "levels": ["not met", "met"]}
+)
+
+
 def item(**changes: Any) -> dict[str, Any]:
     row = {"item_id": "i", "rubric_id": "r", "question": "Why?", "reference_answer": "Heat. Use e.g. light. 3.5 V."}
     return row | {"key_elements": [" heat ", "", "light"]} | changes
@@ -61,9 +66,31 @@ def test_key_elements_become_criteria_of_the_plans_kind() -> None:
     ]
 
 
+def listed(name: str, **changes: Any) -> dict[str, Any]:
+    return {"id": name, "text": f"Names {name}.", "weight": 2.0, "levels": [], "parent": None} | changes
+
+
+def test_listed_criteria_are_taken_as_they_are() -> None:
+    rows = [listed("b", weight=-1.0, levels=["no", "once", "often"]), listed("a"), listed("a.1", parent="a")]
+    rows += [listed("condition", weight=0.0)]
+    made = derived(item(criteria=rows), FROM_LIST)
+    assert [(c.id, c.text, c.weight, c.parent) for c in made.criteria] == [
+        ("b", "Names b.", -1, None),
+        ("a", "Names a.", 2, None),
+        ("a.1", "Names a.1.", 2, "a"),
+        ("condition", "Names condition.", 0, None),
+    ]
+    assert {(c.kind, c.evidence, c.trait) for c in made.criteria} == {("criterion", "none", "content")}
+    assert [c.levels for c in made.criteria[:2]] == [("no", "once", "often"), ("not met", "met")]
+    assert (made.text, len(made.traits)) == ("", 1)  # a model answer is no rubric's prose
+
+
 @pytest.mark.parametrize(
     ("plan", "row", "rule"),
     [
+        (FROM_LIST, item(criteria=None), "item 'i' has no criteria to make a rubric of"),
+        (FROM_LIST, item(criteria=[listed("a", levels=["met"])]), "'a' needs at least two levels"),
+        (FROM_LIST, item(criteria=[listed("a", parent="a")]), "'a' refers to itself"),
         (FROM_ANSWER, item(reference_answer=None), "item 'i' has no reference answer"),
         (FROM_ANSWER, item(reference_answer=" \n"), "item 'i' has no reference answer"),
         (FROM_ELEMENTS, item(key_elements=[" "]), "item 'i' has no key elements"),
@@ -97,7 +124,27 @@ def test_authored_rubrics_are_read_by_id_in_order(tmp_path: Path) -> None:
         (rubric(criterion("a", parent="b"), criterion("b", parent="a")), "criterion 'a' descends from a circle"),
         (rubric(criterion("a", levels=["only"])), "criterion 'a' needs at least two levels"),
         (rubric(criterion("a", levels=["No ", "yes", "no"])), "criterion 'a' has overlapping levels"),
-        (rubric(criterion("a", weight=0)), "criterion 'a' has weight 0"),
+        (rubric(criterion("a", weight=0)), "trait 't' has no criterion with another weight than 0"),
+        (
+            rubric(criterion("a", weight=0), criterion("b", parent="a")),
+            "criterion 'a' has sub-points, whose points are parts of its weight, but weight 0",
+        ),
+        (
+            rubric(criterion("a"), criterion("b", parent="a"), criterion("c", parent="a", weight=0)),
+            "criterion 'c' is a sub-point with weight 0",
+        ),
+        (
+            rubric(criterion("a"), criterion("b", parent="a", weight=-1), criterion("c")),
+            "criterion 'a' can never be reached: all its sub-points count against it",
+        ),
+        (
+            rubric(
+                criterion("a"),
+                criterion("b", parent="a", trait="u"),
+                traits=[*rubric()["traits"], {"id": "u", "name": "U", "min": 0, "max": 1}],
+            ),
+            "criterion 'a' counts for another trait than its sub-point 'b'",
+        ),
         (rubric(criterion("a", weight=float("inf"))), "criterion 'a' has a weight that is no finite number"),
         (
             rubric(criterion("a"), traits=anchored((1, "Weak"), (1, "Good"))),

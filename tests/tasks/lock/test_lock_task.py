@@ -41,15 +41,17 @@ def written(run: Run) -> list[TableRef]:
     return [run.ref(row, "ingest") for row in (Items, Responses, Gradings, Judgments)]
 
 
-def locked(folder: Path, plan: Study, score: float = 1.0, mark: tuple[str, int] | None = None) -> tuple[Run, Locked]:
+def locked(
+    folder: Path, plan: Study, score: float = 1.0, mark: tuple[str, int] | None = None, kind: str = "human"
+) -> tuple[Run, Locked]:
     (folder / "rubrics.yaml").write_text(RUBRICS)
     run = Warehouse.open(folder / "warehouse").run("one")
-    grading = {"response_id": "r", "item_id": "i", "rater_id": "h", "rater_kind": "human", "sample": 0, "score": score}
-    grading |= {"trait_scores": {}, "signals": {}, "status": "scored"}
+    grading = {"response_id": "r", "item_id": "i", "rater_id": "h", "rater_kind": kind, "sample": 0, "score": score}
+    grading |= {"trait_scores": {"content": score}, "signals": {}, "status": "scored"}
     items = [item("i", "i"), item("j", "mine"), item("k", "mine")]
     response = {"response_id": "r", "item_id": "j", "text": "x", "split": "test", "groups": {}}
     marks = [
-        {"response_id": "r", "criterion_id": criterion, "rater_id": "h", "rater_kind": "human", "sample": 0}
+        {"response_id": "r", "criterion_id": criterion, "rater_id": "h", "rater_kind": kind, "sample": 0}
         | {"decision": level, "stated": level, "evidence": [], "action": "none"}
         for criterion, level in [mark] * (mark is not None)
     ]
@@ -87,14 +89,21 @@ def test_a_human_score_off_the_scale_stops_the_lock(tmp_path: Path) -> None:
         locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), score=7)
 
 
-def test_a_mark_of_an_unknown_criterion_stops_the_lock(tmp_path: Path) -> None:
+def test_what_a_machine_recorded_is_on_a_scale_of_its_own(tmp_path: Path) -> None:
+    plan = study(file="rubrics.yaml", derive=DERIVE)
+    assert locked(tmp_path, plan, score=-34, kind="replayed")[1].bundles.rows == 2
+
+
+@pytest.mark.parametrize("kind", ["human", "replayed"])
+def test_a_mark_of_an_unknown_criterion_stops_the_lock(tmp_path: Path, kind: str) -> None:
     with pytest.raises(InputError, match="rubric 'mine' has no criterion 'b'"):
-        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("b", 0))
+        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("b", 0), kind=kind)
 
 
-def test_a_mark_of_an_unknown_level_stops_the_lock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["human", "replayed"])
+def test_a_mark_of_an_unknown_level_stops_the_lock(tmp_path: Path, kind: str) -> None:
     with pytest.raises(InputError, match="rubric 'mine' has levels 0 to 1 for it"):
-        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("a", 2))
+        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("a", 2), kind=kind)
 
 
 def test_a_mark_that_the_rubric_has_passes(tmp_path: Path) -> None:

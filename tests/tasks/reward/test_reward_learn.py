@@ -1,6 +1,7 @@
 """Learned retention factors: a simulation whose factors are known, finite differences, and the limiting cases."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import ContractError
+from tasks.reward.aggregate import aggregate
 from tasks.reward.learn import STRENGTHS, folds_of, learn, line, rewards_and_slopes
 from tasks.reward.wire import Wired, batch
 
@@ -199,6 +201,15 @@ def test_without_edges_only_the_line_is_fitted() -> None:
     one = fitted(local, scores, rubric(edges=[], prior=[]))
     assert one.factors == {}
     assert one.slope == pytest.approx(np.polyfit(reward(local, [], []), scores, 1)[0])
+
+
+def test_the_factors_give_the_rewards_that_they_were_fitted_with() -> None:
+    wired, (local, scores) = rubric(), simulated(100, noise=0.1)
+    one = fitted(local, scores)
+    learned = replace(wired, retention=np.array([one.factors[edge] for edge in wired.edges]))
+    found = aggregate(batch([learned], np.zeros(100, dtype=int), local.ravel()), "gear").reward
+    inside, _ = rewards_and_slopes(wired, local.T.copy(), learned.retention)
+    np.testing.assert_allclose(found, inside, atol=1e-12)
 
 
 def test_scores_that_fall_with_the_reward_leave_the_relations_factors_and_say_so() -> None:

@@ -1,0 +1,105 @@
+"""All figures of a study's rewards: every aggregation, what of the graph makes the difference, and who else scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.stats import rankdata
+
+from tasks.contracts.graph import Aggregation, Reward
+from tasks.reward.ablate import random_graph, shared_factor, untyped
+from tasks.reward.aggregate import Aggregated, aggregate
+from tasks.reward.figures import Figure, Record, Resampling, agreement, correlation, record, reward_figures
+from tasks.reward.leakage import diagnose
+from tasks.reward.local import Locals
+from tasks.reward.wire import Floats, Wired, batch
+
+AGGREGATIONS: tuple[Aggregation, ...] = ("flat", "hard_local", "hard_propagated", "gear")
+STRENGTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
+"""Values of η that the paper sweeps (Table 16)."""
+SMALL = 14
+"""Criteria of the graphs on which exact and topological marginals are compared."""
+Wiring = Callable[[float], Mapping[str, Wired]]
+"""Suppression strength η → each rubric ready to be computed with."""
+
+
+def figures(of: Locals, found: Mapping[Aggregation, Aggregated], wiring: Wiring, settings: Reward) -> list[Record]:
+    """The rows of `diagnostics`: rewards, leakage and preservation under every aggregation, with a random and an
+    untyped graph and at other strengths, and how near the topological update comes to exact inference."""
+    records: list[Record] = []
+    for name, one in found.items():
+        records += _both(of, name, one, settings)
+    graphs = of.batch.wired
+    untyped_note = f"one factor for all edges: {shared_factor(graphs) or 1:.3f}"
+    records += _both(of, "random_graph", _by(of, [random_graph(one, settings.seed) for one in graphs]), settings)
+    records += [_noted(row, untyped_note) for row in _both(of, "untyped", _by(of, untyped(graphs)), settings)]
+    for eta in STRENGTHS:
+        wired = wiring(eta)
+        records += _both(of, f"gear, eta {eta:g}", _by(of, [wired[one.rubric_id] for one in graphs]), settings)
+    return records + _inference(of, settings)
+
+
+def against(of: Locals, found: Mapping[Aggregation, Aggregated], gradings: pa.Table, settings: Reward) -> list[Record]:
+    """How the rewards stand to the scores that others gave the same responses.
+
+    gradings: response_id, rater_id, rater_kind and score of one rater or several. For each rater and aggregation
+    `spearman: <rater>`, over all responses that have both; and of flat rewards the `largest difference: <rater>` from
+    scores that a machine recorded, which are sums of the same points.
+    """
+    records = []
+    gradings = gradings.filter(pc.is_valid(gradings["score"]))
+    for rater in sorted(pc.unique(gradings["rater_id"]).to_pylist()):
+        theirs = gradings.filter(pc.equal(gradings["rater_id"], rater))
+        at = pc.index_in(of.response_id, value_set=theirs["response_id"].combine_chunks())
+        score = np.asarray(theirs["score"].take(at), dtype=np.float64)  # no score is NaN
+        for name, one in found.items():
+            both = np.flatnonzero(~np.isnan(score) & ~np.isnan(one.reward))
+            if not len(both):
+                continue
+            missing = len(score) - len(both)
+            records.append(_spearman(of, f"spearman: {rater}", name, one.reward, score, both, settings))
+            if name == "flat" and theirs["rater_kind"][0].as_py() == "replayed":
+                gap = float(np.abs(one.reward - score)[both].max())
+                records.append(
+                    record(f"largest difference: {rater}", name, Figure(gap, None, None, None), len(both), missing)
+                )
+    return records
+
+
+def _both(of: Locals, name: str, one: Aggregated, settings: Reward) -> list[Record]:
+    return [*reward_figures(of, name, one, settings), *diagnose(of, name, one, settings)]
+
+
+def _by(of: Locals, wired: Sequence[Wired]) -> Aggregated:
+    """GEAR's rewards of the same local scores under other graphs."""
+    mine = of.batch
+    return aggregate(batch(wired, mine.of, mine.local, mine.scored), "gear")
+
+
+def _noted(row: Record, note: str) -> Record:
+    return row | {"note": "; ".join(one for one in (row["note"], note) if one)}
+
+
+def _inference(of: Locals, settings: Reward) -> list[Record]:
+    """Topological against exact marginals on the small graphs."""
+    small = np.array([len(one.criteria) <= SMALL for one in of.batch.wired])[of.batch.of]
+    if not small.any():
+        return []
+    some = of.only(small)
+    exact = aggregate(some.batch, "gear", inference="exact")
+    return [
+        _noted(row, f"graphs of at most {SMALL} criteria")
+        for row in agreement(some, aggregate(some.batch, "gear"), exact, settings)
+    ]
+
+
+def _spearman(
+    of: Locals, metric: str, name: str, reward: Floats, score: Floats, both: np.ndarray, settings: Reward
+) -> Record:
+    """Pearson's correlation of the ranks, with ranks taken once for all draws."""
+    a, b = (rankdata(values[both]) - (len(both) + 1) / 2 for values in (reward, score))
+    found = Resampling.plan(of, settings).figure(correlation, both, [np.ones(len(both)), a, b, a * a, b * b, a * b])
+    return record(metric, name, found, len(both), len(score) - len(both))

@@ -1,0 +1,76 @@
+"""What each judgment says of its criterion: the share of the levels, from 0 to 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tasks.contracts.errors import ContractError
+from tasks.reward.wire import Floats
+from tasks.stats.ordinal import ROUNDING
+
+Places = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+def shares(judgments: pa.Table, top: Places, local: str) -> tuple[Floats, Flags, Flags]:
+    """(rows,) the share of each judgment, in [0, 1], 0 where unscored; whether it is scored; whether by probabilities.
+
+    judgments: rows of the table `judgments`; top: (rows,) M of each criterion; local: as in `local_scores`, which says
+    the rule. ContractError for a level off its criterion's, or probabilities that are none.
+    """
+    scored = np.asarray(judgments["decision"].is_valid())
+    level = np.asarray(judgments["decision"].fill_null(0), dtype=np.int64)
+    refuse(judgments, (level < 0) | (level > top), "decided at a level that it does not have")
+    share = level / np.maximum(top, 1)
+    likely = np.zeros(len(judgments), dtype=bool)
+    if local == "probability":
+        stands = pc.is_in(judgments["action"], value_set=pa.array(["none", "counted"]))
+        likely = scored & np.asarray(pc.and_(stands, judgments["level_probabilities"].is_valid()))
+        share[likely] = _expected(judgments, np.flatnonzero(likely), top)
+    return share, scored, likely
+
+
+def _expected(judgments: pa.Table, rows: Places, top: Places) -> Floats:
+    """Σ level·p / M of these rows."""
+    lists = judgments["level_probabilities"].take(pa.array(rows)).combine_chunks()
+    sizes, top = np.asarray(pc.list_value_length(lists), dtype=np.int64), top[rows]
+    refuse(judgments, sizes != top + 1, "another number of level probabilities than levels", rows)
+    start = starts(sizes)
+    p = lists.flatten().to_numpy(zero_copy_only=False)
+    if not len(p):
+        return np.empty(0)
+    inside = np.logical_and.reduceat((p >= 0) & (p <= 1), start[:-1])  # false for NaN, too
+    refuse(judgments, ~inside, "a level probability that is NaN or outside [0, 1]", rows)
+    whole = np.abs(np.add.reduceat(p, start[:-1]) - 1) <= ROUNDING
+    refuse(judgments, ~whole, "level probabilities that do not sum to 1", rows)
+    level = np.arange(len(p)) - np.repeat(start[:-1], sizes)
+    return np.asarray(np.minimum(np.add.reduceat(p * level, start[:-1]) / np.maximum(top, 1), 1.0))
+
+
+def starts(sizes: Places) -> Places:
+    """Where each of these many begins, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def refuse(judgments: pa.Table, bad: Flags, rule: str, rows: Places | None = None) -> None:
+    """ContractError for the first bad one of the judgments, or of these rows of them."""
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise ContractError(f"{where(judgments, first if rows is None else int(rows[first]))}: {rule}")
+
+
+def where(judgments: pa.Table, row: int) -> str:
+    """Whose judgment of what it is, for an error."""
+
+    def of(name: str) -> Any:
+        return judgments[name][row].as_py()
+
+    return (
+        f"response '{of('response_id')}', criterion '{of('criterion_id')}' by rater '{of('rater_id')}', "
+        f"sample {of('sample')}"
+    )

@@ -1,0 +1,192 @@
+"""Graphs and rewards from a study file to their tables, with recorded verdicts (no model, no network)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows import cli
+from tasks.contracts.tables import Diagnostics, EdgeCases, GraphEdges, GraphNodes, Rewards, RubricGraphs
+from tasks.store.warehouse import Run, Warehouse
+
+STUDY = """
+name: tiny_reward
+data:
+  sources:
+    - file: items.jsonl
+      items: {item_id: id, question: question, criteria: criteria}
+    - file: answers.csv
+      responses: {response_id: id, item_id: item, author_id: author, text: text}
+      scores: [{rater: other_system, kind: replayed, score: recorded}, {rater: anna, score: anna}]
+    - file: verdicts.csv
+      marks: {response_id: response, rater_id: {const: recorded}, criterion_id: criterion, level: met,
+              rater_kind: {const: replayed}}
+rubrics:
+  derive: {origin: criteria, scale: {min: 0, max: 4}, kind: criterion, evidence: none, levels: [not met, met]}
+split: {per: set, calibration: 40}
+graph: {file: graphs.yaml}
+reward:
+  retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0.0}
+  rater: recorded
+  draws: 100
+"""
+GRAPHS = """
+graphs:
+  - rubric_id: a
+    nodes: [{criterion_id: extra, role: additional}]
+    edges:
+      - {parent: fact, child: reason, relation: strong_prerequisite}
+      - {parent: reason, child: extra, relation: weak_prerequisite}
+"""
+CRITERIA = [
+    {"id": "fact", "text": "States the fact.", "weight": 5},
+    {"id": "reason", "text": "Gives the reason for the fact.", "weight": 3},
+    {"id": "extra", "text": "Adds an example to the reason.", "weight": 2},
+    {"id": "wrong", "text": "Claims the opposite.", "weight": -4},
+]
+VERDICTS = {"x1": "1111", "x2": "0110", "x3": "1010", "x4": "0001"}
+"""Response → whether fact, reason, extra and wrong are met; the others repeat these."""
+FLAT = {"x1": 0.6, "x2": 0.5, "x3": 0.7, "x4": -0.4}
+GEAR = {"x1": 0.6, "x2": (3 * 0.2 + 2 * (0.2 + 0.8 * 0.6)) / 10, "x3": (5 + 2 * 0.6) / 10, "x4": -0.4}
+HARD_LOCAL = {"x1": 0.6, "x2": 0.2, "x3": 0.5, "x4": -0.4}
+HARD_PROPAGATED = {"x1": 0.6, "x2": 0.0, "x3": 0.5, "x4": -0.4}
+
+
+def make_study(folder: Path) -> Path:
+    """A hundred answers to one question; every fourth has the verdicts of x1, x2, x3 or x4."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "study.yaml").write_text(STUDY)
+    (folder / "graphs.yaml").write_text(GRAPHS)
+    (folder / "items.jsonl").write_text(json.dumps({"id": "a", "question": "Why?", "criteria": CRITERIA}) + "\n")
+    answers, verdicts = [], []
+    for n in range(1, 101):
+        like = f"x{(n - 1) % 4 + 1}"
+        human = {"x1": 4, "x2": 1, "x3": 3, "x4": 0}[like]
+        answers.append([f"x{n}", "a", f"author {n}", f"answer {n}", FLAT[like], human])
+        names = [criterion["id"] for criterion in CRITERIA]
+        verdicts += [[f"x{n}", name, met] for name, met in zip(names, VERDICTS[like], strict=True)]
+    _csv(folder / "answers.csv", ["id", "item", "author", "text", "recorded", "anna"], answers)
+    _csv(folder / "verdicts.csv", ["response", "criterion", "met"], verdicts)
+    return folder / "study.yaml"
+
+
+def _csv(path: Path, header: list[str], rows: list[list[object]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+@pytest.fixture(scope="module")
+def rewarded(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> tuple[Path, Run, str]:
+    folder = tmp_path_factory.mktemp("reward")
+    study = make_study(folder)
+    house = str(folder / "house")
+    result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", house], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    warehouse = Warehouse.open(folder / "house")
+    return study, warehouse.run(warehouse.runs()[0]), result.output
+
+
+def of_aggregation(run: Run, name: str) -> dict[str, float]:
+    rows = run.read(run.ref(Rewards, "reward")).to_pylist()
+    return {row["response_id"]: row["reward"] for row in rows if row["aggregation"] == name}
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [("flat", FLAT), ("gear", GEAR), ("hard_local", HARD_LOCAL), ("hard_propagated", HARD_PROPAGATED)],
+)
+def test_rewards_are_those_worked_out_by_hand(
+    rewarded: tuple[Path, Run, str], aggregation: str, expected: dict[str, float]
+) -> None:
+    found = of_aggregation(rewarded[1], aggregation)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+
+
+def test_retention_factors_are_recorded_with_every_reward(rewarded: tuple[Path, Run, str]) -> None:
+    run = rewarded[1]
+    rows = run.read(run.ref(Rewards, "reward")).to_pylist(maps_as_pydicts="strict")
+    gear = {(*row["retention"].items(), row["eta"]) for row in rows if row["aggregation"] == "gear"}
+    assert gear == {(("weak_prerequisite", 0.6), ("strong_prerequisite", 0.2), ("activation", 0.0), 1.0)}
+
+
+def test_every_violated_dependency_is_a_case_with_what_it_leaks(rewarded: tuple[Path, Run, str]) -> None:
+    run = rewarded[1]
+    rows = run.read(run.ref(EdgeCases, "reward")).to_pylist()
+    leaked = {
+        (row["response_id"], row["parent"]): row["leaked"]
+        for row in rows
+        if row["aggregation"] == "gear" and row["state"] == "violated" and row["response_id"] in VERDICTS
+    }
+    expected = {("x2", "fact"): 3 * 0.2 / 10, ("x3", "reason"): 2 * 0.6 / 10}
+    assert leaked == pytest.approx(expected, abs=1e-12)
+
+
+def test_flat_rewards_are_the_scores_that_another_system_recorded(rewarded: tuple[Path, Run, str]) -> None:
+    run = rewarded[1]
+    rows = run.read(run.ref(Diagnostics, "reward")).to_pylist()
+    (found,) = [row for row in rows if row["metric"] == "largest difference: other_system"]
+    assert found["value"] == pytest.approx(0.0, abs=1e-12)
+    assert found["n"] == 100
+
+
+def test_the_graph_is_that_of_the_file(rewarded: tuple[Path, Run, str]) -> None:
+    run = rewarded[1]
+    (graph,) = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
+    nodes = run.read(run.ref(GraphNodes, "graph")).to_pylist()
+    edges = run.read(run.ref(GraphEdges, "graph")).to_pylist()
+    assert graph["annotator"] == "authored"
+    assert [node["role"] for node in nodes] == ["core", "core", "additional", "penalty"]
+    assert [(edge["parent"], edge["child"], edge["kept"]) for edge in edges] == [
+        ("fact", "reason", True),
+        ("reason", "extra", True),
+    ]
+
+
+def test_the_report_is_written_and_named(rewarded: tuple[Path, Run, str]) -> None:
+    _, run, output = rewarded
+    assert "reward.html" in output
+    assert (run.folder / "reward.html").read_text().lower().startswith("<!doctype html>")
+
+
+def test_the_same_study_resumes_itself(rewarded: tuple[Path, Run, str]) -> None:
+    study, run, _ = rewarded
+    before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*.parquet")}
+    house = ["--warehouse", str(run.warehouse.root)]
+    result = CliRunner().invoke(cli.app, ["reward", str(study), *house], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*.parquet")} == before
+
+
+def test_a_study_without_retention_factors_is_refused_with_the_papers(tmp_path: Path, prefect_server: None) -> None:
+    study = make_study(tmp_path)
+    study.write_text(STUDY.split("reward:\n")[0])
+    result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(tmp_path / "house")])
+    assert result.exit_code == 2
+    assert "weak_prerequisite: 0.6" in result.stderr
+
+
+def test_a_rater_who_judged_nothing_is_named(tmp_path: Path, prefect_server: None) -> None:
+    study = make_study(tmp_path)
+    study.write_text(STUDY.replace("rater: recorded\n", "rater: nobody\n"))
+    result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(tmp_path / "house")])
+    assert result.exit_code == 2
+    assert "rater 'nobody' judged no criterion" in result.stderr
+
+
+def test_learned_factors_are_a_table_that_a_study_can_name(tmp_path: Path, prefect_server: None) -> None:
+    study = make_study(tmp_path)
+    study.write_text(STUDY + "  learn: {target: anna}\n")
+    house = ["--warehouse", str(tmp_path / "house")]
+    assert CliRunner().invoke(cli.app, ["reward", str(study), *house], catch_exceptions=False).exit_code == 0
+    warehouse = Warehouse.open(tmp_path / "house")
+    (table,) = (warehouse.run(warehouse.runs()[0]).folder / "retentions").rglob("*.parquet")
+    named = tmp_path / "named.yaml"
+    named.write_text(STUDY.replace("tiny_reward", "named") + f"  edge_retention: {table.relative_to(tmp_path)}\n")
+    assert CliRunner().invoke(cli.app, ["reward", str(named), *house], catch_exceptions=False).exit_code == 0
+    (run,) = [warehouse.run(name) for name in warehouse.runs() if name.startswith("named")]
+    assert of_aggregation(run, "flat")["x2"] == pytest.approx(FLAT["x2"])
+    assert of_aggregation(run, "gear")["x2"] != pytest.approx(GEAR["x2"], abs=1e-6)
