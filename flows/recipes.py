@@ -18,8 +18,8 @@ from tasks.reward.aggregate import aggregate
 from tasks.reward.wire import Batch, Floats
 
 RAR_WEIGHTS: Mapping[str, float] = {"Essential": 1.0, "Important": 0.7, "Optional": 0.3, "Pitfall": 0.9}
-"""RaR's categories and the weights that RaR-Explicit gives them (section 4.4). A pitfall is worded as what a good answer
-does ("avoids …"), so it earns, too."""
+"""RaR's categories and the weights that RaR-Explicit gives them (section 4.4). A pitfall is worded as what a good
+answer does ("avoids …"), so it earns, too."""
 
 Chat = Sequence[Mapping[str, Any]]
 
@@ -50,10 +50,10 @@ def merf_prompt(prompt: str | Chat, bundle: Bundle, graph: Graph | None = None) 
     """The prompt with the rules of the reward written under it, as MeRF motivates its policy.
 
     Zhang et al. 2025, arXiv 2506.18485: the reward's specification is put into the prompt of every rollout, in words;
-    the reward itself stays as it is. Ours: the rules are the rubric's criteria with their points and, with a graph, what
-    they hang on, so that what the policy is told is what GEAR pays for; they end the last user turn; the wording.
-    Whether the rules are shown at evaluation is the caller's choice. The rubric's text stands on lines of its own with
-    its line breaks taken out, so that it cannot pass for another turn. InputError for a chat without a user turn.
+    the reward itself stays as it is. Ours: the rules are the rubric's criteria with their points and, with a graph,
+    what they hang on, so that the policy is told what GEAR pays for; they end the last user turn; the wording. Whether
+    they are shown at evaluation is the caller's choice. Line breaks are taken out of the rubric's texts, so that they
+    cannot pass for turns. InputError for a chat without a user turn.
 
     >>> print(merf_prompt("What is heat?", bundle))  # doctest: +SKIP
     What is heat?
@@ -83,8 +83,8 @@ def ruscarl_shares(members: int, step: int, steps: int, start: float = 0.2, stee
     """The share of the rubric that each member of a rollout group is shown at a step, in [0, 1].
 
     Zhou et al. 2025, arXiv 2508.16949, and the authors' code: member i of G sees (G − i) / (G − 1) of it, the first all
-    and the last none, times 1 / (1 + exp(a (x − x₀))), where x in [0, 1] is the progress (step − 1) / (steps − 1); their
-    recommended x₀ (start) is 0.2 and a (steepness) 125. Ours: a group of one sees what the first would.
+    and the last none, times 1 / (1 + exp(a (x − x₀))), where x in [0, 1] is the progress (step − 1) / (steps − 1); they
+    recommend x₀ (start) 0.2 and a (steepness) 125. Ours: a group of one sees what the first would.
 
     >>> ruscarl_shares(members=3, step=1, steps=101)
     [1.0, 0.5, 0.0]

@@ -22,23 +22,24 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from flows.plan import plan
 from tasks.contracts.bundle import Bundle, unlocked
-from tasks.contracts.errors import ContractError, InputError
+from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Aggregation, Graph, Reward
 from tasks.contracts.reward_tables import Rewards, RubricGraphs
 from tasks.contracts.study import Judge, load_study
+from tasks.contracts.table import Row
 from tasks.contracts.tables import Bundles, Items, Judgments, Responses
 from tasks.ingest.sources import evaluation_only
 from tasks.judge.grade import grade_batch
@@ -48,10 +49,11 @@ from tasks.judge.rows import Case, Rater, judgments
 from tasks.llm.ask import Wave
 from tasks.llm.replies import ReplyStore
 from tasks.reward.aggregate import aggregate
+from tasks.reward.factors import Factors, read_factors
 from tasks.reward.local import local_scores
 from tasks.reward.rows import rewards as reward_rows
 from tasks.reward.wire import wire
-from tasks.store.warehouse import Run, Warehouse
+from tasks.store.warehouse import Rows, Run, Warehouse
 from tasks.text.units import units
 
 CRITERIA_PER_CALL = 4
@@ -59,9 +61,6 @@ CRITERIA_PER_CALL = 4
 GATHER_S = 0.005
 """How long the first of several single rollouts waits for the others."""
 _logger = logging.getLogger(__name__)
-
-Learned = Mapping[tuple[str, str], float]
-"""(parent, child) → retention factor of this edge."""
 
 
 class Rollout(NamedTuple):
@@ -88,11 +87,24 @@ class Cost:
     seconds: float
 
 
+class _Opened(NamedTuple):
+    """What one process judges with."""
+
+    process: int
+    rater: Rater
+    store: ReplyStore
+    name: str
+    """Unlike that of any other process: its batches are recorded under it."""
+    batches: Iterator[int]
+    """Their numbers."""
+
+
 class RubricReward:
     """The reward of rollouts under the rubrics of their items. One batch at a time is judged; more threads wait."""
 
     last: Cost | None = None
     """What the last batch took; None before the first."""
+    _opened: _Opened | None = None
 
     def __init__(
         self,
@@ -106,7 +118,7 @@ class RubricReward:
         criteria_per_call: int | None = CRITERIA_PER_CALL,
         replies: str | Path = ":memory:",
         record: Run | None = None,
-        learned: Mapping[str, Learned] | None = None,
+        factors: Factors | None = None,
     ) -> None:
         """All that does not need the judge is checked here.
 
@@ -117,7 +129,7 @@ class RubricReward:
             judge never sees the weights.
         replies: file of the reply store.
         record: a run into which every batch is written: its rollouts, judgments and rewards, under stage `trainer`.
-        learned: rubric → retention factors of its edges in place of the relations'.
+        factors: rubric → (parent, child) → retention factor of this edge in place of its relation's.
         InputError and ContractError for an item without bundle or graph, and a bundle that decides no single criteria.
         """
         self._items = {row["item_id"]: row for row in items}
@@ -130,7 +142,7 @@ class RubricReward:
         if len(rules) != 1:
             raise InputError(f"the bundles differ in what an unscored criterion does: {', '.join(sorted(rules))}")
         self._unscored = rules.pop()
-        given = learned or {}
+        given = factors or {}
         self._wired = {
             name: wire(name, bundles[name], graphs[name], settings.retention, settings.eta, given.get(name))
             for name in used
@@ -140,7 +152,7 @@ class RubricReward:
         self._settings, self._aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
         self.__name__ = f"rubric_{aggregation}"
-        self._closed()
+        self._locks()
 
     @classmethod
     def of_study(
@@ -171,7 +183,9 @@ class RubricReward:
             raise InputError("there is no section 'reward', which names the retention factors", file=path)
         _refuse_idle(settings.judge, path)
         run = Warehouse.open(warehouse).run(run_id)
-        graphs = {row["rubric_id"]: _graph(row) for row in run.read(run.ref(RubricGraphs, "graph")).to_pylist()}
+        rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
+        graphs = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}
+        learned = settings.reward.edge_retention
         return cls(
             run.read(run.ref(Items, "ingest")).to_pylist(),
             unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()),
@@ -179,6 +193,7 @@ class RubricReward:
             settings.reward,
             partial(_study_rater, settings.judge, path.parent),
             aggregation,
+            factors=read_factors(path.parent / learned, graphs) if learned else None,
             **{"replies": run.warehouse.replies} | more,
         )
 
@@ -249,8 +264,8 @@ class RubricReward:
     def close(self) -> None:
         """Gives the reply store back; the next batch opens it again."""
         with self._judging:
-            if self._opened and self._opened[0] == os.getpid():
-                self._opened[2].close()
+            if self._opened and self._opened.process == os.getpid():
+                self._opened.store.close()
             self._opened = None
 
     def __enter__(self) -> RubricReward:
@@ -261,27 +276,25 @@ class RubricReward:
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what belongs to this process."""
-        mine = {"_judging", "_gate", "_waiting", "_opened", "_shard", "_batches", "last"}
+        mine = {"_judging", "_gate", "_waiting", "_opened", "last"}
         return {name: value for name, value in self.__dict__.items() if name not in mine}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._closed()
+        self._locks()
 
-    def _closed(self) -> None:
-        """As it is in a process before its first batch."""
+    def _locks(self) -> None:
+        """What this process has for itself."""
         self._judging = threading.RLock()
         self._gate = threading.Lock()
         self._waiting: list[tuple[Rollout, Future[float | None]]] = []
-        self._opened: tuple[int, Rater, ReplyStore] | None = None
 
-    def _open(self) -> tuple[Rater, ReplyStore]:
-        """The rater and the reply store of this process: what a parent opened is its own."""
-        if self._opened is None or self._opened[0] != os.getpid():
+    def _open(self) -> _Opened:
+        """What judges in this process: what a parent opened before it forked is the parent's."""
+        if self._opened is None or self._opened.process != os.getpid():
             store = ReplyStore(self._replies)
-            self._opened = os.getpid(), self._open_rater(store), store
-            self._shard, self._batches = secrets.token_hex(4), 0
-        return self._opened[1:]
+            self._opened = _Opened(os.getpid(), self._open_rater(store), store, secrets.token_hex(4), count())
+        return self._opened
 
     def _known(self, rollout: Rollout) -> None:
         if rollout.item_id not in self._items:
@@ -295,15 +308,14 @@ class RubricReward:
             return [], None
         with self._judging:
             start = perf_counter()
-            who, store = self._open()
-            shard = f"{self._shard}-{self._batches:06d}"
-            self._batches += 1
+            _, who, store, name, batches = self._open()
+            shard = f"{name}-{next(batches):06d}"
             cases = [self._case(f"{shard}-{n:04d}", rollout) for n, rollout in enumerate(rollouts)]
             waves: list[Wave] = []
             judged = judgments(who, grade_batch(cases, who, store, waves.append).judged)
             found, rows = self._aggregated(judged, {case.response_id: case.item_id for case in cases})
             if self._record is not None:
-                tables = {Responses: _responses(cases, step), Judgments: judged, Rewards: rows}
+                tables: dict[type[Row], Rows] = {Responses: _responses(cases, step), Judgments: judged, Rewards: rows}
                 self._record.commit("trainer", shard, tables)
             rewards = [found[case.response_id] for case in cases]
             self.last = Cost(
@@ -328,7 +340,7 @@ class RubricReward:
             inference=settings.inference,
             unscored=self._unscored,
         )
-        numbers = np.where(np.isnan(found.reward), None, found.reward).tolist()
+        numbers = pa.array(found.reward, from_pandas=True).to_pylist()  # None for NaN
         rows = reward_rows(locals_, found, self._aggregation, settings)
         return dict(zip(locals_.response_id.to_pylist(), numbers, strict=True)), rows
 
@@ -429,15 +441,6 @@ def _credential(name: str) -> str | None:
     if name.startswith("block:"):
         raise InputError("a trainer reads credentials from the environment; name a variable", field="judge.engine.key")
     return os.environ.get(name)
-
-
-def _graph(row: Mapping[str, Any]) -> Graph:
-    graph = Graph.model_validate_json(row["content"])
-    if graph.graph_id != row["graph_id"]:
-        raise ContractError(
-            f"graph {row['graph_id'][:12]} of rubric '{row['rubric_id']}' was changed after it was made"
-        )
-    return graph
 
 
 def _item_of(extra_info: Mapping[str, Any] | None) -> str:

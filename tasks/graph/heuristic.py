@@ -123,7 +123,8 @@ def _decided(subject: Same[Subject], roles: Same[Mapping[str, Role]]) -> _Decide
     for parent, child in np.argwhere(rests).tolist():
         is_strong = support[parent, child] >= strong[parent, child]
         relations[parent, child] = "strong_prerequisite" if is_strong else "weak_prerequisite"
-    relations |= dict.fromkeys(map(tuple, np.argwhere(active).tolist()), "activation")
+    for parent, child in np.argwhere(active).tolist():
+        relations[parent, child] = "activation"
     place = {criterion.id: at for at, criterion in enumerate(criteria)}
     return _Decided(place, relations, np.where(active, holds, support))
 

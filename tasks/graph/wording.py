@@ -21,7 +21,7 @@ _ASKED_FOR = 0.5
 """What a word that the query itself uses weighs beside another one: it is what all criteria are about."""
 _EMPTY = frozenset(
     (
-        "about also answer answers appropriate appropriately assess assesses assistant been being both clear clearly "
+        "about acknowledges also answer answers appropriate appropriately asking asks assess assesses assistant been being both clear clearly "
         "correct correctly could describe describes does doing done each effectively either evaluate evaluates every "
         "explain explains from give given gives have having include includes including inform informs into just like "
         "list lists mention mentions model more most must note notes only other over provide provides recommend "
@@ -30,7 +30,7 @@ _EMPTY = frozenset(
         "whose will with without would your advise advises "
         "aber auch dass diese dieser eine einen einer eines haben ihre kann nicht oder sich sind soll sollte wird wenn "
         "werden como deve devem entre está essa esse esta este isso mais para pelo pela pode quando sobre também texto"
-    ).split()
+    ).split()  # noqa: SIM905
 )
 """Words that carry no content of a criterion: function words, and what rubrics ask responses to do."""
 _CONDITION = re.compile(

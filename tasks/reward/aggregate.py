@@ -60,21 +60,23 @@ def aggregate(
     stack = _stack(batch.wired)
 
     def completed(share: float) -> Floats:
-        local = batch.local if share == 0 else np.where(batch.scored, batch.local, share)
-        return _marginals(batch, stack, local, aggregation, threshold, inference)
+        return batch.local if share == 0 else np.where(batch.scored, batch.local, share)
 
-    def rewards(credit: Floats, cost: Floats) -> Floats:
-        found = np.empty(len(batch.of))
-        _expect(batch.of, batch.start, stack, credit, cost, found)
-        return found
+    def found(local: Floats, weight: Floats) -> tuple[Floats, Floats]:
+        summed = stack._replace(weight=weight)
+        marginal, reward = _swept(batch, summed, local, aggregation, threshold)
+        if aggregation == "gear" and inference == "exact":
+            exact = np.where(np.isnan(marginal), np.nan, _exact(batch, np.nan_to_num(local)))
+            return _swept(batch, summed, exact, "flat", threshold)
+        return marginal, reward
 
-    marginal = completed(0.0 if unscored == "zero" or batch.scored.all() else np.nan)
-    reward = rewards(marginal, marginal)
+    is_whole = unscored == "zero" or batch.scored.all()
+    marginal, reward = found(completed(0.0 if is_whole else np.nan), stack.weight)
     low = high = np.full_like(reward, np.nan)
-    if unscored == "bounds" and np.isnan(reward).any():
-        least, most = completed(0.0), completed(1.0)
-        low = np.where(np.isnan(reward), rewards(least, most), np.nan)
-        high = np.where(np.isnan(reward), rewards(most, least), np.nan)
+    if unscored == "bounds" and not is_whole:
+        (least, most), (credit, cost) = map(completed, (0.0, 1.0)), (stack.weight.clip(min=0), stack.weight.clip(max=0))
+        low = np.where(np.isnan(reward), found(least, credit)[1] + found(most, cost)[1], np.nan)
+        high = np.where(np.isnan(reward), found(most, credit)[1] + found(least, cost)[1], np.nan)
     return Aggregated(reward, low, high, marginal)
 
 
@@ -122,54 +124,49 @@ def _stack(wired: tuple[Wired, ...]) -> _Stack:
     )
 
 
-def _marginals(
-    batch: Batch, stack: _Stack, local: Floats, aggregation: Aggregation, threshold: float, inference: str
-) -> Floats:
-    """The marginals; NaN among the local scores, for what is unscored, passes on to all that hangs on it."""
-    marginal = local.copy()
-    if aggregation == "gear":
-        _license(batch.of, batch.start, stack, marginal)
-        if inference == "exact":
-            return np.where(np.isnan(marginal), np.nan, _exact(batch, np.nan_to_num(local)))
-    elif aggregation != "flat":
-        seen = local if aggregation == "hard_local" else marginal
-        _gate(batch.of, batch.start, stack, seen, threshold, marginal)
-    return marginal
-
-
-# In these an edge comes after all edges into its parent, so that the parent's marginal is final when it is used.
+def _swept(
+    batch: Batch, stack: _Stack, local: Floats, aggregation: Aggregation, threshold: float
+) -> tuple[Floats, Floats]:
+    """Marginals and rewards, without exact inference."""
+    marginal, reward = np.empty_like(local), np.empty(len(batch.of))
+    _sweep(batch.of, batch.start, stack, local, RULES.index(aggregation), threshold, marginal, reward)
+    return marginal, reward
 
 
 @njit(cache=True, nogil=True)
-def _license(of: Ints, start: Longs, stack: _Stack, marginal: Floats) -> None:
-    """Turn local scores into marginals by Eq. 12. A factor is λ + q (1 − λ): rounded, too, it is at most 1, just 1 for
-    a certain parent, and never falls in q."""
+def _sweep(
+    of: Ints,
+    start: Longs,
+    stack: _Stack,
+    local: Floats,
+    rule: int,
+    threshold: float,
+    marginal: Floats,
+    reward: Floats,
+) -> None:
+    """Fill marginals and rewards. An edge comes after all edges into its parent, whose marginal then is final. NaN
+    among the local scores, for what is unscored, passes on to all that hangs on it.
+
+    A retained share is λ + q (1 − λ): in floating point, too, it is at most 1, just 1 where the parent is certain, and
+    never falls in q."""
     for r in range(len(of)):
-        q = marginal[start[r] : start[r + 1]]
-        for e in range(stack.edge_start[of[r]], stack.edge_start[of[r] + 1]):
-            kept = stack.retention[e]
-            q[stack.child[e]] *= kept + q[stack.parent[e]] * (1.0 - kept)
-
-
-@njit(cache=True, nogil=True)
-def _gate(of: Ints, start: Longs, stack: _Stack, seen: Floats, threshold: float, marginal: Floats) -> None:
-    """Turn local scores into gated ones: 0 where a parent is seen below the threshold."""
-    for r in range(len(of)):
-        p, q = seen[start[r] : start[r + 1]], marginal[start[r] : start[r + 1]]
-        for e in range(stack.edge_start[of[r]], stack.edge_start[of[r] + 1]):
-            parent = p[stack.parent[e]]
-            q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent  # 0 · NaN is NaN
-
-
-@njit(cache=True, nogil=True)
-def _expect(of: Ints, start: Longs, stack: _Stack, credit: Floats, cost: Floats, reward: Floats) -> None:
-    """Fill the rewards: positive weights times the marginals of one array, negative ones times those of the other."""
-    for r in range(len(of)):
-        gained, lost = credit[start[r] : start[r + 1]], cost[start[r] : start[r + 1]]
+        p, q = local[start[r] : start[r + 1]], marginal[start[r] : start[r + 1]]
+        for i in range(len(p)):
+            q[i] = p[i]
+        first, end = stack.edge_start[of[r]], stack.edge_start[of[r] + 1]
+        if rule == GEAR:
+            for e in range(first, end):
+                kept = stack.retention[e]
+                q[stack.child[e]] *= kept + q[stack.parent[e]] * (1.0 - kept)
+        elif rule != FLAT:
+            seen = p if rule == HARD_LOCAL else q
+            for e in range(first, end):
+                parent = seen[stack.parent[e]]
+                q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent  # 0 · NaN stays NaN
         weight = stack.weight[stack.weight_start[of[r]] : stack.weight_start[of[r] + 1]]
         total = 0.0
         for i in range(len(weight)):
-            total += max(weight[i], 0.0) * gained[i] + min(weight[i], 0.0) * lost[i]
+            total += weight[i] * q[i]
         reward[r] = total / stack.mass[of[r]]
 
 

@@ -22,8 +22,8 @@ import warnings
 from pathlib import Path
 from typing import get_args
 
-os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TQDM_DISABLE": "1"}
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import pandas as pd
 import topics
@@ -210,20 +210,24 @@ def main() -> None:
     words.add_argument("--jobs", type=int, default=2, help="trainings at once, one core each")
     given = words.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    os.environ |= {
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }  # for the processes
     start = time.monotonic()
     todo = [(aggregation, seed, given.steps, given.out) for seed in range(given.seeds) for aggregation in ARMS]
     with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
         rollouts = pd.concat(pool.starmap(arm, todo, chunksize=1))
     steps = rollouts.groupby(["aggregation", "seed", "step"], sort=False).mean().reset_index()
-    final = table(steps, window=max(1, given.steps // 10))
+    window = max(1, given.steps // 10)
+    final = table(steps, window)
     steps.to_csv(given.out / "rollouts.csv", index=False)
     final.to_csv(given.out / "final.csv")
     draw(steps, given.out)
     before = steps[steps.step == steps.step.min()][list(MEASURES)].mean()
     print(f"\nfirst step, all arms: {', '.join(f'{name} {value:.3f}' for name, value in before.items())}")
-    print(
-        f"last {max(1, given.steps // 10)} of {given.steps} steps, mean ± standard deviation over {given.seeds} seeds"
-    )
+    print(f"last {window} of {given.steps} steps, mean ± standard deviation over {given.seeds} seeds")
     print(f"{'':16}" + "".join(f"{name:>18}" for name in MEASURES))
     for aggregation in ARMS:
         mine = final.loc[aggregation]

@@ -46,6 +46,45 @@ def _prediction(key: str, split: str, score: float | None) -> dict[str, Any]:
     return row | {"latent": 1.1, "aligned": 1.0, "score": score, "clipped": False, "route": "release"}
 
 
+def _rewarded() -> Records:
+    """A graph in which P1 licenses P2, and r2 rewarded by it."""
+    graph = {"rubric_id": "r", "graph_id": "g"}
+    edge = {"parent": "P1", "child": "P2", "relation": "weak_prerequisite"}
+    paid = {"response_id": "r2", "item_id": "i", "rubric_id": "r", "rater_id": "m", "sample": 0, "aggregation": "flat"}
+    counts = ("candidates", "proposed", "kept", "invalid", "failed", "roles_missing", "depth")
+    by = {"inference": "none", "eta": 1.0, "retention": {}, "unscored": 0, "decided_by": "decision"}
+    vote = {"subject_kind": "graph_edge", "subject": "r:P1→P2", "value": "none", "rater_id": "h"}
+    return {
+        "votes": [vote | {"voted_at": "2026-01-01T00:00:00+00:00"}],
+        "graphs": [
+            graph
+            | {"source_digest": "s", "content": "{}", "annotator": "authored", "profile": "general", "criteria": 2}
+            | dict.fromkeys(counts, 1)
+            | {"calls": []}
+        ],
+        "graph_nodes": [
+            graph
+            | {"criterion_id": name, "position": at, "text": name, "weight": 1.0, "role": "core", "source": "authored"}
+            for at, name in enumerate(("P1", "P2"))
+        ],
+        "graph_edges": [graph | edge | {"proposal": 0, "source": "authored", "kept": True}],
+        "rewards": [paid | by | {"graph_id": "g", "reward": 0.5, "marginals": {"P1": 0.0, "P2": 1.0}}],
+        "edge_cases": [paid | edge | {"state": "violated", "effective": 1.0, "leaked": 0.5}],
+        "retentions": [{"rubric_id": "r"} | edge | {"retention": 0.5, "by_relation": 0.6, "n": 9, "target": "mean"}],
+        "diagnostics": [
+            {
+                "metric": "leakage",
+                "aggregation": "flat",
+                "by": "edge",
+                "slice": "all",
+                "value": 0.5,
+                "n": 1,
+                "unscored": 0,
+            }
+        ],
+    }
+
+
 def filled() -> Records:
     """Rows of every table: r1 calibrates, r2 and r3 test, r3 is unscored."""
     quote = {"unit_id": "s1", "quote": "Heat", "start": 0, "end": 4, "status": "verified"}
@@ -95,6 +134,7 @@ def filled() -> Records:
         ],
         "checks": [looked | {"severity": "critical", "outcome": "failed", "rows": 1, "unexpected": 1, "first": ["i"]}],
         "quarantine": [looked | {"row_key": "i", "reason": "must be unique", "content": "{}"}],
+        **_rewarded(),
     }
 
 

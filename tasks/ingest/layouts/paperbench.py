@@ -1,0 +1,70 @@
+"""What the columns of PaperBench need before they map: trees, a row a node, become items with their criteria."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+POINTS = 100.0
+"""Points of a paper, shared out among its upper criteria by their weights, and so on downwards."""
+Node = dict[str, Any]
+
+
+def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """A row for each paper, numbered as its first node: the root says what is asked, the nodes below are its criteria.
+
+    All nodes of a paper stand in one chunk. Nodes that differ only in their place among the siblings are one.
+    """
+    cells = [name for name in frame.columns if name != "sibling_index"]
+    rows: dict[str, list[Node]] = defaultdict(list)
+    first: dict[str, int] = {}
+    nodes = frame.loc[~frame[cells].duplicated()]
+    for number, node in zip(nodes.index.tolist(), nodes.to_dict("records"), strict=True):
+        rows[node["paper"]].append(node)
+        first.setdefault(node["paper"], number)
+    papers = {paper: _paper(of) for paper, of in rows.items()}
+    return pd.DataFrame(
+        {
+            "paper": list(papers),
+            "question": [question for question, _ in papers.values()],
+            "criteria": pd.Series([criteria for _, criteria in papers.values()], dtype=object).tolist(),
+        },
+        index=pd.Index(first.values()),
+        dtype=object,
+    )
+
+
+def _paper(nodes: Sequence[Node]) -> tuple[str | None, list[dict[str, Any]]]:
+    """What the root demands, and the criteria below it; None and nothing where the root is not there."""
+    below: defaultdict[str | None, list[Node]] = defaultdict(list)
+    for node in nodes:
+        below[node["parent_id"]].append(node)
+    for root in below[None]:
+        return root["requirement"], list(_criteria(root["node_id"], None, POINTS, below, _ids(nodes)))
+    return None, []
+
+
+def _ids(nodes: Sequence[Node]) -> dict[tuple[str | None, str], str]:
+    """(parent, node) → id of the criterion: the node's own, after its parent's where several parents list it."""
+    parents = Counter(node["node_id"] for node in nodes)
+    pairs = [(node["parent_id"], node["node_id"]) for node in nodes]
+    return {(parent, node): node if parents[node] == 1 else f"{parent}/{node}" for parent, node in pairs}
+
+
+def _criteria(
+    node_id: str,
+    name: str | None,
+    points: float,
+    below: Mapping[str | None, Sequence[Node]],
+    ids: Mapping[tuple[str | None, str], str],
+) -> Iterator[dict[str, Any]]:
+    """The criteria below a node, which is the criterion `name` or the root, whose points they share by their weights."""
+    children = below.get(node_id, ())
+    total = sum(child["weight"] for child in children)
+    for child in children:
+        own, share = ids[node_id, child["node_id"]], points * child["weight"] / total
+        yield {"id": own, "text": child["requirement"], "weight": share, "parent": name}
+        yield from _criteria(child["node_id"], own, share, below, ids)

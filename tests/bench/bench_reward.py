@@ -1,0 +1,314 @@
+"""Rewards a second on one core, beside plain Python and NumPy on the same data; memory; exact beside topological
+marginals; and the latency of one training step's rewards: python tests/bench/bench_reward.py [RESPONSES].
+
+Random rubrics of HealthBench's size: 11.5 criteria and 10.9 edges in the mean, weights from -10 to 10.
+"""
+
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+HOUSE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(HOUSE))
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.graph import Edge, Graph, Node, Retention, Reward
+from tasks.contracts.table import conform
+from tasks.contracts.tables import Judgments
+from tasks.reward.aggregate import aggregate
+from tasks.reward.local import local_scores
+from tasks.reward.rows import rewards
+from tasks.reward.wire import batch, wire
+
+RESPONSES, RUBRICS = 100_000, 1_000
+CRITERIA, EDGES = 11.5, 10.9
+STEP, PER_PROMPT = 896, 8
+REPEATS = 9
+RETENTION = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
+SMALL = 14
+"""Criteria of the graphs that the paper compares with enumeration."""
+TABLE_6 = "Table 6, HealthBench: marginal MAE 0.0068, reward MAE 0.0042, correlation 0.9968"
+
+
+def rubric_of(rng, criteria):
+    """A bundle and a random acyclic graph, wired."""
+    names = [f"criterion-{at}" for at in range(criteria)]
+    bundle = Bundle(
+        text="",
+        scale=Scale(min=0, max=1),
+        traits=(Trait(id="t", name="T", min=0, max=1),),
+        criteria=tuple(
+            Criterion(id=name, trait="t", text="Says it.", weight=int(rng.integers(-10, 11)) or 1) for name in names
+        ),
+        protocol=Protocol(name="pointwise", final_score="weighted_points", signals=("score",)),
+    )
+    order = rng.permutation(criteria)
+    pairs = [(order[a], order[b]) for b in range(criteria) for a in range(b)]
+    count = min(len(pairs), rng.poisson(EDGES))
+    edges = [pairs[at] for at in rng.choice(len(pairs), count, replace=False)] if pairs else []
+    relations = rng.choice(list(RETENTION.model_dump()), len(edges))
+    graph = Graph(
+        nodes=tuple(Node(criterion_id=name, role="core") for name in names),
+        edges=tuple(
+            Edge(parent=names[a], child=names[b], relation=relation)
+            for (a, b), relation in zip(edges, relations, strict=True)
+        ),
+    )
+    return bundle, graph
+
+
+def rubrics_of(rng, count, most=None):
+    """(bundles, wired), each by rubric; most: no rubric has more criteria."""
+    sizes = np.clip(rng.poisson(CRITERIA, count), 1, most)
+    made = {f"rubric-{at}": rubric_of(rng, int(size)) for at, size in enumerate(sizes)}
+    started = time.perf_counter()
+    wired = {name: wire(name, bundle, graph, RETENTION) for name, (bundle, graph) in made.items()}
+    took = time.perf_counter() - started
+    return {name: bundle for name, (bundle, _) in made.items()}, wired, took
+
+
+def scored(rng, wired, of):
+    """A batch with local scores of every kind: certain ones, likely ones, and in between."""
+    sizes = np.array([len(one.criteria) for one in wired])[of]
+    return batch(wired, of, np.round(rng.beta(0.5, 0.5, sizes.sum()), 3))
+
+
+def best(act):
+    """Result and least processor time of some runs."""
+    gc.collect()
+    gc.freeze()  # the samples are no part of the work
+    times = []
+    for _ in range(REPEATS):
+        started = time.process_time()
+        result = act()
+        times.append(time.process_time() - started)
+    return result, min(times)
+
+
+def plain(responses, of, graphs):
+    """Eqs. 12-14 as they are written, criteria by name, one response after the other."""
+    found = []
+    for local, which in zip(responses, of, strict=True):
+        order, parents, weights, mass = graphs[which]
+        marginal = {}
+        for criterion in order:
+            share = local[criterion]
+            for parent, kept in parents[criterion]:
+                share *= marginal[parent] + (1 - marginal[parent]) * kept
+            marginal[criterion] = share
+        found.append(sum(weight * marginal[criterion] for criterion, weight in weights.items()) / mass)
+    return found
+
+
+def plain_by_place(responses, of, graphs):
+    """The same with every name replaced by a place in a list beforehand."""
+    found = []
+    for local, which in zip(responses, of, strict=True):
+        order, parents, weights, mass = graphs[which]
+        marginal = [0.0] * len(local)
+        for place in order:
+            share = local[place]
+            for parent, kept in parents[place]:
+                share *= marginal[parent] + (1 - marginal[parent]) * kept
+            marginal[place] = share
+        found.append(sum([weight * share for weight, share in zip(weights, marginal, strict=True)]) / mass)
+    return found
+
+
+def by_numpy(one):
+    """The same in NumPy: the responses of a rubric together, edge by edge."""
+    found = np.empty(len(one.of))
+    grouped = np.argsort(one.of, kind="stable")
+    ends = np.cumsum(np.bincount(one.of, minlength=len(one.wired)))
+    for wired, responses in zip(one.wired, np.split(grouped, ends[:-1]), strict=True):
+        marginal = one.local[one.start[responses] + np.arange(len(wired.criteria))[:, None]]
+        for parent, child, kept in zip(wired.parent, wired.child, wired.retention, strict=True):
+            marginal[child] *= marginal[parent] + (1 - marginal[parent]) * kept
+        found[responses] = wired.weights @ marginal / wired.mass
+    return found
+
+
+def named(wired):
+    """What `plain` needs of a rubric."""
+    parents = {name: [] for name in wired.criteria}
+    for (parent, child), kept in zip(wired.edges, wired.retention.tolist(), strict=True):
+        parents[child].append((parent, kept))
+    weights = dict(zip(wired.criteria, wired.weights.tolist(), strict=True))
+    return [wired.criteria[at] for at in wired.order], parents, weights, wired.mass
+
+
+def placed(wired):
+    """What `plain_by_place` needs of a rubric."""
+    parents = [[] for _ in wired.criteria]
+    for parent, child, kept in zip(wired.parent.tolist(), wired.child.tolist(), wired.retention.tolist(), strict=True):
+        parents[child].append((parent, kept))
+    return wired.order.tolist(), parents, wired.weights.tolist(), wired.mass
+
+
+def compare(name, one):
+    """Print the rates of all implementations on one batch; their rewards must agree."""
+    lists = [part.tolist() for part in np.split(one.local, one.start[1:-1])]
+    dicts = [dict(zip(one.wired[at].criteria, local, strict=True)) for at, local in zip(one.of, lists, strict=True)]
+    of = one.of.tolist()
+    by_name, by_place = ([make(wired) for wired in one.wired] for make in (named, placed))
+    ours, fast = best(lambda: aggregate(one, "gear").reward)
+    _, checked = best(lambda: aggregate(batch(one.wired, one.of, one.local), "gear").reward)
+    others = {
+        "plain Python": best(lambda: plain(dicts, of, by_name)),
+        "plain Python, places for names": best(lambda: plain_by_place(lists, of, by_place)),
+        "NumPy, a rubric at a time": best(lambda: by_numpy(one)),
+    }
+    n = len(of)
+    print(f"{n:,} responses, {name}: ours {1e3 * fast:.2f} ms, {n / fast:,.0f} rewards/s; ", end="")
+    print(f"with the local scores checked first {1e3 * checked:.2f} ms, {n / checked:,.0f}/s")
+    for label, (found, took) in others.items():
+        gap = np.abs(np.array(found) - ours).max()
+        print(f"  {label}: {1e3 * took:.0f} ms, {n / took:,.0f} rewards/s; ", end="")
+        print(f"ours is {took / fast:.0f} times as fast; largest difference {gap:.0e}")
+        assert gap < 1e-12
+
+
+def compiling():
+    """Print what the first call of a process takes, compiled anew and from numba's cache."""
+    code = (
+        "import time, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import numpy as np\n"
+        "from tasks.reward.aggregate import aggregate\n"
+        "from tasks.reward.wire import Wired, batch\n"
+        "none, some = np.empty(0, np.int32), np.zeros(1, np.int32)\n"
+        "wired = Wired('r', 'g', ('c',), np.ones(1), some, none, none, (), np.empty(0))\n"
+        "started = time.perf_counter()\n"
+        "aggregate(batch([wired], some, np.ones(1)), 'gear')\n"
+        "print(time.perf_counter() - started)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = (
+            float(
+                subprocess.run(
+                    [sys.executable, "-c", code, str(HOUSE)],
+                    env={**os.environ, "NUMBA_CACHE_DIR": folder},
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout
+            )
+            for _ in range(2)
+        )
+    print(f"first call of a process: {first:.2f} s where it compiles, {second:.2f} s from the cache")
+
+
+def memory(rng, wired):
+    """Print the peak of checking and aggregating, at growing numbers of responses."""
+    print("memory, batch and gear rewards: ", end="")
+    for n in (25_000, 50_000, 100_000, 200_000):
+        of = rng.integers(0, len(wired), n)
+        local = rng.random(sum(len(wired[at].criteria) for at in of))
+        tracemalloc.start()
+        one = batch(wired, of, local)
+        found = aggregate(one, "gear")
+        kept, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        print(f"{n:,}: peak {peak / 2**20:.1f} MiB, {peak / n:.0f} bytes a response, {kept / n:.0f} kept; ", end="")
+        del one, found
+    print(f"{len(local) / n:.1f} criteria a response")
+
+
+def agreement(name, one):
+    """Print how far the topological update is from exact marginals and rewards on a batch."""
+    (update, took), (exact, took_exact) = (
+        best(lambda inference=inference: aggregate(one, "gear", inference=inference))
+        for inference in ("topological", "exact")
+    )
+    apart = np.abs(update.marginal - exact.marginal).mean(), np.abs(update.reward - exact.reward).mean()
+    together = np.corrcoef(update.reward, exact.reward)[0, 1]
+    print(
+        f"{name}, {len(one.of):,} responses, {len(one.local) / len(one.of):.2f} criteria: marginal MAE {apart[0]:.4f}, "
+        f"reward MAE {apart[1]:.4f}, correlation {together:.4f}; {1e3 * took:.1f} and {1e3 * took_exact:.0f} ms"
+    )
+
+
+def step(rng, bundles, wired):
+    """Print the latency of one training step's rewards, from the table of judgments to a Parquet file."""
+    prompts = rng.choice(list(wired), STEP // PER_PROMPT, replace=False).tolist()
+    item_of = {f"response-{at}": f"item-{at // PER_PROMPT}" for at in range(STEP)}
+    rubric_of = {f"item-{at}": rubric for at, rubric in enumerate(prompts)}
+    rows = [
+        (response, criterion.id, float(share))
+        for response, item in item_of.items()
+        for criterion in bundles[rubric_of[item]].criteria
+        for share in [rng.random()]
+    ]
+    judged = conform(
+        Judgments,
+        [
+            {
+                "response_id": response,
+                "criterion_id": criterion,
+                "rater_id": "judge",
+                "rater_kind": "llm",
+                "sample": 0,
+                "decision": int(share >= 0.5),
+                "stated": int(share >= 0.5),
+                "level_probabilities": [1 - share, share],
+                "evidence": [],
+                "action": "none",
+            }
+            for response, criterion, share in rows
+        ],
+    )
+    settings = Reward(retention=RETENTION)
+    times = {name: [] for name in ("local scores", "rewards", "table", "Parquet")}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(REPEATS):
+            marks = [time.perf_counter()]
+            of = local_scores(judged, item_of, rubric_of, bundles, wired, "probability")
+            marks.append(time.perf_counter())
+            found = aggregate(of.batch, "gear")
+            marks.append(time.perf_counter())
+            table: pa.Table = rewards(of, found, "gear", settings)
+            marks.append(time.perf_counter())
+            pq.write_table(table, Path(folder) / "rewards.parquet")
+            marks.append(time.perf_counter())
+            for name, took in zip(times, np.diff(marks), strict=True):
+                times[name].append(1e3 * took)
+    whole = np.sum(list(times.values()), axis=0)
+    parts = ", ".join(f"{name} {np.median(took):.1f}" for name, took in times.items())
+    print(
+        f"a step of {table.num_rows} rollouts of {len(prompts)} prompts, {len(rows):,} judgments, to Parquet: median "
+        f"{np.median(whole):.1f} ms, worst {whole.max():.1f} ms ({parts})"
+    )
+
+
+def main():
+    rng = np.random.default_rng(0)
+    n = int(sys.argv[1]) if len(sys.argv) > 1 else RESPONSES
+    bundles, known, took = rubrics_of(rng, RUBRICS)
+    wired = list(known.values())
+    sizes = [(len(one.criteria), len(one.parent)) for one in wired]
+    print(
+        f"{RUBRICS:,} rubrics, wired once in {took:.2f} s; in the mean {np.mean(sizes, axis=0).round(1).tolist()} "
+        f"criteria and edges. Processor time, best of {REPEATS}."
+    )
+    compiling()
+    of = rng.integers(0, RUBRICS, n)
+    compare("rubrics shuffled", scored(rng, wired, of))
+    compare(f"{PER_PROMPT} in a row", scored(rng, wired, np.repeat(of, PER_PROMPT)[:n]))
+    memory(rng, wired)
+    print(TABLE_6)
+    small = list(rubrics_of(rng, RUBRICS, SMALL)[1].values())
+    agreement("random graphs", scored(rng, small, np.repeat(np.arange(RUBRICS), 5)))
+    step(rng, bundles, known)
+
+
+if __name__ == "__main__":
+    main()
