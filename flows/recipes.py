@@ -55,12 +55,20 @@ def merf_prompt(prompt: str | Chat, bundle: Bundle, graph: Graph | None = None) 
     they are shown at evaluation is the caller's choice. Line breaks are taken out of the rubric's texts, so that they
     cannot pass for turns. InputError for a chat without a user turn.
 
-    >>> print(merf_prompt("What is heat?", bundle))  # doctest: +SKIP
+    >>> bundle = Bundle.model_validate({
+    ...     "text": "", "scale": {"min": 0, "max": 1}, "traits": [{"id": "t", "name": "T", "min": 0, "max": 1}],
+    ...     "criteria": [{"id": "fact", "trait": "t", "text": "Says that it is motion.", "weight": 2},
+    ...                  {"id": "example", "trait": "t", "text": "Gives an example."}],
+    ...     "protocol": {"name": "pointwise", "final_score": "weighted_points", "signals": ["score"]}})
+    >>> graph = Graph.model_validate({
+    ...     "nodes": [{"criterion_id": "fact", "role": "core"}, {"criterion_id": "example", "role": "additional"}],
+    ...     "edges": [{"parent": "fact", "child": "example", "relation": "strong_prerequisite"}]})
+    >>> print(merf_prompt("What is heat?", bundle, graph))
     What is heat?
     <BLANKLINE>
     How your answer is rewarded:
-    - 2 points: says that heat is the motion of particles
-    - 1 point, little of it without the first: gives an example
+    - +2 points: Says that it is motion.
+    - +1 points, little of it without 'Says that it is motion.': Gives an example.
     """
     parents: dict[str, list[str]] = {}
     for edge in graph.edges if graph else ():
@@ -86,7 +94,7 @@ def ruscarl_shares(members: int, step: int, steps: int, start: float = 0.2, stee
     and the last none, times 1 / (1 + exp(a (x − x₀))), where x in [0, 1] is the progress (step − 1) / (steps − 1); they
     recommend x₀ (start) 0.2 and a (steepness) 125. Ours: a group of one sees what the first would.
 
-    >>> ruscarl_shares(members=3, step=1, steps=101)
+    >>> [round(share, 2) for share in ruscarl_shares(members=3, step=1, steps=101)]
     [1.0, 0.5, 0.0]
     >>> [round(share, 2) for share in ruscarl_shares(members=3, step=21, steps=101)]
     [0.5, 0.25, 0.0]
@@ -105,8 +113,16 @@ def ruscarl_prompt(prompt: str | Chat, bundle: Bundle, share: float, luck: rando
     (`RubricReward`), the place (under the last user turn; the authors': a system message) and the wording. InputError
     as for `merf_prompt`.
 
-    >>> ruscarl_prompt("What is heat?", bundle, 0.0, random.Random(0))  # doctest: +SKIP
-    'What is heat?'
+    >>> bundle = Bundle.model_validate({
+    ...     "text": "", "scale": {"min": 0, "max": 1}, "traits": [{"id": "t", "name": "T", "min": 0, "max": 1}],
+    ...     "criteria": [{"id": "fact", "trait": "t", "text": "Says that it is motion.", "weight": 2},
+    ...                  {"id": "example", "trait": "t", "text": "Gives an example."}],
+    ...     "protocol": {"name": "pointwise", "final_score": "weighted_points", "signals": ["score"]}})
+    >>> print(ruscarl_prompt("What is heat?", bundle, 0.5, random.Random(0)))
+    What is heat?
+    <BLANKLINE>
+    A good answer:
+    - Gives an example.
     """
     drawn = set(luck.sample(range(len(bundle.whole)), round(share * len(bundle.whole))))
     shown = [criterion for place, criterion in enumerate(bundle.whole) if place in drawn]

@@ -9,7 +9,7 @@ TRL (1.16) calls a reward with prompts, completions and the data set's columns, 
 name from a file and calls it with one solution, or with a list of them (its `batch` manager):
 
     compute_score = RubricReward.of_study("study.yaml", "data/warehouse").verl_score  # or .verl_scores
-    # custom_reward_function: {path: this file, name: compute_score, reward_kwargs: {unscored: 0.0}}
+    # reward.custom_reward_function: {path: this file, name: compute_score, reward_kwargs: {unscored: 0.0}}
 
 An instance can be pickled and opened in any number of processes: each opens its own backend at its first batch. A reply
 store in a file is shared by all of them; rate limits hold for each process alone. Prefect is never imported.
@@ -29,11 +29,10 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import pyarrow as pa
 
-from flows.plan import plan
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Aggregation, Graph, Reward
@@ -85,6 +84,15 @@ class Cost:
     """Of the calls, as far as the backend counts them."""
     completion_tokens: int
     seconds: float
+
+
+class Options(TypedDict, total=False):
+    """How a study's reward judges and what it keeps; see `RubricReward.__init__`."""
+
+    criteria_per_call: int | None
+    replies: str | Path
+    """The warehouse's reply store where not given."""
+    record: Run | None
 
 
 class _Opened(NamedTuple):
@@ -156,21 +164,27 @@ class RubricReward:
 
     @classmethod
     def of_study(
-        cls, study: str | Path, warehouse: str | Path, aggregation: Aggregation = "gear", **more: Any
+        cls, study: str | Path, warehouse: str | Path, aggregation: Aggregation = "gear", **more: Unpack[Options]
     ) -> RubricReward:
         """The reward of a study file, with the graphs that `rubricflow graph` or `reward` made of it in the warehouse.
 
-        more: as for `of_run`. StoreError where that run is not there.
+        StoreError where that run is not there; otherwise as `of_run`.
         """
+        from flows.plan import plan  # with it come the libraries of calibration, which no worker needs
+
         return cls.of_run(warehouse, plan(study, warehouse).run.run_id, study, aggregation, **more)
 
     @classmethod
     def of_run(
-        cls, warehouse: str | Path, run_id: str, study: str | Path, aggregation: Aggregation = "gear", **more: Any
+        cls,
+        warehouse: str | Path,
+        run_id: str,
+        study: str | Path,
+        aggregation: Aggregation = "gear",
+        **more: Unpack[Options],
     ) -> RubricReward:
         """The reward with items, bundles and graphs of a run, and judge and settings of a study file.
 
-        more: criteria_per_call, replies (the warehouse's reply store where not given) and record, see `__init__`.
         InputError for a study without `reward`, data that is for evaluation only, and a judge that cannot judge
         rollouts; StoreError where the run has no graphs.
         """
@@ -193,8 +207,10 @@ class RubricReward:
             settings.reward,
             partial(_study_rater, settings.judge, path.parent),
             aggregation,
+            criteria_per_call=more.get("criteria_per_call", CRITERIA_PER_CALL),
+            replies=more.get("replies", run.warehouse.replies),
+            record=more.get("record"),
             factors=read_factors(path.parent / learned, graphs) if learned else None,
-            **{"replies": run.warehouse.replies} | more,
         )
 
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:

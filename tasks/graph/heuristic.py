@@ -1,7 +1,7 @@
 """The heuristic annotator: roles and dependencies by rules of thumb over the criteria's wording. No language model.
 
 Roles: a negative weight is a penalty; a criterion that begins as conditions do, or has weight 0, is an applicability
-criterion; one that calls itself an extra, or weighs half of the usual or less, is additional; all others are core.
+criterion; one that calls itself an extra, or weighs little beside the others, is additional; all others are core.
 
 Prerequisites: a criterion is taken for a specialisation of a shorter one where it holds much of the other's content and
 is close to it for the sentence encoder, and yet has more to say: the general one licenses the special one. Activation:
@@ -36,11 +36,13 @@ from tasks.llm.request import Reply, Same
 
 Floats = NDArray[np.float64]
 MODEL = f"heuristic-{NAME}-1"
-LIGHT = 0.5
-"""A positive weight of at most this share of their median is that of an extra."""
-READ, UNREAD = (0.40, 0.60), (0.20, 0.45)
-"""From which support on a pair is a weak and a strong prerequisite: where the encoder reads the text and where not."""
-FEWEST = 0.20
+LIGHT = 0.3
+"""A positive weight of at most this share of the positive weights' median is that of an extra."""
+READ, UNREAD = 0.36, 0.17
+"""Support from which on a pair is a prerequisite: where the encoder reads both texts, and where it does not."""
+STRONG = 0.60
+"""Share of the parent's content from which on the prerequisite is a strong one: the child says nearly all of it."""
+FEWEST = 0.15
 """Share of the parent's content that the child must hold at least."""
 LEAST, MOST = 0.05, 0.60
 """Share of the child's content that the parent may hold: below, the child is about something else; above, they say the
@@ -113,15 +115,16 @@ def _decided(subject: Same[Subject], roles: Same[Mapping[str, Role]]) -> _Decide
     criteria, query = subject.value.criteria, subject.value.question
     texts = [criterion.text for criterion in criteria]
     by_role = np.array([roles.value[criterion.id] for criterion in criteria])
-    cosine = _cosine(texts)
-    support = specialised(coverage(texts, texts, query), cosine)
-    weak, strong = (np.where(np.isnan(cosine), *limits) for limits in zip(UNREAD, READ, strict=True))
-    rests = nearest(support * _between(by_role, ("core",), ("core", "additional")), weak)
+    covered, cosine = coverage(texts, texts, query), _cosine(texts)
+    support = specialised(covered, cosine)
+    rests = nearest(
+        support * _between(by_role, ("core",), ("core", "additional")), np.where(np.isnan(cosine), UNREAD, READ)
+    )
     holds = coverage([condition(text) for text in texts], texts, query)
     active = nearest(holds * _between(by_role, ("applicability",), ("additional", "penalty")), ACTIVE)
     relations: dict[tuple[int, int], Relation] = {}
     for parent, child in np.argwhere(rests).tolist():
-        is_strong = support[parent, child] >= strong[parent, child]
+        is_strong = covered[parent, child] >= STRONG
         relations[parent, child] = "strong_prerequisite" if is_strong else "weak_prerequisite"
     for parent, child in np.argwhere(active).tolist():
         relations[parent, child] = "activation"

@@ -19,31 +19,31 @@ _SHORTEST = 4
 """Letters of the shortest content word; numbers of two digits count, too."""
 _ASKED_FOR = 0.5
 """What a word that the query itself uses weighs beside another one: it is what all criteria are about."""
-_EMPTY = frozenset(
-    (
-        "about acknowledges also answer answers appropriate appropriately asking asks assess assesses assistant been being both clear clearly "
-        "correct correctly could describe describes does doing done each effectively either evaluate evaluates every "
-        "explain explains from give given gives have having include includes including inform informs into just like "
-        "list lists mention mentions model more most must note notes only other over provide provides recommend "
-        "recommends response responses same should some state states such suggest suggests than that their them then "
-        "there these they this those under upon user users very well were what when where whether which while whom "
-        "whose will with without would your advise advises "
-        "aber auch dass diese dieser eine einen einer eines haben ihre kann nicht oder sich sind soll sollte wird wenn "
-        "werden como deve devem entre está essa esse esta este isso mais para pelo pela pode quando sobre também texto"
-    ).split()  # noqa: SIM905
-)
+_FUNCTION_WORDS = """
+    about acknowledges advise advises also answer answers appropriate appropriately asked asking asks assess assesses
+    assistant been being both clear clearly correct correctly could describe describes does doing done each
+    effectively either ensure ensures evaluate evaluates every explain explains from give given gives have having
+    include includes including inform informs into just like list lists mention mentions model more most must note
+    notes only other over provide provides recommend recommends response responses same seek seeks should some state
+    states such suggest suggests than that their them then there these they this those under upon user users very well
+    were what when where whether which while whom whose will with without would your
+    aber auch dass diese dieser eine einen einer eines haben ihre kann nicht oder sich sind soll sollte wenn werden
+    wird
+    como deve devem entre essa esse esta este está isso mais para pela pelo pode quando sobre também texto
+"""
+_EMPTY = frozenset(_FUNCTION_WORDS.split())
 """Words that carry no content of a criterion: function words, and what rubrics ask responses to do."""
 _CONDITION = re.compile(
     r"\W*(?:if|when|whenever|where|unless|in case|in the case|in cases|assuming|given that|provided that|should the|"
     r"for (?:users|patients|people|those|readers|students|cases|responses) (?:who|whose|with|that|in|under|over)|"
     r"the (?:user|patient|query|question|conversation|prompt|task|case) (?:is|are|has|have|asks|wants|involves)|"
     r"wenn|falls|sofern|sobald|im falle?|se o|se a|se for|se houver|quando|caso|no caso|"
-    r"如果|若|当|假如|倘若|对于|在.{1,20}情况下)(?![a-zß-ÿ])",
+    r"如果|若(?!干)|假如|倘若|当.{1,20}时|在.{1,20}情况下)(?![a-zß-ÿ])",
     re.IGNORECASE,
 )
 """How a criterion begins that states a condition."""
 _OPTIONAL = re.compile(
-    r"\W*(?:additionally|ideally|zusätzlich|idealerweise|nach möglichkeit|adicionalmente|idealmente|se possível|"
+    r"\A\W*(?:additionally|ideally|zusätzlich|idealerweise|nach möglichkeit|adicionalmente|idealmente|se possível|"
     r"最好|此外|如有可能)|"
     r"\b(?:optional(?:ly)?|optionale?s?|bonus(?: points?)?|bonuspunkte?|extra (?:credit|points?)|nice to have|"
     r"wünschenswert|opcional(?:mente)?|bônus|ponto extra)\b|可选|加分项|额外加分",
@@ -60,7 +60,7 @@ def states_condition(text: str) -> bool:
 
 def is_optional(text: str) -> bool:
     """Whether a criterion says that it is an extra."""
-    return _OPTIONAL.match(text) is not None or _OPTIONAL.search(text) is not None
+    return _OPTIONAL.search(text) is not None
 
 
 def condition(text: str) -> str:

@@ -21,7 +21,7 @@ from tasks.contracts.bundle import Criterion, Scale
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
-from tasks.judge.score import round_half_up, share_of_points
+from tasks.judge.score import Shares, round_half_up, share_of_points, whole, whole_shares
 from tasks.judge.spelling import reader
 from tasks.llm.encoder import NAME, Encoder
 from tasks.llm.request import Reply
@@ -102,21 +102,24 @@ def _reply(
     }
     shares = {c.id: float(probabilities[c.id] @ np.arange(c.top + 1)) / c.top for c in criteria}
     levels = {c.id: int(probabilities[c.id].argmax()) for c in criteria}
+    reached = whole_shares(bundle, shares)
+    # A call may ask for a part of a criterion's sub-points.
+    counted = [c for c in whole(bundle) if c.id in reached] or criteria
     opinion = Opinion(
         levels=levels,
         evidence={
             c.id: _quotes(question, pieces, row) if levels[c.id] else []
             for c, row in zip(criteria, similarity, strict=True)
         },
-        traits={t.id: _reached(t, [c for c in criteria if c.trait == t.id] or criteria, shares) for t in bundle.traits},
-        score=_reached(bundle.scale, criteria, shares),
+        traits={t.id: _reached(t, [c for c in counted if c.trait == t.id] or counted, reached) for t in bundle.traits},
+        score=_reached(bundle.scale, counted, reached),
         because=f"similarity {similarity.max():.2f}",
     )
     artifact = how(bundle.protocol.name).artifact(question, opinion)
     return _as_reply(artifact, {name: p.tolist() for name, p in probabilities.items()} if question.criteria else None)
 
 
-def _reached(scale: Scale, criteria: Sequence[Criterion], shares: dict[str, float]) -> float:
+def _reached(scale: Scale, criteria: Sequence[Criterion], shares: Shares) -> float:
     """The score that the weighted share of the criteria stands for."""
     return round_half_up(scale.min + share_of_points(criteria, shares) * (scale.max - scale.min), scale)
 

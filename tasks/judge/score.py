@@ -29,16 +29,20 @@ class Scored:
 
 
 def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
-    """Weighted share of the levels reached, in [0, 1]: Σ w·d/M over the sum of the positive weights, clipped; not all
-    weights may be 0.
+    """Weighted share of the levels reached, in [0, 1]: Σ w·d/M over the sum of the positive weights, clipped.
 
-    With equal positive weights and three levels this is Rulers' trait mean (Eq. 3). Where every weight is negative the
-    share is what is left of 1: 1 + Σ w·d/M over the sum of |w|.
+    With equal positive weights and three levels this is Rulers' trait mean (Eq. 3). Where no weight is positive the
+    share is what is left of 1: 1 + Σ w·d/M over the sum of |w|, and 1 where that is 0.
     """
     earned = sum(c.weight * shares[c.id] for c in criteria)
     positive = sum(c.weight for c in criteria if c.weight > 0)
-    share = earned / positive if positive else 1 + earned / sum(abs(c.weight) for c in criteria)
+    share = earned / positive if positive else 1 + earned / (sum(abs(c.weight) for c in criteria) or 1.0)
     return min(1.0, max(0.0, share))
+
+
+def whole(bundle: Bundle) -> tuple[Criterion, ...]:
+    """The criteria whose shares are added up: those that are no sub-points."""
+    return _counted(Same(bundle)).whole
 
 
 def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
@@ -117,7 +121,7 @@ def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
     """Trait → share of its points, for the traits whose criteria are all scored. shares: of decided criteria."""
     means, reached = {}, whole_shares(bundle, shares)
     for trait in bundle.traits:
-        criteria = [c for c in _counted(Same(bundle)).whole if c.trait == trait.id]
+        criteria = [c for c in whole(bundle) if c.trait == trait.id]
         if criteria and all(c.id in reached for c in criteria):
             means[trait.id] = share_of_points(criteria, reached)
     return means
@@ -165,8 +169,7 @@ def _total(bundle: Bundle, shares: Shares) -> float:
 def _total_of(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
     match bundle.protocol.final_score:
         case "weighted_points":
-            counted = _counted(Same(bundle)).whole
-            total = _onto(share_of_points(counted, whole_shares(bundle, shares)), bundle.scale)
+            total = _onto(share_of_points(whole(bundle), whole_shares(bundle, shares)), bundle.scale)
         case "trait_mean":
             ranges = {trait.id: trait for trait in bundle.traits}
             reached = [(traits[n] - ranges[n].min) / (ranges[n].max - ranges[n].min) for n in traits]

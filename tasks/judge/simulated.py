@@ -32,7 +32,7 @@ from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.rows import Rater
 from tasks.judge.schema import MAX_QUOTE
-from tasks.judge.score import round_half_up, share_of_points
+from tasks.judge.score import round_half_up, share_of_points, whole, whole_shares
 from tasks.llm.backends.damaging import WAYS, damaged
 from tasks.llm.request import Reply, Request, Same
 from tasks.text.quotes import counts
@@ -213,9 +213,10 @@ def _asked(request: Request) -> str:
 
 
 def _earned(bundle: Bundle, said: Known) -> float:
-    marked = [c for c in bundle.criteria if c.id in said.levels and c.weight]
-    shares = {c.id: said.levels[c.id] / max(c.top, said.tops.get(c.id, 0)) for c in marked}
-    return share_of_points(marked, shares) if marked else 0.5
+    marked = [c for c in bundle.criteria if c.id in said.levels]
+    shares = whole_shares(bundle, {c.id: said.levels[c.id] / max(c.top, said.tops.get(c.id, 0)) for c in marked})
+    counted = [c for c in whole(bundle) if c.id in shares and c.weight]
+    return share_of_points(counted, shares) if counted else 0.5
 
 
 def _likeliest(probabilities: list[float]) -> int:

@@ -63,8 +63,11 @@ def judge(
     """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice.
 
     token_budget: tokens of prompts and replies that may be asked for now; BudgetSpent where they do not suffice.
-    people: human gradings and judgments, for the simulated rater.
+    people: human gradings and judgments, for the simulated rater. InputError where there is no response.
     """
+    if not responses.rows:
+        hint = "the sources give items alone; name those of the responses beside them"
+        raise InputError("there are no responses to judge", field="data.sources", hint=hint)
     counts = {row["values"]: row["counts"] for row in _item_counts(run, responses)}
     parted = whole_items(counts) if plan.consistency_memory else shards(counts)
     cut = [(name, sum(count for *_, count in parts), run.done("judge", name)) for name, parts in parted]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import combinations
+from collections.abc import Iterator
+from itertools import islice
 
 from tasks.contracts.bundle import Rubric
 from tasks.text.tokens import tokens
@@ -20,7 +21,7 @@ _LONG = 40
 
 def lint(rubric: Rubric) -> list[str]:
     """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, without
-    weight, sub-points that do not add up, nearly the same as another, unreachable because it and its parent exclude
+    weight, sub-points that do not add up, nearly the same as an earlier one, unreachable because it and its parent exclude
     each other, and a rubric that can only cost marks."""
     found: list[str] = []
     parts = _parts(rubric)
@@ -41,14 +42,23 @@ def lint(rubric: Rubric) -> list[str]:
         if criterion.id in parts and not math.isclose(parts[criterion.id], abs(criterion.weight)):
             most = f"{parts[criterion.id]:g} of its {abs(criterion.weight):g} points"
             found.append(f"{criterion.id}: its sub-points come to {most}")
-    sets = {name: set(said) for name, said in words.items()}
-    for one, other in combinations(rubric.criteria, 2):
-        shared, both = sets[one.id] & sets[other.id], sets[one.id] | sets[other.id]
-        if both and len(shared) / len(both) >= _OVERLAP:
-            found.append(f"{one.id}, {other.id}: overlapping; {len(shared)} of {len(both)} words are the same")
+    found += _overlapping({name: set(said) for name, said in words.items()})
     if all(criterion.weight <= 0 for criterion in rubric.criteria if criterion.parent is None):
         found.append("rubric: every criterion costs marks; the full score is where nothing is found")
     return found
+
+
+def _overlapping(words: dict[str, set[str]]) -> Iterator[str]:
+    """Each criterion that says nearly the same as an earlier one, with the first of these. words: of each criterion."""
+    for at, (name, its) in enumerate(words.items()):
+        for earlier, theirs in islice(words.items(), at):
+            if min(len(its), len(theirs)) < _OVERLAP * max(len(its), len(theirs), 1):
+                continue  # they cannot share enough; a rubric may have a thousand criteria
+            shared = len(its & theirs)
+            both = len(its) + len(theirs) - shared
+            if shared / both >= _OVERLAP:
+                yield f"{earlier}, {name}: overlapping; {shared} of {both} words are the same"
+                break
 
 
 def _parts(rubric: Rubric) -> dict[str, float]:

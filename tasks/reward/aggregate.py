@@ -22,6 +22,8 @@ from tasks.reward.wire import Batch, Floats, Ints, Wired
 
 Longs = NDArray[np.int64]
 Places = NDArray[np.uint32]
+RULES: tuple[Aggregation, ...] = ("flat", "hard_local", "hard_propagated", "gear")
+FLAT, HARD_LOCAL, HARD_PROPAGATED, GEAR = range(4)
 
 
 @dataclass(frozen=True)
@@ -59,24 +61,26 @@ def aggregate(
     """
     stack = _stack(batch.wired)
 
-    def completed(share: float) -> Floats:
-        return batch.local if share == 0 else np.where(batch.scored, batch.local, share)
-
-    def found(local: Floats, weight: Floats) -> tuple[Floats, Floats]:
-        summed = stack._replace(weight=weight)
-        marginal, reward = _swept(batch, summed, local, aggregation, threshold)
+    def found(local: Floats) -> tuple[Floats, Floats]:
+        marginal, reward = _swept(batch, stack, local, aggregation, threshold)
         if aggregation == "gear" and inference == "exact":
             exact = np.where(np.isnan(marginal), np.nan, _exact(batch, np.nan_to_num(local)))
-            return _swept(batch, summed, exact, "flat", threshold)
+            return exact, worth(exact, stack.weight)
         return marginal, reward
 
-    is_whole = unscored == "zero" or batch.scored.all()
-    marginal, reward = found(completed(0.0 if is_whole else np.nan), stack.weight)
+    def worth(marginal: Floats, weight: Floats) -> Floats:
+        return _swept(batch, stack._replace(weight=weight), marginal, "flat", threshold)[1]
+
+    if unscored == "zero" or batch.scored.all():
+        marginal, reward = found(batch.local)
+    else:
+        marginal, reward = found(np.where(batch.scored, batch.local, np.nan))
     low = high = np.full_like(reward, np.nan)
-    if unscored == "bounds" and not is_whole:
-        (least, most), (credit, cost) = map(completed, (0.0, 1.0)), (stack.weight.clip(min=0), stack.weight.clip(max=0))
-        low = np.where(np.isnan(reward), found(least, credit)[1] + found(most, cost)[1], np.nan)
-        high = np.where(np.isnan(reward), found(most, credit)[1] + found(least, cost)[1], np.nan)
+    if unscored == "bounds" and np.isnan(reward).any():
+        least, most = found(batch.local)[0], found(np.where(batch.scored, batch.local, 1.0))[0]
+        credit, cost = stack.weight.clip(min=0), stack.weight.clip(max=0)
+        low = np.where(np.isnan(reward), worth(least, credit) + worth(most, cost), np.nan)
+        high = np.where(np.isnan(reward), worth(most, credit) + worth(least, cost), np.nan)
     return Aggregated(reward, low, high, marginal)
 
 
@@ -102,7 +106,8 @@ class _Stack(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _stack(wired: tuple[Wired, ...]) -> _Stack:
-    """The same rubrics come again with every batch of a training run; they are known by identity."""
+    """The same rubrics come again with every batch of a training run. They are known by identity; nobody changes their
+    arrays."""
 
     def starts(sizes: Iterable[int]) -> Places:
         return np.cumsum([0, *sizes]).astype(np.uint32)
@@ -150,24 +155,28 @@ def _sweep(
     A retained share is λ + q (1 − λ): in floating point, too, it is at most 1, just 1 where the parent is certain, and
     never falls in q."""
     for r in range(len(of)):
+        g = of[r]
         p, q = local[start[r] : start[r + 1]], marginal[start[r] : start[r + 1]]
         for i in range(len(p)):
             q[i] = p[i]
-        first, end = stack.edge_start[of[r]], stack.edge_start[of[r] + 1]
+        first, end = stack.edge_start[g], stack.edge_start[g + 1]
         if rule == GEAR:
             for e in range(first, end):
                 kept = stack.retention[e]
                 q[stack.child[e]] *= kept + q[stack.parent[e]] * (1.0 - kept)
-        elif rule != FLAT:
-            seen = p if rule == HARD_LOCAL else q
+        elif rule == HARD_LOCAL:
             for e in range(first, end):
-                parent = seen[stack.parent[e]]
+                parent = p[stack.parent[e]]
                 q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent  # 0 · NaN stays NaN
-        weight = stack.weight[stack.weight_start[of[r]] : stack.weight_start[of[r] + 1]]
+        elif rule == HARD_PROPAGATED:
+            for e in range(first, end):
+                parent = q[stack.parent[e]]
+                q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent
+        weight = stack.weight[stack.weight_start[g] : stack.weight_start[g + 1]]
         total = 0.0
         for i in range(len(weight)):
             total += weight[i] * q[i]
-        reward[r] = total / stack.mass[of[r]]
+        reward[r] = total / stack.mass[g]
 
 
 def _exact(batch: Batch, local: Floats) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,24 +23,39 @@ STRENGTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
 """Values of η that the paper sweeps (Table 16)."""
 SMALL = 14
 """Criteria of the graphs on which exact and topological marginals are compared."""
+INFERENCES: tuple[Literal["topological", "exact"], ...] = ("topological", "exact")
+Unscored = Literal["null", "bounds", "zero"]
 Wiring = Callable[[float], Mapping[str, Wired]]
 """Suppression strength η → each rubric ready to be computed with."""
 
 
-def figures(of: Locals, found: Mapping[Aggregation, Aggregated], wiring: Wiring, settings: Reward) -> list[Record]:
+def figures(
+    of: Locals,
+    found: Mapping[Aggregation, Aggregated],
+    wiring: Wiring,
+    settings: Reward,
+    unscored: Unscored = "null",
+) -> list[Record]:
     """The rows of `diagnostics`: rewards, leakage and preservation under every aggregation, with a random and an
-    untyped graph and at other strengths, and how near the topological update comes to exact inference."""
+    untyped graph and at other strengths, and how near the topological update comes to exact inference.
+
+    unscored: what an unscored criterion does, as it did in `found`.
+    """
     records: list[Record] = []
     for name, one in found.items():
         records += _both(of, name, one, settings)
     graphs = of.batch.wired
     untyped_note = f"one factor for all edges: {shared_factor(graphs) or 1:.3f}"
-    records += _both(of, "random_graph", _by(of, [random_graph(one, settings.seed) for one in graphs]), settings)
-    records += [_noted(row, untyped_note) for row in _both(of, "untyped", _by(of, untyped(graphs)), settings)]
+    records += _both(
+        of, "random_graph", _by(of, [random_graph(one, settings.seed) for one in graphs], unscored), settings
+    )
+    records += [_noted(row, untyped_note) for row in _both(of, "untyped", _by(of, untyped(graphs), unscored), settings)]
     for eta in STRENGTHS:
         wired = wiring(eta)
-        records += _both(of, f"gear, eta {eta:g}", _by(of, [wired[one.rubric_id] for one in graphs]), settings)
-    return records + _inference(of, settings)
+        records += _both(
+            of, f"gear, eta {eta:g}", _by(of, [wired[one.rubric_id] for one in graphs], unscored), settings
+        )
+    return records + _inference(of, settings, unscored)
 
 
 def against(of: Locals, found: Mapping[Aggregation, Aggregated], gradings: pa.Table, settings: Reward) -> list[Record]:
@@ -73,17 +89,17 @@ def _both(of: Locals, name: str, one: Aggregated, settings: Reward) -> list[Reco
     return [*reward_figures(of, name, one, settings), *diagnose(of, name, one, settings)]
 
 
-def _by(of: Locals, wired: Sequence[Wired]) -> Aggregated:
+def _by(of: Locals, wired: Sequence[Wired], unscored: Unscored) -> Aggregated:
     """GEAR's rewards of the same local scores under other graphs."""
     mine = of.batch
-    return aggregate(batch(wired, mine.of, mine.local, mine.scored), "gear")
+    return aggregate(batch(wired, mine.of, mine.local, mine.scored), "gear", unscored=unscored)
 
 
 def _noted(row: Record, note: str) -> Record:
     return row | {"note": "; ".join(one for one in (row["note"], note) if one)}
 
 
-def _inference(of: Locals, settings: Reward) -> list[Record]:
+def _inference(of: Locals, settings: Reward, unscored: Unscored) -> list[Record]:
     """Topological against exact marginals on the small graphs."""
     small = np.array([len(one.criteria) <= SMALL for one in of.batch.wired])[of.batch.of]
     if not small.any():

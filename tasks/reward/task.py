@@ -106,7 +106,7 @@ def _tables(
         Rewards: pa.concat_tables([rewards(of, one, name, settings) for name, one in found.items()]),
         EdgeCases: pa.concat_tables([cases(of, one, name) for name, one in met.items()]),
         Diagnostics: [
-            *figures(of, found, wiring, settings),
+            *figures(of, found, wiring, settings, study.judge.unscored),
             *against(of, found, scores, settings),
             *lesson.diagnostics,
         ],

@@ -44,9 +44,9 @@ from tasks.text.units import units
 HOUSE = Path(__file__).resolve().parents[2]
 COPPER = topics.fact("copper")
 SAID = {
-    "all": f"{COPPER} atoms explain this . in short then .",
-    "bare": "atoms explain this . studies confirm that . an example follows . in short then .",
-    "none": "ask an expert .",
+    "all": f"{COPPER} atoms explain . in short .",
+    "bare": "atoms explain . studies confirm . examples follow . in short .",
+    "none": "ask experts .",
 }
 
 
@@ -142,14 +142,14 @@ def test_bad_calls_say_what_is_missing() -> None:
 def test_an_unscored_rollout_is_what_the_bundle_says(rule: str, expected: float | None) -> None:
     plain = topics.bundle("copper")
     bundle = plain.model_copy(update={"protocol": plain.protocol.model_copy(update={"unscored": rule})})
-    with reward_of("flat", rater_of(silent_on("expert")), bundles={"copper": bundle}) as reward:
+    with reward_of("flat", rater_of(silent_on("experts")), bundles={"copper": bundle}) as reward:
         assert reward.score(rollouts("none", "bare")) == [expected, pytest.approx(6 / 11)]
         assert reward.last is not None
         assert reward.last.unscored == (expected is None)
 
 
 def test_verl_is_told_what_an_unscored_rollout_becomes() -> None:
-    with reward_of("flat", rater_of(silent_on("expert"))) as reward:
+    with reward_of("flat", rater_of(silent_on("experts"))) as reward:
         infos = [{"item_id": "copper"}] * 2
         found = reward.verl_scores(["d"] * 2, [SAID["none"], SAID["bare"]], [""] * 2, infos, unscored=-1.0)
         assert found == [-1.0, pytest.approx(6 / 11)]
@@ -289,7 +289,7 @@ def test_the_reward_is_that_of_the_flow_on_the_same_judgments() -> None:
 def test_what_is_recorded_is_what_was_paid(tmp_path: Path) -> None:
     run = Warehouse.open(tmp_path / "warehouse").run("gear-1")
     names = ["copper", "silver"]
-    with reward_of(open_rater=rater_of(silent_on("expert")), record=run) as reward:
+    with reward_of(open_rater=rater_of(silent_on("experts")), record=run) as reward:
         first = reward([""] * 2, [SAID["all"], SAID["bare"]], item_id=names)
         second = reward([""] * 2, [SAID["none"], "half a pair \ud83d"], item_id=names)
     rows = {row["response_id"]: row for row in run.read(run.ref(Rewards, "trainer")).to_pylist()}
@@ -303,13 +303,13 @@ def test_what_is_recorded_is_what_was_paid(tmp_path: Path) -> None:
 
 def test_the_cost_of_a_batch_is_logged_and_given_to_trl(caplog: pytest.LogCaptureFixture) -> None:
     metrics: dict[str, float] = {}
-    with reward_of(open_rater=rater_of(silent_on("expert"))) as reward, caplog.at_level(logging.INFO):
+    with reward_of(open_rater=rater_of(silent_on("experts"))) as reward, caplog.at_level(logging.INFO):
         reward([""] * 2, [SAID["none"], SAID["all"]], item_id=["copper"] * 2, log_metric=metrics.__setitem__)
     assert metrics["rubric_gear/rollouts"] == 2
     assert metrics["rubric_gear/unscored"] == 1
     assert metrics["rubric_gear/calls"] == 4
     assert "unscored=1" in caplog.text
-    assert "expert" not in caplog.text
+    assert "experts" not in caplog.text
 
 
 def test_a_pickled_reward_judges_alike_in_another_process(tmp_path: Path) -> None:
@@ -502,11 +502,11 @@ def test_grpo_trains_on_the_rewards_that_are_recorded(tmp_path: Path) -> None:
 
 def test_the_topics_pay_a_plain_sum_for_phrases_without_the_fact() -> None:
     bare, licensed = (topics.exact("copper", SAID[name]) for name in ("bare", "all"))
-    assert max(len(SAID["bare"].split()), len(SAID["all"].split())) == topics.LENGTH
+    assert max(len(SAID[name].split()) for name in SAID) <= topics.LENGTH
     assert topics.quality(bare) == 0
     assert topics.unlicensed(bare) == pytest.approx(8 / 11)
     assert topics.quality(licensed) == pytest.approx(7 / 11)
     assert topics.unlicensed(licensed) == 0
-    advice = topics.exact("copper", "you should act .")
+    advice = topics.exact("copper", "please act .")
     assert topics.quality(advice) == pytest.approx(-2 / 11)
-    assert topics.quality(topics.exact("copper", "you should act . ask an expert .")) == 0
+    assert topics.quality(topics.exact("copper", "please act . ask experts .")) == 0

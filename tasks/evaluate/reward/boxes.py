@@ -51,7 +51,7 @@ def drawn(found: Box, x: float, y: float, shown: Shown | None) -> Markup:
     name = clean(row["criterion_id"])
     told = f"{name}, {row['role']}, weight {weight}: {clean(row['text'])}"
     marks = [
-        Markup("<title>{}</title>").format(told + (f" ({_earned(name, shown)})" if shown else "")),
+        Markup("<title>{}</title>").format(told + (f" ({_earned(row['criterion_id'], shown)})" if shown else "")),
         _shape(row["role"], found.height),
         text(INSET, TOP - 3, say.cut(name, ID_LENGTH), "id"),
         text(INSET + width(say.cut(name, ID_LENGTH)) * 1.12 + 8, TOP - 3, row["role"], "role"),
@@ -59,7 +59,7 @@ def drawn(found: Box, x: float, y: float, shown: Shown | None) -> Markup:
         *(text(INSET, TOP + 14 + LINE * at, line, "") for at, line in enumerate(found.lines)),
     ]
     if shown:
-        marks.append(_bar(name, shown, found.height - 14))
+        marks.append(_bar(row["criterion_id"], shown, found.height - 14))
     return Markup('<g class="{}" transform="translate({} {})">{}</g>').format(
         row["role"], place(x), place(y), Markup("").join(marks)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import pandas as pd
@@ -11,11 +10,13 @@ import pyarrow.compute as pc
 
 from tasks.evaluate.page import say
 from tasks.evaluate.reward.boxes import Row, Shown, signed
+from tasks.evaluate.reward.lines import RELATIONS
 from tasks.evaluate.reward.parts import Case, Part
-from tasks.evaluate.reward.picture import RELATIONS
 
-CASES, PER_PAIR, LOOKED_AT = 8, 1, 2000
+CASES, LOOKED_AT = 8, 2000
+"""Cases shown, and how many of the largest they are chosen from."""
 QUESTION_LENGTH, TEXT_LENGTH, CRITERION_LENGTH = 320, 800, 320
+"""Characters that are shown."""
 KEY = ["response_id", "rater_id", "sample"]
 
 
@@ -32,14 +33,14 @@ def worst(edge_cases: pa.Table) -> list[Row]:
         *((name, "ascending") for name in ("response_id", "rater_id", "sample", "child", "parent")),
     ]
     largest = paid.take(pc.select_k_unstable(paid, min(LOOKED_AT, len(paid)), order)).to_pylist() if len(paid) else []
-    seen: Counter[tuple[str, ...]] = Counter()
+    seen: set[tuple[str, ...]] = set()
     found: list[Row] = []
     for row in largest:
         pair, response = (row["rubric_id"], row["parent"], row["child"]), (row["response_id"],)
-        if seen[pair] < PER_PAIR and not seen[response] and len(found) < CASES:
-            seen.update((pair, response))
+        if pair not in seen and response not in seen:
+            seen |= {pair, response}
             found.append(row)
-    return found
+    return found[:CASES]
 
 
 def leaked_by_rubric(edge_cases: pa.Table) -> dict[str, float]:

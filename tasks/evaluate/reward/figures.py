@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tasks.evaluate.experiment.table import Bar, Cell, Cells, Panel, Table, count
 from tasks.evaluate.page import say
+from tasks.evaluate.reward.lines import RELATIONS
 
 By = Literal["response", "edge", "child", "graph"]
 BY: tuple[By, ...] = ("edge", "child")
@@ -131,8 +132,11 @@ def metric_table(found: Found, metric: Metric) -> Table:
         cells: list[Cell] = []
         for by in BY:
             cells += [found.cell(metric, name, by), found.cases(metric, name, by)]
+        if metric == "leakage":
+            cells.append(found.cell("leakage_reduction", name, "edge"))
         rows.append((AGGREGATIONS[name], *cells, Cell(PUBLISHED[metric].get(name), digits=4)))
-    header = ("Aggregation", "per edge [95%]", "n", "per child [95%]", "n", "published, per edge")
+    less = ("less than flat, as a share",) if metric == "leakage" else ()
+    header = ("Aggregation", "per edge [95%]", "n", "per child [95%]", "n", *less, "published, per edge")
     title = {"leakage": "Leakage: lower is better", "preservation": "Preservation: higher is better"}[metric]
     return Table(metric, title, header, tuple(rows))
 
@@ -188,8 +192,7 @@ def summary_rows(diagnostics: pa.Table) -> list[tuple[str, ...]]:
 
 def leakiest(found: Found) -> str:
     """Under which kind of dependency GEAR still pays most."""
-    kinds = {words: found.value("leakage", "gear", "edge", key) for key, words in SLICES.items() if "_" in key}
-    kinds["activations"] = found.value("leakage", "gear", "edge", "activation")
+    kinds = {SLICES[relation]: found.value("leakage", "gear", "edge", relation) for relation in RELATIONS}
     known = {words: value for words, value in kinds.items() if value is not None}
     if not known:
         return "No dependency is violated in any response"

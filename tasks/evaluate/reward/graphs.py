@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tasks.evaluate.experiment.table import Cell, Table, count
 from tasks.evaluate.page import say
 from tasks.evaluate.reward.boxes import Row
-from tasks.evaluate.reward.picture import DROPPED, RELATIONS
+from tasks.evaluate.reward.lines import DROPPED, RELATIONS
 
 PUBLISHED: Mapping[str, float] = {
     "rubrics": 5000,

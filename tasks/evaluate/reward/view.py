@@ -16,8 +16,10 @@ from tasks.evaluate.reward import charts, figures, graphs
 from tasks.evaluate.reward.boxes import Row
 from tasks.evaluate.reward.cases import case, earned, leaked_by_rubric, loser, side_by_side, worst
 from tasks.evaluate.reward.figures import AGGREGATIONS, Found, Metric
+from tasks.evaluate.reward.lines import RELATIONS
+from tasks.evaluate.reward.made import caveats, facts
 from tasks.evaluate.reward.parts import Content, Drawing, Key, RewardView, Section
-from tasks.evaluate.reward.picture import RELATIONS, picture, rows_of
+from tasks.evaluate.reward.picture import picture, rows_of
 
 RETENTIONS = 40
 """Learned factors that are in the page."""
@@ -68,7 +70,7 @@ def _keys(found: Found) -> Iterator[Key]:
         flat = found.value("reward_mean", "flat", "response")
         below = f"flat {say.number(flat, 3)}" if flat is not None else ""
         yield Key("Mean reward, GEAR", say.number(mean["value"], 3), (f"n = {say.count(mean['n'])}", below))
-        yield Key("Without a reward", say.count(mean["unscored"]), ("a criterion is unscored",))
+        yield Key("Without a reward", say.count(mean["unscored"]), (f"of {say.count(mean['n'] + mean['unscored'])}",))
 
 
 def _digits(metric: str, value: float) -> str:
@@ -99,12 +101,13 @@ def _leakage(found: Found) -> Section:
         figures.kept(found),
         "Leakage: the child's weight times what is left of it, over the rubric's credit, where the child is supported "
         "and its parent is not. Preservation: what is left of a child's own score where its parent is supported, too. "
-        "Per child, a child with several parents counts once. 95% intervals from resampling items.",
+        "Unlicensed penalties count as credit does, by their size. Per child, a child with several parents counts "
+        "once. 95% intervals from resampling items.",
         drawings=tuple(one for one in drawn if one),
         tables=tuple(figures.metric_table(found, metric) for metric in figures.METRICS),
         notes=(
             *(f"{'; '.join(names)}: {note}" for note, names in noted.items()),
-            "hard: a child counts if every parent reaches the threshold, by its own score (local) or by what is left of "
+            "hard: a child counts if every parent reaches the threshold, by its own score (local) or what is left of "
             "it (propagated); random and untyped graph: GEAR over other graphs, measured on the dependencies of these",
             "published: GEAR, Table 2, HealthBench with its authors' graphs, judge and policy: for orientation only",
         ),
@@ -129,9 +132,9 @@ def _relations(found: Found) -> Section:
 def _rewards(view: RewardView, found: Found, both: pd.DataFrame) -> Section:
     drawings = []
     frame = view.rewards.select(["aggregation", "reward"]).to_pandas().dropna()
-    given = [name for name in AGGREGATIONS if name in set(frame["aggregation"])]
-    if given:
-        values = {AGGREGATIONS[name]: _numbers(frame[frame["aggregation"] == name]["reward"]) for name in given}
+    of = {str(name): _numbers(part) for name, part in frame.groupby("aggregation")["reward"]}
+    values = {words: of[name] for name, words in AGGREGATIONS.items() if name in of}
+    if values:
         drawings.append(Drawing("Rewards of the same responses; the upright is their mean", charts.histograms(values)))
     title = "No response has a reward both ways"
     if len(both):
@@ -145,7 +148,7 @@ def _rewards(view: RewardView, found: Found, both: pd.DataFrame) -> Section:
         title,
         drawings=tuple(drawings),
         tables=(figures.reward_table(found), _unscored(view.rewards)),
-        notes=("more than flat: a penalty is not licensed, or weighs on a criterion that is not",),
+        notes=("more than flat: a penalty counts less, since its condition is missing",),
     )
 
 
@@ -269,54 +272,6 @@ def _made(view: RewardView, rows: list[Row]) -> Section:
         "made",
         "How it was made",
         "What the rewards rest on",
-        facts=tuple(_facts(view)),
-        notes=tuple(_caveats(view, rows)),
+        facts=tuple(facts(view)),
+        notes=tuple(caveats(view, rows)),
     )
-
-
-def _facts(view: RewardView) -> Iterator[tuple[str, str]]:
-    gear = view.rewards.filter(pc.field("aggregation") == "gear")
-    yield "run", view.run_id
-    counted = pc.value_counts(view.rewards.filter(pc.field("aggregation") == "flat")["rater_id"]).to_pylist()
-    judged = (f"{say.name(one['values'])} ({say.count(one['counts'])})" for one in counted)
-    yield "judged by", ", ".join(judged) or "nobody"
-    yield "local scores", ", ".join(f"by {word}" for word in sorted(gear["decided_by"].unique().to_pylist()))
-    if len(gear):
-        yield from _recorded(gear)
-    yield "threshold", say.level(view.settings.threshold)
-    yield "intervals", f"95%, {say.count(view.settings.draws)} draws over items, seed {view.settings.seed}"
-
-
-def _recorded(gear: pa.Table) -> Iterator[tuple[str, str]]:
-    """What the rows of GEAR say that they were made with."""
-    eta = gear["eta"].unique().to_pylist()
-    yield "inference", ", ".join(sorted(gear["inference"].unique().to_pylist()))
-    yield "suppression strength η", ", ".join(map(say.level, sorted(eta)))
-    factors = dict(gear["retention"][0].as_py())
-    told = (f"{words} {say.level(factors[name])}" for name, words in RELATIONS.items() if name in factors)
-    yield "retention factors before η", ", ".join(told)
-
-
-def _caveats(view: RewardView, rows: list[Row]) -> Iterator[str]:
-    if _is_boolean(view.rewards):
-        yield (
-            "Every verdict is yes or no: hard gating then leaks nothing by construction, and GEAR what its retention "
-            "factors leave. Verdicts with probabilities would say more about either."
-        )
-    if heuristic := sum("heuristic" in row["annotator"] for row in rows):
-        yield (
-            f"{say.count(heuristic)} of {say.plural(len(rows), 'graph')} were made by a heuristic over the criteria's "
-            "wording, not by a person or a language model: dependencies may be missing or wrong, and so may what is "
-            "called false credit."
-        )
-    if failed := sum(row["failed"] for row in rows):
-        yield f"The annotator gave nothing usable for {say.plural(failed, 'pair')} of criteria: they are independent."
-    if view.settings.edge_retention or len(view.retentions):
-        yield "Some dependencies have a learned factor in place of that of their kind."
-    yield "Leakage and preservation are about the graph's dependencies: they do not say that a reward is right."
-
-
-def _is_boolean(rewards: pa.Table) -> bool:
-    """Whether every criterion's own score is 0 or 1."""
-    own = rewards.filter(pc.field("aggregation") == "flat")["marginals"].combine_chunks().items
-    return len(own) > 0 and bool(pc.all(pc.is_in(own, pa.array([0.0, 1.0]))).as_py())

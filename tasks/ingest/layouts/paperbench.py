@@ -30,7 +30,7 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         {
             "paper": list(papers),
             "question": [question for question, _ in papers.values()],
-            "criteria": pd.Series([criteria for _, criteria in papers.values()], dtype=object).tolist(),
+            "criteria": [criteria for _, criteria in papers.values()],
         },
         index=pd.Index(first.values()),
         dtype=object,
@@ -38,13 +38,14 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paper(nodes: Sequence[Node]) -> tuple[str | None, list[dict[str, Any]]]:
-    """What the root demands, and the criteria below it; None and nothing where the root is not there."""
+    """What the root demands, and the criteria below it; None and nothing where there is no single root."""
     below: defaultdict[str | None, list[Node]] = defaultdict(list)
     for node in nodes:
         below[node["parent_id"]].append(node)
-    for root in below[None]:
-        return root["requirement"], list(_criteria(root["node_id"], None, POINTS, below, _ids(nodes)))
-    return None, []
+    if len(below[None]) != 1:
+        return None, []
+    (root,) = below[None]
+    return root["requirement"], list(_criteria(root["node_id"], None, POINTS, below, _ids(nodes)))
 
 
 def _ids(nodes: Sequence[Node]) -> dict[tuple[str | None, str], str]:

@@ -93,11 +93,11 @@ def test_an_error_is_left_at_once(rubric: Any, scripted: Any) -> None:
     assert found.calls[0]["violations"] == ["no_reply"]
 
 
-def test_a_reply_that_is_cut_off_keeps_what_came(rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted(['{"roles": {"c0": "core", "c1": "additional", "c2": "pen', said(c2="penalty")])
-    found = ask_roles([rubric(1, 1, -1)], annotator)["r"]
-    assert found.roles == {"c0": "core", "c1": "additional", "c2": "penalty"}
-    assert backend.asked[1].data.ids == ("c2",)
+def test_a_reply_that_is_cut_off_is_asked_for_again(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(['{"roles": {"c0": "core", "c1": "pen', said(c0="core", c1="penalty")])
+    found = ask_roles([rubric(1, -1)], annotator)["r"]
+    assert found.roles == {"c0": "core", "c1": "penalty"}
+    assert backend.asked[1].data.ids == ("c0", "c1")
 
 
 def test_a_criterion_that_nobody_asked_about_is_noted_and_costs_no_call(rubric: Any, scripted: Any) -> None:

@@ -61,6 +61,9 @@ def test_equal_weights_and_three_levels_are_equation_3(levels):
         ((-1, -3), (0, 0), 1.0),
         ((-1, -3), (1, 0), 0.75),
         ((-1, -3), (1, 1), 0.0),
+        ((2, 0), (0.5, 1), 0.5),
+        ((-1, 0), (0, 1), 1.0),
+        ((0, 0), (1, 0), 1.0),
     ],
 )
 def test_weights_misconceptions_and_rubrics_without_credit(weights, shares, share):

@@ -1,0 +1,203 @@
+"""The heuristic annotator: what its rules of thumb see, and that they answer in the contract."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.contracts.bundle import Criterion
+from tasks.contracts.graph import Role
+from tasks.graph import heuristic
+from tasks.graph.candidates import candidates
+from tasks.graph.dependencies import Asked, ask_dependencies
+from tasks.graph.heuristic import answer, nearest, role, specialised
+from tasks.graph.roles import ask_roles
+from tasks.graph.subject import Subject
+from tasks.graph.wording import condition, content, coverage, is_signs, states_condition
+from tasks.llm.backends.offline import Offline
+
+
+def a_role(text: str, weight: float = 5.0) -> Role:
+    return role(Criterion(id="a", trait="t", text=text, weight=weight), usual=5.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Names two causes of the war.", "core"),
+        ("If the user is pregnant, advises against ibuprofen.", "applicability"),
+        ("For patients who take insulin, explains the risk.", "applicability"),
+        ("The user is asking for personal medical advice.", "applicability"),
+        ("Wenn Daten fehlen, fragt die Antwort nach.", "applicability"),
+        ("Se o usuário for menor, recomenda um responsável.", "applicability"),
+        ("如果用户怀孕，建议就医。", "applicability"),
+        ("Asks if the user is pregnant.", "core"),
+        ("当事人签订合同。", "core"),
+        ("若干事实。", "core"),
+        ("States a dose. Additionally, names a limit.", "core"),
+        ("Iffy claims are avoided.", "core"),
+        ("Optional: gives a table.", "additional"),
+        ("Earns a bonus point for a citation.", "additional"),
+        ("Zusätzlich wird eine Quelle genannt.", "additional"),
+        ("Adicionalmente, cita uma fonte.", "additional"),
+        ("加分项：引用案例。", "additional"),
+    ],
+)
+def test_a_role_follows_cues_of_the_wording(text: str, expected: Role) -> None:
+    assert a_role(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"), [(-1, "penalty"), (0, "applicability"), (1, "additional"), (2, "core")]
+)
+def test_a_role_follows_sign_and_relative_weight(weight: float, expected: Role) -> None:
+    assert a_role("Names two causes.", weight) == expected
+
+
+def test_what_costs_points_is_a_penalty_whatever_it_says() -> None:
+    assert a_role("If asked, optionally refuses.", -3) == "penalty"
+
+
+def test_a_condition_is_the_clause_before_the_comma() -> None:
+    assert condition("If the user is pregnant, advises against ibuprofen.") == "If the user is pregnant"
+    assert condition("Names two causes, and dates.") == "Names two causes, and dates."
+    assert not states_condition("Whenceforth it ends.")
+
+
+def test_content_is_word_stems_and_pairs_of_signs() -> None:
+    assert content("Recommends paracetamol, recommending 500 mg.") == {"parace", "500", "recomm"}
+    assert content("合同有效") == {"合同", "同有", "有效"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("合同有效 yes", True), ("The contract 合 is valid", False), ("", False)]
+)
+def test_texts_in_signs_are_told(text: str, expected: bool) -> None:
+    assert is_signs(text) == expected
+
+
+def test_coverage_is_a_worked_number() -> None:
+    texts = ["alpha beta", "alpha gamma delta", "delta"]
+    alpha, once = np.log(4 / 2), np.log(4 / 1)
+    found = coverage(texts, texts, "")
+    assert found[0, 1] == pytest.approx(alpha / (alpha + once))
+    assert found[1, 0] == pytest.approx(alpha / (alpha + once + alpha))  # delta, too, stands in two texts
+    assert found[2, 1] == pytest.approx(1.0)
+    assert np.diag(found) == pytest.approx(1.0)
+    with_query = coverage(texts, texts, "What is alpha?")
+    assert with_query[0, 1] == pytest.approx(alpha / 2 / (alpha / 2 + once))
+
+
+def test_a_text_without_content_covers_and_is_covered_by_nothing() -> None:
+    assert coverage(["a", "alpha"], ["a", "alpha"], "").tolist() == [[0.0, 0.0], [0.0, 1.0]]
+
+
+SHARES = st.floats(0, 1)
+SQUARE = st.integers(1, 6).flatmap(lambda k: st.lists(st.lists(SHARES, min_size=k, max_size=k), min_size=k, max_size=k))
+
+
+@given(SQUARE)
+def test_no_criterion_is_a_specialisation_of_itself_or_both_ways(shares: list[list[float]]) -> None:
+    found = specialised(np.array(shares), np.full((len(shares), len(shares)), 0.5))
+    assert not np.any((found > 0) & (found.T > 0))
+    assert np.all((found >= 0) & (found <= 1))
+
+
+def test_support_is_the_mean_of_coverage_and_cosine_or_coverage_alone() -> None:
+    covered = np.array([[1.0, 0.8], [0.3, 1.0]])
+    assert specialised(covered, np.full((2, 2), 0.4))[0, 1] == pytest.approx(0.6)
+    assert specialised(covered, np.full((2, 2), np.nan))[0, 1] == pytest.approx(0.8)
+    assert specialised(covered, np.full((2, 2), -1.0))[0, 1] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    "covered",
+    [
+        [[1.0, 0.9], [0.9, 1.0]],  # both say the same
+        [[1.0, 0.1], [0.05, 1.0]],  # little is shared
+        [[1.0, 0.5], [0.45, 1.0]],  # the child has hardly more to say
+        [[1.0, 0.9], [0.01, 1.0]],  # the child is about something else, at length
+    ],
+)
+def test_what_is_alike_or_strange_is_no_specialisation(covered: list[list[float]]) -> None:
+    assert not specialised(np.array(covered), np.full((2, 2), 0.9)).any()
+
+
+@given(SQUARE, SHARES.filter(lambda least: least > 0))
+def test_each_child_keeps_its_nearest_parents(measure: list[list[float]], least: float) -> None:
+    found = nearest(np.array(measure), least)
+    for child, column in enumerate(np.array(measure).T):
+        expected = sorted((-value, at) for at, value in enumerate(column) if value >= least)[: heuristic.PARENTS]
+        assert sorted(np.flatnonzero(found[:, child])) == sorted(at for _, at in expected)
+
+
+GENERAL = "Recommends paracetamol for the fever."
+SPECIAL = (
+    "Recommends paracetamol for the fever at 15 mg per kg every six hours, with at most four doses in a single day."
+)
+
+
+def subject(*given: tuple[str, float]) -> Subject:
+    criteria = (Criterion(id=f"c{at}", trait="t", text=text, weight=weight) for at, (text, weight) in enumerate(given))
+    return Subject("r", "My child is hot.", None, tuple(criteria))
+
+
+def relations(one: Subject, roles: dict[str, Role]) -> dict[tuple[str, str], str]:
+    asked = Asked(one, roles, tuple(candidates(roles)))
+    (reply,) = answer([asked])
+    pairs = json.loads(reply.text or "")["pairs"]
+    found = {pair: pairs[str(at)]["relation"] for at, pair in enumerate(asked.pairs, 1)}
+    return {pair: relation for pair, relation in found.items() if relation != "none"}
+
+
+def test_a_special_case_rests_on_its_general_one_and_on_nothing_else() -> None:
+    one = subject((SPECIAL, 5), ("Asks how long the cough has lasted.", 5), (GENERAL, 5))
+    found = relations(one, {"c0": "core", "c1": "core", "c2": "core"})
+    assert found == {("c2", "c0"): "strong_prerequisite"}
+
+
+def test_a_penalty_rests_on_no_criterion_by_its_wording() -> None:
+    one = subject((GENERAL, 5), (f"Fails: {SPECIAL}", -5))
+    assert relations(one, {"c0": "core", "c1": "penalty"}) == {}
+
+
+def test_a_condition_activates_what_repeats_its_words() -> None:
+    one = subject(
+        ("If the child has a seizure, calls an ambulance.", 5),
+        ("Tells a parent whose child has a seizure to drive by car.", -5),
+        ("Uses a rude tone.", -5),
+    )
+    found = relations(one, {"c0": "applicability", "c1": "penalty", "c2": "penalty"})
+    assert found == {("c0", "c1"): "activation"}
+
+
+def test_chinese_is_compared_by_its_characters() -> None:
+    one = subject(
+        ("合同有效，公司应当承担违约责任。", 5),
+        ("分析过程：第一步，合同有效，公司应当承担违约责任，因为转包未经同意；第二步，精神损害赔偿的依据是民法典。", 5),
+        ("语言通顺，格式规范。", 5),
+    )
+    assert relations(one, dict.fromkeys(("c0", "c1", "c2"), "core")) == {("c0", "c1"): "strong_prerequisite"}
+
+
+def test_every_reply_keeps_the_contract(scripted: Any) -> None:
+    annotator = replace(scripted([])[0], backend=Offline(heuristic.MODEL, answer))
+    one = subject((GENERAL, 5), (SPECIAL, 1), ("!?", -1), ("如果发烧，就医。", 0), ("-", 5))
+    roled = ask_roles([one], annotator)["r"]
+    labelled = ask_dependencies([Asked(one, roled.roles, tuple(candidates(roled.roles)))], annotator)["r"]
+    assert [call["violations"] for call in (*roled.calls, *labelled.calls)] == [[], []]
+    assert roled.roles == dict(zip(one.ids, ("core", "additional", "penalty", "applicability", "core"), strict=True))
+
+
+def test_the_same_rubric_gets_the_same_replies() -> None:
+    one = subject((GENERAL, 5), (SPECIAL, 5))
+    asked = Asked(one, {"c0": "core", "c1": "core"}, (("c0", "c1"), ("c1", "c0")))
+    first = answer([asked])
+    heuristic._decided.cache_clear()
+    assert answer([asked]) == first

@@ -1,0 +1,29 @@
+"""Templates are filled in one pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.text.templates import Templates
+
+
+def templates(folder: Path, text: str) -> Templates:
+    (folder / "one.txt").write_text(text, encoding="utf-8")
+    return Templates(folder)
+
+
+def test_every_placeholder_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
+    found = templates(tmp_path, "{{a}}-{{b}}-{{a}} {a} {{}}")
+    assert found.fill("one", {"a": "1", "b": "2"}) == "1-2-1 {a} {{}}"
+
+
+def test_a_value_is_never_read_as_a_template(tmp_path: Path) -> None:
+    values = {"a": "{{b}}", "b": r"\1 {{a}}"}
+    assert templates(tmp_path, "{{a}}|{{b}}").fill("one", values) == r"{{b}}|\1 {{a}}"
+
+
+def test_a_placeholder_without_a_value_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        templates(tmp_path, "{{a}}").fill("one", {})
