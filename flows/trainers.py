@@ -142,6 +142,8 @@ class RubricReward:
         """
         self._items = {row["item_id"]: row for row in items}
         used = sorted({row["rubric_id"] for row in self._items.values()})
+        if not used:
+            raise InputError("there is no item that a rollout could answer")
         for name in used:
             if name not in bundles or name not in graphs:
                 raise InputError(f"rubric '{name}' of an item has no {'graph' if name in bundles else 'bundle'}")
@@ -185,8 +187,8 @@ class RubricReward:
     ) -> RubricReward:
         """The reward with items, bundles and graphs of a run, and judge and settings of a study file.
 
-        InputError for a study without `reward`, data that is for evaluation only, and a judge that cannot judge
-        rollouts; StoreError where the run has no graphs.
+        InputError for a study without `reward`, data that is for evaluation only, a judge that cannot judge rollouts,
+        and a run of another study; StoreError where the run has no graphs.
         """
         path = Path(study)
         settings = load_study(path)
@@ -196,6 +198,8 @@ class RubricReward:
         if settings.reward is None:
             raise InputError("there is no section 'reward', which names the retention factors", file=path)
         _refuse_idle(settings.judge, path)
+        if not run_id.startswith(f"{settings.name}-"):
+            raise InputError(f"run '{run_id}' is not one of study '{settings.name}'", file=path)
         run = Warehouse.open(warehouse).run(run_id)
         rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
         graphs = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}

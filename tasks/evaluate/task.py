@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,14 +15,32 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from tasks.contracts.bundle import Bundle, unlocked
+from tasks.contracts.reward_tables import (
+    Diagnostics,
+    EdgeCases,
+    GraphEdges,
+    GraphNodes,
+    Retentions,
+    Rewards,
+    RubricGraphs,
+)
 from tasks.contracts.study import Evaluation, Study
 from tasks.contracts.table import Row
 from tasks.contracts.tables import Calibrations, Gradings, Items, Metrics, Predictions, Responses, TableRef, Verdicts
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures, people_marks
+from tasks.evaluate.experiment.show import show as show_tables
+from tasks.evaluate.experiment.table import Table
 from tasks.evaluate.figures import figures
 from tasks.evaluate.page.counts import counts
 from tasks.evaluate.page.page import page
 from tasks.evaluate.page.view import Tables, needs_texts, view
+from tasks.evaluate.reward import cases as dependencies
+from tasks.evaluate.reward.figures import HEADER as REWARDS
+from tasks.evaluate.reward.figures import summary_rows
+from tasks.evaluate.reward.graphs import statistics
+from tasks.evaluate.reward.page import page as reward_page
+from tasks.evaluate.reward.parts import RewardView
+from tasks.evaluate.reward.picture import pictures
 from tasks.evaluate.scores import ScoreTables, narrow, resampled, score_frame
 from tasks.evaluate.slices import Record
 from tasks.evaluate.summary import HEADER, choices, gate_rows, markdown, show, summary
@@ -142,6 +161,69 @@ def report(run: Run, study: Study, manifest: Path) -> None:
     create_table_artifact([dict(zip(HEADER, row, strict=True)) for row in rows], key="grade-metrics")
     create_markdown_artifact(markdown(f"Run {run.run_id}", rows, flags, facts), key="grade-summary")
     show(rows, flags, facts)
+
+
+@task(task_run_name="pictures")
+def draw_graphs(run: Run) -> None:
+    """Draw the graph of every rubric into `<run>/graphs/`; print their statistics and where the pictures are."""
+    nodes, edges = run.read(run.ref(GraphNodes, "graph")), run.read(run.ref(GraphEdges, "graph"))
+    graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
+    drawn = pictures(nodes, edges)
+    for row in graphs:
+        readable = re.sub(r"[^\w.-]", "_", row["rubric_id"])[:60]
+        path = run.folder / "graphs" / f"{readable}-{row['graph_id'][:8]}.svg"
+        write_atomically(path, drawn[row["rubric_id"]].encode())
+    table = statistics(graphs)
+    create_table_artifact(as_records(table), key="graph-statistics")
+    show_tables([table])
+    print(f"run: {run.run_id}")
+    print(f"pictures: {run.folder / 'graphs'}")
+
+
+@task(task_run_name="report")
+def report_rewards(run: Run, manifest: Path) -> None:
+    """Write the reward report; print the summary and where everything is, and leave the same as artifacts in the
+    Prefect UI."""
+    page = write_rewards(run)
+    rows = summary_rows(run.read(run.ref(Diagnostics, "reward")))
+    table = Table("rewards", "Rewards, and what they pay without licence", REWARDS, tuple(rows))
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="reward-report", description=run.run_id)
+    create_table_artifact(as_records(table), key="reward-diagnostics")
+    show_tables([table])
+    for name, value in {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}.items():
+        print(f"{name}: {value}")
+
+
+def as_records(table: Table) -> list[dict[str, str]]:
+    """The rows of a table as Prefect's artifacts take them."""
+    return [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]
+
+
+def write_rewards(run: Run) -> Path:
+    """Write `<run>/reward.html` from the tables of a run that was rewarded; StoreError if it was not."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    assert study.reward is not None  # nothing was rewarded without
+    cases = run.read(run.ref(EdgeCases, "reward"))
+    shown = dependencies.needs_texts(cases)
+    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], pc.field("response_id").isin(shown))
+    questions = run.read(run.ref(Items, "ingest"), ["item_id", "question"])
+    content = RewardView(
+        study=study.name,
+        run_id=run.run_id,
+        settings=study.reward,
+        rewards=run.read(run.ref(Rewards, "reward")),
+        edge_cases=cases,
+        diagnostics=run.read(run.ref(Diagnostics, "reward")),
+        graphs=run.read(run.ref(RubricGraphs, "graph")),
+        graph_nodes=run.read(run.ref(GraphNodes, "graph")),
+        graph_edges=run.read(run.ref(GraphEdges, "graph")),
+        retentions=run.read(run.ref(Retentions, "reward")),
+        questions=dict(zip(*(column.to_pylist() for column in questions.columns), strict=True)),
+        texts=dict(zip(*(column.to_pylist() for column in texts.columns), strict=True)),
+    )
+    path = run.folder / "reward.html"
+    write_atomically(path, reward_page(content).encode())
+    return path
 
 
 def write_page(run: Run) -> Path:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tasks.contracts.engine import Sampling
-from tasks.contracts.graph import Graphs
+from tasks.contracts.graph import Graphs, Role
+from tasks.graph.subject import Subject
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore
 
@@ -28,6 +30,11 @@ class Annotator:
         """How replies are drawn, with room for at least so many tokens."""
         given = self.plan.sampling
         return given.model_copy(update={"max_tokens": max(given.max_tokens, tokens)})
+
+    def data_digest(self, subject: Subject, roles: Mapping[str, Role] | None = None) -> str:
+        """Stands for a request's plain data in its digest, where the backend answers by it: what it says of some
+        criteria depends on the whole rubric, which the messages do not show."""
+        return "" if self.backend.reads_prose else subject.digest({"roles": roles})
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -71,10 +71,10 @@ def ask_dependencies(wanted: Sequence[Asked], annotator: Annotator) -> dict[str,
     found = {one.subject.rubric_id: Labelled() for one in wanted}
     size = annotator.plan.pairs_per_call
     pending = [part for one in wanted for part in _parts(one, one.pairs, size)]
-    shared = {id(one.subject): instructions("dependency", annotator.plan.profile, one.subject) for one in wanted}
+    shared = {one.subject.rubric_id: _shared(one, annotator) for one in wanted}
     role = "dependency"
     while pending:
-        requests = [_request(part, shared[id(part.subject)], role, annotator) for part in pending]
+        requests = [_request(part, shared[part.subject.rubric_id], role, annotator) for part in pending]
         smaller: list[Asked] = []
         for part, one in zip(pending, ask(requests, annotator.backend, annotator.replies, check), strict=True):
             mine, attempt = found[part.subject.rubric_id], one.attempts[-1]
@@ -131,8 +131,19 @@ def _failed(pair: Pair, label: Label | None, attempt: Attempt[Labels]) -> Propos
     return Proposal(*pair, None, dropped="failed", detail=why[:400])
 
 
-def _request(part: Asked, shared: str, role: str, annotator: Annotator) -> Request:
-    """shared: the instructions."""
+class _Shared(NamedTuple):
+    """What all requests about one rubric have in common, made once."""
+
+    instructions: str
+    data_digest: str
+
+
+def _shared(one: Asked, annotator: Annotator) -> _Shared:
+    prompt = instructions("dependency", annotator.plan.profile, one.subject)
+    return _Shared(prompt, annotator.data_digest(one.subject, one.roles))
+
+
+def _request(part: Asked, shared: _Shared, role: str, annotator: Annotator) -> Request:
     known = {criterion.id: criterion for criterion in part.subject.criteria}
 
     def shown(name: str) -> dict[str, str]:
@@ -142,14 +153,16 @@ def _request(part: Asked, shared: str, role: str, annotator: Annotator) -> Reque
         {"pair": at, "parent": shown(parent), "child": shown(child), "labels": [*labels, NONE]}
         for at, ((parent, child), labels) in enumerate(zip(part.pairs, part.labels, strict=True), 1)
     )
+    question = PROMPTS.fill("dependency_list", {"pairs": listed})
     return Request(
-        messages=(Message("system", shared), Message("user", PROMPTS.fill("dependency_list", {"pairs": listed}))),
+        messages=(Message("system", shared.instructions), Message("user", question)),
         role=role,
         subject=part.subject.rubric_id,
         keys=frozenset({"pairs"}),
         schema=_schema(part.labels) if annotator.structured else None,
         sampling=annotator.sampling(_TOKENS + _TOKENS_PER_PAIR * len(part.pairs)),
         data=part,
+        data_digest=shared.data_digest,
     )
 
 

@@ -91,7 +91,7 @@ def _answer(wanted: Wanted | Asked) -> dict[str, Any]:
 def _roles(wanted: Wanted) -> dict[str, Role]:
     weights = [c.weight for c in wanted.subject.criteria if c.weight > 0]
     usual = float(np.median(weights)) if weights else 0.0
-    return {c.id: role(c, usual) for c in wanted.subject.criteria if c.id in set(wanted.ids)}
+    return {criterion.id: role(criterion, usual) for criterion in wanted.criteria}
 
 
 class _Decided(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
+from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Role
 from tasks.graph.annotator import Annotator
 from tasks.graph.prompt import PROMPTS, instructions, lines, wording
@@ -35,6 +36,12 @@ class Wanted:
 
     subject: Subject
     ids: tuple[str, ...]
+
+    @property
+    def criteria(self) -> tuple[Criterion, ...]:
+        """They themselves, in the rubric's order."""
+        asked = set(self.ids)
+        return tuple(criterion for criterion in self.subject.criteria if criterion.id in asked)
 
 
 @dataclass
@@ -62,8 +69,7 @@ def ask_roles(subjects: Sequence[Subject], annotator: Annotator) -> dict[str, Ro
 
 def request(wanted: Wanted, annotator: Annotator) -> Request:
     """The first request for some criteria of a rubric."""
-    criteria = (criterion for criterion in wanted.subject.criteria if criterion.id in set(wanted.ids))
-    listed = lines({"id": c.id, "points": c.weight, "text": wording(c)} for c in criteria)
+    listed = lines({"id": c.id, "points": c.weight, "text": wording(c)} for c in wanted.criteria)
     messages = (
         Message("system", instructions("role", annotator.plan.profile, wanted.subject)),
         Message("user", PROMPTS.fill("role_list", {"criteria": listed})),
@@ -121,6 +127,7 @@ def _as_request(
         schema=record({"roles": record(dict.fromkeys(wanted.ids, one))}) if annotator.structured else None,
         sampling=annotator.sampling(_TOKENS + _TOKENS_PER_ROLE * len(wanted.ids)),
         data=wanted,
+        data_digest=annotator.data_digest(wanted.subject),
         mends=mends,
     )
 

@@ -20,9 +20,9 @@ _LONG = 40
 
 
 def lint(rubric: Rubric) -> list[str]:
-    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, without
-    weight, sub-points that do not add up, nearly the same as an earlier one, unreachable because it and its parent exclude
-    each other, and a rubric that can only cost marks."""
+    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long,
+    unreachable because it and its parent exclude each other, without weight, sub-points that do not add up, nearly the
+    same as an earlier one, and a rubric that can only cost marks."""
     found: list[str] = []
     parts = _parts(rubric)
     excluded: dict[str | None, tuple[str, ...]] = {criterion.id: criterion.excludes for criterion in rubric.criteria}

@@ -19,10 +19,10 @@ COVERAGE = "coverage"
 def shaped(rubric: Rubric, protocol: Protocol, item_types: Collection[str]) -> Rubric:
     """The rubric as the protocol judges it.
 
-    gradeagentops: criteria are covered or missed, sub-points each for itself, and the judge scores the rubric's judged traits, or the published
-    ones of its items' type on the rubric's scale; ContractError for another type, or several. mts and unlocked: the
-    judge scores every trait. checkeval: every criterion is a question with yes or no. The others take the rubric as it
-    is.
+    gradeagentops: criteria are covered or missed, sub-points each for itself, and the judge scores the rubric's judged
+    traits, or the published ones of its items' type on the rubric's scale; ContractError for another type, or several.
+    mts and unlocked: the judge scores every trait. checkeval: every criterion is a question with yes or no. The others
+    take the rubric as it is.
     """
     match protocol.name:
         case "gradeagentops":

@@ -205,7 +205,7 @@ def main() -> None:
     """Run every arm with every seed, and show what came of it."""
     words = argparse.ArgumentParser()
     words.add_argument("--seeds", type=int, default=3)
-    words.add_argument("--steps", type=int, default=150)
+    words.add_argument("--steps", type=int, default=100)
     words.add_argument("--out", type=Path, default=Path("trainer-bench"))
     words.add_argument("--jobs", type=int, default=2, help="trainings at once, one core each")
     given = words.parse_args()

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows import cli
-from tasks.contracts.tables import Diagnostics, EdgeCases, GraphEdges, GraphNodes, Rewards, RubricGraphs
+from tasks.contracts.reward_tables import Diagnostics, EdgeCases, GraphEdges, GraphNodes, Rewards, RubricGraphs
 from tasks.store.warehouse import Run, Warehouse
 
 STUDY = """

@@ -386,6 +386,8 @@ def test_an_item_without_a_graph_is_refused() -> None:
     items = [row for row in topics.items() if row["item_id"] == "copper"]
     with pytest.raises(InputError, match="'copper' of an item has no graph"):
         RubricReward(items, bundles, {}, topics.SETTINGS, topics.noisy)
+    with pytest.raises(InputError, match="there is no item"):
+        RubricReward([], bundles, {}, topics.SETTINGS, topics.noisy)
     with pytest.raises(InputError, match="has no bundle"):
         RubricReward(items, {}, {"copper": topics.graph()}, topics.SETTINGS, topics.noisy)
 
@@ -451,6 +453,11 @@ def test_learned_factors_of_edges_are_used(tmp_path: Path) -> None:
     retention = dict(zip(reward._wired["copper"].edges, reward._wired["copper"].retention, strict=True))
     assert retention["fact", "summary"] == 1.0
     assert retention["reason", "evidence"] == 0.2
+
+
+def test_a_run_of_another_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'other-0123456789' is not one of study 'topics'"):
+        RubricReward.of_run(tmp_path / "warehouse", "other-0123456789", study_in(tmp_path / "study"))
 
 
 @pytest.mark.parametrize(

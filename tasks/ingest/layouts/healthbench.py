@@ -18,13 +18,15 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     since the graders list an item's criteria in orders of their own."""
     if "criteria_met" in frame:
         asked = zip(frame["points"], frame["criterion"], frame["completion_id"], strict=True)
-        return frame.assign(criterion_id=_ids(asked), met=[_MET.get(str(cell)) for cell in frame["criteria_met"]])
+        met = [_MET.get(str(cell)) for cell in frame["criteria_met"]]
+        return frame.assign(criterion_id=_ids(asked), met=pd.Series(met, frame.index, dtype=object))
     if "rubric_json" not in frame:
         return frame
+    themes = [_theme(cell) for cell in frame["example_tags"]]
     criteria = [_listed(json.loads(cell)) for cell in frame["rubric_json"]]
     return frame.assign(
         conversation=[_told(json.loads(cell)) for cell in frame["conversation_json"]],
-        theme=[_theme(cell) for cell in frame["example_tags"]],
+        theme=pd.Series(themes, frame.index, dtype=object),
         criteria=pd.Series(criteria, frame.index, dtype=object),
     )
 
@@ -32,8 +34,7 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 def _listed(rubric: list[dict[str, Any]]) -> list[dict[str, Any]]:
     names = _ids((one["points"], one["criterion"]) for one in rubric)
     return [
-        {"id": name, "text": one["criterion"], "weight": one["points"]}
-        for name, one in zip(names, rubric, strict=True)
+        {"id": name, "text": one["criterion"], "weight": one["points"]} for name, one in zip(names, rubric, strict=True)
     ]
 
 

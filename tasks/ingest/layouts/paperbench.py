@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 POINTS = 100.0
 """Points of a paper, shared out among its upper criteria by their weights, and so on downwards."""
-Node = dict[str, Any]
+Node = Mapping[Hashable, Any]
 
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -62,9 +62,10 @@ def _criteria(
     below: Mapping[str | None, Sequence[Node]],
     ids: Mapping[tuple[str | None, str], str],
 ) -> Iterator[dict[str, Any]]:
-    """The criteria below a node, which is the criterion `name` or the root, whose points they share by their weights."""
+    """The criteria below a node, depth first; siblings share its points by their weights. name: of the criterion that
+    the node is, None for the root."""
     children = below.get(node_id, ())
-    total = sum(child["weight"] for child in children)
+    total = sum(child["weight"] for child in children) or 1.0  # criteria without points are refused with their rubric
     for child in children:
         own, share = ids[node_id, child["node_id"]], points * child["weight"] / total
         yield {"id": own, "text": child["requirement"], "weight": share, "parent": name}

@@ -201,3 +201,25 @@ def test_the_same_rubric_gets_the_same_replies() -> None:
     first = answer([asked])
     heuristic._decided.cache_clear()
     assert answer([asked]) == first
+
+
+def test_a_reply_is_not_taken_for_another_rubric_with_the_same_pairs(scripted: Any) -> None:
+    annotator = replace(scripted([])[0], backend=Offline(heuristic.MODEL, answer))
+    small = subject((GENERAL, 5), (SPECIAL, 5))
+    large = subject((GENERAL, 5), (SPECIAL, 5), ("Smiles.", 5))
+
+    def digest(one: Subject, roles: dict[str, Role]) -> str:
+        asked = Asked(one, roles, (("c0", "c1"),))
+        return str(ask_dependencies([asked], annotator)["r"].calls[0]["request_digest"])
+
+    roles: dict[str, Role] = {"c0": "core", "c1": "core", "c2": "core"}
+    digests = {digest(small, roles), digest(large, roles), digest(large, {**roles, "c2": "penalty"})}
+    assert len(digests) == 3
+    assert digest(small, roles) in digests
+
+
+def test_a_language_model_is_not_asked_again_because_of_criteria_it_is_not_shown(scripted: Any) -> None:
+    annotator, backend = scripted([json.dumps({"pairs": {"1": {"relation": "none", "confidence": 5}}})])
+    for one in (subject((GENERAL, 5), (SPECIAL, 5)), subject((GENERAL, 5), (SPECIAL, 5), ("Smiles.", 5))):
+        ask_dependencies([Asked(one, {"c0": "core", "c1": "core", "c2": "core"}, (("c0", "c1"),))], annotator)
+    assert backend.calls == 1
