@@ -145,11 +145,11 @@ def report(
     run: Annotated[str | None, typer.Argument(help="Run id; the latest one if not given.")] = None,
     warehouse: WarehouseFolder = HOUSE,
 ) -> None:
-    """Write a finished run's report (HTML to look at) anew and say where it is."""
+    """Write a finished run's reports (HTML to look at) anew and say where they are."""
     with _for_people():
-        from tasks.evaluate.task import write_page
+        from tasks.evaluate.task import write_pages
 
-        print(write_page(_run(warehouse, run)))
+        print(*write_pages(_run(warehouse, run)), sep="\n")
 
 
 @app.command()

@@ -30,12 +30,11 @@ def rar_explicit(batch: Batch, aggregation: Aggregation, threshold: float = 0.5)
     Gunjal et al. 2025, arXiv 2507.17746, Eq. 1: r = Σ w c / Σ w with c in {0, 1}; weights as in `RAR_WEIGHTS`. That is
     `flat` where all weights are positive, as RaR's are. Ours: another aggregation in its place; a criterion with a
     probability counts as yes from the threshold on; a rubric with negative weights is divided by its positive ones; NaN
-    where a criterion is unscored. With yes and no alone, hard gates and GEAR differ only where a retention factor is
-    neither 0 nor 1.
+    where a criterion is unscored. With yes and no alone, GEAR is `hard_propagated` where every factor is 0.
 
     >>> import numpy as np
     >>> from tasks.reward.wire import Wired, batch
-    >>> none, two = np.array([], np.int32), np.array([0, 1], np.int32)
+    >>> two = np.array([0, 1], np.int32)
     >>> rubric = Wired("r", "g", ("fact", "style"), np.array([1.0, 0.3]), two, two[:1], two[1:],
     ...                ("strong_prerequisite",), np.array([0.2]))
     >>> answers = batch([rubric], np.array([0]), np.array([0.1, 0.9]))
@@ -145,9 +144,10 @@ def _under(prompt: str | Chat, text: str) -> str | list[dict[str, Any]]:
     if isinstance(prompt, str):
         return f"{prompt}\n\n{text}" if text else prompt
     turns = [dict(turn) for turn in prompt]
-    users = [place for place, turn in enumerate(turns) if turn["role"] == "user"]
-    if not users:
+    last = next((turn for turn in reversed(turns) if turn["role"] == "user"), None)
+    if last is None:
         raise InputError("the chat has no user turn to write under", field="prompt")
-    last = turns[users[-1]]
-    last["content"] = _under(last["content"], text)
+    if text:
+        said = last["content"]
+        last["content"] = f"{said}\n\n{text}" if isinstance(said, str) else [*said, {"type": "text", "text": text}]
     return turns

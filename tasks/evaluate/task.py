@@ -194,6 +194,13 @@ def report_rewards(run: Run, manifest: Path) -> None:
         print(f"{name}: {value}")
 
 
+def write_pages(run: Run) -> list[Path]:
+    """Write anew every report of a finished run; StoreError if it did not finish."""
+    writers = {"evaluate": write_page, "reward": write_rewards}
+    done = [write for stage, write in writers.items() if run.done(stage, "all")]
+    return [write(run) for write in done or [write_page]]
+
+
 def as_records(table: Table) -> list[dict[str, str]]:
     """The rows of a table as Prefect's artifacts take them."""
     return [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]

@@ -144,10 +144,8 @@ def _shared(one: Asked, annotator: Annotator) -> _Shared:
 
 
 def _request(part: Asked, shared: _Shared, role: str, annotator: Annotator) -> Request:
-    known = {criterion.id: criterion for criterion in part.subject.criteria}
-
     def shown(name: str) -> dict[str, str]:
-        return {"id": name, "role": part.roles[name], "text": wording(known[name])}
+        return {"id": name, "role": part.roles[name], "text": wording(part.subject.by_id[name])}
 
     listed = lines(
         {"pair": at, "parent": shown(parent), "child": shown(child), "labels": [*labels, NONE]}

@@ -8,10 +8,11 @@ is close to it for the sentence encoder, and yet has more to say: the general on
 where the words of a condition stand in a criterion. Of each child only the nearest parents are kept.
 
 It knows closeness, not licensing. It sees no prerequisite whose two sides are worded differently, so that it finds few
-in rubrics of general qualities; it takes a neighbouring topic for a special case now and then. It proposes no
-prerequisite of a penalty: wording does not tell a penalty that presupposes a criterion from one that contradicts it,
-and the wrong edge would excuse the mistake. Chinese and Japanese are compared by their characters alone, which the
-encoder cannot read. Its confidence is the measure itself and no probability.
+in rubrics of general qualities; it takes a neighbouring topic or a paraphrase for a special case as often as not. It
+proposes no prerequisite of a penalty: wording does not tell a penalty that presupposes a criterion from one that
+contradicts it, and the wrong edge would excuse the mistake. A criterion that states a condition and also demands
+something is taken for its condition alone. Chinese and Japanese are compared by their characters, which the encoder
+cannot read. Its confidence is the measure itself and no probability.
 """
 
 from __future__ import annotations

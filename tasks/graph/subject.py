@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
@@ -23,10 +24,15 @@ class Subject:
     criteria: tuple[Criterion, ...]
     """Those that are no sub-points, in the rubric's order: the graph's nodes."""
 
+    @cached_property
+    def by_id(self) -> dict[str, Criterion]:
+        """The criteria by id, in order."""
+        return {criterion.id: criterion for criterion in self.criteria}
+
     @property
     def ids(self) -> tuple[str, ...]:
-        """The criteria by id."""
-        return tuple(criterion.id for criterion in self.criteria)
+        """Their ids, in order."""
+        return tuple(self.by_id)
 
     def digest(self, made_with: Mapping[str, Any]) -> str:
         """SHA-256 of this and of what it is made into a graph with."""

@@ -172,7 +172,7 @@ def _vote(cells: _Cells, subjects: Mapping[str, Subject]) -> Vote:
     names = ("criterion_id",) if kind == "graph_role" else ("parent", "child")
     on = tuple(cells.text(name) for name in names)
     for name, criterion in zip(names, on, strict=True):
-        if criterion not in subjects[rubric_id].ids:
+        if criterion not in subjects[rubric_id].by_id:
             raise cells.error(name, f"rubric {quoted(rubric_id)} has no criterion {quoted(criterion)}")
     if len(set(on)) < len(on):
         raise cells.error("child", f"criterion {quoted(on[0])} cannot license itself")

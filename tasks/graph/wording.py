@@ -19,6 +19,8 @@ _SHORTEST = 4
 """Letters of the shortest content word; numbers of two digits count, too."""
 _ASKED_FOR = 0.5
 """What a word that the query itself uses weighs beside another one: it is what all criteria are about."""
+_IN_COMMON = 2
+"""Content words that a part and a text must share."""
 _FUNCTION_WORDS = """
     about acknowledges advise advises also answer answers appropriate appropriately asked asking asks assess assesses
     assistant been being both clear clearly correct correctly could describe describes does doing done each
@@ -75,20 +77,22 @@ def is_signs(text: str) -> bool:
 
 
 def coverage(parts: Sequence[str], texts: Sequence[str], query: str) -> np.ndarray:
-    """Share of the content of each part that a text holds, (parts, texts), in [0, 1]; 0 for a part without content.
+    """Share of the content of each part that a text holds, (parts, texts), in [0, 1].
 
     Content are word stems, and pairs of neighbouring characters in Chinese and Japanese. Each weighs log((n + 1) / df)
-    over the n texts, half of it where the query has it. parts: the texts, or pieces of them.
+    over the n texts, half of it where the query has it, and nothing where more than half of the texts (and more than
+    three) have it. To have fewer than two of them in common is chance, and 0. parts: the texts, or pieces of them.
     """
     held = [content(text) for text in texts]
     counts = Counter(word for words in held for word in words)
     asked = content(query)
-    place = {word: at for at, word in enumerate(counts)}
-    weight = np.array([np.log((len(texts) + 1) / counts[w]) * (_ASKED_FOR if w in asked else 1) for w in place])
+    telling = [word for word, count in counts.items() if count <= max(3, len(texts) / 2)]
+    place = {word: at for at, word in enumerate(telling)}
+    weight = np.array([np.log((len(texts) + 1) / counts[w]) * (_ASKED_FOR if w in asked else 1) for w in telling])
     of_parts, of_texts = (_rows(words, place) for words in ([content(part) for part in parts], held))
-    shared = (of_parts * weight) @ of_texts.T
     mass = of_parts @ weight
-    found: np.ndarray = shared / np.where(mass > 0, mass, 1.0)[:, None]
+    share = ((of_parts * weight) @ of_texts.T) / np.where(mass > 0, mass, 1.0)[:, None]
+    found: np.ndarray = np.where(of_parts @ of_texts.T >= _IN_COMMON, share, 0.0)
     return found
 
 

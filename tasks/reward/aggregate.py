@@ -21,7 +21,7 @@ from tasks.reward.exact import exact_marginals
 from tasks.reward.wire import Batch, Floats, Ints, Wired
 
 Longs = NDArray[np.int64]
-Places = NDArray[np.uint32]
+Unsigned = NDArray[np.uint32]
 RULES: tuple[Aggregation, ...] = ("flat", "hard_local", "hard_propagated", "gear")
 FLAT, HARD_LOCAL, HARD_PROPAGATED, GEAR = range(4)
 
@@ -85,18 +85,18 @@ def aggregate(
 
 
 class _Stack(NamedTuple):
-    """The arrays of several rubrics, one after the other. Places are unsigned: compiled code need not look whether they
-    count from the end."""
+    """The arrays of several rubrics, one after the other. What is unsigned cannot count from the end, and compiled code
+    need not look whether it does."""
 
-    edge_start: Places
+    edge_start: Unsigned
     """(g + 1,) where each rubric's edges begin."""
-    parent: Places
+    parent: Unsigned
     """(Σe,) place of the parent among its rubric's criteria."""
-    child: Places
+    child: Unsigned
     """(Σe,) place of the child."""
     retention: Floats
     """(Σe,)."""
-    weight_start: Places
+    weight_start: Unsigned
     """(g + 1,) where each rubric's weights begin."""
     weight: Floats
     """(ΣK,)."""
@@ -109,10 +109,10 @@ def _stack(wired: tuple[Wired, ...]) -> _Stack:
     """The same rubrics come again with every batch of a training run. They are known by identity; nobody changes their
     arrays."""
 
-    def starts(sizes: Iterable[int]) -> Places:
+    def starts(sizes: Iterable[int]) -> Unsigned:
         return np.cumsum([0, *sizes]).astype(np.uint32)
 
-    def places(arrays: Iterable[Ints]) -> Places:
+    def places(arrays: Iterable[Ints]) -> Unsigned:
         return np.concatenate([np.empty(0, np.int32), *arrays]).astype(np.uint32)
 
     def numbers(arrays: Iterable[Floats]) -> Floats:

@@ -43,7 +43,7 @@ class Learned:
     factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(parent, child) → its retention factor before η, as `wire` takes it; empty where nothing could be fitted."""
     silent: tuple[tuple[str, str], ...] = ()
-    """Edges that no response says anything about; they keep the relation's factor."""
+    """Edges that the responses say nothing about; they keep the relation's factor."""
     intercept: float = math.nan
     """a, in units of the human score; NaN where nothing could be fitted."""
     slope: float = math.nan
@@ -169,8 +169,8 @@ def _learn_one(wired: Wired, local: Floats, scores: Floats, fold: Ints, folds: i
 
 
 def _silent(wired: Wired, local: Floats) -> NDArray[np.bool_]:
-    """Edges whose factor moves no reward, or all of them alike, (e,): the parent is never unsupported where the child
-    is supported. Looked for halfway, where no other factor of 0 hides it."""
+    """Edges whose factor moves no reward, or all of them alike, (e,): mostly because the parent is never unsupported
+    where the child is supported. Looked for halfway, where no other factor of 0 hides it."""
     slopes = rewards_and_slopes(wired, local, np.full(len(wired.retention), 0.5))[1]
     return np.asarray(np.ptp(slopes, axis=1) < SAME)
 
@@ -200,5 +200,8 @@ def _fit(wired: Wired, local: Floats, scores: Floats, strength: float) -> Floats
         value = np.mean(missed**2) + strength * np.sum((factors - prior) ** 2)
         return float(value), 2 * slope * (slopes @ missed) / len(scores) + 2 * strength * (factors - prior)
 
-    found = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=[(0.0, 1.0)] * len(prior))
+    bounds = [
+        (own, own) if none else (0.0, 1.0) for own, none in zip(prior.tolist(), _silent(wired, local), strict=True)
+    ]
+    found = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds)
     return np.asarray(found.x, dtype=np.float64)

@@ -6,7 +6,7 @@ For each seed a decoder of two layers is made and taught imperfect answers (`top
 trained by TRL's GRPOTrainer with nothing different but the aggregation's name. All rewards come through
 `flows.trainers.RubricReward` from a judge that errs; every rollout is recorded with its reward. What a policy is worth
 is read from these records afterwards by an exact judge that no training ever asks (`topics.quality`).
-Writes rollouts.csv (one line for each arm, seed and step), final.csv, curves.png and curves.svg.
+Writes steps.csv (one line for each arm, seed and step), final.csv, curves.png and curves.svg into a new folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ TAUGHT_STEPS = 300
 MEASURES = {
     "reward": "reward that is trained on",
     "quality": "true quality",
-    "unlicensed": "unlicensed credit in the text",
+    "unlicensed": "credit of what is not licensed",
+    "leaked": "reward paid for it",
     "fact": "answers with the fact",
     "bare": "answers with unlicensed credit",
 }
@@ -112,7 +113,8 @@ def trainer(
 ) -> GRPOTrainer:
     """GRPO over the topics with this reward."""
     luck = random.Random(seed)
-    asked = [topic for _ in range(-(-steps * BATCH // GROUP // len(topics.TOPICS))) for topic in _shuffled(luck)]
+    rounds = range(-(-steps * BATCH // GROUP // len(topics.TOPICS)))
+    asked = [topic for _ in rounds for topic in luck.sample(topics.TOPICS, len(topics.TOPICS))]
     config = GRPOConfig(
         output_dir=str(folder),
         use_cpu=True,
@@ -138,12 +140,8 @@ def trainer(
     return made
 
 
-def _shuffled(luck: random.Random) -> list[str]:
-    return luck.sample(topics.TOPICS, len(topics.TOPICS))
-
-
-def arm(aggregation: Aggregation, seed: int, steps: int, out: Path) -> pd.DataFrame:
-    """Teach, train, and what every recorded rollout is worth."""
+def arm(aggregation: Aggregation, seed: int, steps: int, out: Path) -> None:
+    """Teach and train, and record every rollout."""
     torch.set_num_threads(1)
     logging.getLogger("trl").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
@@ -153,25 +151,28 @@ def arm(aggregation: Aggregation, seed: int, steps: int, out: Path) -> pd.DataFr
     run = Warehouse.open(out / "warehouse").run(f"{aggregation}-{seed}")
     with reward_of(aggregation, run) as reward:
         trainer(model, tokenizer, reward, seed, steps, out / "trl").train()
-    found = measured(run).assign(aggregation=aggregation, seed=seed)
-    last = found[found.step >= found.step.max() - 9]
-    told = " ".join(f"{name} {last[name].mean():.3f}" for name in MEASURES)
-    print(f"{aggregation:16} seed {seed}: {time.monotonic() - start:4.0f} s, last 10 steps: {told}", flush=True)
-    return found
+    print(f"{aggregation:16} seed {seed}: {steps} steps in {time.monotonic() - start:.0f} s", flush=True)
 
 
 def measured(run: Run) -> pd.DataFrame:
     """One line for each recorded rollout: its step, its reward and what the exact judge says of it."""
-    said = run.read(run.ref(Responses, "trainer")).to_pylist(maps_as_pydicts="strict")
-    paid = run.read(run.ref(Rewards, "trainer"), ["response_id", "reward"])
-    reward = dict(zip(*(column.to_pylist() for column in paid.columns), strict=True))
+    rows = run.read(run.ref(Rewards, "trainer"), ["response_id", "reward", "marginals"])
+    paid = {row["response_id"]: row for row in rows.to_pylist(maps_as_pydicts="strict")}
     lines = []
-    for row in said:
-        holds = topics.exact(row["item_id"], row["text"])
-        unlicensed = topics.unlicensed(holds)
-        worth = {"quality": topics.quality(holds), "unlicensed": unlicensed}
-        worth |= {"fact": float(holds["fact"]), "bare": float(unlicensed > 0)}
-        lines.append({"step": int(row["groups"]["step"]), "reward": reward[row["response_id"]], **worth})
+    for row in run.read(run.ref(Responses, "trainer")).to_pylist(maps_as_pydicts="strict"):
+        reward, holds = paid[row["response_id"]], topics.exact(row["item_id"], row["text"])
+        unlicensed = topics.unlicensed(holds, holds)
+        lines.append(
+            {
+                "step": int(row["groups"]["step"]),
+                "reward": reward["reward"],
+                "quality": topics.quality(holds),
+                "unlicensed": unlicensed,
+                "leaked": topics.unlicensed(holds, reward["marginals"]),
+                "fact": float(holds["fact"]),
+                "bare": float(unlicensed > 0),
+            }
+        )
     return pd.DataFrame(lines)
 
 
@@ -180,7 +181,7 @@ def draw(steps: pd.DataFrame, out: Path) -> None:
     from matplotlib.figure import Figure
 
     colours = dict(zip(ARMS, ("#b3462c", "#7a7a7a", "#c79a1b", "#1f5f8b"), strict=True))
-    figure = Figure(figsize=(15, 3.4), layout="constrained")
+    figure = Figure(figsize=(18, 3.4), layout="constrained")
     for axis, (name, title) in zip(figure.subplots(1, len(MEASURES)), MEASURES.items(), strict=True):
         for aggregation, mine in steps.groupby("aggregation", sort=False):
             curves = mine.pivot_table(index="step", columns="seed", values=name).rolling(5, min_periods=1).mean()
@@ -195,10 +196,24 @@ def draw(steps: pd.DataFrame, out: Path) -> None:
         figure.savefig(out / f"curves.{ending}", dpi=120)
 
 
-def table(steps: pd.DataFrame, window: int) -> pd.DataFrame:
-    """Means of the last steps of each arm and seed."""
-    last = steps[steps.step > steps.step.max() - window]
-    return last.groupby(["aggregation", "seed"], sort=False)[list(MEASURES)].mean()
+def told(out: Path, seeds: int, steps: int) -> None:
+    """Read what was recorded, write tables and curves, and print the last tenth of the steps."""
+    house = Warehouse.open(out / "warehouse")
+    parts = [(name, seed, measured(house.run(f"{name}-{seed}"))) for name in ARMS for seed in range(seeds)]
+    rollouts = pd.concat([part.assign(aggregation=name, seed=seed) for name, seed, part in parts])
+    by_step = rollouts.groupby(["aggregation", "seed", "step"], sort=False).mean().reset_index()
+    last = by_step[by_step.step >= steps - max(1, steps // 10)]
+    final = last.groupby(["aggregation", "seed"], sort=False)[list(MEASURES)].mean()
+    by_step.to_csv(out / "steps.csv", index=False)
+    final.to_csv(out / "final.csv")
+    draw(by_step, out)
+    before = by_step[by_step.step == 0][list(MEASURES)].mean()
+    print(f"\nfirst step, all arms: {', '.join(f'{name} {value:.3f}' for name, value in before.items())}")
+    print(f"last {max(1, steps // 10)} of {steps} steps, mean ± standard deviation over {seeds} seeds")
+    print(f"{'':16}" + "".join(f"{name:>16}" for name in MEASURES))
+    for name in ARMS:
+        mine = final.loc[name]
+        print(f"{name:16}" + "".join(f"{mine[m].mean():>8.3f} ± {mine[m].std():.3f}" for m in MEASURES))
 
 
 def main() -> None:
@@ -209,29 +224,13 @@ def main() -> None:
     words.add_argument("--out", type=Path, default=Path("trainer-bench"))
     words.add_argument("--jobs", type=int, default=2, help="trainings at once, one core each")
     given = words.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    os.environ |= {
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }  # for the processes
+    given.out.mkdir(parents=True)  # a new one: what is recorded there stays apart from other runs
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     start = time.monotonic()
     todo = [(aggregation, seed, given.steps, given.out) for seed in range(given.seeds) for aggregation in ARMS]
     with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
-        rollouts = pd.concat(pool.starmap(arm, todo, chunksize=1))
-    steps = rollouts.groupby(["aggregation", "seed", "step"], sort=False).mean().reset_index()
-    window = max(1, given.steps // 10)
-    final = table(steps, window)
-    steps.to_csv(given.out / "rollouts.csv", index=False)
-    final.to_csv(given.out / "final.csv")
-    draw(steps, given.out)
-    before = steps[steps.step == steps.step.min()][list(MEASURES)].mean()
-    print(f"\nfirst step, all arms: {', '.join(f'{name} {value:.3f}' for name, value in before.items())}")
-    print(f"last {window} of {given.steps} steps, mean ± standard deviation over {given.seeds} seeds")
-    print(f"{'':16}" + "".join(f"{name:>18}" for name in MEASURES))
-    for aggregation in ARMS:
-        mine = final.loc[aggregation]
-        print(f"{aggregation:16}" + "".join(f"{mine[n].mean():>10.3f} ± {mine[n].std():.3f}" for n in MEASURES))
+        pool.starmap(arm, todo, chunksize=1)
+    told(given.out, given.seeds, given.steps)
     print(f"{time.monotonic() - start:.0f} s; curves and tables in {given.out}")
 
 

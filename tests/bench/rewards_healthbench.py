@@ -1,6 +1,7 @@
 """Rewards of HealthBench responses from the verdicts of recorded model graders: one part of rewards.py.
 
-Nothing is asked, simulated or fitted; HealthBench is for evaluation only.
+Nothing is fitted and no model asked: HealthBench is for evaluation only. The verdicts are yes or no, without
+probabilities. Two things are made up and say so: arbitrary graphs as dense as the paper's, and softened verdicts.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Aggregation, Graph, Graphs, Retention, Reward
+from tasks.contracts.graph import Aggregation, Edge, Graph, Graphs, Node, Retention, Reward
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
 from tasks.graph.heuristic import MODEL, answer
@@ -28,7 +30,7 @@ from tasks.llm.replies import ReplyStore
 from tasks.reward.ablate import random_graph, untyped
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.figures import Record, agreement, reward_figures
-from tasks.reward.leakage import diagnose
+from tasks.reward.leakage import RELATIONS, diagnose, edge_cases
 from tasks.reward.local import Locals, local_scores
 from tasks.reward.wire import Wired, batch, wire
 
@@ -46,6 +48,8 @@ TABLE_6 = {"marginal_mae": 0.0068, "reward_mae": 0.0042, "reward_correlation": 0
 TABLE_16 = {0.0: 0.0922, 0.5: 0.0158, 1.0: 0.0032, 2.0: 0.0011}
 TABLE_14 = {"rubrics": 5000, "criteria": 11.48, "candidates": 21.36, "kept": 10.92, "update_size": 22.40}
 TABLE_14 |= {"non_empty": 0.9184, "invalid": 0.42}
+DENSITY = 0.95
+"""Edges a criterion in the paper's graphs: 10.92 / 11.48."""
 SMALL = 14
 """Criteria up to which exact inference is compared."""
 Rows = list[dict[str, object]]
@@ -153,18 +157,16 @@ def report(data: Path) -> Iterator[tuple[str, Rows]]:
     wired = {key: wire(key, recorded.bundles[key], graphs[key], PAPER) for key in recorded.bundles}
     of = scored(recorded, wired)
     found = {rule: aggregate(of.batch, rule) for rule in RULES}
+    arbitrary = dense(recorded)
     yield "Flat reward against the recorded score", against_recorded(recorded, of, found["flat"])
-    whole = aggregations(of, found)
-    names = list(whole[-1])
-    yield (
-        "Rewards, leakage and preservation, beside Table 2",
-        [{name: row.get(name) for name in names} for row in whole],
-    )
+    yield "Rewards, leakage and preservation, beside Table 2", aggregations(of)
+    yield f"The same on arbitrary graphs of {DENSITY} edges a criterion, which mean nothing", aggregations(arbitrary)
     yield "What the verdicts imply", implied(of)
     yield "Leakage and preservation of GEAR by relation", by_relation(of, found["gear"])
     yield "Ablations, measured on the annotated graph", ablations(of)
     yield "Suppression strength, beside Table 16", strengths(recorded, graphs)
     yield f"Topological against exact, rubrics of up to {SMALL} criteria, beside Table 6", exactness(of)
+    yield "The same on the arbitrary graphs", exactness(arbitrary)
     yield "What GEAR changes for a trainer: rewards of the responses to one prompt", for_a_trainer(of, found)
     yield "Mean reward by who responds", by_responder(recorded, of, found)
 
@@ -179,38 +181,55 @@ def against_recorded(recorded: Recorded, of: Locals, flat: Aggregated) -> Rows:
         {
             "runs": kind,
             "n": len(part),
-            "largest difference": (part["flat"] - part["recorded_score"]).abs().max(),
-            "of points": (part["points"] - part["recorded_score"]).abs().max(),
+            "largest difference": f"{(part['flat'] - part['recorded_score']).abs().max():.1e}",
+            "of points": f"{(part['points'] - part['recorded_score']).abs().max():.1e}",
         }
         for kind, part in rows.groupby("kind")
     ]
 
 
-def aggregations(of: Locals, found: Mapping[str, Aggregated]) -> Rows:
-    """A row for each aggregation, with what its leakage owes to the verdicts."""
+def aggregations(of: Locals) -> Rows:
+    """A row for each aggregation."""
     rows: Rows = []
-    for rule, one in found.items():
+    for rule in RULES:
+        one = aggregate(of.batch, rule)
         row: dict[str, object] = {"aggregation": rule}
         for record in reward_figures(of, rule, one, SETTINGS) + diagnose(of, rule, one, SETTINGS):
             if record["slice"] == "all":
                 name = f"{record['metric']}, {record['by']}".removesuffix(", response")
                 row[name] = told(record)
         rows.append(row | TABLE_2.get(rule, {}))
-    return rows
+    return [{name: row.get(name) for name in rows[-1]} for row in rows]
 
 
 def implied(of: Locals) -> Rows:
-    """What follows from verdicts that are yes or no, whatever the graphs."""
-    local = of.batch.local
+    """What follows from verdicts that are yes or no: where all else holds, one unsupported parent leaves a child λ of
+    its credit, so that a reduction beyond 1 − λ comes from children with several."""
+    cases = edge_cases(of.batch, of.batch.local, SETTINGS.threshold)
+    parents = np.unique(cases.child[cases.violated], return_counts=True)[1]
+    weights = np.concatenate([of.batch.wired[one].weights for one in of.batch.of])
     return [
-        {"of": "local scores that are 0 or 1", "share": np.isin(local, (0.0, 1.0)).mean()},
-        {"of": "criteria met, positive weight", "share": local[_weights(of) > 0].mean()},
-        {"of": "criteria met, negative weight", "share": local[_weights(of) < 0].mean()},
+        {"of": "local scores that are 0 or 1", "value": np.isin(of.batch.local, (0.0, 1.0)).mean()},
+        {"of": "criteria met, positive weight", "value": of.batch.local[weights > 0].mean()},
+        {"of": "criteria met, negative weight", "value": of.batch.local[weights < 0].mean()},
+        {"of": "unsupported parents of an unlicensed child", "value": parents.mean()},
+        {"of": "unlicensed children with one of them", "value": (parents == 1).mean()},
     ]
 
 
-def _weights(of: Locals) -> np.ndarray:
-    return np.concatenate([of.batch.wired[one].weights for one in of.batch.of])
+def dense(recorded: Recorded) -> Locals:
+    """The responses under arbitrary graphs of the paper's density, with each relation as often: what density does."""
+    rng = np.random.default_rng(SETTINGS.seed)
+    wired = {}
+    for key, bundle in recorded.bundles.items():
+        names = [criterion.id for criterion in bundle.whole]
+        pairs = list(combinations(rng.permutation(names).tolist(), 2))
+        size = min(len(pairs), round(DENSITY * len(names)))
+        drawn = [pairs[at] for at in rng.choice(len(pairs), size, replace=False)]
+        edges = tuple(Edge(parent=a, child=b, relation=RELATIONS[rng.integers(3)]) for a, b in drawn)
+        nodes = tuple(Node(criterion_id=name, role="core") for name in names)
+        wired[key] = wire(key, bundle, Graph(nodes=nodes, edges=edges), PAPER)
+    return scored(recorded, wired)
 
 
 def by_relation(of: Locals, gear: Aggregated) -> Rows:
@@ -273,7 +292,7 @@ def exactness(of: Locals) -> Rows:
 
 def for_a_trainer(of: Locals, found: Mapping[str, Aggregated]) -> Rows:
     """How the order of a prompt's responses changes, over prompts with several that flat rewards differently."""
-    frame = pd.DataFrame({"prompt": of.item} | {rule: one.reward for rule, one in found.items()})
+    frame = pd.DataFrame({"prompt": of.item} | {rule: one.reward.round(12) for rule, one in found.items()})
     groups = [part for _, part in frame.groupby("prompt") if len(part) > 1 and part["flat"].nunique() > 1]
     rows: Rows = []
     for rule in RULES[1:]:
@@ -298,13 +317,13 @@ def for_a_trainer(of: Locals, found: Mapping[str, Aggregated]) -> Rows:
 def _pairs(flat: np.ndarray, other: np.ndarray) -> tuple[int, int, int]:
     """Of the pairs that flat tells apart: how many are turned round, how many become equal, and how many there are."""
     above, below = np.triu_indices(len(flat), 1)
-    first, second = (np.sign(np.round(x[above] - x[below], 12)) for x in (flat, other))
+    first, second = (np.sign(x[above] - x[below]) for x in (flat, other))
     apart = first != 0
     return int((first * second == -1).sum()), int((apart & (second == 0)).sum()), int(apart.sum())
 
 
 def by_responder(recorded: Recorded, of: Locals, found: Mapping[str, Aggregated]) -> Rows:
-    """Mean rewards, and the share of flat reward that GEAR keeps."""
+    """Mean rewards of each responder."""
     frame = pd.DataFrame(
         {"completion_id": of.response_id.to_pylist()} | {rule: one.reward for rule, one in found.items()}
     )
@@ -317,4 +336,5 @@ def told(record: Record) -> str:
     """A figure with its interval."""
     if record["value"] is None:
         return f"– ({record['note']})"
-    return f"{record['value']:.4f} [{record['low']:.4f}, {record['high']:.4f}]"
+    digits = ".4f" if record["value"] == 0 or abs(record["value"]) >= 1e-3 else ".1e"
+    return f"{record['value']:{digits}} [{record['low']:{digits}}, {record['high']:{digits}}]"

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
@@ -143,10 +143,12 @@ def quality(holds: dict[str, bool]) -> float:
     return sum(weight for name, weight in WEIGHTS.items() if licensed(holds, name)) / MASS
 
 
-def unlicensed(holds: dict[str, bool]) -> float:
-    """Credit of all that holds and does not count, as a share of the rubric's: what a plain sum pays in error."""
-    credit = {name: weight for name, weight in WEIGHTS.items() if weight > 0 and holds[name]}
-    return sum(weight for name, weight in credit.items() if not licensed(holds, name)) / MASS
+def unlicensed(holds: dict[str, bool], shares: Mapping[str, float]) -> float:
+    """The part of a reward that is paid for what does not count, as a share of the rubric's credit.
+
+    shares: criterion → the share of its points that is paid.
+    """
+    return sum(w * shares[name] for name, w in WEIGHTS.items() if w > 0 and not licensed(holds, name)) / MASS
 
 
 def noisy(store: ReplyStore) -> Rater:

@@ -74,6 +74,9 @@ def test_the_rules_stand_in_the_last_user_turn_and_the_chat_given_stays_as_it_wa
     assert found[:3] == chat[:3]
     assert found[3]["content"].startswith("More.\n\nHow your answer")
     assert chat[3]["content"] == "More."
+    blocks = [{"role": "user", "content": [{"type": "text", "text": "More."}]}]
+    added = merf_prompt(blocks, topics.bundle("copper"))[0]["content"]
+    assert [block["text"][:15] for block in added] == ["More.", "How your answer"]
     for bad in (CHAT[:1], []):
         with pytest.raises(InputError, match="no user turn"):
             merf_prompt(bad, topics.bundle("copper"))

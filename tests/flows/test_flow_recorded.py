@@ -91,6 +91,6 @@ def test_a_figure_of_single_decisions_is_of_sub_points_and_of_people(runs: tuple
     run = runs[1]
     tested = run.read(run.ref(Responses, "ingest"))["split"].to_pylist().count("test")
     metrics = run.read(run.ref(Metrics, "evaluate")).to_pylist()
-    (brier,) = (row for row in metrics if row["metric"] == "brier" and row["slice"] == "all")
+    (brier,) = (row for row in metrics if row["metric"] == "decision_brier" and row["slice"] == "all")
     assert brier["n"] == len(POINTS) * tested
     assert not any("machine" in (row["rater_a"], row["rater_b"]) for row in metrics)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -484,6 +485,46 @@ def test_a_credential_of_prefects_is_refused(tmp_path: Path) -> None:
         RubricReward.of_study(study, tmp_path / "warehouse").score(rollouts("all"))
 
 
+def test_a_language_model_behind_a_server_judges_from_any_thread(tmp_path: Path) -> None:
+    class Server(BaseHTTPRequestHandler):
+        """Finds every criterion it is asked for."""
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked = body["response_format"]["json_schema"]["schema"]["properties"]["decisions"]["properties"]
+            calls.append(len(asked))
+            text = json.dumps({"decisions": {name: {"diagnostic": "", "level": 1} for name in asked}})
+            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 100, "completion_tokens": 10}
+            content = json.dumps({"choices": [choice], "usage": usage}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing."""
+
+    calls: list[int] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    engine = f"engine: {{model: m, urls: ['http://127.0.0.1:{server.server_port}/v1'], concurrency: 2}}"
+    study = study_in(tmp_path / "study", STUDY.replace("backend: embedded", f"backend: openai, {engine}"))
+    bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
+    made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph())
+    with RubricReward.of_study(study, tmp_path / "warehouse") as reward:
+        assert reward.score(rollouts("all", "bare", "all")) == [pytest.approx(9 / 11)] * 3
+        assert sorted(calls) == [3, 3, 4, 4]
+        assert reward.last is not None
+        assert (reward.last.calls, reward.last.prompt_tokens, reward.last.completion_tokens) == (4, 400, 40)
+        given = {"prompts": [""], "completions": [COPPER], "item_id": ["copper"]}
+        assert asyncio.run(reward.concurrent(**given)) == [pytest.approx(9 / 11)]
+        verl = reward.verl_score("d", SAID["none"], None, {"item_id": "silver"}, unscored=0.0)
+        assert asyncio.run(verl) == pytest.approx(9 / 11)
+        server.shutdown()
+        server.server_close()
+
+
 def test_grpo_trains_on_the_rewards_that_are_recorded(tmp_path: Path) -> None:
     import bench_trainer
 
@@ -511,9 +552,9 @@ def test_the_topics_pay_a_plain_sum_for_phrases_without_the_fact() -> None:
     bare, licensed = (topics.exact("copper", SAID[name]) for name in ("bare", "all"))
     assert max(len(SAID[name].split()) for name in SAID) <= topics.LENGTH
     assert topics.quality(bare) == 0
-    assert topics.unlicensed(bare) == pytest.approx(8 / 11)
+    assert topics.unlicensed(bare, bare) == pytest.approx(8 / 11)
     assert topics.quality(licensed) == pytest.approx(7 / 11)
-    assert topics.unlicensed(licensed) == 0
+    assert topics.unlicensed(licensed, licensed) == 0
     advice = topics.exact("copper", "please act .")
     assert topics.quality(advice) == pytest.approx(-2 / 11)
     assert topics.quality(topics.exact("copper", "please act . ask experts .")) == 0

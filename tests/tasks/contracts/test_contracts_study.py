@@ -54,6 +54,8 @@ def test_the_shipped_studies_parse(path: Path) -> None:
         ({"split": {"by": "rater"}}, "split.by"),
         ({"judge": {"protocol": "none"}}, "judge.protocol"),
         ({"judge": {"signals": ["weather"]}}, "judge.signals.0"),
+        ({"judge": {"criteria_per_call": 4}}, "judge"),
+        ({"judge": {"protocol": "pointwise", "criteria_per_call": 0}}, "judge.criteria_per_call"),
         ({"calibration": {"minimum": 1}}, "calibration.minimum"),
         ({"calibration": {"alpha": 0}}, "calibration.alpha"),
         ({"evaluation": {"draws": "many"}}, "evaluation.draws"),
@@ -143,6 +145,11 @@ def test_each_protocol_brings_its_formula_and_signals() -> None:
 def test_the_study_overrides_formula_and_signals() -> None:
     protocol = Judge(final_score="weighted_points", signals=("length",), failed_quote="count").as_protocol()
     assert (protocol.final_score, protocol.signals, protocol.failed_quote) == ("weighted_points", ("length",), "count")
+
+
+def test_pointwise_takes_several_criteria_a_call() -> None:
+    assert Judge(protocol="pointwise", criteria_per_call=4).as_protocol().criteria_per_call == 4
+    assert Judge(protocol="pointwise").as_protocol().criteria_per_call == 1
 
 
 def test_a_study_survives_its_own_json() -> None:

@@ -83,19 +83,25 @@ def test_texts_in_signs_are_told(text: str, expected: bool) -> None:
 
 
 def test_coverage_is_a_worked_number() -> None:
-    texts = ["alpha beta", "alpha gamma delta", "delta"]
-    alpha, once = np.log(4 / 2), np.log(4 / 1)
+    texts = ["alpha beta gamma", "alpha beta delta epsilon", "delta epsilon", "omega"]
+    twice, once = np.log(5 / 2), np.log(5 / 1)
     found = coverage(texts, texts, "")
-    assert found[0, 1] == pytest.approx(alpha / (alpha + once))
-    assert found[1, 0] == pytest.approx(alpha / (alpha + once + alpha))  # delta, too, stands in two texts
+    assert found[0, 1] == pytest.approx(2 * twice / (2 * twice + once))
+    assert found[1, 0] == pytest.approx(1 / 2)
     assert found[2, 1] == pytest.approx(1.0)
-    assert np.diag(found) == pytest.approx(1.0)
     with_query = coverage(texts, texts, "What is alpha?")
-    assert with_query[0, 1] == pytest.approx(alpha / 2 / (alpha / 2 + once))
+    assert with_query[0, 1] == pytest.approx(1.5 * twice / (1.5 * twice + once))
+
+
+def test_one_word_in_common_is_chance_and_so_is_one_that_most_have() -> None:
+    assert coverage(["alpha beta"], ["alpha gamma", "beta delta"], "").tolist() == [[0.0, 0.0]]
+    texts = ["alpha beta one1", "alpha beta two2", "alpha beta three3", "alpha beta four4"]
+    assert not (coverage(texts, texts, "") * (1 - np.eye(4))).any()
 
 
 def test_a_text_without_content_covers_and_is_covered_by_nothing() -> None:
-    assert coverage(["a", "alpha"], ["a", "alpha"], "").tolist() == [[0.0, 0.0], [0.0, 1.0]]
+    texts = ["a", "alpha beta"]
+    assert coverage(texts, texts, "").tolist() == [[0.0, 0.0], [0.0, 1.0]]
 
 
 SHARES = st.floats(0, 1)

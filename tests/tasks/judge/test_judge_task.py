@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.errors import ContractError
+from tasks.contracts.errors import ContractError, InputError
 from tasks.contracts.study import Judge
 from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Judgments, Responses, Rubrics
 from tasks.judge import task as door
@@ -233,3 +233,12 @@ def test_the_tables_refer_to_each_other(tmp_path, scripted):
         keys = [tuple(record[name] for name in row.key) for record in rows(run, ref)]
         assert len(keys) == len(set(keys)) == ref.rows
         assert {record["response_id"] for record in rows(run, ref)} <= {r["response_id"] for r in rows(run, refs[1])}
+
+
+def test_items_without_responses_are_nothing_to_judge(tmp_path):
+    run = Warehouse.open(tmp_path / "house").run("run")
+    run.commit("ingest", "all", {Items: [], Responses: []})
+    run.commit("lock", "all", {Bundles: []})
+    refs = run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
+    with pytest.raises(InputError, match="there are no responses to judge"):
+        judge.fn(run, PLAN, tmp_path, *refs)

@@ -85,6 +85,13 @@ def test_a_common_cause_by_hand():
     assert found.tolist() == [[0.5, 0.5, 0.5, 0.5], [1.0, 0.5, 0.5, 0.25]]
 
 
+def test_no_rounding_lifts_a_marginal_above_its_local_score():
+    local = np.array(list(itertools.product(np.linspace(0, 1, 11), repeat=3)))
+    found = exact_marginals(rubric([1] * 3, [(0, 2, 1.0), (1, 2, 1.0)]), local)
+    assert np.all(found <= local)
+    np.testing.assert_allclose(found, local, atol=1e-15)
+
+
 def test_responses_do_not_touch_one_another():
     rng = np.random.default_rng(3)
     wired = rubric([1] * 10, drawn_edges(rng, 10, 0.4))
@@ -107,7 +114,7 @@ def test_no_responses_have_no_marginals():
 
 
 @pytest.mark.parametrize(
-    ("edges", "inner"),
+    ("edges", "shape"),
     [
         ([(0, at, 0.3) for at in range(1, 200)], "one parent of many"),
         ([(at, 199, 0.99) for at in range(199)], "one child of many"),
@@ -116,7 +123,7 @@ def test_no_responses_have_no_marginals():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_trees_of_any_size_are_narrow(edges, inner):
+def test_trees_of_any_size_are_narrow(edges, shape):
     rng = np.random.default_rng(5)
     local = rng.uniform(0.5, 1, 200)
     found = exact_marginals(rubric([1] * 200, edges), local[None])[0]

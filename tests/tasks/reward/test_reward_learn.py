@@ -150,6 +150,14 @@ def test_an_edge_whose_child_is_never_supported_keeps_its_factor() -> None:
     assert one.factors["c2", "c4"] == 0.0
 
 
+def test_an_edge_that_moves_all_rewards_alike_keeps_its_factor() -> None:
+    wired = rubric(edges=[(0, 1), (0, 2)], prior=[0.3, 0.6], weights=[1.0, 1.0, 1.0])
+    local = np.column_stack([np.full(100, 0.5), np.full(100, 0.7), np.random.default_rng(0).random(100)])
+    one = fitted(local, local[:, 2] ** 2, wired)
+    assert one.silent == (("c0", "c1"),)
+    assert one.factors["c0", "c1"] == 0.3
+
+
 def test_an_activation_edge_that_gates_everything_can_still_be_learned() -> None:
     wired = rubric(edges=[(0, 2), (1, 2)], prior=[0.0, 0.0], weights=[1.0, 1.0, 4.0])
     rng = np.random.default_rng(0)
