@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,10 @@ from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore
 
 
+def silent(line: str) -> None:
+    """Says nothing."""
+
+
 @dataclass(frozen=True)
 class Annotator:
     """A backend with its reply store and the study's plan."""
@@ -20,6 +24,8 @@ class Annotator:
     backend: Backend
     replies: ReplyStore
     plan: Graphs
+    tell: Callable[[str], None] = silent
+    """Says to a person how far it is."""
 
     @property
     def structured(self) -> bool:

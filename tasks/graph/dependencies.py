@@ -1,7 +1,7 @@
 """Asking which candidate pairs are dependencies, and of what kind (GEAR, appendix A.4), so that failures stay small.
 
 Contract: `{"pairs": {"1": {"relation": one that the pair's roles allow or "none", "confidence": 0 to 100}}}`. The calls
-of all rubrics go out as one wave. What a reply labels well stays; the other pairs of its call are asked about again in
+of all rubrics go out together. What a reply labels well stays; the other pairs of its call are asked about again in
 halves, down to a pair alone, which fails for good.
 """
 
@@ -24,6 +24,8 @@ from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record
 
 NONE = "none"
+WAVE = 2_000
+"""Most calls that go out at once: it bounds the memory, and after each a person is told."""
 _RELATIONS: tuple[str, ...] = get_args(Relation)
 _TOKENS, _TOKENS_PER_PAIR = 64, 48
 
@@ -74,12 +76,15 @@ def ask_dependencies(wanted: Sequence[Asked], annotator: Annotator) -> dict[str,
     shared = {one.subject.rubric_id: _shared(one, annotator) for one in wanted}
     role = "dependency"
     while pending:
-        requests = [_request(part, shared[part.subject.rubric_id], role, annotator) for part in pending]
         smaller: list[Asked] = []
-        for part, one in zip(pending, ask(requests, annotator.backend, annotator.replies, check), strict=True):
-            mine, attempt = found[part.subject.rubric_id], one.attempts[-1]
-            mine.calls.append(as_call(attempt))
-            smaller += _take(part, one.value or {}, attempt, mine)
+        for start in range(0, len(pending), WAVE):
+            wave = pending[start : start + WAVE]
+            requests = [_request(part, shared[part.subject.rubric_id], role, annotator) for part in wave]
+            for part, one in zip(wave, ask(requests, annotator.backend, annotator.replies, check), strict=True):
+                mine, attempt = found[part.subject.rubric_id], one.attempts[-1]
+                mine.calls.append(as_call(attempt))
+                smaller += _take(part, one.value or {}, attempt, mine)
+            annotator.tell(f"{role}: {start + len(wave):,} of {len(pending):,} calls, {len(smaller):,} to ask again")
         pending, role = smaller, "contract_repair"
     return found
 

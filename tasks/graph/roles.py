@@ -63,6 +63,7 @@ def ask_roles(subjects: Sequence[Subject], annotator: Annotator) -> dict[str, Ro
         mine = found[asked.request.subject]
         mine.roles |= _given(asked.attempts)
         mine.calls += map(as_call, asked.attempts)
+    annotator.tell(f"role: {len(requests):,} of {len(requests):,} calls")
     return found
 
 

@@ -61,7 +61,9 @@ def graph(
         votes = read_votes(base / plan.votes, found) if plan.votes else []
         with ReplyStore(run.warehouse.replies) as replies:
             asks = len(written) < len(found)
-            annotator = Annotator(_backend(plan, base, replies, key_of), replies, plan) if asks else None
+            annotator = None
+            if asks:
+                annotator = Annotator(_backend(plan, base, replies, key_of), replies, plan, _say)
             built = build(found, written, votes, annotator)
         return {
             RubricGraphs: [graph_row(one) for one in built],
@@ -72,6 +74,10 @@ def graph(
 
     run.once("graph", make)
     return Graphed(*(run.ref(row, "graph") for row in (RubricGraphs, GraphNodes, GraphEdges, Votes)))
+
+
+def _say(line: str) -> None:
+    print(f"graph: {line}")
 
 
 def _backend(plan: Graphs, base: Path, replies: ReplyStore, key_of: KeyOf) -> Backend:

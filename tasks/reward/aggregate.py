@@ -57,7 +57,8 @@ def aggregate(
 
     unscored: what a criterion without a usable verdict does. null: there is no reward. bounds: no reward but bounds; no
     q falls when a local score rises, so credit is least where the unscored are 0 and cost is most where they are 1, and
-    the two together bound every completion without being one. zero: its local score is 0.
+    the two together bound every completion without being one. zero: its local score is 0; where nothing is scored there
+    is no reward all the same.
     """
     stack = _stack(batch.wired)
 
@@ -73,6 +74,7 @@ def aggregate(
 
     if unscored == "zero" or batch.scored.all():
         marginal, reward = found(batch.local)
+        reward = np.where(_is_silent(batch), np.nan, reward)
     else:
         marginal, reward = found(np.where(batch.scored, batch.local, np.nan))
     low = high = np.full_like(reward, np.nan)
@@ -82,6 +84,12 @@ def aggregate(
         low = np.where(np.isnan(reward), worth(least, credit) + worth(most, cost), np.nan)
         high = np.where(np.isnan(reward), worth(most, credit) + worth(least, cost), np.nan)
     return Aggregated(reward, low, high, marginal)
+
+
+def _is_silent(batch: Batch) -> NDArray[np.bool_]:
+    """(n,) whether a response has no scored criterion at all."""
+    before = np.concatenate([[0], np.cumsum(batch.scored)])
+    return np.asarray(np.diff(before[batch.start]) == 0)
 
 
 class _Stack(NamedTuple):
