@@ -5,7 +5,7 @@ python tests/bench/bench_trainer.py [--seeds N] [--steps N] [--out FOLDER] [--jo
 For each seed a decoder of two layers is made and taught imperfect answers (`topics.imperfect`); from there every arm is
 trained by TRL's GRPOTrainer with nothing different but the aggregation's name. All rewards come through
 `flows.trainers.RubricReward` from a judge that errs; every rollout is recorded with its reward. What a policy is worth
-is read from these records afterwards by an exact judge that no training ever asks (`topics.quality`).
+is read from these records afterwards by an exact judge whose verdicts no training sees (`topics.quality`).
 Writes steps.csv (one line for each arm, seed and step), final.csv, curves.png and curves.svg into a new folder.
 """
 
@@ -181,8 +181,8 @@ def draw(steps: pd.DataFrame, out: Path) -> None:
     from matplotlib.figure import Figure
 
     colours = dict(zip(ARMS, ("#b3462c", "#7a7a7a", "#c79a1b", "#1f5f8b"), strict=True))
-    figure = Figure(figsize=(18, 3.4), layout="constrained")
-    for axis, (name, title) in zip(figure.subplots(1, len(MEASURES)), MEASURES.items(), strict=True):
+    figure = Figure(figsize=(13, 6.5), layout="constrained")
+    for axis, (name, title) in zip(figure.subplots(2, 3).flat, MEASURES.items(), strict=True):
         for aggregation, mine in steps.groupby("aggregation", sort=False):
             curves = mine.pivot_table(index="step", columns="seed", values=name).rolling(5, min_periods=1).mean()
             axis.plot(curves.index, curves.mean(axis=1), color=colours[aggregation], label=aggregation)
@@ -221,7 +221,7 @@ def main() -> None:
     words = argparse.ArgumentParser()
     words.add_argument("--seeds", type=int, default=3)
     words.add_argument("--steps", type=int, default=100)
-    words.add_argument("--out", type=Path, default=Path("trainer-bench"))
+    words.add_argument("--out", type=Path, default=Path("build/trainer-bench"))
     words.add_argument("--jobs", type=int, default=2, help="trainings at once, one core each")
     given = words.parse_args()
     given.out.mkdir(parents=True)  # a new one: what is recorded there stays apart from other runs

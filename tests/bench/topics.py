@@ -126,7 +126,7 @@ def items() -> list[dict[str, str | None]]:
 
 
 def exact(topic: str, text: str) -> dict[str, bool]:
-    """The evaluation judge: whether each criterion holds, word by word. It is never asked in training."""
+    """The evaluation judge: whether each criterion holds, word by word. The reward judge sees it only through noise."""
     said = f" {text} "
     found = {name: f" {phrase} " in said for name, phrase in PHRASES.items()}
     truth = {"fact": f" {fact(topic)} " in said, "careless": not found["warning"]}

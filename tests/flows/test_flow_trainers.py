@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 import topics
 
 from flows.plan import plan
-from flows.trainers import Rollout, RubricReward, text_of
+from flows.rollouts import Rollout
+from flows.trainers import RubricReward, text_of
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoreError
 from tasks.contracts.graph import Graph
@@ -75,11 +76,15 @@ def certain(questions: Sequence[Question]) -> list[Reply]:
     return replies
 
 
-def silent_on(word: str, answer: Callable[[Sequence[Question]], Sequence[Reply]] = certain) -> Any:
-    """A judge that says nothing about texts with this word."""
-    return lambda questions: [
-        Reply(error="timeout: gone") if word in question.text else answer([question])[0] for question in questions
-    ]
+def silent_on(word: str) -> Callable[[Sequence[Question]], list[Reply]]:
+    """A judge that leaves the last call about a text with this word unanswered."""
+
+    def answer(questions: Sequence[Question]) -> list[Reply]:
+        lost = [word in question.text and question.criteria[-1].id == "careless" for question in questions]
+        replies = zip(lost, certain(questions), strict=True)
+        return [Reply(error="timeout: gone") if gone else reply for gone, reply in replies]
+
+    return answer
 
 
 def rollouts(*names: str) -> list[Rollout]:
@@ -380,6 +385,11 @@ def test_a_protocol_without_single_decisions_is_refused() -> None:
     holistic = plain.protocol.model_copy(update={"name": "dhs", "final_score": "judged"})
     with pytest.raises(InputError, match="'dhs' decides no single criteria"):
         reward_of(bundles={"copper": plain.model_copy(update={"protocol": holistic})})
+
+
+def test_a_call_without_criteria_is_refused() -> None:
+    with pytest.raises(InputError, match="0 criteria in a call"):
+        reward_of(criteria_per_call=0)
 
 
 def test_an_item_without_a_graph_is_refused() -> None:
