@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.study import Study, load_study
+from tasks.graph.authored import authored
+from tasks.graph.subject import subjects
+from tasks.graph.votes import read_votes
 from tasks.ingest.task import ingest
 from tasks.judge.grade import first_requests, too_short
 from tasks.judge.prove import prove_bundle
@@ -55,6 +58,7 @@ def prove(study_file: Path, limit: int | None = None) -> Iterator[tuple[str, str
         yield "warning", "rubrics", "made by rules of thumb here; the judge's model makes them when the study is graded"
     if foreign := rehearsed.study.judge.foreign:
         yield "ok", "recorded replies", f"{len(foreign_rows(foreign, study_file.parent))} replies"
+    yield from _proved_graphs(rehearsed, study_file.parent)
     for rubric_id, warning in rehearsed.lint:
         yield "warning", f"rubric {rubric_id}", warning
     for item, bundle, _ in rehearsed.items:
@@ -63,6 +67,19 @@ def prove(study_file: Path, limit: int | None = None) -> Iterator[tuple[str, str
             yield "wrong", f"item {item['item_id']}", problem
         if not problems:
             yield "ok", f"item {item['item_id']}", f"bundle {bundle.bundle_id[:12]}: prompt, contract and verifier hold"
+
+
+def _proved_graphs(rehearsed: Rehearsed, base: Path) -> Iterator[tuple[str, str, str]]:
+    """What people wrote about graphs: the graphs and the votes; broken ones raise."""
+    plan = rehearsed.study.graph
+    found = subjects(
+        (item for item, *_ in rehearsed.items), {item["rubric_id"]: bundle for item, bundle, _ in rehearsed.items}
+    )
+    written = authored(base / plan.file, found) if plan.file else {}
+    for name, one in written.items():
+        yield "ok", f"graph of rubric {name}", f"{len(one.graph.edges)} edges, no circle"
+    if plan.votes:
+        yield "ok", "votes on graphs", f"{len(read_votes(base / plan.votes, found))} votes"
 
 
 def _rehearse(study_file: Path, limit: int | None) -> Rehearsed:

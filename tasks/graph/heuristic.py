@@ -1,7 +1,8 @@
 """The heuristic annotator: roles and dependencies by rules of thumb over the criteria's wording. No language model.
 
-Roles: a negative weight is a penalty; a criterion that begins as conditions do, or has weight 0, is an applicability
-criterion; one that calls itself an extra, or weighs little beside the others, is additional; all others are core.
+Roles: a negative weight is a penalty; a criterion that states a condition and demands nothing, or has weight 0, is an
+applicability criterion; one that calls itself an extra, or weighs little beside the others, is additional; all others
+are core.
 
 Prerequisites: a criterion is taken for a specialisation of a shorter one where it holds much of the other's content and
 is close to it for the sentence encoder, and yet has more to say: the general one licenses the special one. Activation:
@@ -11,7 +12,8 @@ It knows closeness, not licensing. It sees no prerequisite whose two sides are w
 in rubrics of general qualities; it takes a neighbouring topic or a paraphrase for a special case as often as not. It
 proposes no prerequisite of a penalty: wording does not tell a penalty that presupposes a criterion from one that
 contradicts it, and the wrong edge would excuse the mistake. A criterion that states a condition and also demands
-something is taken for its condition alone. Chinese and Japanese are compared by their characters, which the encoder
+something ("if ..., does ...") activates nothing for the same reason: that its demand is not met says nothing of its
+condition. Chinese and Japanese are compared by their characters, which the encoder
 cannot read. Its confidence is the measure itself and no probability.
 """
 
@@ -31,12 +33,12 @@ from tasks.graph.candidates import Pair
 from tasks.graph.dependencies import NONE, Asked
 from tasks.graph.roles import Wanted
 from tasks.graph.subject import Subject
-from tasks.graph.wording import condition, coverage, is_optional, is_signs, states_condition
+from tasks.graph.wording import condition, coverage, is_condition, is_optional, is_signs
 from tasks.llm.encoder import NAME, minilm
 from tasks.llm.request import Reply, Same
 
 Floats = NDArray[np.float64]
-MODEL = f"heuristic-{NAME}-1"
+MODEL = f"heuristic-{NAME}-2"
 LIGHT = 0.3
 """A positive weight of at most this share of the positive weights' median is that of an extra."""
 READ, UNREAD = 0.36, 0.17
@@ -65,7 +67,7 @@ def role(criterion: Criterion, usual: float) -> Role:
     """The role of a criterion by its sign, wording and weight; usual: the median of the positive weights."""
     if criterion.weight < 0:
         return "penalty"
-    if criterion.weight == 0 or states_condition(criterion.text):
+    if criterion.weight == 0 or is_condition(criterion.text):
         return "applicability"
     return "additional" if is_optional(criterion.text) or criterion.weight <= LIGHT * usual else "core"
 

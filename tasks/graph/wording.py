@@ -55,6 +55,11 @@ _OPTIONAL = re.compile(
 _CLAUSE_END = re.compile(r"[,，;；:：。]")
 
 
+def is_condition(text: str) -> bool:
+    """Whether a criterion is a condition and, as far as a first clause tells, demands nothing beside it."""
+    return states_condition(text) and not any(part.strip(" .") for part in _CLAUSE_END.split(text)[1:])
+
+
 def states_condition(text: str) -> bool:
     """Whether a criterion begins as conditions do in English, German, Portuguese or Chinese."""
     return _CONDITION.match(text) is not None

@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.graph import Aggregation, Edge, Graph, Graphs, Node, Retention, Reward
+from tasks.evaluate.reward.graphs import statistics
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
 from tasks.graph.heuristic import MODEL, answer
 from tasks.graph.rows import graph_row
-from tasks.graph.statistics import statistics
 from tasks.graph.subject import Subject
 from tasks.llm.backends.offline import Offline
 from tasks.llm.replies import ReplyStore
@@ -46,8 +46,6 @@ TABLE_2 = {
 """GEAR, Table 2, by edge, with a judge's probabilities; its hard gating looks at the parents' own verdicts."""
 TABLE_6 = {"marginal_mae": 0.0068, "reward_mae": 0.0042, "reward_correlation": 0.9968}
 TABLE_16 = {0.0: 0.0922, 0.5: 0.0158, 1.0: 0.0032, 2.0: 0.0011}
-TABLE_14 = {"rubrics": 5000, "criteria": 11.48, "candidates": 21.36, "kept": 10.92, "update_size": 22.40}
-TABLE_14 |= {"non_empty": 0.9184, "invalid": 0.42}
 DENSITY = 0.95
 """Edges a criterion in the paper's graphs: 10.92 / 11.48."""
 SMALL = 14
@@ -143,7 +141,10 @@ def annotated(recorded: Recorded) -> tuple[dict[str, Graph], Rows]:
     with ReplyStore(":memory:") as replies:
         built = build(subjects, {}, [], Annotator(Offline(MODEL, answer), replies, Graphs(profile="health")))
     rows = [graph_row(one) for one in built]
-    found: Rows = [{"statistic": name, "mean": value, "paper": TABLE_14.get(name)} for name, value in statistics(rows)]
+    found: Rows = [
+        dict(zip(("statistic", "mean", "paper"), (name, here.value, published.value), strict=True))
+        for name, here, published in statistics(rows).rows
+    ]
     kinds = pd.Series([edge.relation for one in built for edge in one.graph.edges]).value_counts() / len(built)
     found += [{"statistic": f"{relation} edges", "mean": value} for relation, value in kinds.items()]
     return {one.draft.subject.rubric_id: one.graph for one in built}, found

@@ -75,3 +75,19 @@ def test_rubrics_that_a_model_will_make_are_rehearsed_without_it(tmp_path: Path)
     assert result.exit_code == 0, result.output
     assert "made by rules of thumb here" in result.output
     assert result.output.count("prompt, contract and verifier hold") == 8
+
+
+def test_a_broken_graph_is_named_without_asking_anybody(tmp_path: Path) -> None:
+    for name in ("items.csv", "responses.csv", "rubrics.yaml", "reward.yaml", "graphs.yaml"):
+        (tmp_path / name).write_bytes((DEMO.parent / name).read_bytes())
+    study = tmp_path / "reward.yaml"
+    result = CliRunner().invoke(cli.app, ["validate", str(study), "--limit", "1"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "graph of rubric osmosis: 3 edges, no circle" in result.output
+    graphs = (tmp_path / "graphs.yaml").read_text(encoding="utf-8")
+    circle = "{parent: P2, child: P1, relation: weak_prerequisite}"
+    (tmp_path / "graphs.yaml").write_text(graphs.replace("  edges:\n", f"  edges:\n    - {circle}\n", 1), "utf-8")
+    result = CliRunner().invoke(cli.app, ["validate", str(study), "--limit", "1"])
+    assert result.exit_code == 2
+    assert "circle" in result.stderr
+    assert "graphs.yaml" in result.stderr

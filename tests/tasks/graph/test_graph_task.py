@@ -150,7 +150,7 @@ def test_what_is_made_stays_and_replays(run: Run, tmp_path: Path, monkeypatch: p
 def test_the_heuristic_is_named_as_one(run: Run, tmp_path: Path) -> None:
     refs = graphed(run, study(), tmp_path)
     rows = run.read(refs.graphs).to_pylist()
-    assert {row["annotator"] for row in rows} == {"heuristic-minilm-l6-1"}
+    assert {row["annotator"] for row in rows} == {"heuristic-minilm-l6-2"}
     assert {row["failed"] + row["invalid"] + row["roles_missing"] for row in rows} == {0}
 
 
