@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.text.templates import Templates
 from tasks.text.units import Unit
 
 FOLDER = Path(__file__).with_name("prompts")
-_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 _DEMANDS = {
     "local_quote": "quote from one sentence",
     "span_level": "quote from one paragraph",
@@ -22,23 +20,8 @@ _DEMANDS = {
 }
 
 
-@cache
-def template(name: str) -> str:
-    """The text of prompts/<name>.txt."""
-    return (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
-
-
-def placeholders(name: str) -> set[str]:
-    """The names that a template leaves open."""
-    return set(_PLACEHOLDER.findall(template(name)))
-
-
-def fill(name: str, values: Mapping[str, str]) -> str:
-    """A template with every `{{placeholder}}` replaced, in one pass, so that no value is ever read as a template.
-
-    KeyError for a placeholder without a value.
-    """
-    return _PLACEHOLDER.sub(lambda match: values[match[1]], template(name))
+_TEMPLATES = Templates(FOLDER)
+fill, placeholders = _TEMPLATES.fill, _TEMPLATES.placeholders
 
 
 def system(

@@ -23,6 +23,10 @@ class Templates:
         """
         return _PLACEHOLDER.sub(lambda match: values[match[1]], _read(self._folder / f"{name}.txt"))
 
+    def placeholders(self, name: str) -> set[str]:
+        """The names that a template leaves open."""
+        return set(_PLACEHOLDER.findall(_read(self._folder / f"{name}.txt")))
+
 
 @cache
 def _read(path: Path) -> str:

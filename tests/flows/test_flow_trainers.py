@@ -536,25 +536,25 @@ def test_a_language_model_behind_a_server_judges_from_any_thread(tmp_path: Path)
 
 
 def test_grpo_trains_on_the_rewards_that_are_recorded(tmp_path: Path) -> None:
-    import bench_trainer
+    import policy
 
     run = Warehouse.open(tmp_path / "warehouse").run("gear-0")
-    tokenizer = bench_trainer.words_of()
-    model = bench_trainer.taught(0, tokenizer, steps=20)
+    tokenizer = policy.words_of()
+    model = policy.taught(0, tokenizer, steps=20)
     before = {name: value.clone() for name, value in model.named_parameters()}
-    flat, gear = bench_trainer.reward_of("flat"), bench_trainer.reward_of("gear", run)
-    trainer = bench_trainer.trainer(model, tokenizer, [gear, flat.concurrent], 0, 2, tmp_path / "trl")
+    flat, gear = policy.reward_of("flat"), policy.reward_of("gear", run)
+    trainer = policy.trainer(model, tokenizer, [gear, flat.concurrent], 0, 2, tmp_path / "trl")
     trainer.train()
     assert any(not value.equal(before[name]) for name, value in model.named_parameters())
     logged = trainer._logs["rewards"]
     assert set(logged) == {"rubric_gear", "rubric_flat"}
     rows = run.read(run.ref(Rewards, "trainer"), ["response_id", "reward"]).sort_by("response_id")
     recorded = rows["reward"].to_pylist()
-    assert len(recorded) == 2 * bench_trainer.BATCH
+    assert len(recorded) == 2 * policy.BATCH
     # TRL keeps the rewards of its last step, as float32.
     assert list(logged["rubric_gear"]) == pytest.approx(recorded[-len(logged["rubric_gear"]) :], abs=1e-6)
     assert list(logged["rubric_gear"]) != pytest.approx(list(logged["rubric_flat"]))
-    found = bench_trainer.measured(run)
+    found = policy.measured(run)
     assert sorted(found.step.unique()) == [0, 1]
 
 

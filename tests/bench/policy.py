@@ -1,6 +1,6 @@
 """What a policy learns from flat, hard and GEAR rewards: real GRPO of a small language model, on this machine's cores.
 
-python tests/bench/bench_trainer.py [--seeds N] [--steps N] [--out FOLDER] [--jobs N]
+python tests/bench/policy.py [--seeds N] [--steps N] [--out FOLDER] [--jobs N]
 
 For each seed a decoder of two layers is made and taught imperfect answers (`topics.imperfect`); from there every arm is
 trained by TRL's GRPOTrainer with nothing different but the aggregation's name. All rewards come through
@@ -221,7 +221,7 @@ def main() -> None:
     words = argparse.ArgumentParser()
     words.add_argument("--seeds", type=int, default=3)
     words.add_argument("--steps", type=int, default=100)
-    words.add_argument("--out", type=Path, default=Path("build/trainer-bench"))
+    words.add_argument("--out", type=Path, default=Path("build/policy"))
     words.add_argument("--jobs", type=int, default=2, help="trainings at once, one core each")
     given = words.parse_args()
     given.out.mkdir(parents=True)  # a new one: what is recorded there stays apart from other runs
