@@ -15,13 +15,14 @@ _MET = {"True": 1, "False": 0}
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     """A conversation becomes a text with its roles, a verdict a level. A criterion gets an id of its points and text,
-    since the graders list an item's criteria in orders of their own."""
+    since the graders list an item's criteria in orders of their own. Only the runs with a seed record a share of the
+    points, the others the points themselves, which are left out."""
     if "criteria_met" in frame:
         asked = zip(frame["points"], frame["criterion"], frame["completion_id"], strict=True)
         met = [_MET.get(str(cell)) for cell in frame["criteria_met"]]
         return frame.assign(criterion_id=_ids(asked), met=pd.Series(met, frame.index, dtype=object))
-    if "rubric_json" not in frame:
-        return frame
+    if "recorded_score" in frame:
+        return frame.assign(share=frame["recorded_score"].where(frame["run"].str.contains("|seed", regex=False)))
     themes = [_theme(cell) for cell in frame["example_tags"]]
     criteria = [_listed(json.loads(cell)) for cell in frame["rubric_json"]]
     return frame.assign(
