@@ -191,7 +191,9 @@ def _graphs(view: RewardView, rows: list[Row]) -> Section:
 
 
 def _pictures(view: RewardView, rows: list[Row], both: pd.DataFrame) -> Section | None:
-    chosen = graphs.notable(rows, leaked_by_rubric(view.edge_cases))
+    rewarded = set(pc.unique(view.rewards["rubric_id"]).to_pylist())
+    mine = [row for row in rows if row["rubric_id"] in rewarded]
+    chosen = graphs.notable(mine, leaked_by_rubric(view.edge_cases))
     drawn = tuple(_picture(view, rubric, why, loser(both, rubric)) for rubric, why in chosen.items())
     if not drawn:
         return None

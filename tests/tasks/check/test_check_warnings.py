@@ -15,6 +15,7 @@ from tasks.check import suite, task
 from tasks.check.finding import Finding, warnings
 from tasks.check.suite import check_values, columns
 from tasks.check.task import checked
+from tasks.contracts.reward_tables import Rewards
 from tasks.contracts.table import expectations, schema
 from tasks.contracts.tables import TABLES, Attempts, Checks, Gradings, Judgments, Predictions, Responses, TableRef
 from tasks.store.warehouse import Run
@@ -39,6 +40,7 @@ def test_the_columns_that_matter_are_marked() -> None:
         (Gradings, "score"),
         (Attempts, "error"),
         (Predictions, "clipped"),
+        (Rewards, "reward"),
     }
 
 
