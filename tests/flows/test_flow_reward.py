@@ -10,9 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from flows import cli
+from flows.trainers import RubricReward
 from tasks.contracts.reward_tables import Diagnostics, EdgeCases, GraphEdges, GraphNodes, Rewards, RubricGraphs
 from tasks.store.warehouse import Run, Warehouse
 
+DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 STUDY = """
 name: tiny_reward
 data:
@@ -190,3 +192,23 @@ def test_learned_factors_are_a_table_that_a_study_can_name(tmp_path: Path, prefe
     (run,) = [warehouse.run(name) for name in warehouse.runs() if name.startswith("named")]
     assert of_aggregation(run, "flat")["x2"] == pytest.approx(FLAT["x2"])
     assert of_aggregation(run, "gear")["x2"] != pytest.approx(GEAR["x2"], abs=1e-6)
+
+
+def test_a_trainer_gets_what_the_flow_pays(tmp_path: Path, prefect_server: None) -> None:
+    """The same texts by the same judge, as responses of a study and as rollouts of a policy."""
+    for name in ("items.csv", "rubrics.yaml", "graphs.yaml", "reward.yaml"):
+        (tmp_path / name).write_bytes((DEMO / name).read_bytes())
+    with (DEMO / "responses.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["author_id"] in ("a01", "a06", "a12")]
+    _csv(tmp_path / "responses.csv", list(rows[0]), [list(row.values()) for row in rows])
+    study, house = tmp_path / "reward.yaml", tmp_path / "house"
+    arguments = ["reward", str(study), "--warehouse", str(house)]
+    assert CliRunner().invoke(cli.app, arguments, catch_exceptions=False).exit_code == 0
+    warehouse = Warehouse.open(house)
+    run = warehouse.run(warehouse.runs()[0])
+    for aggregation in ("flat", "gear"):
+        paid = of_aggregation(run, aggregation)
+        with RubricReward.of_study(study, house, aggregation) as reward:
+            columns = {"item_id": [row["item_id"] for row in rows]}
+            found = reward([row["item_id"] for row in rows], [row["text"] for row in rows], **columns)
+        assert found == pytest.approx([paid[row["response_id"]] for row in rows], abs=1e-12)
