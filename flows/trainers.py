@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from flows.rollouts import CRITERIA_PER_CALL, Rollout, RolloutReward
+from flows.rollouts import Rollout, RolloutReward
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Aggregation, Graph
@@ -99,6 +99,7 @@ class RubricReward(RolloutReward):
         rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
         graphs = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}
         learned = settings.reward.edge_retention
+        options: Options = {"replies": run.warehouse.replies, **more}
         return cls(
             run.read(run.ref(Items, "ingest")).to_pylist(),
             unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()),
@@ -106,10 +107,8 @@ class RubricReward(RolloutReward):
             settings.reward,
             partial(_study_rater, settings.judge, path.parent),
             aggregation,
-            criteria_per_call=more.get("criteria_per_call", CRITERIA_PER_CALL),
-            replies=more.get("replies", run.warehouse.replies),
-            record=more.get("record"),
             factors=read_factors(path.parent / learned, graphs) if learned else None,
+            **options,
         )
 
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
