@@ -14,8 +14,13 @@ pytest.importorskip("vllm", reason="needs vLLM in an environment of its own: mak
 from demo import write_study
 
 from flows.rehearse import _rehearse
+from tasks.contracts.bundle import Criterion
 from tasks.contracts.engine import Engine, Sampling
 from tasks.contracts.errors import BackendError
+from tasks.contracts.graph import Graphs
+from tasks.graph.annotator import Annotator
+from tasks.graph.build import build
+from tasks.graph.subject import Subject
 from tasks.judge.grade import check, first_requests, grade_batch
 from tasks.judge.levels import Levelled
 from tasks.judge.rows import Rater
@@ -68,6 +73,24 @@ def test_every_reply_keeps_the_contract(folder, backend, protocol):
         assert reply.error is None
         jsonschema.validate(json.loads(reply.text), dict(request.schema))
         assert check(request, reply).value is not None
+
+
+def test_a_graph_is_made_of_what_the_model_says_of_roles_and_pairs(backend):
+    wanted = ("Names the gas.", "Says why it scatters light.", "Gives a number.", "Claims that the sea is mirrored.")
+    weights = (5, 3, 1, -4)
+    criteria = [
+        Criterion(id=f"C{n}", trait="t", text=text, weight=weight)
+        for n, (text, weight) in enumerate(zip(wanted, weights, strict=True))
+    ]
+    subject = Subject("sky", "Why is the sky blue?", None, tuple(criteria))
+    plan = Graphs(sampling=LONG, pairs_per_call=2)
+    with ReplyStore(":memory:") as replies:
+        (built,) = build({"sky": subject}, {}, [], Annotator(backend, replies, plan))
+    calls = built.draft.calls
+    assert {call["role"] for call in calls} >= {"role"}
+    assert [call["violations"] for call in calls] == [[]] * len(calls)
+    assert built.draft.roles_missing == 0
+    assert len(built.graph.nodes) == 4  # and its edges go in no circle, or it could not be made
 
 
 def test_a_seed_reproduces_and_another_one_does_not(backend):

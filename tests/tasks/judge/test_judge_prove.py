@@ -8,7 +8,6 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, ProtocolName, Scale, Trait
 from tasks.contracts.study import Judge
-from tasks.judge import prompt
 from tasks.judge import schema as contract
 from tasks.judge.prove import prove_bundle
 from tasks.lock.lock import lock
@@ -67,7 +66,7 @@ def test_a_scale_that_the_traits_do_not_reach_is_named():
 
 @pytest.mark.parametrize("protocol", ["rulers", "dhs"])
 def test_a_template_that_leaves_something_open_is_named(monkeypatch, protocol):
-    monkeypatch.setattr(prompt, "template", lambda name: "{{question}} {{student_name}}")
+    monkeypatch.setattr("tasks.text.templates._read", lambda path: "{{question}} {{student_name}}")
     formula = "judged" if protocol == "dhs" else "weighted_points"
     problems = prove_bundle(bundle_of(formula, name=protocol), "Why?", None, None)
     assert problems == [f"prompt '{protocol}' leaves 'student_name' open"]
