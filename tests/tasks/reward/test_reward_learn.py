@@ -107,7 +107,7 @@ def test_an_unsupported_parent_with_no_retention_divides_by_nothing() -> None:
 
 
 @given(st.integers(0, 10_000), st.sampled_from([9, 12, 40]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_every_factor_is_a_share(seed, n) -> None:
     rng = np.random.default_rng(seed)
     one = fitted(rng.random((n, 5)).round(1), rng.integers(0, 4, n).astype(float))
