@@ -72,7 +72,9 @@ def aggregate(
     def worth(marginal: Floats, weight: Floats) -> Floats:
         return _swept(batch, stack._replace(weight=weight), marginal, "flat", threshold)[1]
 
-    if unscored == "zero" or batch.scored.all():
+    if batch.scored.all():
+        marginal, reward = found(batch.local)
+    elif unscored == "zero":
         marginal, reward = found(batch.local)
         reward = np.where(_is_silent(batch), np.nan, reward)
     else:
