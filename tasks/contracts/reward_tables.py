@@ -226,13 +226,13 @@ class Diagnostics(Row):
     """One number about rewards."""
 
     table: ClassVar[str] = "diagnostics"
-    key: ClassVar[tuple[str, ...]] = ("metric", "aggregation", "by", "slice")
+    key: ClassVar[tuple[str, ...]] = ("metric", "aggregation", "per", "slice")
 
     metric: str
     """leakage, preservation, reward_mean, reward_sd, marginal_mae, reward_mae, reward_correlation, and others."""
     aggregation: str
     """The aggregation, or an ablation of one: random_graph, untyped."""
-    by: Literal["response", "edge", "child", "graph"]
+    per: Literal["response", "edge", "child", "graph"]
     """What is counted: with 'child', a child with several unsupported parents counts once."""
     slice: str
     """all, prerequisite, or a relation."""

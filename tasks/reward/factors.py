@@ -127,7 +127,7 @@ def _record(one: Figure) -> Record:
     return {
         "metric": metric,
         "aggregation": one.method,
-        "by": "response",
+        "per": "response",
         "slice": "all",
         "value": one.value,
         "low": one.low,
@@ -143,7 +143,7 @@ def _unfitted(found: list[Learned]) -> list[Record]:
     without = [one for one in found if not one.fitted]
     value = float(len(without))
     note = f"{without[0].rubric_id}: {without[0].note}" if without else None
-    row = {"metric": "rubrics without learned factors", "aggregation": "learned", "by": "graph", "slice": "all"}
+    row = {"metric": "rubrics without learned factors", "aggregation": "learned", "per": "graph", "slice": "all"}
     return [row | {"value": value, "low": None, "high": None, "n": len(found), "unscored": 0, "note": note}]
 
 

@@ -76,13 +76,13 @@ class Resampling:
 
 
 def record(
-    metric: str, aggregation: str, found: Figure, n: int, unscored: int, by: str = "response", slice: str = "all"
+    metric: str, aggregation: str, found: Figure, n: int, unscored: int, per: str = "response", slice: str = "all"
 ) -> Record:
     """A row of `diagnostics`; the arguments are its columns."""
     return {
         "metric": metric,
         "aggregation": aggregation,
-        "by": by,
+        "per": per,
         "slice": slice,
         **found._asdict(),
         "n": n,

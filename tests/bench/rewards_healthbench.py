@@ -197,7 +197,7 @@ def aggregations(of: Locals) -> Rows:
         row: dict[str, object] = {"aggregation": rule}
         for record in reward_figures(of, rule, one, SETTINGS) + diagnose(of, rule, one, SETTINGS):
             if record["slice"] == "all":
-                name = f"{record['metric']}, {record['by']}".removesuffix(", response")
+                name = f"{record['metric']}, {record['per']}".removesuffix(", response")
                 row[name] = told(record)
         rows.append(row | TABLE_2.get(rule, {}))
     return [{name: row.get(name) for name in rows[-1]} for row in rows]
@@ -237,7 +237,7 @@ def by_relation(of: Locals, gear: Aggregated) -> Rows:
     """A row for each slice, by edge and by child."""
     rows: dict[tuple[str, str], dict[str, object]] = {}
     for record in diagnose(of, "gear", gear, SETTINGS):
-        row = rows.setdefault((record["slice"], record["by"]), {"slice": record["slice"], "by": record["by"]})
+        row = rows.setdefault((record["slice"], record["per"]), {"slice": record["slice"], "by": record["per"]})
         row[record["metric"]], row[f"n {record['metric']}"] = told(record), record["n"]
     return list(rows.values())
 
@@ -253,7 +253,7 @@ def ablations(of: Locals) -> Rows:
     rows: Rows = []
     for name, graphs in others.items():
         found = aggregate(replace(of.batch, wired=graphs), "gear")
-        records = [one for one in diagnose(of, name, found, SETTINGS) if (one["by"], one["slice"]) == ("edge", "all")]
+        records = [one for one in diagnose(of, name, found, SETTINGS) if (one["per"], one["slice"]) == ("edge", "all")]
         rows.append({"graph": name} | {record["metric"]: told(record) for record in records})
     return rows
 
@@ -265,7 +265,9 @@ def strengths(recorded: Recorded, graphs: Mapping[str, Any]) -> Rows:
         wired = {key: wire(key, bundle, graphs[key], PAPER, eta) for key, bundle in recorded.bundles.items()}
         of = scored(recorded, wired)
         found = aggregate(of.batch, "gear")
-        records = [one for one in diagnose(of, "gear", found, SETTINGS) if (one["by"], one["slice"]) == ("edge", "all")]
+        records = [
+            one for one in diagnose(of, "gear", found, SETTINGS) if (one["per"], one["slice"]) == ("edge", "all")
+        ]
         row = {"η": eta, "mean reward": float(found.reward.mean())} | {one["metric"]: told(one) for one in records}
         rows.append(row | {"paper leakage": TABLE_16.get(eta)})
     return rows

@@ -101,7 +101,7 @@ def test_a_seed_reproduces_and_another_one_does_not(backend):
 
 
 def test_a_batch_says_what_single_requests_say(backend):
-    words = "motion energy particles cold fire water air steel sun ice wind salt".split()
+    words = ["motion", "energy", "particles", "cold", "fire", "water", "air", "steel", "sun", "ice", "wind", "salt"]
     requests = [asking(f"Heat is {word}, and {word} is heat: {word}.") for word in words]
     together = texts(backend, requests)
     assert together == [texts(backend, [request])[0] for request in requests]

@@ -58,7 +58,7 @@ class Found:
 
     def __init__(self, diagnostics: pa.Table) -> None:
         self._rows = {
-            (row["metric"], row["aggregation"], row["by"], row["slice"]): row for row in diagnostics.to_pylist()
+            (row["metric"], row["aggregation"], row["per"], row["slice"]): row for row in diagnostics.to_pylist()
         }
 
     @property
@@ -165,11 +165,18 @@ def other_table(found: Found) -> Table:
     rows = []
     for row in found.others():
         value = Cell(row["value"], row["low"], row["high"], digits=5, ends="interval")
+        note = row["note"] or ""
         named = (say.worded(row["metric"]), AGGREGATIONS.get(row["aggregation"], say.worded(row["aggregation"])))
         rows.append(
-            (*named, f"{row['by']}, {say.worded(row['slice'])}", value, count(row["n"]), say.visible(row["note"] or ""))
+            (
+                *named,
+                f"{row['per']}, {say.worded(row['slice'])}",
+                value,
+                count(row["n"]),
+                say.visible(row["note"] or ""),
+            )
         )
-    return Table("other", "Other numbers", ("What", "of", "by", "value [95%]", "n", "note"), tuple(rows))
+    return Table("other", "Other numbers", ("What", "of", "per", "value [95%]", "n", "note"), tuple(rows))
 
 
 def summary_rows(diagnostics: pa.Table) -> list[tuple[str, ...]]:

@@ -87,7 +87,7 @@ def case_rows(rubric: str) -> list[dict[str, Any]]:
 def figure(
     metric: str, aggregation: str, value: float | None, by: str = "edge", slice_: str = "all", **more: Any
 ) -> Any:
-    row = {"metric": metric, "aggregation": aggregation, "by": by, "slice": slice_, "value": value}
+    row = {"metric": metric, "aggregation": aggregation, "per": by, "slice": slice_, "value": value}
     return row | {"n": 4, "unscored": 2} | more
 
 

@@ -35,7 +35,7 @@ def value(metric: str, aggregation: str, by: str = "edge") -> float:
     (row,) = [
         row
         for row in ROWS
-        if (row["metric"], row["aggregation"], row["by"], row["slice"]) == (metric, aggregation, by, "all")
+        if (row["metric"], row["aggregation"], row["per"], row["slice"]) == (metric, aggregation, by, "all")
     ]
     return float(row["value"])
 

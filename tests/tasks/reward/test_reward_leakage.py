@@ -28,7 +28,7 @@ def told(locals_, aggregation="gear", settings=None, found=None):
     found = found or aggregate(locals_.batch, aggregation, threshold=settings.threshold)
     records = diagnose(locals_, aggregation, found, settings)
     conform(Diagnostics, records)
-    return {(one["metric"], one["by"], one["slice"]): one for one in records}
+    return {(one["metric"], one["per"], one["slice"]): one for one in records}
 
 
 def shares(locals_, effective):

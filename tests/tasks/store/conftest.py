@@ -75,7 +75,7 @@ def _rewarded() -> Records:
             {
                 "metric": "leakage",
                 "aggregation": "flat",
-                "by": "edge",
+                "per": "edge",
                 "slice": "all",
                 "value": 0.5,
                 "n": 1,
