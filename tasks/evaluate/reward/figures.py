@@ -165,7 +165,6 @@ def other_table(found: Found) -> Table:
     rows = []
     for row in found.others():
         value = Cell(row["value"], row["low"], row["high"], digits=5, ends="interval")
-        note = row["note"] or ""
         named = (say.worded(row["metric"]), AGGREGATIONS.get(row["aggregation"], say.worded(row["aggregation"])))
         rows.append(
             (
