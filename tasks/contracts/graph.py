@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
-import networkx as nx
 from pydantic import Field, model_validator
 
 from tasks.contracts.engine import Engine, Sampling
@@ -60,23 +61,27 @@ class Graph(Frozen):
 
     @model_validator(mode="after")
     def _is_a_graph(self) -> Graph:
-        names = [node.criterion_id for node in self.nodes]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"criterion '{twice}' is given twice")
-        seen: set[tuple[str, str]] = set()
+        names = {node.criterion_id for node in self.nodes}
+        if len(names) < len(self.nodes):
+            given = Counter(node.criterion_id for node in self.nodes)
+            raise ValueError(f"criterion '{given.most_common(1)[0][0]}' is given twice")
+        parents: dict[str, set[str]] = {}
         for edge in self.edges:
             for name in (edge.parent, edge.child):
                 if name not in names:
                     raise ValueError(f"edge {edge.parent} → {edge.child}: there is no criterion '{name}'")
             if edge.parent == edge.child:
                 raise ValueError(f"criterion '{edge.parent}' cannot license itself")
-            if (edge.parent, edge.child) in seen:
+            if edge.parent in parents.setdefault(edge.child, set()):
                 raise ValueError(f"edge {edge.parent} → {edge.child} is given twice")
-            seen.add((edge.parent, edge.child))
-        directed = nx.DiGraph(sorted(seen))
-        if not nx.is_directed_acyclic_graph(directed):
-            circle = [parent for parent, _ in nx.find_cycle(directed)]
-            raise ValueError(f"the edges go in a circle: {' → '.join([*circle, circle[0]])}")
+            parents[edge.child].add(edge.parent)
+        try:
+            TopologicalSorter(parents).prepare()
+        except CycleError as error:
+            circle: list[str] = error.args[1][1:]
+            first = circle.index(min(circle))  # it may be found from any of its edges
+            told = [*circle[first:], *circle[: first + 1]]
+            raise ValueError(f"the edges go in a circle: {' → '.join(told)}") from None
         return self
 
     def canonical(self) -> str:
