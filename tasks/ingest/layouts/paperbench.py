@@ -45,7 +45,7 @@ def _paper(nodes: Sequence[Node]) -> tuple[str | None, list[dict[str, Any]]]:
     if len(below[None]) != 1:
         return None, []
     (root,) = below[None]
-    return root["requirement"], list(_criteria(root["node_id"], None, POINTS, below, _ids(nodes)))
+    return root["requirement"], list(_criteria(root, None, POINTS, below, _ids(nodes)))
 
 
 def _ids(nodes: Sequence[Node]) -> dict[tuple[str | None, str], str]:
@@ -56,17 +56,19 @@ def _ids(nodes: Sequence[Node]) -> dict[tuple[str | None, str], str]:
 
 
 def _criteria(
-    node_id: str,
+    node: Node,
     name: str | None,
     points: float,
     below: Mapping[str | None, Sequence[Node]],
     ids: Mapping[tuple[str | None, str], str],
 ) -> Iterator[dict[str, Any]]:
-    """The criteria below a node, depth first; siblings share its points by their weights. name: of the criterion that
-    the node is, None for the root."""
-    children = below.get(node_id, ())
+    """The criteria below a node, depth first; siblings share its points by their weights. A leaf, which is judged
+    alone, says what it is part of. name: of the criterion that the node is, None for the root."""
+    children = below.get(node["node_id"], ())
     total = sum(child["weight"] for child in children) or 1.0  # criteria without points are refused with their rubric
     for child in children:
-        own, share = ids[node_id, child["node_id"]], points * child["weight"] / total
-        yield {"id": own, "text": child["requirement"], "weight": share, "parent": name}
-        yield from _criteria(child["node_id"], own, share, below, ids)
+        own, share = ids[node["node_id"], child["node_id"]], points * child["weight"] / total
+        is_alone = name is not None and child["node_id"] not in below
+        text = f"{child['requirement']} (part of: {node['requirement']})" if is_alone else child["requirement"]
+        yield {"id": own, "text": text, "weight": share, "parent": name}
+        yield from _criteria(child, own, share, below, ids)

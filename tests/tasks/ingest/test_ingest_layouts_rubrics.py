@@ -278,10 +278,10 @@ def test_paperbench(tmp_path: Path) -> None:
     assert made.items["p"]["question"] == "root is done"
     bundle = made.bundles["p"]
     assert told(bundle.criteria) == [
-        ("a1", "a", 40, "a1 is done"),
-        ("a/both", "a", 20, "both is done"),
-        ("b/both", "b", 10, "both is done"),
-        ("twice", "b", 10, "twice is done"),
+        ("a1", "a", 40, "a1 is done (part of: a is done)"),
+        ("a/both", "a", 20, "both is done (part of: a is done)"),
+        ("b/both", "b", 10, "both is done (part of: b is done)"),
+        ("twice", "b", 10, "twice is done (part of: b is done)"),
         ("leaf", None, 20, "leaf is done"),
     ]
     assert told(bundle.composites) == [("a", None, 60, "a is done"), ("b", None, 20, "b is done")]
