@@ -245,6 +245,7 @@ class Diagnostics(Row):
     n: Annotated[int, Ge(0)]
     """Cases it is the mean of."""
     unscored: Annotated[int, Ge(0)]
-    """Responses left out because they have no reward."""
+    """Responses left out because they have no reward; of leakage and preservation those of which a dependency is passed
+    over, since something that it hangs on is unscored."""
     note: str | None
     """Why the value is null, or what to know about it."""

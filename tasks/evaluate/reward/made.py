@@ -55,8 +55,10 @@ def caveats(view: RewardView, rows: list[Row]) -> Iterator[str]:
         )
     if failed := sum(row["failed"] for row in rows):
         yield f"The annotator gave nothing usable for {say.plural(failed, 'pair')} of criteria: they are independent."
-    if view.settings.edge_retention or len(view.retentions):
-        yield "Some dependencies have a learned factor in place of that of their kind."
+    if view.settings.edge_retention:
+        yield "Some dependencies have a factor of their own in place of that of their kind."
+    if len(view.retentions):
+        yield "What was learned about factors here is in table retentions; the rewards above were made without it."
     yield "Leakage and preservation are about the graph's dependencies: they do not say that a reward is right."
 
 
