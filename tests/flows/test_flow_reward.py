@@ -212,3 +212,19 @@ def test_a_trainer_gets_what_the_flow_pays(tmp_path: Path, prefect_server: None)
             columns = {"item_id": [row["item_id"] for row in rows]}
             found = reward([row["item_id"] for row in rows], [row["text"] for row in rows], **columns)
         assert found == pytest.approx([paid[row["response_id"]] for row in rows], abs=1e-12)
+
+
+def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path, prefect_server: None) -> None:
+    study, house = make_study(tmp_path), tmp_path / "house"
+    items = "    - file: items.jsonl\n      items: {item_id: id, question: question, criteria: criteria}\n"
+    head, tail = STUDY.split("  sources:\n")[0], STUDY[STUDY.index("rubrics:") :].replace("  rater: recorded\n", "")
+    study.write_text(f"{head}  sources:\n{items}{tail}judge: {{protocol: pointwise}}\n")
+    result = CliRunner().invoke(cli.app, ["graph", str(study), "--warehouse", str(house)], catch_exceptions=False)
+    assert result.exit_code == 0
+    (picture,) = house.glob("*/graphs/a-*.svg")
+    assert "Gives the reason for the fact." in picture.read_text(encoding="utf-8")
+    with RubricReward.of_study(study, house) as reward:
+        assert reward.__name__ == "rubric_gear"
+    result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(house)])
+    assert result.exit_code == 2
+    assert "there are no responses to judge" in result.stderr
