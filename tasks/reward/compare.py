@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +18,12 @@ from tasks.reward.leakage import diagnose
 from tasks.reward.local import Locals
 from tasks.reward.wire import Floats, Wired, batch
 
-AGGREGATIONS: tuple[Aggregation, ...] = ("flat", "hard_local", "hard_propagated", "gear")
+AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
 STRENGTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
 """Values of η that the paper sweeps (Table 16)."""
 SMALL = 14
 """Criteria of the graphs on which exact and topological marginals are compared."""
-INFERENCES: tuple[Literal["topological", "exact"], ...] = ("topological", "exact")
+Inference = Literal["topological", "exact"]
 Unscored = Literal["null", "bounds", "zero"]
 Wiring = Callable[[float], Mapping[str, Wired]]
 """Suppression strength η → each rubric ready to be computed with."""
@@ -39,22 +39,29 @@ def figures(
     """The rows of `diagnostics`: rewards, leakage and preservation under every aggregation, with a random and an
     untyped graph and at other strengths, and how near the topological update comes to exact inference.
 
-    unscored: what an unscored criterion does, as it did in `found`.
+    unscored: what an unscored criterion does, as it did in `found`. The random graphs, which may be too wide for exact
+    inference, are computed by the topological update whatever the settings say.
     """
     records: list[Record] = []
     for name, one in found.items():
         records += _both(of, name, one, settings)
     graphs = of.batch.wired
-    untyped_note = f"one factor for all edges: {shared_factor(graphs) or 1:.3f}"
-    records += _both(
-        of, "random_graph", _by(of, [random_graph(one, settings.seed) for one in graphs], unscored), settings
-    )
-    records += [_noted(row, untyped_note) for row in _both(of, "untyped", _by(of, untyped(graphs), unscored), settings)]
+
+    def ablated(name: str, wired: Sequence[Wired], inference: Inference) -> list[Record]:
+        """GEAR's figures with the same local scores under other graphs."""
+        mine = of.batch
+        other = aggregate(
+            batch(wired, mine.of, mine.local, mine.scored), "gear", inference=inference, unscored=unscored
+        )
+        return _both(of, name, other, settings)
+
+    records += ablated("random_graph", [random_graph(one, settings.seed) for one in graphs], "topological")
+    factor = shared_factor(graphs)
+    note = "there is no edge" if factor is None else f"one factor for all edges: {factor:.3f}"
+    records += [_noted(row, note) for row in ablated("untyped", untyped(graphs), settings.inference)]
     for eta in STRENGTHS:
         wired = wiring(eta)
-        records += _both(
-            of, f"gear, eta {eta:g}", _by(of, [wired[one.rubric_id] for one in graphs], unscored), settings
-        )
+        records += ablated(f"gear, eta {eta:g}", [wired[one.rubric_id] for one in graphs], settings.inference)
     return records + _inference(of, settings, unscored)
 
 
@@ -89,12 +96,6 @@ def _both(of: Locals, name: str, one: Aggregated, settings: Reward) -> list[Reco
     return [*reward_figures(of, name, one, settings), *diagnose(of, name, one, settings)]
 
 
-def _by(of: Locals, wired: Sequence[Wired], unscored: Unscored) -> Aggregated:
-    """GEAR's rewards of the same local scores under other graphs."""
-    mine = of.batch
-    return aggregate(batch(wired, mine.of, mine.local, mine.scored), "gear", unscored=unscored)
-
-
 def _noted(row: Record, note: str) -> Record:
     return row | {"note": "; ".join(one for one in (row["note"], note) if one)}
 
@@ -105,11 +106,9 @@ def _inference(of: Locals, settings: Reward, unscored: Unscored) -> list[Record]
     if not small.any():
         return []
     some = of.only(small)
-    exact = aggregate(some.batch, "gear", inference="exact")
-    return [
-        _noted(row, f"graphs of at most {SMALL} criteria")
-        for row in agreement(some, aggregate(some.batch, "gear"), exact, settings)
-    ]
+    near, exact = (aggregate(some.batch, "gear", inference=by, unscored=unscored) for by in get_args(Inference))
+    note = f"graphs of at most {SMALL} criteria"
+    return [_noted(row, note) for row in agreement(some, near, exact, settings)]
 
 
 def _spearman(

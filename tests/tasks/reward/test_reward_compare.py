@@ -102,3 +102,35 @@ def test_a_machines_recorded_scores_are_held_against_flat_rewards_one_by_one() -
     (row,) = [row for row in against(OF, FOUND, gradings, SETTINGS) if row["metric"].startswith("largest")]
     assert row["value"] == pytest.approx(0.25)
     assert (row["n"], row["unscored"]) == (29, 1)
+
+
+def test_what_an_unscored_criterion_does_is_the_same_in_every_row() -> None:
+    scores = [[None, *row[1:]] if at % 2 else row for at, row in enumerate(LOCAL.tolist())]
+    of = locals_of([CHAIN], [0] * 30, scores)
+    found = {name: aggregate(of.batch, name, unscored="zero") for name in AGGREGATIONS}
+    rows = {
+        (row["metric"], row["aggregation"]): row
+        for row in figures(of, found, wiring, SETTINGS, "zero")
+        if row["metric"] in ("reward_mean", "reward_mae")
+    }
+    assert {row["n"] for row in rows.values()} == {30}
+    assert rows["reward_mean", "gear, eta 1"]["value"] == rows["reward_mean", "gear"]["value"]
+
+
+def test_with_exact_inference_strength_1_is_gear() -> None:
+    settings = study(inference="exact")
+    found = {name: aggregate(OF.batch, name, inference="exact") for name in AGGREGATIONS}
+    rows = {
+        row["aggregation"]: row["value"]
+        for row in figures(OF, found, wiring, settings)
+        if row["metric"] == "reward_mean"
+    }
+    assert rows["gear, eta 1"] == rows["gear"]
+    assert rows["gear"] != pytest.approx(FOUND["gear"].reward.mean(), abs=1e-9)
+
+
+def test_a_shared_factor_of_0_is_told_as_0() -> None:
+    of = locals_of([replace(CHAIN, retention=np.zeros(3))], [0] * 30, LOCAL.tolist())
+    rows = figures(of, {}, lambda eta: {CHAIN.rubric_id: of.batch.wired[0]}, SETTINGS)
+    notes = [row["note"] for row in rows if (row["metric"], row["aggregation"]) == ("reward_mean", "untyped")]
+    assert notes == ["one factor for all edges: 0.000"]
