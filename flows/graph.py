@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.logs import without_tracebacks
-from flows.plan import Plan, plan
+from flows.plan import Plan, plan, record
 from tasks.check.task import checked, data_docs
 from tasks.evaluate.task import draw_graphs
 from tasks.graph.task import Graphed
@@ -21,9 +21,9 @@ without_tracebacks()
 def graph(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
     """Build the graph of every rubric of a study file and draw it; returns the run's id."""
     job = plan(study, warehouse, limit)
-    stages(job)
+    data, locked, graphed = stages(job)
     data_docs(job.run)
-    draw_graphs(job.run)
+    draw_graphs(job.run, record(job, [*data, *locked, *graphed]))
     return job.run.run_id
 
 

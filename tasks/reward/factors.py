@@ -96,7 +96,8 @@ def taught(of: Locals, wired: Mapping[str, Wired], given: Scored, plan: Learn, d
     held_out = given.split == "test"
     predicted = predict(train, given.score[fitted_on], found, test)
     tried = gains(given.score[held_out], predicted, given.cluster[held_out], given.scale, draws, plan.seed)
-    return Lesson(_rows(mine, found, plan), [_record(one) for one in tried] + _unfitted(found))
+    labelled = int((~np.isnan(given.score[held_out])).sum())
+    return Lesson(_rows(mine, found, plan), [_record(one, labelled - one.n) for one in tried] + _unfitted(found))
 
 
 def _part(whole: Batch, wired: list[Wired], kept: NDArray[np.bool_]) -> Batch:
@@ -122,7 +123,8 @@ def _rows(wired: list[Wired], found: list[Learned], plan: Learn) -> list[Record]
     ]
 
 
-def _record(one: Figure) -> Record:
+def _record(one: Figure, left_out: int) -> Record:
+    """left_out: labelled test responses without a prediction."""
     metric = f"predicts people: {one.statistic}" if one.over is None else f"gain over {one.over}: {one.statistic}"
     return {
         "metric": metric,
@@ -133,7 +135,7 @@ def _record(one: Figure) -> Record:
         "low": one.low,
         "high": one.high,
         "n": one.n,
-        "unscored": 0,
+        "unscored": left_out,
         "note": None if one.value is not None else "is not defined",
     }
 
