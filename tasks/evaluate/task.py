@@ -15,6 +15,7 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from tasks.contracts.bundle import Bundle, unlocked
+from tasks.contracts.errors import StoreError
 from tasks.contracts.reward_tables import (
     Diagnostics,
     EdgeCases,
@@ -45,7 +46,7 @@ from tasks.evaluate.scores import ScoreTables, narrow, resampled, score_frame
 from tasks.evaluate.slices import Record
 from tasks.evaluate.summary import HEADER, choices, gate_rows, markdown, show, summary
 from tasks.store.catalogue import catalogue
-from tasks.store.manifest import read_manifest
+from tasks.store.manifest import digest_of, read_manifest
 from tasks.store.naming import named
 from tasks.store.ordered import packed
 from tasks.store.warehouse import Rows, Run, give_back, write_atomically
@@ -164,20 +165,21 @@ def report(run: Run, study: Study, manifest: Path) -> None:
 
 
 @task(task_run_name="pictures")
-def draw_graphs(run: Run) -> None:
-    """Draw the graph of every rubric into `<run>/graphs/`; print their statistics and where the pictures are."""
+def draw_graphs(run: Run, manifest: Path) -> None:
+    """Draw the graph of every rubric into `<run>/graphs/`; print their statistics and where everything is."""
     nodes, edges = run.read(run.ref(GraphNodes, "graph")), run.read(run.ref(GraphEdges, "graph"))
     graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
     drawn = pictures(nodes, edges)
     for row in graphs:
         readable = re.sub(r"[^\w.-]", "_", row["rubric_id"])[:60]
-        path = run.folder / "graphs" / f"{readable}-{row['graph_id'][:8]}.svg"
+        # Two ids may read the same when they are cut to what a file may be called.
+        path = run.folder / "graphs" / f"{readable}-{digest_of(row['rubric_id'])[:8]}.svg"
         write_atomically(path, drawn[row["rubric_id"]].encode())
     table = statistics(graphs)
     create_table_artifact(as_records(table), key="graph-statistics")
     show_tables([table])
-    print(f"run: {run.run_id}")
-    print(f"pictures: {run.folder / 'graphs'}")
+    for name, value in {"run": run.run_id, "manifest": manifest, "pictures": run.folder / "graphs"}.items():
+        print(f"{name}: {value}")
 
 
 @task(task_run_name="report")
@@ -195,10 +197,13 @@ def report_rewards(run: Run, manifest: Path) -> None:
 
 
 def write_pages(run: Run) -> list[Path]:
-    """Write anew every report of a finished run; StoreError if it did not finish."""
+    """Write anew every report of a finished run; StoreError if it did not finish, or has none."""
+    read_manifest(run)
     writers = {"evaluate": write_page, "reward": write_rewards}
     done = [write for stage, write in writers.items() if run.done(stage, "all")]
-    return [write(run) for write in done or [write_page]]
+    if not done:
+        raise StoreError(f"run {run.run_id} has no report: nothing was graded or rewarded in it")
+    return [write(run) for write in done]
 
 
 def as_records(table: Table) -> list[dict[str, str]]:

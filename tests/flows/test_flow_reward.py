@@ -154,6 +154,18 @@ def test_the_report_is_written_and_named(rewarded: tuple[Path, Run, str]) -> Non
     assert (run.folder / "reward.html").read_text().lower().startswith("<!doctype html>")
 
 
+def test_the_report_can_be_written_anew(rewarded: tuple[Path, Run, str]) -> None:
+    run = rewarded[1]
+    page = run.folder / "reward.html"
+    before = page.read_bytes()
+    page.unlink()
+    result = CliRunner().invoke(
+        cli.app, ["report", run.run_id, "--warehouse", str(run.warehouse.root)], catch_exceptions=False
+    )
+    assert result.output.split() == [str(page)]
+    assert page.read_bytes() == before
+
+
 def test_the_same_study_resumes_itself(rewarded: tuple[Path, Run, str]) -> None:
     study, run, _ = rewarded
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*.parquet")}
@@ -223,6 +235,12 @@ def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path, prefect_s
     assert result.exit_code == 0
     (picture,) = house.glob("*/graphs/a-*.svg")
     assert "Gives the reason for the fact." in picture.read_text(encoding="utf-8")
+    (name,) = Warehouse.open(house).runs()  # a run with a manifest, which can be asked in SQL
+    asked = CliRunner().invoke(cli.app, ["sql", "SELECT count(*) AS n FROM graph_edges", "--warehouse", str(house)])
+    assert asked.output.split() == ["n", "2"]
+    assert name.startswith("tiny_reward-")
+    reported = CliRunner().invoke(cli.app, ["report", "--warehouse", str(house)])
+    assert (reported.exit_code, "has no report" in reported.stderr) == (2, True)
     with RubricReward.of_study(study, house) as reward:
         assert reward.__name__ == "rubric_gear"
     result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(house)])
