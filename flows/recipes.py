@@ -125,7 +125,11 @@ def ruscarl_prompt(prompt: str | Chat, bundle: Bundle, share: float, luck: rando
     """
     drawn = set(luck.sample(range(len(bundle.whole)), round(share * len(bundle.whole))))
     shown = [criterion for place, criterion in enumerate(bundle.whole) if place in drawn]
-    parts = {"A good answer:": [c for c in shown if c.weight > 0], "It does not:": [c for c in shown if c.weight <= 0]}
+    parts = {
+        "A good answer:": [c for c in shown if c.weight > 0],
+        "It does not:": [c for c in shown if c.weight < 0],
+        "Some of this depends on:": [c for c in shown if c.weight == 0],
+    }
     lines = [line for title, some in parts.items() if some for line in (title, *(f"- {_plain(c)}" for c in some))]
     return _under(prompt, "\n".join(lines))
 

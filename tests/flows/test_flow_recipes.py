@@ -124,3 +124,11 @@ def test_a_scaffold_shows_its_share_of_the_criteria_and_no_points(share: float) 
             assert text.index("It does not:") < text.index("- Leaves out")
     assert len(drawn) == (7 if share else 0)
     assert share or text == "What is copper?"
+
+
+def test_a_condition_without_points_is_nothing_to_avoid() -> None:
+    plain = topics.bundle("copper")
+    first = plain.criteria[0].model_copy(update={"weight": 0.0})
+    bundle = plain.model_copy(update={"criteria": (first, *plain.criteria[1:])})
+    text = str(ruscarl_prompt("What is copper?", bundle, 1.0, random.Random(0)))
+    assert f"Some of this depends on:\n- {first.text}" in text
