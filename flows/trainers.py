@@ -31,8 +31,9 @@ from flows.rollouts import Rollout, RolloutReward
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Aggregation, Graph
+from tasks.contracts.judge import Judge
 from tasks.contracts.reward_tables import RubricGraphs
-from tasks.contracts.study import Judge, load_study
+from tasks.contracts.study import load_study
 from tasks.contracts.tables import Bundles, Items
 from tasks.ingest.sources import evaluation_only
 from tasks.judge.rater import rater

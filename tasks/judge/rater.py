@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from tasks.contracts.bundle import Scale
 from tasks.contracts.engine import Engine
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Foreign, Judge
+from tasks.contracts.judge import Foreign, Judge
 from tasks.judge import embedded
 from tasks.judge.levels import Levelled
 from tasks.judge.question import Question

@@ -22,7 +22,7 @@ from prefect.context import TaskRunContext
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.study import Judge
+from tasks.contracts.judge import Judge
 from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Judgments, Responses, TableRef
 from tasks.judge import keep, simulated
 from tasks.judge.grade import grade_batch

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Reader
+from tasks.contracts.judge import Reader
 from tasks.llm.extract import extract
 
 _LONGEST = 20_000

@@ -14,7 +14,8 @@ from prefect import task
 
 from tasks.contracts.bundle import Protocol, Rubric
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Judge, Study
+from tasks.contracts.judge import Judge
+from tasks.contracts.study import Study
 from tasks.contracts.table import Row
 from tasks.contracts.tables import Bundles, Rubrics, TableRef
 from tasks.llm.backend import Backend

@@ -19,7 +19,7 @@ from tasks.contracts.bundle import (
     Scale,
     Trait,
 )
-from tasks.contracts.study import Judge
+from tasks.contracts.judge import Judge
 from tasks.contracts.table import conform
 from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Judgments, Responses, Rubrics
 from tasks.judge import task as door

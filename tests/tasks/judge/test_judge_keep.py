@@ -6,7 +6,7 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Repair, Scale, Trait
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Judge
+from tasks.contracts.judge import Judge
 from tasks.contracts.tables import Bundles, Items, Judgments, Responses, Rubrics
 from tasks.judge import task as door
 from tasks.judge.keep import Earlier, differing, open_parts, signals, standing, unchanged, with_kept

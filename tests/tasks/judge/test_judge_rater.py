@@ -8,7 +8,7 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Protocol, Scale, Trait
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.study import Foreign, Judge
+from tasks.contracts.judge import Foreign, Judge
 from tasks.contracts.tables import Attempts, Gradings
 from tasks.judge.grade import grade_batch
 from tasks.judge.rater import foreign_rows, foreign_scores, rater, rescale

@@ -7,7 +7,8 @@ import pytest
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Judge, parse
+from tasks.contracts.judge import Judge
+from tasks.contracts.study import parse
 from tasks.contracts.tables import Bundles, Items, Responses
 from tasks.judge import task as door
 from tasks.judge.rows import Rater

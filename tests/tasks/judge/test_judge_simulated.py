@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Criterion, Repair, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Judge, Truth
+from tasks.contracts.judge import Judge, Truth
 from tasks.contracts.tables import Bundles, Gradings, Items, Judgments, Responses, Rubrics
 from tasks.judge import task as door
 from tasks.judge.grade import grade_batch

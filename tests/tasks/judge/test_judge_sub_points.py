@@ -9,7 +9,7 @@ import pytest
 
 from tasks.calibrate.features import features
 from tasks.contracts.bundle import Bundle, Rubric
-from tasks.contracts.study import Judge
+from tasks.contracts.judge import Judge
 from tasks.contracts.tables import Gradings, Judgments
 from tasks.judge.grade import grade_batch
 from tasks.judge.prove import prove_bundle

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError, InputError
-from tasks.contracts.study import Judge
+from tasks.contracts.judge import Judge
 from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Judgments, Responses, Rubrics
 from tasks.judge import task as door
 from tasks.judge.rows import Rater

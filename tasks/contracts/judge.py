@@ -1,0 +1,193 @@
+"""The judge of a study: who judges, under which protocol, and how recorded replies are read."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tasks.contracts.bundle import (
+    ConsistencyMemory,
+    Protocol,
+    ProtocolName,
+    Repair,
+    RubricMemory,
+    Scale,
+    Signal,
+)
+from tasks.contracts.engine import Engine, Sampling
+from tasks.contracts.table import Frozen
+
+
+class Reader(Frozen):
+    """How to read the score in a foreign raw reply: the sum of JSON keys, or of the groups of a pattern."""
+
+    json_keys: tuple[str, ...] = ()
+    """JSON keys whose numbers are added."""
+    pattern: str | None = None
+    """A regular expression."""
+    otherwise: tuple[str, ...] = ()
+    """Further ones, each tried where those before it read nothing: judges word a score in many ways."""
+    take: Literal["first", "last"] = "first"
+    """Which match counts."""
+    values: dict[str, float] = {}
+    """What the pattern may find in place of a number, and the number that it stands for: 'four', 'a', '****'."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Reader:
+        if bool(self.json_keys) == bool(self.pattern):
+            raise ValueError("give either json_keys or a pattern")
+        if (self.otherwise or self.values) and not self.pattern:
+            raise ValueError("'otherwise' and 'values' belong to a pattern")
+        return self
+
+
+class ForeignItem(Frozen):
+    """How one item's foreign replies are read."""
+
+    reader: Reader | None = None
+    """In place of the general reader."""
+    scale: Scale | None = None
+    """In place of the general scale."""
+
+
+class Foreign(Frozen):
+    """A table of raw replies that another system recorded."""
+
+    file: str
+    """Parquet, CSV, TSV or JSONL."""
+    response_id: str | tuple[str, ...]
+    """Column of the response's id, or several whose values make it, joined by colons."""
+    reply: str | tuple[str, ...]
+    """Column of the raw reply, or several whose values are taken as a JSON object under their names."""
+    recorded: str | None = None
+    """Column of the score that the other system read from it, to compare with ours."""
+    where: dict[str, str | int | float | bool] = {}
+    """Only rows in which each of these columns has this value."""
+    reader: Reader
+    """How the score is read."""
+    scale: Scale | None = None
+    """The scale that the judge used; the bundle's where not given. Scores are rescaled linearly."""
+    items: dict[str, ForeignItem] = {}
+    """Exceptions per item."""
+
+
+class Truth(Frozen):
+    """The simulated rater: for method studies over data whose truth is known. All it produces is labelled simulated."""
+
+    rater: str
+    """Whose marks and scores it knows: a human rater of the study."""
+    severity: float = 0.0
+    """Shift of its opinion, in shares of the scale; negative is stricter."""
+    noise: float = Field(default=0.1, ge=0)
+    """Standard deviation of its opinion, in shares of the scale."""
+    anchoring: float = Field(default=0.5, ge=0, le=1)
+    """How far it moves towards the exemplars it is shown."""
+    invented: float = Field(default=0.05, ge=0, le=1)
+    """Share of its quotes that stand nowhere in the response."""
+    broken: float = Field(default=0.01, ge=0, le=1)
+    """Share of its replies that break the contract."""
+    seed: int = 0
+    """Another seed is another rater."""
+
+
+class Judge(Frozen):
+    """Who judges and how."""
+
+    protocol: ProtocolName = "rulers"
+    """See `Protocol.name`."""
+    backend: Literal["embedded", "replay", "vllm", "openai", "simulated"] = "embedded"
+    """embedded: the small sentence encoder; replay: recorded replies; vllm: a language model in this process; openai:
+    one behind an OpenAI-compatible server; simulated: a made-up rater that knows the truth."""
+    engine: Engine | None = None
+    """With vllm or openai: the model."""
+    repair_engine: Engine | None = None
+    """With vllm or openai: the model that mends replies; the same one where not given."""
+    truth: Truth | None = None
+    """With simulated: what it knows and how it errs."""
+    sampling: Sampling = Sampling()
+    """How replies are drawn."""
+    samples: int = Field(default=1, ge=1)
+    """How often everything is asked: repetition s with the seed + s. Calibration uses the mean of the repetitions."""
+    model: str | None = None
+    """With replay and no foreign table: whose replies of the reply store to use."""
+    foreign: Foreign | None = None
+    """With replay: a foreign table of raw replies."""
+    signals: tuple[Signal, ...] | None = None
+    """In place of the protocol's own list."""
+    final_score: Literal["weighted_points", "trait_mean", "trait_sum", "judged"] | None = None
+    """In place of the protocol's own formula."""
+    failed_quote: Literal["demote", "count", "drop"] = "demote"
+    """What a failed quote does."""
+    unscored: Literal["null", "bounds", "zero"] = "null"
+    """What an unscored criterion does to the score."""
+    min_tokens: int | None = Field(default=None, ge=0)
+    """In place of the protocol's own gate for short responses."""
+    evidence: Literal["typed", "off"] = "typed"
+    """off: no criterion demands evidence (rulers without phase II)."""
+    evidence_match: Literal["lexical", "semantic"] = "lexical"
+    """See `Protocol.evidence_match`."""
+    echo: Literal["refused", "allowed"] | None = None
+    """See `Protocol.echo`; where not given, allowed for rubrics made of a model answer and refused for the others."""
+    repair: Repair | None = None
+    """Budgets of repair; null for none."""
+    rubric_memory: RubricMemory | None = None
+    """See `RubricMemory`; null for none."""
+    consistency_memory: ConsistencyMemory | None = None
+    """See `ConsistencyMemory`; null for none."""
+    context_tokens: int | None = Field(default=None, ge=256)
+    """See `Protocol.context_tokens`."""
+    criteria_per_call: int = Field(default=1, ge=1)
+    """With protocol: pointwise: criteria in one call; GEAR's reward judge takes at most 4."""
+    keep: str | None = None
+    """An earlier run by the same judge: its decisions on criteria, questions and responses that have not changed since
+    stand, and only the others are asked for."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Judge:
+        if self.foreign and (self.backend != "replay" or self.protocol != "dhs"):
+            raise ValueError("a foreign table of replies needs backend: replay and protocol: dhs")
+        if self.backend in ("vllm", "openai") and self.engine is None:
+            raise ValueError(f"backend '{self.backend}' needs an engine with the model's name")
+        if self.backend == "simulated" and self.truth is None:
+            raise ValueError("backend 'simulated' needs the truth that it knows")
+        if self.samples > 1 and self.keep:
+            raise ValueError("'samples' asks everything anew, so that 'keep' has no place beside it")
+        if self.samples > 1 and self.backend in ("vllm", "openai") and self.sampling.temperature == 0:
+            raise ValueError("with temperature 0 every sample is the same reply; set judge.sampling.temperature")
+        if self.criteria_per_call > 1 and self.protocol != "pointwise":
+            raise ValueError("criteria_per_call belongs to protocol: pointwise")
+        if self.consistency_memory and self.protocol != "gradeagentops":
+            raise ValueError("consistency_memory belongs to protocol: gradeagentops")
+        if self.rubric_memory and self.protocol != "gradeagentops":
+            raise ValueError("rubric_memory belongs to protocol: gradeagentops")
+        return self
+
+    def as_protocol(self) -> Protocol:
+        """The protocol as the bundle carries it."""
+        traits: tuple[Signal, ...] = ("trait_scores", "length", "confidence", "uncertainty", "tie")
+        default: dict[ProtocolName, tuple[Any, tuple[Signal, ...], int]] = {
+            "rulers": ("trait_mean", traits, 1),
+            "unlocked": ("trait_mean", traits, 1),
+            "pointwise": ("weighted_points", ("criteria", "trait_means", "length", "confidence"), 1),
+            "dhs": ("judged", ("score", "length"), 1),
+            "autoscore": ("judged", ("score",), 1),
+            "checkeval": ("weighted_points", ("score",), 1),
+            "mts": ("trait_mean", ("score",), 1),
+            "gradeagentops": ("trait_mean", ("score", "trait_scores"), 3),
+        }
+        formula, signals, gate = default[self.protocol]
+        return Protocol(
+            name=self.protocol,
+            final_score=self.final_score or formula,
+            failed_quote=self.failed_quote,
+            unscored=self.unscored,
+            signals=self.signals or signals,
+            min_tokens=gate if self.min_tokens is None else self.min_tokens,
+            repair=self.repair,
+            rubric_memory=self.rubric_memory,
+            consistency_memory=self.consistency_memory,
+            context_tokens=self.context_tokens,
+            evidence_match=self.evidence_match,
+            criteria_per_call=self.criteria_per_call,
+        )
