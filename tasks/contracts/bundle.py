@@ -15,7 +15,18 @@ from tasks.contracts.table import Frozen
 
 EvidenceType = Literal["local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none"]
 CriterionKind = Literal["gold_point", "misconception", "checklist", "concept", "criterion"]
-ProtocolName = Literal["rulers", "pointwise", "dhs", "gradeagentops", "mts", "autoscore", "checkeval", "unlocked"]
+ProtocolName = Literal[
+    "rulers",
+    "pointwise",
+    "dhs",
+    "gradeagentops",
+    "mts",
+    "autoscore",
+    "checkeval",
+    "unlocked",
+    "concepts",
+    "bottleneck",
+]
 Signal = Literal[
     "trait_scores",
     "trait_means",
@@ -154,7 +165,8 @@ class Protocol(Frozen):
     """rulers: one call with the whole checklist; pointwise: a call per criterion; dhs: one holistic score;
     gradeagentops: one call with judged subscores and covered points; mts: a call per trait; autoscore: components are
     extracted, then scored; checkeval: yes or no to every criterion; unlocked: traits by the raw rubric, with quotes
-    (rulers without phase I)."""
+    (rulers without phase I); concepts: one ordinal label per concept, the lower where torn, as annotators give them;
+    bottleneck: levels and the score that a trained grader makes of them, without evidence."""
     final_score: Literal["weighted_points", "trait_mean", "trait_sum", "judged"]
     """Raw score: weighted share of levels on the scale (under gradeagentops: of the points that a quote grounds, beside
     the subscores, which rest on none); mean of the traits' shares on the scale (of the judged traits alone, where there
@@ -191,6 +203,28 @@ class Protocol(Frozen):
     where criteria are the sentences of a model answer. A repetition of the question never is."""
 
 
+class Labelled(Frozen):
+    """What one concept of an example is labelled with."""
+
+    level: int = Field(ge=0)
+    """The level."""
+    evidence: str = ""
+    """Words of the example's response, or of its context, that show it."""
+
+
+class Example(Frozen):
+    """A response with the labels that it deserves, for annotators to see."""
+
+    question: str
+    """The question it answers."""
+    response: str
+    """The response."""
+    reference: str = ""
+    """The model answer."""
+    labels: dict[str, Labelled]
+    """Criterion → its label."""
+
+
 class Rubric(Frozen):
     """An authored rubric, as its YAML is written."""
 
@@ -206,6 +240,8 @@ class Rubric(Frozen):
     """At least one, unless they are to be induced."""
     criteria: tuple[Criterion, ...] = ()
     """In order; order is part of the content. At least one, unless they are to be induced."""
+    examples: tuple[Example, ...] = ()
+    """Labelled examples that annotators are shown."""
 
 
 class Bundle(Frozen):
@@ -222,6 +258,8 @@ class Bundle(Frozen):
     composites: tuple[Criterion, ...] = ()
     """The criteria that are not decided but made of their sub-points, in order: their share is the sub-points' weighted
     shares over their own weight, within [0, 1]."""
+    examples: tuple[Example, ...] = ()
+    """Labelled examples that annotators are shown, under the protocol `concepts`."""
     protocol: Protocol
     """How they are taken and added up."""
 

@@ -96,15 +96,18 @@ class Judge(Frozen):
 
     protocol: ProtocolName = "rulers"
     """See `Protocol.name`."""
-    backend: Literal["embedded", "replay", "vllm", "openai", "simulated"] = "embedded"
+    backend: Literal["embedded", "replay", "vllm", "openai", "simulated", "trained"] = "embedded"
     """embedded: the small sentence encoder; replay: recorded replies; vllm: a language model in this process; openai:
-    one behind an OpenAI-compatible server; simulated: a made-up rater that knows the truth."""
+    one behind an OpenAI-compatible server; simulated: a made-up rater that knows the truth; trained: a bottleneck
+    grader."""
     engine: Engine | None = None
     """With vllm or openai: the model."""
     repair_engine: Engine | None = None
     """With vllm or openai: the model that mends replies; the same one where not given."""
     truth: Truth | None = None
     """With simulated: what it knows and how it errs."""
+    grader: str | None = None
+    """With trained: the file that `rubricflow train` wrote, relative to the study file."""
     sampling: Sampling = Sampling()
     """How replies are drawn."""
     samples: int = Field(default=1, ge=1)
@@ -149,6 +152,8 @@ class Judge(Frozen):
             raise ValueError("a foreign table of replies needs backend: replay and protocol: dhs")
         if self.backend in ("vllm", "openai") and self.engine is None:
             raise ValueError(f"backend '{self.backend}' needs an engine with the model's name")
+        if len({self.backend == "trained", self.protocol == "bottleneck", self.grader is not None}) > 1:
+            raise ValueError("a trained grader needs backend: trained, protocol: bottleneck and the grader's file")
         if self.backend == "simulated" and self.truth is None:
             raise ValueError("backend 'simulated' needs the truth that it knows")
         if self.samples > 1 and self.keep:
@@ -175,6 +180,8 @@ class Judge(Frozen):
             "checkeval": ("weighted_points", ("score",), 1),
             "mts": ("trait_mean", ("score",), 1),
             "gradeagentops": ("trait_mean", ("score", "trait_scores"), 3),
+            "concepts": ("weighted_points", traits, 1),
+            "bottleneck": ("judged", ("score", "criteria", "length", "confidence"), 1),
         }
         formula, signals, gate = default[self.protocol]
         return Protocol(

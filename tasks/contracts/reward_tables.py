@@ -1,4 +1,4 @@
-"""The tables of graphs and rewards, and the votes that mend a graph."""
+"""The tables of graphs and rewards."""
 
 from __future__ import annotations
 
@@ -9,26 +9,6 @@ from annotated_types import Ge
 from tasks.contracts.engine import Call
 from tasks.contracts.graph import Aggregation, Relation, Role
 from tasks.contracts.table import References, Row, Share, Usually
-
-
-class Votes(Row):
-    """One person's vote on a case."""
-
-    table: ClassVar[str] = "votes"
-    key: ClassVar[tuple[str, ...]] = ("subject_kind", "subject", "rater_id", "voted_at")
-
-    subject_kind: Literal["graph_role", "graph_edge"]
-    """What is voted on."""
-    subject: str
-    """Which one: `<rubric_id>:<criterion_id>` for a role, `<rubric_id>:<parent>→<child>` for an edge."""
-    value: str
-    """The role or relation voted for; 'none' for no edge."""
-    rater_id: str
-    """Who voted."""
-    voted_at: str
-    """When, as ISO 8601 with the time zone."""
-    comment: str | None
-    """Why."""
 
 
 class RubricGraphs(Row):

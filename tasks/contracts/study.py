@@ -11,11 +11,13 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from tasks.contracts.annotation import Annotation
+from tasks.contracts.bottleneck import Bottleneck
 from tasks.contracts.bundle import CriterionKind, EvidenceType, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graphs, Reward
 from tasks.contracts.judge import Judge
-from tasks.contracts.table import Frozen
+from tasks.contracts.table import Frozen, Share
 
 Model = TypeVar("Model", bound=Frozen)
 Column = str | dict[Literal["const"], Any]
@@ -143,8 +145,17 @@ class Split(Frozen):
     """Whether `calibration` counts labelled responses of each item or of the whole set."""
     calibration: int = Field(default=200, ge=0)
     """Labelled responses to calibrate on; never more than half of the labelled ones."""
+    shares: tuple[Share, Share, Share] | None = None
+    """In place of `calibration`: shares of the whole set, labelled or not, for train, calibration and test, such as
+    [0.7, 0.2, 0.1]; they add up to 1."""
     seed: int = 0
     """Another seed is another split."""
+
+    @model_validator(mode="after")
+    def _add_up(self) -> Split:
+        if self.shares and abs(sum(self.shares) - 1) > 1e-9:
+            raise ValueError(f"the shares add up to {sum(self.shares):g}, not to 1")
+        return self
 
 
 class Calibration(Frozen):
@@ -199,6 +210,8 @@ class Study(Frozen):
     judge: Judge = Judge()
     graph: Graphs = Graphs()
     reward: Reward | None = None
+    annotation: Annotation | None = None
+    bottleneck: Bottleneck | None = None
     calibration: Calibration = Calibration()
     release: Release = Release()
     evaluation: Evaluation = Evaluation()

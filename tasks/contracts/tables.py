@@ -6,7 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
+from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.engine import Call
+from tasks.contracts.people_tables import Agreements, Constructions, Labels, Queue, Votes
 from tasks.contracts.reward_tables import (
     Diagnostics,
     EdgeCases,
@@ -15,7 +17,6 @@ from tasks.contracts.reward_tables import (
     Retentions,
     Rewards,
     RubricGraphs,
-    Votes,
 )
 from tasks.contracts.table import VOLATILE, Frozen, References, Row, Share, Usually
 
@@ -582,6 +583,15 @@ TABLES: tuple[type[Row], ...] = (
     EdgeCases,
     Retentions,
     Diagnostics,
+    Queue,
+    Labels,
+    Agreements,
+    Constructions,
+    Models,
+    Trials,
+    Interventions,
+    ConceptLinks,
+    Traces,
 )
 BY_NAME: dict[str, type[Row]] = {row.table: row for row in TABLES}
 

@@ -11,7 +11,8 @@ from prefect import task
 
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.graph import Graphs
-from tasks.contracts.reward_tables import GraphEdges, GraphNodes, RubricGraphs, Votes
+from tasks.contracts.people_tables import Votes
+from tasks.contracts.reward_tables import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.study import Study
 from tasks.contracts.table import Row
 from tasks.contracts.tables import TableRef

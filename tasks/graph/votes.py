@@ -45,6 +45,8 @@ class Vote(NamedTuple):
             "rater_id": self.rater_id,
             "voted_at": self.voted_at.isoformat(),
             "comment": self.comment,
+            "role": None,
+            "blind": None,
         }
 
 

@@ -39,6 +39,14 @@ CONTENT: dict[str, Any] = {
         {"id": "d", "trait": "t", "text": "Names causes."},
         {"id": "b", "trait": "t", "text": "Names lights.", "parent": "d"},
     ],
+    "examples": [
+        {
+            "question": "Why?",
+            "response": "Heat.",
+            "reference": "Heat rises.",
+            "labels": {"a": {"level": 1, "evidence": "Heat"}},
+        }
+    ],
     "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["trait_scores", "length"]}
     | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1},
 }

@@ -40,6 +40,8 @@ def test_votes_are_rows_of_their_table(tmp_path: Path, rubric: Any) -> None:
         "rater_id": "ann",
         "voted_at": when,
         "comment": None,
+        "role": None,
+        "blind": None,
     }
     assert (edge["subject_kind"], edge["subject"], edge["value"], edge["comment"]) == (
         "graph_edge",

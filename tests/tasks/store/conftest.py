@@ -85,6 +85,37 @@ def _rewarded() -> Records:
     }
 
 
+def _taught() -> Records:
+    """r2 in the queue and labelled, and a grader that learned from it."""
+    fit = {"method": "rec_cbm", "seed": 0}
+    set_ = {"kind": "oracle", "order": "confidence", "asked": 1, "metric": "task_accuracy"}
+    return {
+        "queue": [
+            {"subject_kind": "label", "response_id": "r2", "rank": 1, "priority": 0.5, "criteria": ["P1"]}
+            | {"reasons": ["annotators_disagree"], "why": "Annotators 1 level apart on P1"}
+        ],
+        "labels": [{"response_id": "r2", "criterion_id": "P1", "level": 1, "settled_by": "one_vote", "history": []}],
+        "agreements": [
+            {"phase": "before", "raters": "a and b", "criterion_id": "P1", "metric": "kappa", "value": 0.5, "n": 1}
+        ],
+        "constructions": [
+            {"rubric_id": "r", "rule": "coverage", "subject": "all", "outcome": "unknown", "detail": "no grades"}
+        ],
+        "models": [
+            fit
+            | {"setting": "", "backbone": "minilm", "encoder": "frozen", "parameters": 1}
+            | {"epochs_1": 1, "epochs_2": 1, "seconds": 1.0}
+        ],
+        "trials": [fit | {"setting": "", "split": "test", "metric": "task_accuracy", "criterion_id": "", "n": 1}],
+        "interventions": [fit | set_ | {"n": 1}],
+        "concept_links": [fit | {"a": "P1", "b": "P2", "partial_correlation": 0.5, "n": 1}],
+        "traces": [
+            {"response_id": "r2", "criterion_id": "P1", "contribution": 0.5, "attention": []}
+            | {"score": 1.0, "probability": 0.6, "logit": 0.5}
+        ],
+    }
+
+
 def filled() -> Records:
     """Rows of every table: r1 calibrates, r2 and r3 test, r3 is unscored."""
     quote = {"unit_id": "s1", "quote": "Heat", "start": 0, "end": 4, "status": "verified"}
@@ -135,6 +166,7 @@ def filled() -> Records:
         "checks": [looked | {"severity": "critical", "outcome": "failed", "rows": 1, "unexpected": 1, "first": ["i"]}],
         "quarantine": [looked | {"row_key": "i", "reason": "must be unique", "content": "{}"}],
         **_rewarded(),
+        **_taught(),
     }
 
 

@@ -1,0 +1,1 @@
+"""Concept inventories and the agreement of their annotators."""

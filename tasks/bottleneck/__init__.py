@@ -1,0 +1,1 @@
+"""Bottleneck graders: the model, its training, baselines, interventions and traces."""

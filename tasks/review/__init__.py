@@ -1,0 +1,1 @@
+"""People: the queue, votes, adjudication, the page."""
