@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tasks.contracts.errors import UserError
+from tasks.contracts.errors import BackendError, UserError
 from tasks.contracts.table import columns as described
 from tasks.contracts.tables import BY_NAME
 from tasks.store.warehouse import Run, Warehouse
@@ -77,6 +77,102 @@ def reward(
         from flows.reward import reward as flow
 
         flow(str(study), str(warehouse), limit, token_budget)
+
+
+@app.command()
+def annotate(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
+    """Label the concepts of a study's responses by two annotators, and queue what people should look at."""
+    with _for_people():
+        from flows.annotate import annotate as flow
+
+        flow(str(study), str(warehouse), limit, token_budget)
+
+
+@app.command()
+def review(
+    study: StudyFile,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+    host: Annotated[str, typer.Option(help="Address to serve on; any but this machine's own needs --reviewer.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port.")] = 8765,
+    reviewer: Annotated[
+        list[str] | None, typer.Option("--reviewer", help="Who may review; each gets a link of their own.")
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in this machine's browser.")] = True,
+) -> None:
+    """Open the page on which people vote on what an annotated study queued, or a graded one did not release."""
+    with _for_people():
+        from flows.review import review as open_page
+
+        open_page(study, warehouse, limit, host, port, tuple(reviewer or ()), browser)
+
+
+@app.command()
+def votes(
+    study: StudyFile,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Write the queue to a .csv, or a .json for Label Studio.")
+    ] = None,
+    read: Annotated[Path | None, typer.Option("--from", help="Read votes from this .csv or .json.")] = None,
+    rater: Annotated[str | None, typer.Option("--as", help="Whose votes a .csv holds.")] = None,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+) -> None:
+    """Take the queue to a spreadsheet or to Label Studio, and bring votes back; without either, list what was said."""
+    with _for_people():
+        from flows.review import bring, said, take
+
+        if to is not None:
+            print(f"{take(study, warehouse, limit, to):,} cases in {to}")
+        if read is not None:
+            print(f"{bring(study, warehouse, limit, read, rater):,} acts of {rater or 'those named'} in {read}")
+        if to is None and read is None:
+            _print_rows(["who", "cases submitted", "votes", "last at"], said(study, warehouse))
+
+
+@app.command()
+def adjudicate(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
+    """Settle a study's labels by what people have said until now, and compare raters before and after."""
+    with _for_people():
+        from flows.annotate import settle as flow
+
+        flow(str(study), str(warehouse), limit, token_budget)
+
+
+@app.command()
+def train(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
+    """Train the bottleneck graders of a study, compare them, and export the first."""
+    with _for_people():
+        try:
+            from flows.bottleneck import bottleneck as flow
+        except ImportError as error:
+            raise BackendError("training needs the extra: pip install 'rubricflow[embedded]'") from error
+
+        flow(str(study), str(warehouse), limit, token_budget)
+
+
+@app.command()
+def propose(
+    study: StudyFile,
+    to: Annotated[Path, typer.Option("--to", help="Rubric file (YAML) to write, for people to edit.")],
+    concepts: Annotated[int, typer.Option(min=1, max=20, help="How many concepts.")] = 8,
+    levels: Annotated[int, typer.Option(min=2, max=10, help="Levels of each.")] = 3,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Have the study's first annotator propose concepts for its data, as a rubric file for people to edit."""
+    with _for_people():
+        from flows.propose import propose as ask_for
+
+        for line in ask_for(study, warehouse, to, concepts, levels):
+            print(line)
 
 
 @app.command()

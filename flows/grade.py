@@ -6,6 +6,7 @@ from prefect import flow
 
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
+from flows.trained import grader_of
 from tasks.calibrate.task import calibrate
 from tasks.check.task import checked, data_docs
 from tasks.contracts.tables import TableRef
@@ -41,7 +42,8 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     people = data.gradings, data.judgments
     locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
     to_judge = settings.judge, base, data.items, data.responses, locked.bundles
-    judged = checked(run, judge(run, *to_judge, token_budget, people))
+    grader = grader_of(settings.judge, base)
+    judged = checked(run, judge(run, *to_judge, token_budget, people, grader))
     answered = data.items, data.responses, data.gradings, judged.gradings
     scored = checked(run, calibrate(run, settings, *answered, locked.bundles))
     decided = data.judgments, judged.judgments

@@ -33,11 +33,14 @@ def plan(study_file: str | Path, warehouse: str | Path, limit: int | None = None
     return planned(load_study(path), path.parent, warehouse, limit)
 
 
-def planned(study: Study, base: Path, warehouse: str | Path, limit: int | None = None) -> Plan:
-    """The run of a study whose paths are relative to `base`."""
+def planned(
+    study: Study, base: Path, warehouse: str | Path, limit: int | None = None, votes: dict[str, str] | None = None
+) -> Plan:
+    """The run of a study whose paths are relative to `base`. votes: digest of what people said of it until now, where
+    the run rests on that."""
     identity = {
         "study": study.model_dump(mode="json"),
-        "inputs": inputs(study, base),
+        "inputs": inputs(study, base) | (votes or {}),
         "limit": limit,
         "code": code_digest(),
     }
@@ -48,17 +51,19 @@ def planned(study: Study, base: Path, warehouse: str | Path, limit: int | None =
 def inputs(study: Study, base: Path) -> dict[str, str]:
     """File or folder of weights, as the study names it → SHA-256 of its content; what is missing is left to the stage
     that reads it."""
-    names = {str(Path(study.data.folder) / source.file) for source in sources(study.data)}
-    names |= {study.rubrics.file} if study.rubrics.file else set()
-    names |= {study.judge.foreign.file} if study.judge.foreign else set()
-    names |= {study.graph.file} if study.graph.file else set()
-    names |= {study.graph.votes} if study.graph.votes else set()
-    names |= {study.reward.edge_retention} if study.reward and study.reward.edge_retention else set()
-    mine = study.judge.engine, study.judge.repair_engine
-    engines = [one for one in mine if one and study.judge.backend == "vllm"]
+    annotators = study.annotation.annotators.values() if study.annotation else ()
+    judges = [study.judge, *annotators]
+    files = [str(Path(study.data.folder) / source.file) for source in sources(study.data)]
+    files += [judge.foreign.file for judge in judges if judge.foreign]
+    files += [study.rubrics.file or "", study.judge.grader or "", study.graph.file or "", study.graph.votes or ""]
+    files += [study.annotation.votes or ""] if study.annotation else []
+    files += [study.reward.edge_retention or ""] if study.reward else []
+    engines = [one for judge in judges if judge.backend == "vllm" for one in (judge.engine, judge.repair_engine) if one]
     engines += [one for one in (study.graph.engine,) if one and study.graph.backend == "vllm"]
-    found = {one.model: digest_of(weights(base / one.model)) for one in engines if (base / one.model).is_dir()}
-    return found | {name: file_digest(base / name) for name in sorted(names) if (base / name).is_file()}
+    folders = [engine.model for engine in engines] + ([study.bottleneck.backbone] if study.bottleneck else [])
+    found = {name: digest_of(weights(base / name)) for name in folders if (base / name).is_dir()}
+    names = sorted(set(filter(None, files)))
+    return found | {name: file_digest(base / name) for name in names if (base / name).is_file()}
 
 
 def record(plan: Plan, tables: list[TableRef]) -> Path:

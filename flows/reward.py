@@ -7,6 +7,7 @@ from prefect import flow
 from flows.graph import stages as built
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
+from flows.trained import grader_of
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.tables import TableRef
@@ -44,7 +45,7 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     if settings.reward and settings.reward.rater is None:
         people = data.gradings, data.judgments
         asked = settings.judge, base, data.items, data.responses, locked.bundles
-        judged = checked(run, judge(run, *asked, token_budget, people))
+        judged = checked(run, judge(run, *asked, token_budget, people, grader_of(settings.judge, base)))
     decided = judged[0] if judged else data.judgments
     given = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
     paid = checked(run, pay(run, settings, base, *given, decided))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from tasks.contracts.engine import Engine, Sampling
 from tasks.contracts.table import Frozen
 
 Method = Literal[
@@ -46,7 +47,7 @@ class Training(Frozen):
     """Stage I, of the text encoder, where it is tuned."""
     head_learning_rate: float = Field(default=5e-3, gt=0)
     """Stage I, of queries and classifiers on a frozen encoder, whose states do not move."""
-    head_learning_rate_2: float = Field(default=0.02, gt=0)
+    head_learning_rate_2: float = Field(default=0.05, gt=0)
     """Stage II."""
     temperature: float = Field(default=1.0, gt=0)
     """τ, of the attention over tokens (Eq. 9)."""
@@ -67,7 +68,7 @@ class Training(Frozen):
     epochs: int = Field(default=50, ge=1)
     """At most, of each stage."""
     patience: int = Field(default=3, ge=1)
-    """Epochs without a better validation macro-F1 before a stage ends."""
+    """Epochs with neither a higher validation macro-F1 nor a lower validation loss before a stage ends."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps in which the learning rate rises."""
     weight_decay: float = Field(default=0.01, ge=0)
@@ -78,6 +79,27 @@ class Training(Frozen):
     """K: only the first so many concepts; null for all. For sweeps."""
 
 
+class Prompting(Frozen):
+    """A language model that is asked for the grade itself, to compare with."""
+
+    backend: Literal["vllm", "openai", "replay"]
+    """Who answers; replay: what `model` said earlier."""
+    engine: Engine | None = None
+    """With vllm or openai: the model."""
+    model: str | None = None
+    """With replay: whose replies of the reply store to use."""
+    shots: tuple[int, ...] = (0, 3)
+    """How many examples of the train split are shown; each number is a grader of its own."""
+    sampling: Sampling = Sampling(max_tokens=256)
+    """How replies are drawn."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Prompting:
+        if (self.engine is None) == (self.backend != "replay") or (self.model is None) == (self.backend == "replay"):
+            raise ValueError("give an engine with vllm or openai, and a model with replay")
+        return self
+
+
 class Bottleneck(Frozen):
     """The graders that a study trains. The first method with the first seed is the one that is exported."""
 
@@ -86,6 +108,11 @@ class Bottleneck(Frozen):
     encoder-decoder or decoder."""
     encoder: Literal["frozen", "tuned"] = "frozen"
     """frozen: token states are computed once and kept; tuned: Stage I trains the encoder too."""
+    match: bool = False
+    """Whether each token also says how closely response and reference answer meet there: ours, not the paper's, and for
+    short answers that have a reference."""
+    arithmetic: Literal["float32", "bfloat16"] = "float32"
+    """In which a tuned encoder is trained; bfloat16 takes about half the time and rounds."""
     max_tokens: int = Field(default=512, ge=16)
     """Longest input; the auxiliary context is cut first, then the question, the response last."""
     labels: str = "mean"
@@ -104,6 +131,8 @@ class Bottleneck(Frozen):
     """Seeds of initialisation and batches; each trains every method."""
     sweep: dict[str, tuple[float, ...]] = {}
     """Field of `training` → values tried one at a time with the first method."""
+    prompted: Prompting | None = None
+    """A prompted language model in the comparison; null for none."""
     grader: str | None = None
     """Where the exported grader goes, beside the study file; `<warehouse>/graders/<study>.safetensors` where not
     given."""

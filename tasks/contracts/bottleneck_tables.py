@@ -89,8 +89,8 @@ class Interventions(Row):
     seed: int
     """Its seed."""
     kind: Literal["oracle", "wrong", "random"]
-    """What the concepts are set to: the label; the level that moves the probability of the right grade down most; any
-    level."""
+    """What the concepts are set to: the label; of the other levels the one that moves the probability of the right
+    grade down most, given those set before; any level."""
     order: Order
     """Which are set first."""
     asked: Annotated[int, Ge(0)]
@@ -173,3 +173,5 @@ class Traces(Row):
     """Of the grade given."""
     runner_up: float | None
     """The next most probable score."""
+    human: float | None
+    """The score that the human grade stands for, among the scores that the grader gives; null where there is none."""

@@ -300,6 +300,12 @@ class Bundle(Frozen):
             tops.setdefault(top.id, top)
         return tuple(tops.values())
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Criterion → what people read: the name of the trait that it alone makes up, otherwise its id in words."""
+        alone = {mine[0].id: trait.name for trait in self.traits if len(mine := list(self.of_trait(trait.id))) == 1}
+        return {c.id: alone.get(c.id) or c.id.replace("_", " ").capitalize() for c in self.criteria}
+
     def sub_points(self, criterion_id: str) -> tuple[Criterion, ...]:
         """The direct sub-points of a criterion; empty for one that is decided."""
         return tuple(c for c in (*self.criteria, *self.composites) if c.parent == criterion_id)

@@ -130,8 +130,10 @@ class Constructions(Row):
     """How an inventory of concepts keeps one construction criterion (REC-CBM, appendix C.3)."""
 
     table: ClassVar[str] = "constructions"
-    key: ClassVar[tuple[str, ...]] = ("rubric_id", "rule", "subject")
+    key: ClassVar[tuple[str, ...]] = ("phase", "rubric_id", "rule", "subject")
 
+    phase: Literal["before", "after"]
+    """By the labels that both annotators give, or by the final ones."""
     rubric_id: Annotated[str, References("rubrics", "rubric_id")]
     """The inventory."""
     rule: Literal["coverage", "non_redundancy", "ordinal_anchors"]

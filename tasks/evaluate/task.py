@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
+from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import StoreError
+from tasks.contracts.people_tables import Agreements, Constructions, Labels, Queue, Votes
 from tasks.contracts.reward_tables import (
     Diagnostics,
     EdgeCases,
@@ -26,8 +28,28 @@ from tasks.contracts.reward_tables import (
     RubricGraphs,
 )
 from tasks.contracts.study import Evaluation, Study
-from tasks.contracts.table import Row
-from tasks.contracts.tables import Calibrations, Gradings, Items, Metrics, Predictions, Responses, TableRef, Verdicts
+from tasks.contracts.table import Row, schema
+from tasks.contracts.tables import (
+    Bundles,
+    Calibrations,
+    Gradings,
+    Items,
+    Metrics,
+    Predictions,
+    Responses,
+    TableRef,
+    Verdicts,
+)
+from tasks.evaluate.annotation.figures import HEADER as AGREEMENT
+from tasks.evaluate.annotation.figures import summary_rows as agreement_rows
+from tasks.evaluate.annotation.page import page as annotation_page
+from tasks.evaluate.annotation.parts import AnnotationView
+from tasks.evaluate.bottleneck.figures import HEADER as GRADERS
+from tasks.evaluate.bottleneck.figures import summary_rows as grader_rows
+from tasks.evaluate.bottleneck.page import page as grader_page
+from tasks.evaluate.bottleneck.parts import BottleneckView
+from tasks.evaluate.bottleneck.view import needs_texts as traced_responses
+from tasks.evaluate.bottleneck.view import trace_pictures
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures, people_marks
 from tasks.evaluate.experiment.show import show as show_tables
 from tasks.evaluate.experiment.table import Table
@@ -171,9 +193,7 @@ def draw_graphs(run: Run, manifest: Path) -> None:
     graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
     drawn = pictures(nodes, edges)
     for row in graphs:
-        readable = re.sub(r"[^\w.-]", "_", row["rubric_id"])[:60]
-        # Two ids may read the same when they are cut to what a file may be called.
-        path = run.folder / "graphs" / f"{readable}-{digest_of(row['rubric_id'])[:8]}.svg"
+        path = run.folder / "graphs" / f"{_file_name(row['rubric_id'])}.svg"
         write_atomically(path, drawn[row["rubric_id"]].encode())
     table = statistics(graphs)
     create_table_artifact(as_records(table), key="graph-statistics")
@@ -196,13 +216,115 @@ def report_rewards(run: Run, manifest: Path) -> None:
         print(f"{name}: {value}")
 
 
+@task(task_run_name="report")
+def report_graders(run: Run, manifest: Path) -> None:
+    """Write the report of graders and the pictures of its traces; print the summary and where everything is, and leave
+    the same as artifacts in the Prefect UI."""
+    page = write_graders(run)
+    rows = grader_rows(run.read(run.ref(Trials, "bottleneck")))
+    table = Table("graders", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, tuple(rows))
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="grader-report", description=run.run_id)
+    create_table_artifact(as_records(table), key="grader-trials")
+    show_tables([table])
+    for name, value in {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}.items():
+        print(f"{name}: {value}")
+
+
+@task(task_run_name="report")
+def report_annotation(run: Run, manifest: Path) -> None:
+    """Write the report of annotation; print the agreement and where everything is, and leave the same as artifacts in
+    the Prefect UI."""
+    page = write_annotation(run)
+    view = _annotation(run)
+    rows = agreement_rows(view.agreements, view.names)
+    table = Table("agreement", "Agreement on concepts, before and after people were asked", AGREEMENT, tuple(rows))
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="annotation-report", description=run.run_id)
+    create_table_artifact(as_records(table), key="annotation-agreement")
+    show_tables([table])
+    shown = {"queue": f"{len(view.queue):,} responses", "run": run.run_id, "manifest": manifest, "report": page}
+    for name, value in shown.items():
+        print(f"{name}: {value}")
+
+
+def write_annotation(run: Run) -> Path:
+    """Write `<run>/annotation.html` from the tables of an annotated run; StoreError where it is none."""
+    path = run.folder / "annotation.html"
+    write_atomically(path, annotation_page(_annotation(run)).encode())
+    return path
+
+
+def _annotation(run: Run) -> AnnotationView:
+    """What annotators and people said; empty tables for what has not come yet."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+
+    def found(row: type[Row], *stages: str) -> pa.Table:
+        done = [stage for stage in stages if run.done(stage, "all")]
+        return pa.concat_tables([schema(row).empty_table(), *(run.read(run.ref(row, stage)) for stage in done)])
+
+    settled = "compare-settled" if run.done("compare-settled", "all") else "compare"
+    names = {}
+    for bundle in unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values():
+        names |= bundle.names
+    return AnnotationView(
+        study=study.name,
+        run_id=run.run_id,
+        names=names,
+        agreements=found(Agreements, "compare", "compare-settled"),
+        labels=found(Labels, "adjudicate"),
+        queue=found(Queue, "queue"),
+        votes=found(Votes, "adjudicate"),
+        constructions=found(Constructions, settled),
+    )
+
+
+def write_graders(run: Run) -> Path:
+    """Write `<run>/bottleneck.html` and a picture of each response traced in it; StoreError where nobody trained."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    assert study.bottleneck is not None  # nothing was trained without
+    tables = {
+        row: run.read(run.ref(row, "bottleneck")) for row in (Trials, Models, Interventions, ConceptLinks, Traces)
+    }
+    bundle = next(iter(unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values()))
+    traces = tables[Traces]
+    traced = traced_responses(traces, tables[Models])
+    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], pc.field("response_id").isin(traced))
+    view = BottleneckView(
+        study=study.name,
+        run_id=run.run_id,
+        settings=study.bottleneck,
+        names=bundle.names,
+        trials=tables[Trials],
+        models=tables[Models],
+        interventions=tables[Interventions],
+        links=tables[ConceptLinks],
+        traces=traces,
+        texts=dict(zip(*(column.to_pylist() for column in texts.columns), strict=True)),
+    )
+    path = run.folder / "bottleneck.html"
+    write_atomically(path, grader_page(view).encode())
+    for response, picture in trace_pictures(view).items():
+        write_atomically(run.folder / "traces" / f"{_file_name(response)}.svg", picture.encode())
+    return path
+
+
+def _file_name(name: str) -> str:
+    """An id as a file may be called; with a digest, because two ids may then read the same."""
+    readable = re.sub(r"[^\w.-]", "_", name)[:60]
+    return f"{readable}-{digest_of(name)[:8]}"
+
+
 def write_pages(run: Run) -> list[Path]:
     """Write anew every report of a finished run; StoreError if it did not finish, or has none."""
     read_manifest(run)
-    writers = {"evaluate": write_page, "reward": write_rewards}
-    done = [write for stage, write in writers.items() if run.done(stage, "all")]
+    writers = {
+        ("evaluate", "all"): write_page,
+        ("reward", "all"): write_rewards,
+        ("compare", "all"): write_annotation,
+        ("bottleneck", "people"): write_graders,
+    }
+    done = [write for shard, write in writers.items() if run.done(*shard)]
     if not done:
-        raise StoreError(f"run {run.run_id} has no report: nothing was graded or rewarded in it")
+        raise StoreError(f"run {run.run_id} has no report: nothing was graded, rewarded, annotated or trained in it")
     return [write(run) for write in done]
 
 

@@ -18,6 +18,7 @@ _DEMANDS = {
     "weakly_groundable": "a quote where there is one",
     "none": "no evidence needed",
 }
+_SOURCES = {"response": "", "response_and_context": ", of the response or of the material that belongs to the question"}
 
 
 _TEMPLATES = Templates(FOLDER)
@@ -31,10 +32,14 @@ def system(
     context: str | None,
     traits: Sequence[Trait] = (),
     name: str | None = None,
+    *,
+    reference: str | None = None,
+    examples: str = "",
 ) -> str:
     """The part that is the same, byte for byte, for every response of an item.
 
-    traits: those to be scored; name: of the template, the protocol's own where not given.
+    traits: those to be scored; name: of the template, the protocol's own where not given; reference: the model answer,
+    and examples: worked ones, for templates that show them.
     """
     return fill(
         name or _name_of(bundle.protocol),
@@ -47,6 +52,8 @@ def system(
             "traits": "\n".join(_trait(trait, bundle.protocol) for trait in traits),
             "guidance": "\n".join(_statement(c, bundle.protocol.show_weights) for c in criteria) or bundle.text,
             "scale": _range(bundle.scale),
+            "reference": f"\nReference answer:\n{reference}\n" if reference else "",
+            "examples": examples,
         },
     )
 
@@ -109,5 +116,5 @@ def _criterion(criterion: Criterion, protocol: Protocol) -> str:
     return (
         f"- {criterion.id} [{criterion.kind}]{_weight(criterion, protocol.show_weights)}: {criterion.text}\n"
         f"  levels: {levels}\n"
-        f"  evidence: {_DEMANDS[criterion.evidence]}"
+        f"  evidence: {_DEMANDS[criterion.evidence]}{_SOURCES[criterion.evidence_from]}"
     )

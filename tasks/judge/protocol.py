@@ -129,6 +129,7 @@ def build(
         role=role,
         shown=shown.sources,
         kept=kept,
+        reference_answer=case.reference_answer,
     )
     fenced = prompt.response(case.text, case.units)
     content = "\n".join(text for text in (shown.text, fenced, task) if text)

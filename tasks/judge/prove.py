@@ -23,6 +23,8 @@ _GOLD = "an answer that says everything that is asked for"
 _FABRICATED = "words that nobody ever wrote in any answer"
 _QUOTED_TRAITS = frozenset({"unlocked"})
 """Protocols in which a judged trait needs a quote."""
+_UNQUOTED = frozenset({"bottleneck"})
+"""Protocols that ask for no evidence, whatever a criterion demands elsewhere."""
 
 
 class Opinionated:
@@ -152,6 +154,8 @@ def _lowest(case: Case) -> list[str]:
 
 
 def _forged(case: Case) -> list[str]:
+    if case.bundle.protocol.name in _UNQUOTED:
+        return []
     bundle, found = case.bundle, _graded(case, forged(case)).outcome
     demanding = {criterion.id for criterion in bundle.criteria if criterion.evidence != "none"}
     decided = [d for d in found.judged.decisions if d.criterion_id in demanding]

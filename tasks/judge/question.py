@@ -34,12 +34,16 @@ class Question:
     """What memory showed, see `Shown.sources`."""
     kept: Any = field(default=None, compare=False)
     """What earlier attempts settled, for a repair's check to carry over."""
+    reference_answer: str | None = None
+    """The model answer."""
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what an offline answer may depend on."""
         of = _opening(Same(self.criteria), Same(self.bundle), self.question).copy()
         of.update(f"{json.dumps(self.text)}]".encode())
+        if self.bundle.protocol.name == "bottleneck":  # no other answerer reads them as plain data
+            of.update(json.dumps([self.reference_answer, self.context]).encode())
         return of.hexdigest()
 
 

@@ -13,8 +13,9 @@ from typing import Any, Literal, cast
 from tasks.contracts.bundle import Scale
 from tasks.contracts.engine import Engine
 from tasks.contracts.errors import InputError
+from tasks.contracts.grader import Grader
 from tasks.contracts.judge import Foreign, Judge
-from tasks.judge import embedded
+from tasks.judge import embedded, trained
 from tasks.judge.levels import Levelled
 from tasks.judge.question import Question
 from tasks.judge.rows import Rater
@@ -31,12 +32,23 @@ from tasks.store.source import read
 _BATCH = 256
 
 
-def rater(judge: Judge, base: Path, replies: ReplyStore, key_of: Callable[[str], str | None] = os.environ.get) -> Rater:
+def rater(
+    judge: Judge,
+    base: Path,
+    replies: ReplyStore,
+    key_of: Callable[[str], str | None] = os.environ.get,
+    grader: Grader | None = None,
+) -> Rater:
     """The rater of a study; its id names kind of answerer, model and protocol.
 
-    key_of: name of a credential → its value, see `Engine.key`.
-    InputError or BackendError where the recorded replies, the encoder or the language model are not there.
+    key_of: name of a credential → its value, see `Engine.key`; grader: what backend 'trained' answers by.
+    InputError or BackendError where the recorded replies, the grader, the encoder or the language model are not there.
     """
+    if judge.backend == "trained":
+        if grader is None:
+            raise InputError("backend 'trained' has no grader to ask", field="judge.grader")
+        answered = Offline(grader.name, partial(trained.answer, grader=grader), batch_size=_BATCH)
+        return Rater(f"trained:{grader.name}:{judge.protocol}", "trained", answered)
     if judge.backend == "embedded":
         encode = minilm()
         answer = partial(embedded.answer, encode=encode, knows=encode.knows)

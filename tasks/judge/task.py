@@ -22,6 +22,7 @@ from prefect.context import TaskRunContext
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.grader import Grader
 from tasks.contracts.judge import Judge
 from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Judgments, Responses, TableRef
 from tasks.judge import keep, simulated
@@ -59,22 +60,25 @@ def judge(
     bundles: TableRef,
     token_budget: int | None = None,
     people: tuple[TableRef, TableRef] | None = None,
+    grader: Grader | None = None,
+    stage: str = "judge",
 ) -> Judged:
     """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice.
 
     token_budget: tokens of prompts and replies that may be asked for now; BudgetSpent where they do not suffice.
-    people: human gradings and judgments, for the simulated rater. InputError where there is no response.
+    people: human gradings and judgments, for the simulated rater. grader: the trained grader, where the plan's backend
+    is one. stage: under which name the tables are written. InputError where there is no response.
     """
     if not responses.rows:
         hint = "the sources give items alone; name those of the responses beside them"
         raise InputError("there are no responses to judge", field="data.sources", hint=hint)
     counts = {row["values"]: row["counts"] for row in _item_counts(run, responses)}
     parted = whole_items(counts) if plan.consistency_memory else shards(counts)
-    cut = [(name, sum(count for *_, count in parts), run.done("judge", name)) for name, parts in parted]
+    cut = [(name, sum(count for *_, count in parts), run.done(stage, name)) for name, parts in parted]
     if not all(done for *_, done in cut):
         with ReplyStore(run.warehouse.replies) as replies, _libraries_aside():
             progress = Progress(plan.samples * sum(count for _, count, done in cut if not done), _say())
-            who = progress.watch(_within(token_budget, _rater(run, plan, base, replies, people)))
+            who = progress.watch(_within(token_budget, _rater(run, plan, base, replies, people, grader)))
             recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
             sheets = _sheets(run, items, bundles)
             keeping = _keeping(run, plan, who.rater_id)
@@ -90,11 +94,11 @@ def judge(
                     if plan.foreign and (value := recorded.get(case.response_id)) is not None:
                         made.signals["recorded"] = rescale(value, plan.foreign, case.item_id, case.bundle.scale)
                 parts = [one.tables() for one in graded]
-                run.commit("judge", name, {row: pa.concat_tables([part[row] for part in parts]) for row in parts[0]})
+                run.commit(stage, name, {row: pa.concat_tables([part[row] for part in parts]) for row in parts[0]})
                 for one in graded:
                     progress.graded(one)
             progress.end()
-    return Judged(*(run.ref(row, "judge") for row in (Judgments, Gradings, Attempts)))
+    return Judged(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
 
 
 def repeated(rater: Rater, samples: int) -> list[Rater]:
@@ -118,10 +122,17 @@ def credential(name: str) -> str | None:
         raise BackendError(f"Prefect has no secret block named '{block}' (judge.engine.key)") from None
 
 
-def _rater(run: Run, plan: Judge, base: Path, replies: ReplyStore, people: tuple[TableRef, TableRef] | None) -> Rater:
+def _rater(
+    run: Run,
+    plan: Judge,
+    base: Path,
+    replies: ReplyStore,
+    people: tuple[TableRef, TableRef] | None,
+    grader: Grader | None,
+) -> Rater:
     """The study's rater; the simulated one gets to know what its human rater said."""
     if plan.backend != "simulated" or plan.truth is None or people is None:
-        return rater(plan, base, replies, credential)
+        return rater(plan, base, replies, credential, grader)
     theirs = ds.field("rater_id") == plan.truth.rater
     gradings, judgments = people
     scores = run.read(gradings, ["response_id", "item_id", "score", "trait_scores"], theirs)

@@ -108,7 +108,8 @@ def check(asked: Request, reply: Reply) -> Checked[Rubric]:
 
 
 def _rubric(source: Rubric, given: Any) -> Rubric:
-    """The source with the criteria, and without traits of its own the traits, of an artifact."""
+    """The source with the criteria, and without traits of its own the traits, of an artifact; without its examples,
+    which label the author's criteria."""
     if source.traits:
         traits = [(trait, given[trait.id]) for trait in source.traits]
     else:
@@ -117,7 +118,8 @@ def _rubric(source: Rubric, given: Any) -> Rubric:
         traits = [(_trait(f"T{n}", source, found), found) for n, found in enumerate(given, 1)]
     ids = _ids(source)
     criteria = [_criterion(next(ids), trait.id, item) for trait, found in traits for item in _list(found["items"])]
-    return source.model_copy(update={"traits": tuple(t for t, _ in traits), "criteria": tuple(criteria)})
+    made = {"traits": tuple(t for t, _ in traits), "criteria": tuple(criteria), "examples": ()}
+    return source.model_copy(update=made)
 
 
 def _trait(name: str, source: Rubric, given: Mapping[str, Any]) -> Trait:

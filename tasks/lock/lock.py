@@ -11,7 +11,7 @@ from tasks.contracts.errors import ContractError
 from tasks.lock.rubric import parted
 from tasks.lock.shape import shaped, without_evidence
 
-HOLISTIC = ("dhs", "autoscore")
+HOLISTIC = ("dhs", "autoscore", "bottleneck")
 """Protocols whose judge states the score."""
 
 
@@ -30,7 +30,7 @@ def lock(
     if evidence == "off":
         rubric = without_evidence(rubric)
     judged = [trait.id for trait in rubric.traits if trait.source == "judged"]
-    if judged and protocol.name in ("rulers", "pointwise", "checkeval"):
+    if judged and protocol.name in ("rulers", "pointwise", "checkeval", "concepts"):
         raise ContractError(
             f"rubric '{rubric.rubric_id}': trait '{judged[0]}' is scored by the judge, which protocol "
             f"'{protocol.name}' does not ask for; derive it from criteria"
@@ -56,5 +56,6 @@ def lock(
         traits=rubric.traits,
         criteria=decided,
         composites=composites,
+        examples=rubric.examples if protocol.name == "concepts" else (),
         protocol=protocol,
     )

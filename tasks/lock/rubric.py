@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
-from tasks.contracts.bundle import Criterion, Rubric, Trait
+from tasks.contracts.bundle import Criterion, Example, Rubric, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Derived, Rubrics, parse, read_yaml
 from tasks.contracts.table import Frozen
@@ -151,6 +151,10 @@ def broken(rubric: Rubric, induced: bool = False) -> str | None:
         problem = _broken_composite(composite, [c for c in rubric.criteria if c.parent == composite.id])
         if problem:
             return f"criterion '{composite.id}' {problem}"
+    for number, example in enumerate(() if induced else rubric.examples, 1):
+        problem = _broken_example(example, parted(rubric)[0])
+        if problem:
+            return f"example {number} {problem}"
     for anchored in rubric.traits:
         if _repeats(anchor.score for anchor in anchored.anchors):
             return f"trait '{anchored.id}' has overlapping anchors: two describe the same score"
@@ -190,6 +194,16 @@ def _broken_composite(criterion: Criterion, sub_points: Sequence[Criterion]) -> 
         return f"counts for another trait than its sub-point '{strangers[0]}'"
     if all(one.weight * criterion.weight < 0 for one in sub_points):
         return "can never be reached: all its sub-points count against it"
+    return None
+
+
+def _broken_example(example: Example, decided: Sequence[Criterion]) -> str | None:
+    tops = {criterion.id: criterion.top for criterion in decided}
+    for name, label in example.labels.items():
+        if name not in tops:
+            return f"labels '{name}', which is no criterion that raters decide"
+        if label.level > tops[name]:
+            return f"labels criterion '{name}' with level {label.level}, off its scale 0 to {tops[name]}"
     return None
 
 

@@ -36,9 +36,9 @@ def chunks(path: Path) -> Iterator[pd.DataFrame]:
 
     All columns are of dtype object, and every frame has all columns of the file; a file without rows is one empty
     frame. Text files are UTF-8 (a byte order mark is passed over). CSV cells are strings; an empty cell stays an empty
-    string. A JSON file is one list of objects and is read whole. The index counts rows from 0: records below the
-    header, lines of a JSONL file, objects of a JSON one; blank lines count and are left out. InputError names the
-    file, the row (index + 1) and the rule.
+    string. A JSON file is one list of objects, or one object of objects, which is one row, and is read whole. The index
+    counts rows from 0: records below the header, lines of a JSONL file, objects of a JSON one; blank lines count and
+    are left out. InputError names the file, the row (index + 1) and the rule.
     """
     readers = {".csv": _delimited, ".tsv": _delimited, ".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
@@ -148,6 +148,8 @@ def _json(path: Path) -> Iterator[Record]:
         if isinstance(error, UnicodeDecodeError):
             raise
         raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path) from error
+    if isinstance(found, dict) and all(isinstance(of, dict) for of in found.values()):
+        found = [found]
     if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):
         raise InputError("is not a list of JSON objects", file=path)
     keys = list(dict.fromkeys(key for record in found for key in record))

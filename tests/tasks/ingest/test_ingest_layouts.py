@@ -21,7 +21,7 @@ from tasks.store.warehouse import Warehouse
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 NAMES = ("asap2", "asap_aes", "asap_sas", "dress", "enem_essays", "gradeagentops", "mohler", "physics_partial_credit")
-NAMES += ("summeval", "summhf", "webnlg", "healthbench", "paperbench", "plawbench", "writingbench")
+NAMES += ("mocha", "summeval", "summhf", "webnlg", "healthbench", "paperbench", "plawbench", "writingbench")
 
 
 class Found(NamedTuple):

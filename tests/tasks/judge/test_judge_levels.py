@@ -80,7 +80,9 @@ def test_a_holistic_score_of_two_digits():
     assert made.level_probabilities == {"score": pytest.approx(expected)}
 
 
-@pytest.mark.parametrize("protocol", ["rulers", "dhs", "pointwise", "mts", "unlocked", "checkeval", "gradeagentops"])
+@pytest.mark.parametrize(
+    "protocol", ["rulers", "dhs", "pointwise", "mts", "unlocked", "checkeval", "gradeagentops", "concepts"]
+)
 def test_every_protocol_s_contract_has_decisions_with_values(protocol):
     """The keys are criteria, traits or 'score', whatever the contract looks like."""
     case = case_of(protocol)

@@ -18,9 +18,10 @@ PROTOCOLS = {
     "autoscore": "judged",
     "checkeval": "weighted_points",
     "unlocked": "trait_mean",
+    "concepts": "weighted_points",
 }
 OTHERS = {"response", "components", "autoscore_extract", "pointwise_several"}
-ELSEWHERE = {"gradeagentops", "repair", "cards", "exemplars"}
+ELSEWHERE = {"gradeagentops", "repair", "cards", "exemplars", "example"}
 """Filled by mend.py, memory.py and the protocol of that name, and tested there."""
 INJECTIONS = ("{{rubric}}", "{{question}} {{text}} {{nonce}}", r"\1 \g<0>", "{0} %s ${text}")
 

@@ -38,7 +38,13 @@ def test_the_demo_s_bundles_hold(protocol):
         items = list(csv.DictReader(file))
     assert len(items) == 8
     for item in items:
-        bundle = lock(rubrics[item["rubric_id"]], Judge(protocol=protocol).as_protocol(), [item["type"]])
+        bundle = lock(
+            rubrics[item["rubric_id"]],
+            Judge(
+                protocol=protocol, **({"backend": "trained", "grader": "g"} if protocol == "bottleneck" else {})
+            ).as_protocol(),
+            [item["type"]],
+        )
         assert prove_bundle(bundle, item["question"], None, item["reference_answer"]) == []
 
 

@@ -34,7 +34,7 @@ RUBRIC = Rubric(
     ),
 )
 EXACT = {"noise": 0.0, "invented": 0.0, "broken": 0.0}
-PROTOCOLS = ("rulers", "pointwise", "dhs", "gradeagentops", "mts", "checkeval", "autoscore", "unlocked")
+PROTOCOLS = ("rulers", "pointwise", "dhs", "gradeagentops", "mts", "checkeval", "autoscore", "unlocked", "concepts")
 GRADING = {
     "response_id": "r0",
     "item_id": "i",

@@ -76,7 +76,7 @@ def scripted(monkeypatch):
     used = []
 
     def install(script):
-        def rater(plan, base, replies, key_of):
+        def rater(plan, base, replies, key_of, grader=None):
             used.append(Scripted(script))
             return Rater("scripted:test", "llm", used[-1])
 

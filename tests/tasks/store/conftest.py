@@ -88,18 +88,28 @@ def _rewarded() -> Records:
 def _taught() -> Records:
     """r2 in the queue and labelled, and a grader that learned from it."""
     fit = {"method": "rec_cbm", "seed": 0}
+    said = {"who": "m", "kind": "annotator", "level": 0}
     set_ = {"kind": "oracle", "order": "confidence", "asked": 1, "metric": "task_accuracy"}
     return {
         "queue": [
             {"subject_kind": "label", "response_id": "r2", "rank": 1, "priority": 0.5, "criteria": ["P1"]}
             | {"reasons": ["annotators_disagree"], "why": "Annotators 1 level apart on P1"}
         ],
-        "labels": [{"response_id": "r2", "criterion_id": "P1", "level": 1, "settled_by": "one_vote", "history": []}],
+        "labels": [
+            {"response_id": "r2", "criterion_id": "P1", "level": 1, "settled_by": "one_vote", "history": [said]}
+        ],
         "agreements": [
             {"phase": "before", "raters": "a and b", "criterion_id": "P1", "metric": "kappa", "value": 0.5, "n": 1}
         ],
         "constructions": [
-            {"rubric_id": "r", "rule": "coverage", "subject": "all", "outcome": "unknown", "detail": "no grades"}
+            {
+                "phase": "before",
+                "rubric_id": "r",
+                "rule": "coverage",
+                "subject": "all",
+                "outcome": "unknown",
+                "detail": "no grades",
+            }
         ],
         "models": [
             fit

@@ -1,0 +1,74 @@
+"""Bottleneck graders: trained on concept labels, compared, and exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import flow
+
+from flows.annotate import labels, settling
+from flows.logs import without_tracebacks
+from flows.plan import Plan, planned, record
+from tasks.bottleneck.task import train
+from tasks.check.task import checked, data_docs
+from tasks.contracts.errors import InputError
+from tasks.contracts.judge import Judge
+from tasks.contracts.study import load_study
+from tasks.contracts.tables import TableRef
+from tasks.evaluate.task import report_graders
+from tasks.ingest.task import ingest
+from tasks.judge.task import credential
+from tasks.lock.task import lock
+from tasks.review.task import Spoken
+
+without_tracebacks()
+
+
+@flow(name="bottleneck", flow_run_name="{study}")
+def bottleneck(
+    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+) -> str:
+    """Train and compare the graders of a study file and export the first; returns the run's id. The same study resumes
+    itself.
+
+    InputError where the study has no section `bottleneck`. token_budget: of the annotators, see `grade`.
+    """
+    job, said = training(study, warehouse, limit)
+    tables = stages(job, said, token_budget)
+    data_docs(job.run)
+    report_graders(job.run, record(job, tables))
+    return job.run.run_id
+
+
+def training(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Plan, Spoken | None]:
+    """The run in which a study's graders are trained, and what people have said until now, where it rests on that."""
+    path = Path(study_file)
+    study = load_study(path)
+    if study.bottleneck is None:
+        hint = "bottleneck: {labels: mean} learns from persons' marks, {labels: final} from the study's annotation"
+        raise InputError("there is no section 'bottleneck', which says what is trained", file=path, hint=hint)
+    if study.bottleneck.labels == "final":
+        return settling(study_file, warehouse, limit)
+    plain = {"judge": Judge(protocol="concepts"), "reward": None, "annotation": None}
+    return planned(study.model_copy(update=plain), path.parent, warehouse, limit), None
+
+
+def stages(job: Plan, said: Spoken | None, token_budget: int | None = None) -> list[TableRef]:
+    """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
+    run, settings, base = job.run, job.study, job.base
+    if said is not None:
+        proposed, settled, compared = labels(job, said, token_budget)
+        data, locked, found = proposed.data, proposed.locked, settled.labels
+        before = [*proposed.tables, *settled, *compared]
+    else:
+        data = checked(run, ingest(run, settings, base, job.limit))
+        people = data.gradings, data.judgments
+        locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+        found, before = None, [*data, *locked]
+    given = data.items, data.responses, data.gradings, data.judgments, locked.bundles, found
+    taught = checked(run, train(run, settings, base, *given))
+    return [*before, *taught]
+
+
+if __name__ == "__main__":
+    bottleneck("data/demo/concepts.yaml")

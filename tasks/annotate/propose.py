@@ -1,0 +1,262 @@
+"""Asking a model for a first inventory of concepts, which educators then edit (REC-CBM, appendix C.2).
+
+What the model is free in is what needs reading: names, definitions, descriptors and groups. Ranges and the order of
+things are code's, and so is the contract: as many levels as asked for, ids that differ, no descriptor missing or twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import yaml
+from pydantic import ValidationError
+
+from tasks.contracts.bundle import Criterion, EvidenceType, Rubric, Scale, Trait
+from tasks.contracts.engine import Sampling
+from tasks.contracts.errors import InputError
+from tasks.llm.ask import Attempt, Checked, as_call, ask
+from tasks.llm.backend import Backend
+from tasks.llm.extract import extract
+from tasks.llm.replies import ReplyStore
+from tasks.llm.request import Message, Reply, Request
+from tasks.llm.schema import record, several, text
+from tasks.text.fold import folded
+from tasks.text.templates import Templates
+
+REPAIRS = 2
+"""Calls that may mend a proposal."""
+QUESTIONS = 10
+"""Most questions that are shown: enough to see what they have in common."""
+MOST_GROUPS = 4
+TYPES = tuple(name for name in get_args(EvidenceType) if name != "none")
+_ID = r"^[A-Za-z][A-Za-z0-9_]{0,15}$"
+_LONGEST = 2_000
+"""Characters of a question, its material or its answer that are shown."""
+_LONGEST_REPLY = 20_000
+_TOKENS, _TOKENS_PER_LEVEL = 512, 60
+"""What a proposal takes: names and definitions, and a descriptor."""
+_PROMPTS = Templates(Path(__file__).with_name("prompts"))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a model is asked to propose."""
+
+    rubric_id: str
+    """Id of the rubric to be made; items point to it."""
+    scale: Scale
+    """The score scale of the data set."""
+    items: Sequence[Mapping[str, Any]]
+    """Rows of `items` (question, context, reference_answer), of which the first QUESTIONS are shown: a sample."""
+    title: str = ""
+    """What the data set is called; the rubric's id where not given."""
+    text: str = ""
+    """The rubric in prose, where its author wrote one."""
+    concepts: int = 8
+    """How many."""
+    levels: int = 3
+    """How many each has, at least 2."""
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """An inventory, and the calls that it took as rows of `Call`."""
+
+    rubric: Rubric
+    calls: tuple[dict[str, Any], ...]
+
+
+def propose(
+    wanted: Wanted, backend: Backend, replies: ReplyStore, sampling: Sampling | None = None, structured: bool = True
+) -> Proposed:
+    """The inventory that a model proposes; one that the store holds a reply for is not asked for again.
+
+    structured: whether the model is held to the schema. InputError where there is nothing to propose from, and where
+    no reply within the budget keeps the contract, with what was wrong with the last.
+    """
+    if not wanted.items or wanted.concepts < 1 or wanted.levels < 2:
+        raise InputError("a proposal needs questions, at least one concept and at least two levels", field="items")
+    (asked,) = ask([request(wanted, sampling or Sampling(), structured)], backend, replies, check, amend)
+    last = asked.attempts[-1]
+    if asked.value is None:
+        wrong = last.reply.error or "; ".join(last.checked.violations)
+        rule = f"rubric '{wanted.rubric_id}': no usable inventory by '{last.model}': {wrong}"
+        raise InputError(rule, hint=f"{len(asked.attempts)} calls; write it by hand, as in data/inventories")
+    return Proposed(asked.value, tuple(as_call(attempt) for attempt in asked.attempts))
+
+
+def as_yaml(rubric: Rubric) -> str:
+    """A file of authored rubrics with this one, for people to edit; what is left out is as the contract has it."""
+    content = rubric.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump({"rubrics": [content]}, sort_keys=False, allow_unicode=True, width=120)
+
+
+def request(wanted: Wanted, sampling: Sampling, structured: bool) -> Request:
+    """The request for one inventory; the reply may be as long as its levels need."""
+    low, high, step = wanted.scale.bounds
+    shown = "\n".join(f"| {line}" for line in _questions(wanted.items[:QUESTIONS]))
+    values = {
+        "title": wanted.title or wanted.rubric_id,
+        "scale": f"{low:g} to {high:g} in steps of {step:g}",
+        "rubric": f"\nThe rubric that graders were given:\n{wanted.text}\n" if wanted.text.strip() else "",
+        "nonce": hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+        "questions": shown,
+        "count": str(wanted.concepts),
+        "levels": str(wanted.levels),
+        "shape": json.dumps(_shape(wanted.levels), ensure_ascii=False),
+    }
+    contract = schema(wanted)
+    tokens = _TOKENS + _TOKENS_PER_LEVEL * wanted.concepts * (wanted.levels + 2)
+    return Request(
+        messages=(Message("user", _PROMPTS.fill("propose", values)),),
+        role="induce",
+        subject=wanted.rubric_id,
+        keys=frozenset(contract["required"]),
+        schema=contract if structured else None,
+        sampling=sampling.model_copy(update={"max_tokens": max(sampling.max_tokens, tokens)}),
+        data=wanted,
+    )
+
+
+def schema(wanted: Wanted) -> dict[str, Any]:
+    """The contract, `{"groups": [{"name", "concepts": [{"id", "name", "definition", "evidence", "levels"}]}]}`."""
+    concept = record(
+        {
+            "id": {"type": "string", "pattern": _ID},
+            "name": text(60),
+            "definition": text(300),
+            "evidence": {"type": "string", "enum": list(TYPES)},
+            "levels": several(text(160), wanted.levels, wanted.levels),
+        }
+    )
+    group = record({"name": text(60), "concepts": several(concept, 1, wanted.concepts)})
+    return record({"groups": several(group, 1, MOST_GROUPS)})
+
+
+def check(asked: Request, reply: Reply) -> Checked[Rubric]:
+    """The rubric that a reply makes, or all that breaks the contract, so that one repair can mend it."""
+    wanted: Wanted = asked.data
+    artifact, note = extract(reply.text, asked.keys)
+    if artifact is None:
+        return Checked(None, (f"no JSON object with the key 'groups' could be read ({note})",))
+    try:
+        rubric = _rubric(wanted, artifact["groups"])
+    except (ValidationError, KeyError, TypeError, AttributeError) as error:
+        return Checked(None, (f"it does not have the form that was asked for: {_in_words(error)}",))
+    problems = tuple(_problems(wanted, rubric))
+    return Checked(None if problems else rubric, problems)
+
+
+def amend(first: Request, history: tuple[Attempt[Rubric], ...]) -> Request | None:
+    """The next request that mends what broke the contract; None when the budget is spent or there was no reply."""
+    last = history[-1]
+    if len(history) > REPAIRS or last.reply.text is None:
+        return None
+    problems = "\n".join(f"- {violation}" for violation in last.checked.violations)
+    return Request(
+        messages=(
+            *first.messages,
+            Message("assistant", last.reply.text[:_LONGEST_REPLY]),
+            Message("user", _PROMPTS.fill("amend", {"problems": problems})),
+        ),
+        role="contract_repair",
+        subject=first.subject,
+        keys=first.keys,
+        schema=first.schema,
+        sampling=first.sampling,
+        data=first.data,
+        mends=last.checked.violations,
+    )
+
+
+def _questions(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of the questions with what belongs to them, each part cut."""
+    names = {"question": "Question", "context": "Material", "reference_answer": "Reference answer"}
+    for number, item in enumerate(items, 1):
+        yield f"({number})"
+        for key, name in names.items():
+            if given := item.get(key):
+                first, *others = str(given)[:_LONGEST].splitlines()
+                yield from (f"{name}: {first}", *others)
+
+
+def _shape(levels: int) -> dict[str, Any]:
+    """An example of the contract, for models that are not held to its schema."""
+    concept = {"id": "<id>", "name": "<name>", "definition": "<sentence>", "evidence": "<type>"}
+    descriptors = [f"<descriptor of level {level}>" for level in range(levels)]
+    return {"groups": [{"name": "<name>", "concepts": [concept | {"levels": descriptors}]}]}
+
+
+def _rubric(wanted: Wanted, groups: list[dict[str, Any]]) -> Rubric:
+    low, high, step = wanted.scale.bounds
+    traits = [
+        Trait(id=f"G{n}", name=_words(group["name"]), min=low, max=high, step=step) for n, group in enumerate(groups, 1)
+    ]
+    concepts = [
+        _concept(trait.id, given) for trait, group in zip(traits, groups, strict=True) for given in group["concepts"]
+    ]
+    return Rubric(
+        rubric_id=wanted.rubric_id,
+        title=wanted.title,
+        text=wanted.text,
+        scale=wanted.scale,
+        traits=tuple(traits),
+        criteria=tuple(concepts),
+    )
+
+
+def _concept(trait: str, given: Mapping[str, Any]) -> Criterion:
+    if given["evidence"] not in TYPES:
+        raise TypeError(f"{given['evidence']!r:.40} is no type of evidence")
+    if not isinstance(given["levels"], list):
+        raise TypeError(f"the levels of {given['id']!r:.40} are no list")
+    return Criterion(
+        id=_words(given["id"]),
+        trait=trait,
+        text=f"{_words(given['name'])}: {_words(given['definition'])}",
+        kind="concept",
+        levels=tuple(" ".join(level.split()) if isinstance(level, str) else "" for level in given["levels"]),
+        evidence=cast(EvidenceType, given["evidence"]),
+    )
+
+
+def _problems(wanted: Wanted, rubric: Rubric) -> Iterator[str]:
+    """What breaks the contract, in words."""
+    concepts = rubric.criteria
+    if len(concepts) != wanted.concepts:
+        yield f"it has {len(concepts)} concepts, not {wanted.concepts}"
+    for what, said in (("id", [c.id for c in concepts]), ("wording", [folded(c.text) for c in concepts])):
+        for twice in sorted({one for one in said if said.count(one) > 1}):
+            yield f"two concepts have the same {what}: {twice[:80]}"
+    for concept in concepts:
+        if not re.fullmatch(_ID, concept.id):
+            yield f"'{concept.id[:40]}' is no id of at most 16 letters and digits"
+        if len(concept.levels) != wanted.levels:
+            yield f"concept {concept.id[:40]} has {len(concept.levels)} levels, not {wanted.levels}"
+        if not all(concept.levels):
+            yield f"concept {concept.id[:40]} has a level without a descriptor"
+        elif len({folded(level) for level in concept.levels}) < len(concept.levels):
+            yield f"concept {concept.id[:40]} has two levels with the same descriptor"
+    for trait in rubric.traits:
+        if not any(concept.trait == trait.id for concept in concepts):
+            yield f"group '{trait.name[:40]}' has no concept"
+
+
+def _words(value: Any) -> str:
+    """A text on one line; TypeError for what is none or blank."""
+    if not isinstance(value, str) or not value.strip():
+        raise TypeError(f"{value!r:.40} is no text")
+    return " ".join(value.split())
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{first['msg']} at {'.'.join(map(str, first['loc']))}"
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

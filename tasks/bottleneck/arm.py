@@ -1,0 +1,181 @@
+"""One grader of a comparison: trained, measured on the held-out splits, and steered. Pure but for the encoder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tasks.bottleneck import temperature
+from tasks.bottleneck.data import Estimates, Floats, Labelled
+from tasks.bottleneck.fit import Trained
+from tasks.bottleneck.head import Head
+from tasks.bottleneck.intervene import curves
+from tasks.bottleneck.leakage import leakage_rows
+from tasks.bottleneck.measures import trial_rows
+from tasks.bottleneck.methods import sweep, train
+from tasks.bottleneck.policies import order_of, saving_rows, savings
+from tasks.bottleneck.states import Encoder, Say, quiet
+from tasks.bottleneck.structure import link_rows
+from tasks.contracts.bottleneck import Bottleneck, Method, Training
+from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Order, Trials
+from tasks.contracts.table import Row
+
+HELD_OUT = ("calibration", "test")
+ORDERS: tuple[Order, ...] = ("confidence", "uncertainty", "expected_change", "random")
+Embed = Callable[[Sequence[str]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is trained."""
+
+    method: Method
+    seed: int
+    setting: str
+    """What differs from the study's settings, as 'field=value'; '' for nothing."""
+    training: Training
+
+    @property
+    def name(self) -> str:
+        """Of its shard."""
+        what = hashlib.sha256(self.setting.encode()).hexdigest()[:8] if self.setting else "as-set"
+        return f"{self.method}-{self.seed}-{what}"
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What all arms of a comparison share."""
+
+    data: Labelled
+    encoder: Callable[[], Encoder]
+    """A fresh one for each arm: a tuned encoder begins with the weights that it was loaded with."""
+    texts: Sequence[str]
+    """The responses, in the order of the data's rows."""
+    embed: Embed
+    """The sentence encoder."""
+    backbone: str
+    """Name of the text encoder, with a digest of its weights."""
+    plan: Bottleneck
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A trained arm and its rows."""
+
+    trained: Trained
+    encoder: Encoder
+    estimates: Estimates
+    """Of all responses."""
+    head: Head | None
+    """With the temperature that its calibration split asks for."""
+    tables: dict[type[Row], list[dict[str, Any]]]
+
+
+def arms(plan: Bottleneck) -> list[Arm]:
+    """Every method with every seed, then the first method with every setting of the sweep; the first is exported."""
+    found = [Arm(method, seed, "", plan.training) for seed in plan.seeds for method in plan.methods]
+    for setting, training in sweep(plan.training, plan.sweep):
+        found += [Arm(plan.methods[0], seed, setting, training) for seed in plan.seeds]
+    return found
+
+
+def run(arm: Arm, ground: Ground, say: Say = quiet) -> Outcome:
+    """Trains an arm and measures it; InputError where the labels do not suffice."""
+    data, encoder = ground.data, ground.encoder()
+    trained = train(
+        arm.method,
+        data,
+        encoder,
+        arm.training,
+        arm.seed,
+        texts=ground.texts,
+        embed=ground.embed,
+        setting=arm.setting,
+        say=say,
+    )
+    estimates = trained.predict(encoder, np.arange(len(data.response_ids)))
+    head, calibrated, fitted = _calibrated(trained, estimates, data)
+    trials = [row for split in HELD_OUT for row in _measured(arm, estimates, calibrated, data, split)]
+    tables: dict[type[Row], list[dict[str, Any]]] = {
+        Models: [_model_row(arm, ground, trained, fitted)],
+        Trials: trials,
+        Interventions: [],
+        ConceptLinks: [],
+    }
+    test = data.rows("test")
+    steered = _of(estimates, test)
+    if head is not None and steered.levels is not None and not arm.setting:
+        if arm.seed == ground.plan.seeds[0]:  # hundreds of fits for one number
+            trials += _leaked(arm, estimates, data)
+        trials += saving_rows(savings(steered.levels, head, data, test, arm.seed), arm.method, arm.seed, "test")
+        tables[Interventions] += _curves(arm, steered, head, data)
+        if head.precision is not None:
+            tables[ConceptLinks] += link_rows(data, head, arm.method, arm.seed)
+    return Outcome(trained, encoder, estimates, head, tables)
+
+
+def _calibrated(trained: Trained, estimates: Estimates, data: Labelled) -> tuple[Head | None, Floats, float]:
+    """(the head with its temperature, calibrated probabilities of all grades, the temperature)."""
+    logits = np.log(np.maximum(estimates.grades, 1e-12))
+    rows = data.rows("calibration")
+    fitted = temperature.fit(logits[rows], data.grades[rows]).temperature
+    likely = np.exp(logits / fitted - (logits / fitted).max(axis=1, keepdims=True))
+    head = None if trained.head is None else _warmed(trained.head, fitted)
+    return head, likely / likely.sum(axis=1, keepdims=True), fitted
+
+
+def _warmed(head: Head, fitted: float) -> Head:
+    return Head(head.weights, head.bias, head.precision, head.noise, fitted)
+
+
+def _measured(
+    arm: Arm, estimates: Estimates, calibrated: Floats, data: Labelled, split: str
+) -> Iterator[dict[str, Any]]:
+    rows = data.rows(split)
+    yield from trial_rows(
+        _of(estimates, rows), data, split, arm.method, arm.seed, arm.setting, calibrated=calibrated[rows]
+    )
+
+
+def _leaked(arm: Arm, estimates: Estimates, data: Labelled) -> list[dict[str, Any]]:
+    """Leakage on all that was held out: a test split alone is seldom enough to cross-fit on."""
+    rows = np.concatenate([data.rows(split) for split in HELD_OUT])
+    shares = estimates.shares(data.concepts.tops)[rows]
+    found = leakage_rows(shares, data, rows, "test", arm.method, arm.seed)
+    return [row | {"note": row["note"] or "calibration and test together"} for row in found]
+
+
+def _curves(arm: Arm, estimates: Estimates, head: Head, data: Labelled) -> list[dict[str, Any]]:
+    """Every order of asking; `estimates` are of the test split."""
+    rows = data.rows("test")
+    shares, levels = estimates.shares(data.concepts.tops), estimates.levels
+    assert levels is not None  # a grader with a head over shares has concepts
+    found = []
+    for first in ORDERS:
+        order = order_of(first, levels, head, data.concepts.tops, arm.seed)
+        found += curves(shares, head, data, rows, order, first=first, method=arm.method, seed=arm.seed)
+    return found
+
+
+def _of(estimates: Estimates, rows: np.ndarray) -> Estimates:
+    return Estimates(None if estimates.levels is None else estimates.levels[rows], estimates.grades[rows])
+
+
+def _model_row(arm: Arm, ground: Ground, trained: Trained, fitted: float) -> dict[str, Any]:
+    return {
+        "method": arm.method,
+        "seed": arm.seed,
+        "setting": arm.setting,
+        "backbone": ground.backbone,
+        "encoder": ground.plan.encoder,
+        "parameters": trained.parameters,
+        "epochs_1": trained.epochs[0],
+        "epochs_2": trained.epochs[1],
+        "validation": trained.validation,
+        "grade_temperature": fitted,
+        "seconds": trained.seconds,
+    }

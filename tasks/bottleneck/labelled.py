@@ -1,0 +1,166 @@
+"""Tables → what graders learn from: a bundle's criteria are the concepts, people's marks their labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.bottleneck.data import MISSING, Concepts, Floats, Ints, Labelled
+from tasks.bottleneck.rater_noise import consensus
+from tasks.contracts.bundle import Bundle, Scale
+from tasks.contracts.errors import InputError
+
+MEAN = "mean"
+
+
+def concepts_of(bundle: Bundle) -> Concepts:
+    """The decided criteria of a bundle, in its order."""
+    return Concepts(
+        ids=tuple(c.id for c in bundle.criteria),
+        names=tuple(bundle.names.values()),
+        texts=tuple(c.text for c in bundle.criteria),
+        anchors=tuple(c.levels for c in bundle.criteria),
+    )
+
+
+def one_of(bundles: Mapping[str, Bundle]) -> Bundle:
+    """The first bundle, where all have the same concepts and scale; InputError where they do not.
+
+    Rubrics of several questions may word a concept differently; its id and its number of levels make it one.
+    """
+    if not bundles:
+        raise InputError("there is no rubric, and so no concept to learn", field="rubrics")
+    (first, bundle), *others = bundles.items()
+    shape = [(c.id, c.top) for c in bundle.criteria]
+    for name, other in others:
+        if [(c.id, c.top) for c in other.criteria] != shape or other.scale.bounds != bundle.scale.bounds:
+            rule = f"rubrics '{first}' and '{name}' differ in concepts, levels or scale; one grader has one bottleneck"
+            raise InputError(rule, field="rubrics", hint="train them in studies of their own")
+    return bundle
+
+
+def lone_traits(bundle: Bundle) -> dict[str, str]:
+    """Trait → the criterion that alone makes it up, where their levels are as many: a score of the trait is then a
+    label of the criterion."""
+    found = {}
+    for trait in bundle.traits:
+        mine = list(bundle.of_trait(trait.id))
+        if len(mine) == 1 and len(mine[0].levels) == trait.levels:
+            found[trait.id] = mine[0].id
+    return found
+
+
+def marks_of(judgments: pa.Table, gradings: pa.Table, bundle: Bundle, response_ids: Sequence[str]) -> dict[str, Floats]:
+    """Rater of the data → levels (n, K), NaN where there is none.
+
+    judgments: response_id, criterion_id, rater_id, decision. gradings: response_id, rater_id, trait_scores, for
+    concepts that alone make up their trait. A judgment wins over a trait's score.
+    """
+    row = {name: at for at, name in enumerate(response_ids)}
+    column = {c.id: at for at, c in enumerate(bundle.criteria)}
+    found: dict[str, Floats] = {}
+
+    def levels(rater: str) -> Floats:
+        return found.setdefault(rater, np.full((len(row), len(column)), np.nan))
+
+    scales = {trait.id: trait for trait in bundle.traits}
+    alone = lone_traits(bundle)
+    for one in gradings.to_pylist(maps_as_pydicts="strict"):
+        for trait, score in one["trait_scores"].items():
+            if trait in alone and one["response_id"] in row:
+                place = row[one["response_id"]], column[alone[trait]]
+                levels(one["rater_id"])[place] = round((score - scales[trait].min) / scales[trait].step)
+    for one in judgments.to_pylist():
+        if one["decision"] is not None and one["response_id"] in row and one["criterion_id"] in column:
+            levels(one["rater_id"])[row[one["response_id"]], column[one["criterion_id"]]] = one["decision"]
+    return found
+
+
+def levels_of(marks: Mapping[str, Floats], whose: str, persons: Sequence[str]) -> Floats:
+    """(n, K) the levels of one rater, or the mean of the persons' rounded half up; NaN where there is none.
+
+    InputError where the rater marked nothing.
+    """
+    if whose != MEAN:
+        if whose not in marks:
+            known = ", ".join(sorted(marks)) or "nobody"
+            raise InputError(f"'{whose}' marked no concept; {known} did", field="bottleneck.labels")
+        return marks[whose]
+    given = [marks[name] for name in persons if name in marks]
+    if not given:
+        raise InputError("no person marked a concept", field="bottleneck.labels")
+    stacked = np.stack(given)
+    count = (~np.isnan(stacked)).sum(axis=0)
+    total = np.nansum(stacked, axis=0)
+    return np.where(count > 0, np.floor(total / np.maximum(count, 1) + 0.5), np.nan)
+
+
+def grade_classes(scale: Scale, bands: int | None) -> Floats:
+    """(S + 1,) the score that each class stands for: every score of the scale, or the middle of each band.
+
+    InputError where there are more bands than scores.
+    """
+    if bands is None:
+        return np.asarray(scale.min + scale.step * np.arange(scale.levels), np.float64)
+    if bands > scale.levels:
+        raise InputError(f"{bands} bands of {scale.levels} scores", field="bottleneck.bands")
+    band = _band(np.arange(scale.levels), scale.levels, bands)
+    middles = [math.floor(np.flatnonzero(band == at).mean() + 0.5) for at in range(bands)]
+    return scale.min + scale.step * np.array(middles, np.float64)
+
+
+def grades_of(scores: Floats, scale: Scale, bands: int | None) -> Ints:
+    """(n,) classes of scores, rounded half up to the scale; MISSING where a score is NaN."""
+    steps = np.clip(np.floor((scores - scale.min) / scale.step + 0.5), 0, scale.levels - 1)
+    index = np.where(np.isnan(scores), 0, steps).astype(np.int64)
+    classes = index if bands is None else _band(index, scale.levels, bands)
+    return np.where(np.isnan(scores), MISSING, classes)
+
+
+def labelled(
+    responses: pa.Table,
+    bundle: Bundle,
+    levels: Floats,
+    scores: Mapping[str, float],
+    bands: int | None,
+    weights: Floats | None = None,
+) -> Labelled:
+    """The labels of a data set.
+
+    responses: response_id and split, sorted by the id. levels: (n, K), NaN where there is none. scores: response → the
+    human score that counts.
+    """
+    ids = responses["response_id"].to_pylist()
+    given = np.array([scores.get(name, np.nan) for name in ids], np.float64)
+    return Labelled(
+        response_ids=tuple(ids),
+        concepts=concepts_of(bundle),
+        levels=np.where(np.isnan(levels), MISSING, levels).astype(np.int64),
+        weights=np.ones(levels.shape) if weights is None else weights,
+        grades=grades_of(given, bundle.scale, bands),
+        scores=grade_classes(bundle.scale, bands),
+        split=np.array(responses["split"].to_pylist(), np.str_),
+    )
+
+
+def weighed(marks: Mapping[str, Floats], persons: Sequence[str], tops: Ints) -> tuple[Floats, Floats, Sequence[str]]:
+    """(n, K) levels, NaN without marks, and weights by the persons' own noise, and what is to be known about it, see
+    `rater_noise.consensus`. InputError where fewer than two persons marked."""
+    given = [marks[name] for name in persons if name in marks]
+    if len(given) < 2:
+        raise InputError("rater_noise needs the marks of at least two persons", field="bottleneck.rater_noise")
+    found = consensus(np.stack(given, axis=2), tops)
+    return (
+        np.where(found.levels == MISSING, np.nan, found.levels),
+        found.weights,
+        [note for note in found.notes if note],
+    )
+
+
+def _band(index: Ints, levels: int, bands: int) -> Ints:
+    """Equal bands of the scale's scores."""
+    found: Ints = index * bands // levels
+    return found

@@ -1,0 +1,143 @@
+"""What a grader is worth: rows of table `trials` for its concepts and grades, and the same of one person by another.
+
+Levels and grades count as classes 0, 1, …; what has no label (MISSING) leaves every measure. Definitions, ranges and
+undefined cases are those of `tasks.stats.agreement` and `tasks.stats.ordinal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tasks.bottleneck.data import MISSING, Concepts, Estimates, Floats, Ints, Labelled
+from tasks.stats.agreement import Stat, exact_agreement, macro_f1, mae, qwk
+from tasks.stats.ordinal import ordinal_ece, rps
+
+Record = dict[str, Any]
+MEASURES = {"accuracy": exact_agreement, "macro_f1": macro_f1, "qwk": qwk}
+"""Of concepts and of grades alike."""
+NOT_CALIBRATED = "the probabilities are not calibrated"
+
+
+def trial_rows(
+    estimates: Estimates,
+    data: Labelled,
+    split: str,
+    method: str,
+    seed: int,
+    setting: str,
+    calibrated: Floats | None = None,
+) -> list[Record]:
+    """All measures of a grader on a split.
+
+    estimates: of `data.rows(split)`, in their order; a grader of the first concepts alone is measured on those.
+    calibrated: (rows, S + 1) probabilities of the grades after calibration; without them task_rps and task_ece are
+    those of the estimates, with a note. task_mae is in units of the score. ValueError on another number of rows.
+    """
+    rows = data.rows(split)
+    if len(estimates.grades) != len(rows):
+        raise ValueError(f"{len(estimates.grades)} estimates for the {len(rows)} responses of split {split}")
+    found = _task(data.grades[rows], estimates.grade, data.scores)
+    found += _probabilities(data.grades[rows], estimates.grades, calibrated)
+    if estimates.levels is not None:
+        found = _concepts(data.levels[rows], estimates.chosen(), data.concepts) + found
+    return [_row(method, seed, setting, split, *one) for one in found]
+
+
+def human_rows(
+    levels_a: Ints, levels_b: Ints, grades_a: Ints, grades_b: Ints, concepts: Concepts, scores: Floats, split: str
+) -> list[Record]:
+    """The human ceiling: one person measured by another on the responses that both marked, under method 'human'.
+
+    levels: (n, K), grades: (n,) classes, MISSING where a person gave none; scores: (S + 1,) of the classes. All
+    measures are symmetric, so that it does not matter who is a.
+    """
+    found = _concepts(np.where(levels_b == MISSING, MISSING, levels_a), levels_b, concepts)
+    found += _task(np.where(grades_b == MISSING, MISSING, grades_a), grades_b, scores)
+    return [_row("human", 0, "", split, *one) for one in found]
+
+
+def pooled(trials: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """Mean and standard deviation over seeds (divisor seeds − 1; null for one seed) of every measure.
+
+    Records with method, setting, split, metric, criterion_id, mean, sd, seeds (that have a value) and undefined (that
+    have none), in the order in which they first come.
+    """
+    names = ("method", "setting", "split", "metric", "criterion_id")
+    values: dict[tuple[Any, ...], list[float | None]] = {}
+    for trial in trials:
+        values.setdefault(tuple(trial[name] for name in names), []).append(trial["value"])
+    return [dict(zip(names, key, strict=True)) | _over_seeds(of) for key, of in values.items()]
+
+
+def _over_seeds(values: list[float | None]) -> Record:
+    known = [value for value in values if value is not None]
+    return {
+        "mean": float(np.mean(known)) if known else None,
+        "sd": float(np.std(known, ddof=1)) if len(known) > 1 else None,
+        "seeds": len(known),
+        "undefined": len(values) - len(known),
+    }
+
+
+Measured = tuple[str, str, Stat, int]
+"""Metric, concept, its value, responses."""
+
+
+def _concepts(given: Ints, chosen: Ints, concepts: Concepts) -> list[Measured]:
+    """Every concept by itself, then the mean over those where a measure is defined."""
+    count = chosen.shape[1]
+    labelled = given[:, :count] != MISSING
+    found: list[Measured] = []
+    for name, measure in MEASURES.items():
+        each = []
+        for k in range(count):
+            on = labelled[:, k]
+            each.append(measure(given[on, k], chosen[on, k], 0, int(concepts.tops[k])))
+            found.append((f"concept_{name}", concepts.ids[k], each[-1], int(on.sum())))
+        found.append((f"concept_{name}", "all", _mean(each), int(labelled.any(axis=1).sum())))
+    return found
+
+
+def _mean(each: list[Stat]) -> Stat:
+    known = [stat.value for stat in each if stat.value is not None]
+    if not known:
+        return Stat(None, "undefined: for every concept")
+    note = None if len(known) == len(each) else f"over the {len(known)} of {len(each)} concepts where it is defined"
+    return Stat(float(np.mean(known)), note)
+
+
+def _task(given: Ints, chosen: Ints, scores: Floats) -> list[Measured]:
+    on = given != MISSING
+    y, by = given[on], chosen[on]
+    found = [(f"task_{name}", "", measure(y, by, 0, len(scores) - 1), len(y)) for name, measure in MEASURES.items()]
+    return [*found, ("task_mae", "", mae(scores[y], scores[by]), len(y))]
+
+
+def _probabilities(given: Ints, raw: Floats, calibrated: Floats | None) -> list[Measured]:
+    on = given != MISSING
+    y = given[on]
+    found: list[Measured] = []
+    for name, measure in (("task_rps", rps), ("task_ece", ordinal_ece)):
+        before = measure(raw[on], y)
+        after = Stat(before.value, before.note or NOT_CALIBRATED) if calibrated is None else measure(calibrated[on], y)
+        found += [(name, "", after, len(y)), (f"{name}_uncalibrated", "", before, len(y))]
+    return found
+
+
+def _row(
+    method: str, seed: int, setting: str, split: str, metric: str, criterion_id: str, stat: Stat, n: int
+) -> Record:
+    return {
+        "method": method,
+        "seed": seed,
+        "setting": setting,
+        "split": split,
+        "metric": metric,
+        "criterion_id": criterion_id,
+        "value": stat.value,
+        "n": n,
+        "note": stat.note,
+    }

@@ -1,0 +1,154 @@
+"""The fine-tuned language model to compare with: mean token state → grade, no concepts (REC-CBM, appendix D.1).
+
+The mean state is also all that the other baselines see of a response, so that it is kept here where nothing moves it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from torch import Tensor, nn
+
+from tasks.bottleneck.data import Estimates, Floats, Ints, Labelled
+from tasks.bottleneck.fit import Trained, grade_validation, rows_with
+from tasks.bottleneck.loop import Losses, train_on_states
+from tasks.bottleneck.losses import task_loss
+from tasks.bottleneck.model import ConceptEncoder
+from tasks.bottleneck.states import Encoder, Rows, Say, Weights, by_length, quiet
+from tasks.contracts.bottleneck import Training
+
+Read = Callable[[Tensor, Tensor], Tensor]
+"""Of states (B, T, d) and mask (B, T) to B rows of numbers."""
+_READ_TOKENS = 8_192
+"""Tokens read together where nothing is trained."""
+
+
+class Grader(nn.Module):
+    """Mean token state → grade logits, with a bias."""
+
+    def __init__(self, width: int, grades: int, projection: int | None, seed: int) -> None:
+        super().__init__()
+        # The grade is read as a concept of one shared representation is: as the only one.
+        self.reader = ConceptEncoder(width, [grades - 1], rubric_aware=False, projection=projection, seed=seed)
+        self.bias = nn.Parameter(torch.zeros(grades))
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(B, S + 1) of states (B, T, d) and mask (B, T)."""
+        logits: Tensor = self.reader(states, mask)
+        return logits[:, 0] + self.bias
+
+
+class Pooled:
+    """An encoder whose inputs are one state each: the mean of those that another one gives for them now."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        encoder.train(False)
+        rows = np.arange(len(encoder.lengths))
+        self.width, self.lengths, self.device = encoder.width, np.ones_like(rows), torch.device("cpu")
+        self.means = read(mean_state, encoder, rows).astype(np.float32)
+        """(n, d)."""
+
+    def __call__(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """H (B, 1, d) and mask (B, 1)."""
+        return torch.from_numpy(self.means[rows])[:, None], torch.ones(len(rows), 1, dtype=torch.bool)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """None."""
+        return []
+
+    def train(self, mode: bool = True) -> None:
+        """Nothing: there is no dropout."""
+
+    def state_dict(self) -> None:
+        """None: there are no weights."""
+
+    def load_state_dict(self, weights: Weights | None) -> None:
+        """Nothing."""
+
+
+def pooled(encoder: Encoder) -> Encoder:
+    """The encoder where it is tuned, else its mean states: an epoch then reads one row a response, not all tokens."""
+    return encoder if encoder.parameters() or isinstance(encoder, Pooled) else Pooled(encoder)
+
+
+def plm(
+    data: Labelled,
+    encoder: Encoder,
+    plan: Training,
+    seed: int,
+    *,
+    method: str = "plm",
+    setting: str = "",
+    say: Say = quiet,
+) -> Trained:
+    """Trains a linear grade head on the mean token state by cross-entropy, and the encoder with it where it is tuned.
+
+    Keeps the epoch with the best macro-F1 of the grade on the calibration split. InputError where a split has no grade.
+    """
+    began = time.perf_counter()
+    rows, held = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
+    encoder, grades = pooled(encoder), torch.from_numpy(data.grades)
+    model = Grader(encoder.width, len(data.scores), plan.width, seed)
+
+    def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
+        return {"task": task_loss(model(states, mask), grades[batch].to(states.device))}
+
+    def validate() -> tuple[float, float]:
+        return grade_validation(_probabilities(model, encoder, held), data.grades[held])
+
+    course = train_on_states(model, encoder, rows, loss, validate, plan, seed, say)
+    weights = encoder.state_dict()
+    model.cpu()
+
+    def predict(encoder: Encoder, rows: Ints) -> Estimates:
+        encoder.load_state_dict(weights)
+        return Estimates(None, _probabilities(model, encoder, rows))
+
+    return Trained(
+        method=method,
+        seed=seed,
+        setting=setting,
+        concept_encoder=None,
+        head=None,
+        encoder_state=weights,
+        epochs=(course.epochs, 0),
+        validation=course.validation,
+        parameters=numbers(model, encoder),
+        seconds=time.perf_counter() - began,
+        history=course.history,
+        predict=predict,
+    )
+
+
+def mean_state(states: Tensor, mask: Tensor) -> Tensor:
+    """(B, d) mean of the states (B, T, d) that the mask (B, T) holds."""
+    return (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def read(model: Read, encoder: Encoder, rows: Ints) -> Floats:
+    """What a model says of the states of some rows, (len(rows), …) in their order, without gradients."""
+    places = list(by_length(encoder.lengths[rows], _READ_TOKENS))
+    with torch.inference_mode():
+        values = [model(*_to_model(model, *encoder(rows[at]))).double().cpu().numpy() for at in places]
+    found: Floats = np.concatenate(values)[np.argsort(np.concatenate(places))]
+    return found
+
+
+def numbers(model: nn.Module, encoder: Encoder) -> int:
+    """Numbers trained."""
+    return sum(one.numel() for one in [*model.parameters(), *encoder.parameters()])
+
+
+def _to_model(model: Read, *tensors: Tensor) -> Sequence[Tensor]:
+    """Tensors where the model's parameters lie: a tuned encoder may be elsewhere."""
+    first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    return tensors if first is None else [one.to(first.device) for one in tensors]
+
+
+def _probabilities(model: Grader, encoder: Encoder, rows: Ints) -> Floats:
+    likely: Floats = softmax(read(model, encoder, rows), axis=1)
+    return likely

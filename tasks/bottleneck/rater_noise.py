@@ -1,0 +1,212 @@
+"""The noise of each person who marks concepts, and labels that weigh people by it.
+
+The measurement model of Eq. 18, carried over from one grader to several raters r of concept k, on shares of the levels:
+
+    c̃_nkr = z_nk + s_kr + ε,   ε ~ N(0, σ²_kr),   z_nk ~ N(m_k, v_k)
+
+with severity s (positive: lenient) and noise variance σ². It is fitted by expectation-maximisation (Dempster, Laird and
+Rubin 1977) with any pattern of missing marks; severities are relative to the mean mark. Levels are whole numbers, z is
+not: with two or three levels the normal model is a rough one.
+
+What marks can tell. The difference of two raters shows the sum of their noise. Two who mark together by themselves
+cannot be told apart in that; only the spread of their marks could, where a rater who keeps to the middle of the scale
+would pass for a precise one. It takes three who mark in pairs all round (an odd cycle), each on `FEWEST` shared
+responses at least. Raters without that share one noise variance; one who shares no response with anybody gets that of
+all who do, and severity 0. Groups of raters that share no response compare only as far as chance dealt out responses.
+Where nobody shares, or marks agree hardly better than by chance, a concept has no estimates but a note.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tasks.bottleneck.data import MISSING, Floats, Ints
+from tasks.contracts.errors import InputError
+
+FEWEST = 20
+"""Shared responses that a rater needs for a noise variance of their own."""
+LEAST = 1e-4
+"""Smallest variance, squared shares: one rater's luck must not outweigh everybody else."""
+ITERATIONS = 2000
+CHANCE = 0.05
+"""Reliability of a single mark below which there are no estimates: labels would all be the mean."""
+SETTLED = 1e-8
+"""Greatest step of a variance, in squared shares, at which the fit ends."""
+NOBODY_SHARES = "no response was marked by two persons: their noise cannot be told"
+BY_CHANCE = "the marks of different persons agree hardly better than by chance"
+ONE_MARK = "all marks are one"
+EQUAL = "noise taken as equal where fewer than three persons mark in pairs all round"
+
+Truths = npt.NDArray[np.bool_]
+
+
+class RaterNoise(NamedTuple):
+    """Estimates for K concepts, R raters and n responses; NaN where a rater has no marks, or a concept no estimates.
+
+    severity, noise: (K, R) s and σ, shares of the levels; reliability: (K, R) Spearman's ρ = v/(v + σ²) of a single
+    mark; mean, variance: (K,) m and v; latent, latent_variance: (n, K) posterior mean and variance of z, those of a
+    response without marks being m and v; notes: (K,) what to know, or why there are no estimates.
+    """
+
+    severity: Floats
+    noise: Floats
+    reliability: Floats
+    mean: Floats
+    variance: Floats
+    latent: Floats
+    latent_variance: Floats
+    notes: tuple[str | None, ...]
+
+
+class Consensus(NamedTuple):
+    """levels, (n, K): 0…M_k, MISSING without marks; weights, (n, K) in (0, 1], 1 without marks; notes, (K,)."""
+
+    levels: Ints
+    weights: Floats
+    notes: tuple[str | None, ...]
+
+
+def rater_noise(marks: Floats, tops: Ints) -> RaterNoise:
+    """Severity, noise and reliability of every rater on every concept.
+
+    marks: (n, K, R) levels 0…M_k, NaN where a rater gave none; tops: (K,) M_k. ValueError on another shape or a mark
+    off its scale; InputError where no response was marked by two persons on any concept.
+    """
+    _check(marks, tops)
+    if not ((~np.isnan(marks)).sum(axis=2) > 1).any():
+        raise InputError(NOBODY_SHARES, hint="leave rater_noise off, or have some responses marked by several")
+    shares = marks / tops[:, None]
+    fits = [_one_concept(shares[:, k]) for k in range(len(tops))]
+    severity, noise, mean, variance, latent, spread = (
+        np.stack([np.asarray(fit[at]) for fit in fits]) for at in range(6)
+    )
+    reliability = variance[:, None] / (variance[:, None] + noise**2)
+    notes = tuple(fit.note for fit in fits)
+    return RaterNoise(severity, noise, reliability, mean, variance, latent.T, spread.T, notes)
+
+
+def consensus(marks: Floats, tops: Ints) -> Consensus:
+    """One label of each concept from the marks of several, and how much it counts.
+
+    The weight is the reliability of the response's marks together, w = 1 − Var(z | marks)/v. The level is the one next
+    to m + (E(z | marks) − m)/√w, halves up: a posterior mean spreads less than z, so that rounding it would empty the
+    outer levels; this has z's own spread (Louis 1984). A concept without estimates has the rounded plain mean and
+    weight 1. Arguments and errors as in `rater_noise`.
+
+    Better than the rounded mean where raters differ in noise and z is near normal; worse where most marks lie at one
+    end of five levels, or a rater keeps to the middle (tests/bench/rater_noise.py).
+    """
+    fit = rater_noise(marks, tops)
+    given = ~np.isnan(marks)
+    marked, counts = given.any(axis=2), given.sum(axis=2)
+    plain = np.where(given, marks, 0.0).sum(axis=2) / np.maximum(counts, 1)
+    fitted = marked & ~np.isnan(fit.latent)
+    weights = np.where(fitted, 1 - fit.latent_variance / fit.variance, 1.0)
+    spread = fit.mean + (fit.latent - fit.mean) / np.sqrt(weights)
+    nearest = np.floor(np.where(fitted, spread * tops, plain) + 0.5)
+    return Consensus(np.where(marked, np.clip(nearest, 0, tops), MISSING).astype(np.int64), weights, fit.notes)
+
+
+class _Fit(NamedTuple):
+    """`RaterNoise` of one concept: severity and noise (R,), mean, variance, latent and its variance (n,), note."""
+
+    severity: Floats
+    noise: Floats
+    mean: float
+    variance: float
+    latent: Floats
+    latent_variance: Floats
+    note: str | None
+
+
+def _one_concept(shares: Floats) -> _Fit:
+    """shares: (n, R), NaN where there is none."""
+    # Marks are few whole levels, so that many responses have the same ones.
+    coded, back, counts = np.unique(
+        np.where(np.isnan(shares), -1.0, shares), axis=0, return_inverse=True, return_counts=True
+    )
+    given, times = coded >= 0, counts.astype(np.float64)
+    marks = np.where(given, coded, 0.0)
+    if not (given.sum(axis=1) > 1).any():
+        return _no_fit(shares, NOBODY_SHARES)
+    if np.ptp(marks[given]) == 0:
+        return _no_fit(shares, ONE_MARK)
+    pool, tied, lone = _pools(given, times)
+    severity, noise, mean, variance = at = _maximise(marks, given, times, pool, lone)
+    used = given.any(axis=0)
+    if variance < CHANCE * (variance + noise[used].mean()):
+        return _no_fit(shares, BY_CHANCE)
+    latent, spread = _posterior(marks, given, *at)
+    severity, noise = np.where(used, severity, np.nan), np.where(used, np.sqrt(noise), np.nan)
+    return _Fit(severity, noise, mean, variance, latent[back], spread[back], EQUAL if tied else None)
+
+
+def _no_fit(shares: Floats, why: str) -> _Fit:
+    nothing, unknown = np.full(shares.shape[1], np.nan), np.full(len(shares), np.nan)
+    return _Fit(nothing, nothing, np.nan, np.nan, unknown, unknown, why)
+
+
+def _pools(given: Truths, times: Floats) -> tuple[Floats, bool, Truths]:
+    """(pool, tied, lone): pool (R, R) says whose residuals a rater's noise is the mean of; tied, whether any are
+    pooled; lone (R,), who shares no response with anybody."""
+    there = given.astype(np.float64)
+    together = (there * times[:, None]).T @ there
+    np.fill_diagonal(together, 0.0)
+    several = given[given.sum(axis=1) > 1]
+    shared = times[given.sum(axis=1) > 1] @ several
+    linked = together > 0
+    # A graph's signless Laplacian has one null vector for each part without an odd cycle, and it spans that part.
+    values, vectors = np.linalg.eigh(np.diag(linked.sum(axis=1)) + linked.astype(np.float64))
+    no_cycle = (vectors[:, values < 1e-9] ** 2).sum(axis=1) > 1e-9
+    lone, own = shared == 0, ~no_cycle & (shared >= FEWEST)
+    rest = ~own & ~lone
+    pool = np.diag(own.astype(np.float64))
+    pool[rest] = rest
+    pool[lone] = ~lone
+    return pool, bool((~own & given.any(axis=0)).any()), lone
+
+
+def _maximise(
+    marks: Floats, given: Truths, times: Floats, pool: Floats, lone: Truths
+) -> tuple[Floats, Floats, float, float]:
+    """(severity, noise variance, m, v) by expectation-maximisation, rows counting `times`."""
+    weight, heard = times @ given, times * given.any(axis=1)
+    shared, everybody = np.where(lone, 0.0, weight), heard.sum()
+    mean = float(times @ marks.sum(axis=1) / weight.sum())
+    variance = max(float(times @ ((marks - mean) ** 2 * given).sum(axis=1) / weight.sum()) / 2, LEAST)
+    severity, noise = np.zeros(len(weight)), np.full(len(weight), variance)
+    for _ in range(ITERATIONS):
+        latent, spread = _posterior(marks, given, severity, noise, mean, variance)
+        before = np.append(noise, variance)
+        apart = np.where(given, marks - latent[:, None], 0.0)
+        severity = np.where(lone, 0.0, times @ apart / np.maximum(weight, 1))
+        mean = float(heard @ latent / everybody)
+        # What all raters have in common is the mean's.
+        shift = float(shared @ severity / shared.sum())
+        severity, mean = np.where(lone, 0.0, severity - shift), mean + shift
+        variance = max(float(heard @ (spread + (latent + shift - mean) ** 2) / everybody), LEAST)
+        apart = np.where(given, (marks - severity - latent[:, None] - shift) ** 2 + spread[:, None], 0.0)
+        noise = np.maximum(pool @ (times @ apart) / np.maximum(pool @ weight, 1), LEAST)
+        if np.abs(np.append(noise, variance) - before).max() < SETTLED:
+            break
+    return severity, noise, mean, variance
+
+
+def _posterior(
+    marks: Floats, given: Truths, severity: Floats, noise: Floats, mean: float, variance: float
+) -> tuple[Floats, Floats]:
+    """Mean and variance of z given each row's marks."""
+    spread = 1 / (1 / variance + given @ (1 / noise))
+    told = np.where(given, marks - severity, 0.0) @ (1 / noise)
+    return spread * (mean / variance + told), spread
+
+
+def _check(marks: Floats, tops: Ints) -> None:
+    if marks.ndim != 3 or tops.shape != marks.shape[1:2] or not (tops >= 1).all():
+        raise ValueError(f"needs marks (n, K, R) and tops (K,), got {marks.shape} and {tops.shape}")
+    # NaN fails both comparisons.
+    if (marks < 0).any() or (marks > tops[:, None]).any():
+        raise ValueError("a mark lies off its concept's levels")

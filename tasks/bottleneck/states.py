@@ -1,0 +1,233 @@
+"""Token states for training: kept from a frozen backbone, or made anew with gradients from one that is tuned."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy, deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tasks.bottleneck.backbone import MARK, Backbone, Tokens
+
+Rows = Sequence[int] | npt.NDArray[np.int64]
+Weights = Mapping[str, torch.Tensor]
+Say = Callable[[str], None]
+_VALUES, _STARTS = "states.npy", "starts.npy"
+_BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
+"""Tokens encoded together: larger batches fall out of a processor's cache; a GPU wants them large."""
+_POOL = 16
+"""Batches that are drawn together and sorted by length: more would pad less and mix less."""
+
+
+def quiet(message: str) -> None:
+    """Tells nobody."""
+
+
+@dataclass(frozen=True)
+class States:
+    """The token states of n inputs, one after the other."""
+
+    values: npt.NDArray[np.float16]
+    """(total, d); may lie on disk."""
+    starts: npt.NDArray[np.int64]
+    """(n + 1,) where each input starts, as in Tokens."""
+
+
+class Encoder(Protocol):
+    """Gives the token states of inputs by their rows."""
+
+    width: int
+    """d, numbers in a state."""
+    lengths: npt.NDArray[np.int64]
+    """(n,) tokens of each input."""
+    device: torch.device
+    """Where states come to lie."""
+
+    def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """H (B, T, d) float32, 0 at padding, and mask (B, T) bool."""
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """What is trained; empty where nothing is."""
+
+    def train(self, mode: bool = True) -> None:
+        """Turns dropout on, or off."""
+
+    def state_dict(self) -> dict[str, torch.Tensor] | None:
+        """A copy of the weights; None where they never move."""
+
+    def load_state_dict(self, weights: Weights | None) -> None:
+        """Takes such a copy; None for the backbone's own weights."""
+
+
+class Cached:
+    """The states of a frozen backbone."""
+
+    def __init__(self, states: States) -> None:
+        self.width = states.values.shape[1]
+        self.lengths = np.diff(states.starts)
+        self.device = torch.device("cpu")
+        self._states = states
+
+    def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """H (B, T, d) float32, 0 at padding, and mask (B, T)."""
+        lengths = self.lengths[rows]
+        padded = np.zeros((len(rows), int(lengths.max()), self.width), np.float32)
+        for place, start, length in zip(padded, self._states.starts[rows], lengths, strict=True):
+            place[:length] = self._states.values[start : start + length]
+        return torch.from_numpy(padded), mask_of(lengths)
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """None."""
+        return []
+
+    def train(self, mode: bool = True) -> None:
+        """Nothing: there is no dropout."""
+
+    def state_dict(self) -> None:
+        """None: there are no weights."""
+
+    def load_state_dict(self, weights: Weights | None) -> None:
+        """Nothing; ValueError for weights, which belong to a tuned encoder."""
+        if weights is not None:
+            raise ValueError("kept states cannot take an encoder's weights")
+
+
+class Tuned:
+    """A copy of a backbone that learns. Its arithmetic is in bfloat16 (autocast) where `bf16` says so."""
+
+    def __init__(self, backbone: Backbone, tokens: Tokens, bf16: bool = False) -> None:
+        self.width, self.lengths, self.device = backbone.width, tokens.lengths, backbone.device
+        self._tokens, self._bf16, self._first = tokens, bf16, backbone.model
+        self._backbone = copy(backbone)
+        self._backbone.model = deepcopy(backbone.model)
+
+    def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """H (B, T, d) float32, 0 at padding, and mask (B, T), on the backbone's device."""
+        ids, mask, segments = padded(self._backbone, self._tokens, rows)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
+            states = self._backbone.states(ids, mask, segments)
+        return states.float() * mask[..., None], mask
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """All of the backbone's."""
+        return list(self._backbone.model.parameters())
+
+    def train(self, mode: bool = True) -> None:
+        """Turns the backbone's dropout on, or off."""
+        self._backbone.model.train(mode)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """A copy of the weights, in main memory."""
+        return {name: one.detach().to("cpu", copy=True) for name, one in self._backbone.model.state_dict().items()}
+
+    def load_state_dict(self, weights: Weights | None) -> None:
+        """Takes such a copy; None for the backbone's own weights."""
+        self._backbone.model.load_state_dict(self._first.state_dict() if weights is None else weights)
+
+
+def encode(backbone: Backbone, tokens: Tokens, say: Say = quiet, folder: Path | None = None) -> States:
+    """The states of all inputs, in half precision; an input's states do not depend on the others beyond rounding.
+
+    With a folder they are written there as they come and stay on disk, so that memory does not grow with the data; the
+    folder is one that `load` reads, and appears whole or not at all. Dropout is off.
+    """
+    shape = (int(tokens.starts[-1]), backbone.width)
+    if folder is None:
+        values = np.empty(shape, np.float16)
+        _encode(backbone, tokens, values, say)
+        return States(values, tokens.starts)
+    with _appearing(folder) as unfinished:
+        np.save(unfinished / _STARTS, tokens.starts)
+        values = np.lib.format.open_memmap(unfinished / _VALUES, "w+", np.float16, shape)
+        _encode(backbone, tokens, values, say)
+        values.flush()
+        del values
+    return load(folder) or States(np.empty(shape, np.float16), tokens.starts)
+
+
+def save(states: States, folder: Path) -> None:
+    """Writes states where `load` finds them; the folder appears whole or not at all."""
+    with _appearing(folder) as unfinished:
+        np.save(unfinished / _STARTS, states.starts)
+        np.save(unfinished / _VALUES, states.values)
+
+
+def load(folder: Path) -> States | None:
+    """States in a folder, read from disk as they are used; None where there are none."""
+    if not folder.is_dir():
+        return None
+    return States(np.load(folder / _VALUES, mmap_mode="r"), np.load(folder / _STARTS))
+
+
+def batches(lengths: npt.NDArray[np.int64], size: int, generator: torch.Generator) -> list[npt.NDArray[np.int64]]:
+    """Places 0…n − 1 in random batches of `size`, the last one smaller, whose inputs are about as long.
+
+    Random pools of some batches are sorted by length and cut; then the batches are shuffled.
+    """
+    places = torch.randperm(len(lengths), generator=generator).numpy()
+    pools = [places[at : at + _POOL * size] for at in range(0, len(places), _POOL * size)]
+    alike = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
+    cut = [alike[at : at + size] for at in range(0, len(alike), size)]
+    return [cut[at] for at in torch.randperm(len(cut), generator=generator).tolist()]
+
+
+def by_length(lengths: npt.NDArray[np.int64], most: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Places 0…n − 1, longest first, in batches of at most `most` tokens with padding, or of one input."""
+    order = np.argsort(-lengths, kind="stable")
+    at = 0
+    while at < len(order):
+        size = max(1, most // int(lengths[order[at]]))
+        yield order[at : at + size]
+        at += size
+
+
+def mask_of(lengths: npt.NDArray[np.int64]) -> torch.Tensor:
+    """(B, T) True where an input of these lengths (B,) has a token."""
+    return torch.from_numpy(np.arange(lengths.max()) < lengths[:, None])
+
+
+def _encode(backbone: Backbone, tokens: Tokens, values: npt.NDArray[np.float16], say: Say) -> None:
+    """Fills (total, d) states."""
+    limit = float(np.finfo(np.float16).max)
+    backbone.model.eval()
+    done = 0
+    for rows in by_length(tokens.lengths, _BATCH_TOKENS.get(backbone.device.type, _BATCH_TOKENS["cpu"])):
+        with torch.inference_mode():
+            states = backbone.states(*padded(backbone, tokens, rows)).clamp(-limit, limit).half().cpu().numpy()
+        for row, found in zip(rows, states, strict=True):
+            values[tokens.row(row)] = found[: tokens.lengths[row]]
+        done += len(rows)
+        say(f"{done:,} of {len(tokens.lengths):,} responses encoded")
+
+
+def padded(backbone: Backbone, tokens: Tokens, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Token ids, mask and segments of some rows, each (B, T), on the backbone's device."""
+    lengths = tokens.lengths[rows]
+    shape = len(rows), int(lengths.max())
+    ids, segments = np.full(shape, backbone.marks.padding, np.int64), np.full(shape, MARK, np.int64)
+    for at, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        ids[at, :length], segments[at, :length] = tokens.ids[tokens.row(row)], tokens.segments[tokens.row(row)]
+    on = backbone.device
+    return torch.from_numpy(ids).to(on), mask_of(lengths).to(on), torch.from_numpy(segments).to(on)
+
+
+@contextmanager
+def _appearing(folder: Path) -> Iterator[Path]:
+    """A folder to write in that becomes `folder` once all is written, and is gone where something fails."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.tmp")
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        if not folder.exists():  # another process may have been first; its states are the same
+            unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,0 +1,79 @@
+"""How concepts hang together: in the labels, and in the latent concepts of a grader (REC-CBM, section 5.6 and E.6)."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tasks.bottleneck.data import MISSING, Floats, Ints, Labelled
+from tasks.bottleneck.head import Head
+
+
+def link_rows(data: Labelled, head: Head, method: str, seed: int) -> list[dict[str, Any]]:
+    """Rows of table `concept_links`, one for each two concepts, labels from the train split.
+
+    Empty for a head without error correction, which has learned no links. A head of the first concepts alone has the
+    links of those.
+    """
+    if head.precision is None:
+        return []
+    partial = partial_correlations(head.precision)
+    labels, n = label_correlations(data.levels[data.rows("train")])
+    return [
+        {
+            "method": method,
+            "seed": seed,
+            "a": data.concepts.ids[a],
+            "b": data.concepts.ids[b],
+            "label_correlation": None if np.isnan(labels[a, b]) else float(labels[a, b]),
+            "partial_correlation": float(partial[a, b]),
+            "n": int(n[a, b]),
+        }
+        for a, b in combinations(range(len(partial)), 2)
+    ]
+
+
+def label_correlations(levels: Ints) -> tuple[Floats, Ints]:
+    """(r, n), each (K, K): Pearson correlations of labels over the responses that have both, and their number.
+
+    levels: (n, K), MISSING where there is none. NaN where a concept does not vary on the common responses.
+    """
+    given = (levels != MISSING).astype(np.float64)
+    x = np.where(levels == MISSING, 0, levels).astype(np.float64)
+    # Sums over common responses; of whole numbers, so that a constant column leaves an exact zero.
+    n, sums, squares, products = given.T @ given, x.T @ given, (x * x).T @ given, x.T @ x
+    spread = n * squares - sums**2
+    whole = np.sqrt(spread * spread.T)
+    r = np.divide(n * products - sums * sums.T, whole, out=np.full_like(whole, np.nan), where=whole > 0)
+    return np.clip(r, -1.0, 1.0), n.astype(np.int64)
+
+
+def partial_correlations(precision: Floats) -> Floats:
+    """(K, K) r_ij = −Ω_ij/√(Ω_ii·Ω_jj), the correlation of two latent concepts given all others; 1 on the diagonal.
+
+    precision: Ω, (K, K), positive definite.
+    """
+    scale = np.sqrt(np.diag(precision))
+    partial: Floats = -precision / np.outer(scale, scale)
+    np.fill_diagonal(partial, 1.0)
+    return partial
+
+
+class Sparsity(NamedTuple):
+    """links: two concepts each whose correlation is defined; below_01, below_03: shares of them with |r| under 0.1 and
+    under 0.3, NaN without links."""
+
+    links: int
+    below_01: float
+    below_03: float
+
+
+def sparsity(correlations: Floats) -> Sparsity:
+    """How few links there are; correlations: (K, K), NaN where undefined."""
+    size = np.abs(correlations[np.triu_indices(len(correlations), 1)])
+    size = size[~np.isnan(size)]
+    if not len(size):
+        return Sparsity(0, np.nan, np.nan)
+    return Sparsity(len(size), float((size < 0.1).mean()), float((size < 0.3).mean()))

@@ -1,0 +1,124 @@
+"""How a grade came about: what each concept of a response was seen as, where, and what it adds to the grade's logit.
+
+The head is linear behind the bottleneck, so that the decomposition is exact (REC-CBM, section 5.7 and appendix E.5):
+logit = bias + Σ_k W[grade, k]·μ_post,k.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tasks.bottleneck.data import Concepts, Floats, Ints
+from tasks.bottleneck.head import Head
+from tasks.contracts.errors import InputError
+
+BIAS = "bias"
+"""What stands in place of a concept for what the head adds whatever the response says."""
+MOST = 12
+"""Words kept per concept."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Where the concepts look in one response; t of its tokens are in the input."""
+
+    spans: Ints
+    """(t, 2) first character of each token in the response's text, and one past its last; in order."""
+    weights: Floats
+    """(K, t) attention (Eq. 9), as a share of all that a concept pays to the whole input, so that rows sum to 1 at
+    most."""
+
+
+def traces(
+    response_ids: Sequence[str],
+    texts: Sequence[str],
+    concepts: Concepts,
+    head: Head,
+    scores: Floats,
+    levels: Floats,
+    attention: Sequence[Attention],
+) -> list[dict[str, Any]]:
+    """Rows of the table `traces` of n responses: one for each concept, in order, and one for the bias.
+
+    texts: n texts of the responses; scores: (S + 1,) as `Labelled.scores`; levels: (n, K, M + 1) as `Estimates.levels`.
+    InputError for a concept that is called as the bias is.
+    """
+    if BIAS in concepts.ids:
+        raise InputError(f"a concept cannot be called '{BIAS}': a trace calls something else so", field="rubrics")
+    expected = levels @ np.arange(levels.shape[2], dtype=np.float64)
+    shares = expected / concepts.tops
+    corrected, logits, likely = head.posterior(shares), head.logits(shares), head.probabilities(shares)
+    ranked = np.argsort(-logits, axis=1, kind="stable")
+    added = head.weights[ranked[:, 0]] * corrected
+    rows: list[dict[str, Any]] = []
+    for n, response_id in enumerate(response_ids):
+        grade, runner_up = ranked[n, 0], ranked[n, 1] if len(scores) > 1 else None
+        given = {
+            "response_id": response_id,
+            "score": float(scores[grade]),
+            "probability": float(likely[n, grade]),
+            "logit": float(logits[n, grade]),
+            "runner_up": None if runner_up is None else float(scores[runner_up]),
+        }
+        seen = looked_at(texts[n], attention[n])
+        for k, criterion_id in enumerate(concepts.ids):
+            found = {
+                "level_probabilities": levels[n, k, : concepts.tops[k] + 1].tolist(),
+                "expected": float(expected[n, k]),
+                "share": float(shares[n, k]),
+                "corrected": float(corrected[n, k]),
+                "contribution": float(added[n, k]),
+                "attention": seen[k],
+            }
+            rows.append({**given, "criterion_id": criterion_id, **found})
+        unseen = dict.fromkeys(("level_probabilities", "expected", "share", "corrected"))
+        bias = {"contribution": float(head.bias[grade]), "attention": []}
+        rows.append({**given, "criterion_id": BIAS, **unseen, **bias})
+    return rows
+
+
+def looked_at(text: str, attention: Attention) -> list[list[dict[str, float]]]:
+    """The words of a response that each concept looks at most, heaviest first, at most `MOST` of each: rows as the
+    contract `Attended` has them. A word's weight is the sum of its tokens' weights."""
+    if not len(attention.spans):
+        return [[] for _ in attention.weights]
+    first = _words(text, attention.spans)
+    weights = np.add.reduceat(attention.weights, first, axis=1)
+    starts = np.minimum.reduceat(attention.spans[:, 0], first)
+    ends = np.maximum.reduceat(attention.spans[:, 1], first)
+    # Some tokenizers count the space before a word to it.
+    starts += [len(word) - len(word.lstrip()) for word in map(text.__getitem__, map(slice, starts, ends))]
+    weights[:, starts == ends] = 0
+    heaviest = np.argsort(-weights, axis=1, kind="stable")[:, :MOST]
+    return [
+        [{"start": int(starts[at]), "end": int(ends[at]), "weight": float(of[at])} for at in best if of[at] > 0]
+        for best, of in zip(heaviest, weights, strict=True)
+    ]
+
+
+def contribution_error(rows: Iterable[Mapping[str, Any]]) -> float:
+    """The largest difference, over responses, between the sum of the contributions and the logit that they make up; 0
+    without rows."""
+    left: dict[str, float] = {}
+    sums: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        left[row["response_id"]] = row["logit"]
+        sums[row["response_id"]] += row["contribution"]
+    return max((abs(sums[name] - logit) for name, logit in left.items()), default=0.0)
+
+
+def _words(text: str, spans: Ints) -> list[int]:
+    """The first token of each word: one that goes on where the token before it ends, letter to letter, or that shares a
+    character with it, belongs to the same word."""
+    before, first = -1, []
+    for at, (start, end) in enumerate(spans.tolist()):
+        goes_on = start == before < end and text[start - 1].isalnum() and text[start].isalnum()
+        if not goes_on and start >= before:
+            first.append(at)
+        before = max(before, end)
+    return first

@@ -1,0 +1,164 @@
+"""The joint concept bottleneck model to compare with (Koh et al., 2020; REC-CBM, section 3.2): concepts from one shared
+representation, a linear head on them, trained together.
+
+Koh et al. pass a concept's logits or probability on; our concepts are ordinal, so that the head gets the expected
+level's share s̃ of each, as REC-CBM's does. A person can set it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tasks.bottleneck.data import Estimates, Floats, Ints, Labelled
+from tasks.bottleneck.fit import Trained, concept_levels, grade_validation, narrowed, rows_with
+from tasks.bottleneck.head import Head
+from tasks.bottleneck.loop import Losses, train_on_states
+from tasks.bottleneck.losses import concept_loss, task_loss
+from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
+from tasks.bottleneck.plm import numbers, pooled
+from tasks.bottleneck.states import Encoder, Say, quiet
+from tasks.contracts.bottleneck import Training
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a batch is labelled with."""
+
+    levels: Tensor
+    """(B, K) integers, MISSING where there is none."""
+    weights: Tensor
+    """(B, K)."""
+    grades: Tensor
+    """(B,) integers, MISSING where there is none."""
+
+    @classmethod
+    def of(cls, data: Labelled, rows: Ints, device: torch.device) -> Targets:
+        """The labels of some rows."""
+        levels, weights, grades = data.levels[rows], data.weights[rows].astype(np.float32), data.grades[rows]
+        return cls(*(torch.from_numpy(one).to(device) for one in (levels, weights, grades)))
+
+
+class Joint(nn.Module):
+    """Token states → logits of each concept's levels, by one mean state, and grade logits by the expected levels."""
+
+    def __init__(self, width: int, data: Labelled, plan: Training, seed: int, tuned: bool) -> None:
+        super().__init__()
+        self.reader = ConceptEncoder(width, data.concepts.tops, plan.temperature, False, plan.width, seed)
+        self.grader = LatentHead(len(data.concepts.ids), len(data.scores), corrects=False)
+        # Steps of AdamW do not depend on the gradient's size, so that this factor gives the head a learning rate of its
+        # own: at an encoder's 2e-5 its weights would hardly leave 0.
+        self.gain = plan.head_learning_rate_2 / (plan.learning_rate if tuned else plan.head_learning_rate)
+
+    def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Level logits (B, K, M + 1) and grade logits (B, S + 1) of states (B, T, d) and mask (B, T)."""
+        logits = self.reader(states, mask)
+        return logits, self.gain * self.grader(expected_levels(logits) / self.reader.tops)[0]
+
+    def as_head(self) -> Head:
+        """The grade head as plain arrays; A is the identity."""
+        head = self.grader.as_head()
+        return Head(self.gain * head.weights, self.gain * head.bias)
+
+
+JointLoss = Callable[[Joint, Tensor, Tensor, Targets], Losses]
+"""Of the model, states (B, T, d), mask (B, T) and the batch's labels."""
+
+
+def vanilla_cbm(
+    data: Labelled,
+    encoder: Encoder,
+    plan: Training,
+    seed: int,
+    *,
+    method: str = "vanilla_cbm",
+    setting: str = "",
+    say: Say = quiet,
+) -> Trained:
+    """Trains concepts and grade together (Eq. 6) with the weights λ_c and λ_t.
+
+    Keeps the epoch with the best macro-F1 of the grade on the calibration split. InputError where a split has no grade,
+    or the train split no concept label.
+    """
+    return train_jointly(data, encoder, plan, seed, plain_loss(plan), method=method, setting=setting, say=say)
+
+
+def joint_loss(logits: tuple[Tensor, Tensor], targets: Targets, plan: Training) -> dict[str, Tensor]:
+    """λ_c times the concepts' loss (Eq. 12) and λ_t times the grade's (Eq. 23); their sum is Eq. 6.
+
+    logits: of levels (B, K, M + 1) and of grades (B, S + 1).
+    """
+    levels, grades = logits
+    return {
+        "concept": plan.concept_weight * concept_loss(levels, targets.levels, targets.weights),
+        "task": plan.task_weight * task_loss(grades, targets.grades),
+    }
+
+
+def plain_loss(plan: Training) -> JointLoss:
+    """The joint loss of a batch as it is."""
+    return lambda model, states, mask, targets: joint_loss(model(states, mask), targets, plan)
+
+
+def train_jointly(
+    data: Labelled,
+    encoder: Encoder,
+    plan: Training,
+    seed: int,
+    loss: JointLoss,
+    *,
+    method: str,
+    setting: str,
+    say: Say,
+) -> Trained:
+    """Trains a joint model with a loss of its own, on all responses that have a label of any kind."""
+    began = time.perf_counter()
+    data, encoder = narrowed(data, plan.concepts), pooled(encoder)
+    rows, held = labelled_rows(data), rows_with(data, "calibration", "grade")
+    model = Joint(encoder.width, data, plan, seed, bool(encoder.parameters()))
+
+    def batch_loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
+        return loss(model, states, mask, Targets.of(data, batch, states.device))
+
+    def validate() -> tuple[float, float]:
+        return grade_validation(estimates(model.reader, model.as_head(), encoder, held).grades, data.grades[held])
+
+    course = train_on_states(model, encoder, rows, batch_loss, validate, plan, seed, say)
+    reader, head, weights = model.cpu().reader, model.as_head(), encoder.state_dict()
+
+    def predict(encoder: Encoder, rows: Ints) -> Estimates:
+        encoder.load_state_dict(weights)
+        return estimates(reader, head, encoder, rows)
+
+    return Trained(
+        method=method,
+        seed=seed,
+        setting=setting,
+        concept_encoder=reader,
+        head=head,
+        encoder_state=weights,
+        epochs=(course.epochs, 0),
+        validation=course.validation,
+        parameters=numbers(model, encoder),
+        seconds=time.perf_counter() - began,
+        history=course.history,
+        predict=predict,
+    )
+
+
+def labelled_rows(data: Labelled) -> Ints:
+    """Training rows with a concept's label or a grade; InputError where none has the one, or none the other."""
+    either: Ints = np.union1d(rows_with(data, "train", "concept"), rows_with(data, "train", "grade"))
+    return either
+
+
+def estimates(reader: ConceptEncoder, head: Head, encoder: Encoder, rows: Ints) -> Estimates:
+    """What a joint model says of some rows; all that its head sees are the shares of the levels."""
+    levels: Floats = concept_levels(reader, encoder, rows)
+    shares = Estimates(levels, levels).shares(reader.tops.cpu().numpy())
+    return Estimates(levels, head.probabilities(shares, calibrated=False))

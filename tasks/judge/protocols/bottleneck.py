@@ -1,0 +1,134 @@
+"""Bottleneck: the levels of all concepts and the score that a trained grader makes of them (REC-CBM).
+
+The grader speaks for itself: no quote is asked for, and a reply is whole or none. To ask again would bring the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tasks.contracts.bundle import Bundle, Criterion
+from tasks.judge import stated
+from tasks.judge.itemised import probabilities
+from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
+from tasks.judge.question import Question
+from tasks.judge.rows import Case, Grading, Judged, Rater
+from tasks.judge.score import Scored, round_half_up, trait_means
+from tasks.judge.unscored import reason_of
+from tasks.judge.verify import Decision
+from tasks.llm.ask import Attempt, Checked
+from tasks.llm.extract import extract
+from tasks.llm.request import Message, Reply, Request, Same
+
+KEYS = frozenset({"levels", "score", "probability"})
+_NOTHING = Message("system", "")
+"""A trained grader reads the question's plain data, not prose."""
+
+
+class Said(NamedTuple):
+    """What a grader says of a response."""
+
+    levels: Mapping[str, int]
+    """Criterion → level."""
+    score: float
+    """On the bundle's scale; between two steps where the grader was taught bands of scores."""
+    probability: float
+    """Of this score, as the grader sees it."""
+
+
+def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
+    """Everything, once."""
+    return [] if before else [Part(ALL, bundle.criteria)]
+
+
+def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
+    """The request for all levels and the score."""
+    return build(case, part, rater, _NOTHING, schema(case.bundle, part), KEYS, shown=shown)
+
+
+def check(request: Request, reply: Reply) -> Checked[Any]:
+    """What the reply says, as `Said`; None where anything of it is missing or off its scale.
+
+    Violations: those of the stated score (`tasks.judge.stated`); `missing_decision:`, `malformed_decision:` and
+    `level_off_scale:` with the criterion; `malformed_probability`.
+    """
+    question: Question = request.data
+    score = stated.check(request, reply, question.bundle.scale)
+    artifact, _ = extract(reply.text or "", request.keys)
+    if score.value is None or artifact is None:
+        return score
+    given = artifact["levels"] if isinstance(artifact["levels"], dict) else {}
+    violations = [problem for criterion in question.criteria if (problem := _problem(given, criterion))]
+    if not isinstance(artifact["probability"], float | int):
+        violations.append("malformed_probability")
+    if violations:
+        return Checked(None, tuple(violations))
+    return Checked(Said({c.id: given[c.id] for c in question.criteria}, score.value, artifact["probability"]), ())
+
+
+def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
+    """Nothing: a trained grader says the same again."""
+    return None
+
+
+def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
+    """The levels as decisions, without evidence; the stated score; and as signals the expected share of each
+    criterion's levels, the traits' means of these, and the probability of the score."""
+    ((part, asked),) = answers
+    said: Said | None = asked.value
+    if said is None:
+        reason = reason_of(asked)
+        decisions = [Decision(c.id, None, reason=reason) for c in part.criteria]
+        return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), {}, reason=reason))
+    likely = probabilities(asked, part.criteria)
+    shares = {c.id: _expected(said.levels[c.id], likely.get(c.id)) / c.top for c in part.criteria}
+    signals = {f"criterion.{name}": share for name, share in shares.items()}
+    signals |= {f"mean.{name}": mean for name, mean in trait_means(case.bundle, shares).items()}
+    signals["grade_probability"] = float(said.probability)
+    if abs(round_half_up(said.score, case.bundle.scale) - said.score) > 1e-9:
+        signals["off_step"] = 1.0
+    chosen = [of[said.levels[name]] for name, of in likely.items()]
+    confidence = sum(chosen) / len(chosen) if chosen else None
+    decisions = [Decision(c.id, said.levels[c.id], said.levels[c.id]) for c in part.criteria]
+    return Outcome(Judged(case, decisions, likely), Grading(case, Scored(said.score), signals, confidence))
+
+
+def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
+    """An opinion as levels and a score, of which it is sure."""
+    score = round_half_up(opinion.score, question.bundle.scale)
+    return {"levels": {c.id: opinion.levels[c.id] for c in question.criteria}, "score": score, "probability": 1.0}
+
+
+def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
+    """The contract of levels and score."""
+    return _schema(Same(bundle), Same(part.criteria))
+
+
+@lru_cache(maxsize=1024)
+def _schema(bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]]) -> dict[str, Any]:
+    # The score may lie between two steps, see `Said.score`.
+    score = {"type": "number", "minimum": bundle.value.scale.min, "maximum": bundle.value.scale.max}
+    levels = {c.id: {"type": "integer", "minimum": 0, "maximum": c.top} for c in criteria.value}
+    share = {"type": "number", "minimum": 0, "maximum": 1}
+    return _closed({"levels": _closed(levels), "score": score, "probability": share})
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    """An object with exactly these."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _problem(given: Mapping[str, Any], criterion: Criterion) -> str | None:
+    """What is wrong with the level of a criterion."""
+    if criterion.id not in given:
+        return f"missing_decision:{criterion.id}"
+    level = given[criterion.id]
+    if isinstance(level, bool) or not isinstance(level, int):
+        return f"malformed_decision:{criterion.id}"
+    return None if 0 <= level <= criterion.top else f"level_off_scale:{criterion.id}"
+
+
+def _expected(level: int, likely: Sequence[float] | None) -> float:
+    return sum(m * p for m, p in enumerate(likely)) if likely else float(level)

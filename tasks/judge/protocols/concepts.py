@@ -1,0 +1,105 @@
+"""Concepts: one call labels every concept of an inventory, as the annotators of a bottleneck's labels do (REC-CBM,
+appendix C.2). The contract is that of rulers; the reference answer and worked examples are shown beside the rubric."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from tasks.contracts.bundle import Bundle, Criterion, Example
+from tasks.judge import prompt
+from tasks.judge import schema as contract
+from tasks.judge.protocol import Answer, Part, Shown, build
+from tasks.judge.protocols import rulers
+from tasks.judge.protocols.rulers import artifact, outcome, parts, schema
+from tasks.judge.rows import Case, Rater
+from tasks.llm.ask import Attempt, Checked
+from tasks.llm.extract import extract
+from tasks.llm.request import Message, Reply, Request, Same
+from tasks.text.quotes import find
+from tasks.text.units import units
+
+__all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
+
+_LINE = ["concept", "label", "evidence"]
+
+
+def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
+    """The request for the labels of a part's concepts."""
+    known = case.question, case.context, case.reference_answer
+    system = _opening(Same(case.bundle), Same(part.criteria), *known)
+    return build(case, part, rater, system, schema(case.bundle, part), contract.CHECKLIST_KEYS, shown=shown)
+
+
+def check(request: Request, reply: Reply) -> Checked[Any]:
+    """The `Verdict` on a reply and on what was settled before it."""
+    return rulers.check(request, _as_json(reply))
+
+
+def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
+    """The concepts that failed, once more."""
+    return rulers.repair(request, tuple(replace(attempt, reply=_as_json(attempt.reply)) for attempt in history))
+
+
+def read_lines(text: str) -> dict[str, Any] | None:
+    """The decisions in the published line format, `concept=<id>; label=<level>; evidence=<words>`; other lines are
+    passed over. None where no line has it, or a concept has two."""
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        pairs = [part.partition("=") for part in line.strip(" \t-*").split(";", 2)]
+        if [name.strip().casefold() for name, _, _ in pairs] != _LINE:
+            continue
+        concept, level, words = (value.strip() for _, _, value in pairs)
+        if concept in found:
+            return None
+        found[concept] = {"evidence": [{"quote": words}] if words else [], "level": level}
+    return found or None
+
+
+def _as_json(reply: Reply) -> Reply:
+    """The reply, with the artifact in place of its text where this holds lines and no JSON at all."""
+    found = read_lines(reply.text or "")
+    if found is None or extract(reply.text, contract.CHECKLIST_KEYS)[1] != "no_object":
+        return reply
+    return replace(reply, text=json.dumps({"decisions": found}, ensure_ascii=False))
+
+
+@lru_cache(maxsize=1024)
+def _opening(
+    bundle: Same[Bundle],
+    criteria: Same[tuple[Criterion, ...]],
+    question: str,
+    context: str | None,
+    reference: str | None,
+) -> Message:
+    """What all responses of an item share."""
+    asked = criteria.value
+    shown = "".join(_example(number, one, asked) for number, one in enumerate(bundle.value.examples, 1))
+    text = prompt.system(bundle.value, asked, question, context, reference=reference, examples=shown)
+    return Message("system", text.rstrip("\n"))
+
+
+def _example(number: int, example: Example, criteria: tuple[Criterion, ...]) -> str:
+    """An example as its annotator would have seen it, and the answer in the contract's words."""
+    decisions = {c.id: _decision(c, example) for c in criteria if c.id in example.labels}
+    values = {
+        "number": str(number),
+        "question": example.question,
+        "reference": f"\nReference answer:\n{example.reference}\n" if example.reference else "",
+        "response": prompt.response(example.response, units(example.response)),
+        "answer": json.dumps({"decisions": decisions}, ensure_ascii=False),
+    }
+    return prompt.fill("example", values)
+
+
+def _decision(criterion: Criterion, example: Example) -> dict[str, Any]:
+    label, text = example.labels[criterion.id], example.response
+    at = find(label.evidence, text)
+    sentences = [unit for unit in units(text) if unit.kind == "sentence"]
+    unit = next((one.unit_id for one in sentences if at and one.start <= at.start < one.end), "s1")
+    evidence = [{"unit": unit, "quote": label.evidence}] if label.evidence else []
+    whole = {"evidence": evidence, "diagnostic": criterion.levels[label.level], "level": label.level}
+    return {name: whole[name] for name in contract.fields(criterion)}

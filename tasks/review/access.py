@@ -1,0 +1,169 @@
+"""Who may use the review page: names on this machine, tokens anywhere else, and requests of our own page only."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import secrets
+import socket
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tasks.contracts.errors import InputError
+
+CUSTOM = "x-rubricflow"
+"""Every POST carries this header: a page of another origin cannot send it without asking, and is never answered."""
+_NAME_LENGTH = 64
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+def reviewer_name(text: str) -> str:
+    """A name as it is kept: NFC, single spaces; InputError for none, a long one or one with unseen characters."""
+    name = " ".join(unicodedata.normalize("NFC", text).split())
+    if not 0 < len(name) <= _NAME_LENGTH:
+        raise InputError(f"a reviewer's name has 1 to {_NAME_LENGTH} characters", field="reviewer")
+    if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Co") for character in name):
+        raise InputError("a reviewer's name has only characters that can be seen", field="reviewer")
+    return name
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the page is served and to whom.
+
+    On this machine's own address anybody gives a name; whoever can open a connection there is trusted. Where reviewers
+    are named each has a link of their own with a token, and nobody else gets in: any other address needs that. The
+    secret behind the tokens lives as long as the object, so a new start means new links. Traffic is not encrypted.
+    """
+
+    host: str
+    """The address that is bound."""
+    port: int
+    reviewers: Sequence[str] = ()
+    """Names of those who get a link."""
+    names: Sequence[str] = ()
+    """Host names under which the page may be asked for, besides the address that is bound."""
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    def __post_init__(self) -> None:
+        named = tuple(reviewer_name(name) for name in self.reviewers)
+        object.__setattr__(self, "reviewers", named)
+        if len(set(named)) < len(named):
+            raise InputError("two reviewers have the same name", field="reviewer")
+        if not named and not self._is_local:
+            raise InputError(
+                f"{self.host} can be reached from other machines: every reviewer needs a link of their own",
+                field="host",
+                hint="name each with --reviewer, or serve on 127.0.0.1",
+            )
+
+    @property
+    def _is_local(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def _known_as(self) -> tuple[str, ...]:
+        """Host names under which the page is asked for, the best for a link first."""
+        every = self.host in ("0.0.0.0", "::")
+        own = () if every else (self.host,)
+        local = ("localhost", "127.0.0.1", "::1") if every or self._is_local else ()
+        return (*self.names, *own, *((socket.gethostname(),) if every else ()), *local)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """What the Host header may say; a name that resolves here by somebody else's doing is not among them."""
+        named = [f"[{name}]" if ":" in name else name.lower() for name in self._known_as]
+        return frozenset([f"{name}:{self.port}" for name in named] + (named if self.port == 80 else []))
+
+    @property
+    def cookie(self) -> str:
+        """Its name; with the port, because browsers share cookies between the ports of a host."""
+        return f"rubricflow_{self.port}"
+
+    def url(self) -> str:
+        """Where the page is."""
+        name = self._known_as[0]
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
+
+    def links(self) -> dict[str, str]:
+        """Reviewer → the link that lets them in, to be handed to nobody else; empty where a name is enough."""
+        return {name: f"{self.url()}?{urlencode({'token': self.pass_for(name)})}" for name in self.reviewers}
+
+    def pass_for(self, name: str) -> str:
+        """What the cookie, and where there are tokens the link, holds."""
+        plain = base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+        return f"{plain}.{self._signature(name)}" if self.reviewers else plain
+
+    def reviewer(self, held: str | None) -> str | None:
+        """Whose pass this is; None for none, a wrong one, or one of an earlier start."""
+        plain, _, signature = (held or "").partition(".")
+        try:
+            name = reviewer_name(base64.b64decode(plain + "=" * (-len(plain) % 4), b"-_", validate=True).decode())
+        except (InputError, binascii.Error, UnicodeError, ValueError):
+            return None
+        if not self.reviewers:
+            return name
+        right = hmac.compare_digest(signature.encode(), self._signature(name).encode())
+        return name if right and name in self.reviewers else None
+
+    def _signature(self, name: str) -> str:
+        return hmac.new(self.secret, name.encode(), "sha256").hexdigest()
+
+
+class Guard:
+    """Lets through what is asked of this host by our own page, and puts the security headers on every answer."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._hosts = app, access.hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return None
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                scope["query_string"] = b""  # so that no server logs a token
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        wrong = self._wrong(scope["method"], scope["path"], Headers(scope=scope))
+        answer = JSONResponse({"error": wrong}, 403) if wrong else self._app
+        await answer(dict(scope), receive, guarded)
+
+    def _wrong(self, method: str, path: str, headers: Headers) -> str | None:
+        if headers.get("host", "").lower() not in self._hosts:
+            return "this name is not the page's"
+        own = headers.get("sec-fetch-site") in (None, "same-origin")
+        if path.startswith("/api/") and not own and not (method == "GET" and headers["sec-fetch-site"] == "none"):
+            return "asked by another page"
+        if method not in ("GET", "HEAD"):
+            origin = headers.get("origin")
+            if origin is not None and origin.removeprefix("http://").lower() not in self._hosts:
+                return "asked by another page"
+            if headers.get(CUSTOM) is None:
+                return f"the header {CUSTOM} is missing"
+        return None

@@ -1,0 +1,208 @@
+"""What the review page shows: cases, what is asked about each, and what machines made of it. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from pydantic import ValidationError, model_validator
+
+from tasks.contracts.bundle import Criterion, Scale
+from tasks.contracts.errors import ContractError
+from tasks.contracts.table import Frozen
+from tasks.review.subject import digest
+
+_KEYS = 10
+"""Digits on a keyboard."""
+SubjectKind = Literal["label", "score"]
+
+
+class Key(NamedTuple):
+    """Which case."""
+
+    subject_kind: SubjectKind
+    response_id: str
+
+
+class Quote(NamedTuple):
+    """Evidence as table `judgments` keeps it; start and end are characters of the response, None unless found."""
+
+    text: str
+    status: str
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class MachineLabel:
+    """What one machine rater says of one criterion of a response."""
+
+    rater: str
+    """Its name, for people."""
+    level: int | None
+    """The level; for a case of kind score the number of the score on its scale, from 0. None with a reason."""
+    probability: float | None = None
+    """Of that level, where the rater gives one."""
+    quotes: tuple[Quote, ...] = ()
+    """Its evidence."""
+    reason: str | None = None
+    """Why there is no level."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One response that waits for people."""
+
+    response_id: str
+    subject_kind: SubjectKind
+    """label: all concepts of the response are voted on; score: its score."""
+    rubric_id: str
+    """Whose criteria or scale."""
+    why: str
+    """Why it waits, in words; may tell what machines said."""
+    text: str
+    """The response."""
+    question: str
+    reference: str | None = None
+    """The model answer."""
+    context: str | None = None
+    """Material that belongs to the question."""
+    doubtful: tuple[str, ...] = ()
+    """The criteria in doubt."""
+    second: bool = False
+    """Whether this is a second rating from the start: whoever opens it is blind."""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.subject_kind, self.response_id)
+
+
+class GraderHead(Frozen):
+    """All that lies behind a grader's bottleneck, as column `head` of table `models` holds it.
+
+    logits = W·A·s̃ + b (REC-CBM, Eqs. 20 and 22) for K concepts and S + 1 grades.
+    """
+
+    criteria: tuple[str, ...]
+    """K criterion ids, in the order of s̃."""
+    tops: tuple[int, ...]
+    """Highest level of each."""
+    correction: tuple[tuple[float, ...], ...]
+    """A, (K, K)."""
+    weights: tuple[tuple[float, ...], ...]
+    """W, (S + 1, K)."""
+    bias: tuple[float, ...]
+    """b, (S + 1,)."""
+    scores: tuple[float, ...]
+    """The score that each grade stands for."""
+    temperature: float
+    """What logits are divided by."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> GraderHead:
+        concepts, grades = len(self.criteria), len(self.scores)
+        shapes = (len(self.tops) == len(self.correction) == concepts, len(self.weights) == len(self.bias) == grades)
+        rows = all(len(row) == concepts for row in (*self.correction, *self.weights))
+        if not (all(shapes) and rows and grades > 1 and concepts and min(self.tops) > 0 and self.temperature > 0):
+            raise ValueError("the matrices of the grader's head do not fit together")
+        return self
+
+    @classmethod
+    def read(cls, text: str) -> GraderHead:
+        """From `Models.head`; ContractError for one that cannot be reckoned with."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise ContractError(f"the head in table models cannot be read: {error.errors()[0]['msg']}") from error
+
+
+class Option(NamedTuple):
+    """One answer that a reviewer can give."""
+
+    value: str
+    """What the vote says."""
+    key: str | None
+    """The digit that votes it; None where there are more options than digits."""
+    text: str
+    """What it means; '' where the value says it all."""
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """One thing that is voted on in a case."""
+
+    criterion_id: str | None
+    """The criterion; None for the score."""
+    text: str
+    """What is looked for."""
+    options: tuple[Option, ...]
+    digest: str
+    """Of what is voted on, see subject.py."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A study's cases, with all that reviewers may look at once they may see it."""
+
+    study: str
+    """The study's name, under which votes are kept."""
+    title: str
+    """Title for people."""
+    cases: tuple[Case, ...]
+    """In the order in which they are asked; one per subject kind and response."""
+    criteria: Mapping[str, tuple[Criterion, ...]]
+    """Rubric → its criteria."""
+    scales: Mapping[str, Scale]
+    """Rubric → its scale."""
+    machine: Mapping[tuple[str, str | None], tuple[MachineLabel, ...]]
+    """(response, criterion; None for the score) → what machines say."""
+    grader: GraderHead | None = None
+    """The study's bottleneck grader, if it has one."""
+    estimates: Mapping[str, Mapping[str, float]] | None = None
+    """Response → criterion → s̃, its expected level as a share of the highest, before correction."""
+
+    def __post_init__(self) -> None:
+        if len(self.places) < len(self.cases):
+            raise ContractError("table queue has a case twice")
+
+    @cached_property
+    def places(self) -> dict[Key, int]:
+        """Case → its number, from 0."""
+        return {case.key: number for number, case in enumerate(self.cases)}
+
+    def ballots(self, case: Case) -> tuple[Ballot, ...]:
+        """What is voted on: every criterion of the rubric, or the score as if it were one whose levels are scores."""
+        if case.subject_kind == "score":
+            options = _scores(self.scales[case.rubric_id])
+            levels = [option.value for option in options]
+            return (Ballot(None, "What the response is worth", options, digest(case.text, "", levels)),)
+        return tuple(
+            Ballot(c.id, c.text, _levels(c.levels), digest(case.text, c.text, c.levels))
+            for c in self.criteria[case.rubric_id]
+        )
+
+    def shares(self, case: Case) -> list[float] | None:
+        """s̃ in the order of the grader's concepts; None where there is no grader or no estimate."""
+        known = (self.estimates or {}).get(case.response_id, {})
+        if self.grader is None or not all(criterion in known for criterion in self.grader.criteria):
+            return None
+        return [known[criterion] for criterion in self.grader.criteria]
+
+
+def _levels(levels: tuple[str, ...]) -> tuple[Option, ...]:
+    return tuple(Option(str(i), str(i) if i < _KEYS else None, text) for i, text in enumerate(levels))
+
+
+def _scores(scale: Scale) -> tuple[Option, ...]:
+    """The scores of a scale; a digit votes the score it names, or the place on the scale where scores are longer."""
+    values = [_plain(scale.min + i * scale.step) for i in range(scale.levels)]
+    if all(len(value) == 1 for value in values):
+        return tuple(Option(value, value, "") for value in values)
+    return tuple(Option(value, str(i) if len(values) <= _KEYS else None, "") for i, value in enumerate(values))
+
+
+def _plain(score: float) -> str:
+    """A score as text: 3, 2.5; never with an exponent."""
+    return f"{round(score, 9):.9f}".rstrip("0").rstrip(".")

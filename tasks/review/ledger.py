@@ -1,0 +1,267 @@
+"""The ledger of people's acts: one SQLite file that outlives runs and only ever grows."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from tasks.contracts.errors import ContractError, StoreError
+
+CANNOT_BE_JUDGED = "x"
+"""The vote that a case cannot be judged."""
+_MARK = 0x564F5445
+"""SQLite's application id of a ledger."""
+_WAIT_S = 60.0
+_LEVEL = re.compile(r"0|[1-9][0-9]{0,3}", re.ASCII)
+_SCORE = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,17})?", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Act:
+    """What a person did, as a client sends it; ContractError where it makes no sense."""
+
+    act_id: str
+    """A UUID that the client makes: the same act sent twice is stored once."""
+    study: str
+    """Name of the study."""
+    kind: Literal["vote", "undo", "submit", "adjudicate"]
+    """A vote on a subject; an earlier act of the same rater taken back; a response whose votes are final; what settles
+    a subject that others disagree on."""
+    subject_kind: Literal["label", "score"]
+    """Whether concepts of the response are voted on, or its score."""
+    response_id: str
+    """The response."""
+    criterion_id: str | None
+    """The concept; None for a score and for a submit."""
+    value: str | None
+    """A level as digits, a score as a number, 'x' for what cannot be judged; None for undo and submit."""
+    rater_id: str
+    """Who; any text."""
+    comment: str | None = None
+    """Why; of an adjudication the record of the discussion, without which there is none."""
+    blind: bool | None = None
+    """Whether the rater saw neither machine nor other votes; None where that is not known."""
+    undoes: str | None = None
+    """The act taken back; None for all but undo."""
+    digest: str = ""
+    """Of what was voted on, see tasks/review/subject.py; '' for undo and submit."""
+
+    def __post_init__(self) -> None:
+        broken = next((rule for rule, kept in _rules(self) if not kept), None)
+        if broken:
+            raise ContractError(f"an act {broken}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored(Act):
+    """An act as the ledger holds it."""
+
+    number: int
+    """Its place in the order of all acts."""
+    at: datetime
+    """When it was stored, in UTC; later than all acts before it."""
+
+
+class Ledger:
+    """The acts of all studies of a warehouse, for several threads and processes at once.
+
+    Nothing in it is ever changed or taken out; the file itself refuses. An act that `add` answered is on disk, with its
+    log flushed. StoreError where the file is no ledger, or cannot be read or written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = str(path)
+        self._lock = threading.Lock()
+        with self._named():
+            self._connection = _connect(Path(path))
+
+    def add(self, act: Act) -> Stored:
+        """The act as it is stored, now or, under its id, earlier; ContractError where that id is another act's."""
+        return self.add_all([act])[0]
+
+    def add_all(self, acts: Iterable[Act]) -> list[Stored]:
+        """As `add`, for several acts in their order: all of them or, where one is refused, none."""
+        with self._named(), self._lock, _transaction(self._connection):
+            return [self._added(act) for act in acts]
+
+    def _added(self, act: Act) -> Stored:
+        row = self._connection.execute("SELECT * FROM acts WHERE act_id = ?", (act.act_id,)).fetchone()
+        if row is None:
+            last = self._connection.execute("SELECT at FROM acts ORDER BY number DESC LIMIT 1").fetchone()
+            now = max((datetime.now(UTC) - _EPOCH) // _MICROSECOND, last[0] + 1 if last else 0)
+            row = (self._connection.execute(_INSERT, (now, *_cells(act))).lastrowid, now, *_cells(act))
+        stored = _stored(row)
+        if _cells(stored) != _cells(act):
+            raise ContractError(f"act {act.act_id} is there already and says something else")
+        return stored
+
+    def acts(self, study: str, after: int = 0) -> list[Stored]:
+        """The acts of a study in their order; only those after a number that is known already."""
+        query = "SELECT * FROM acts WHERE study = ? AND number > ? ORDER BY number"
+        with self._named():
+            with self._lock:
+                rows = self._connection.execute(query, (study, after)).fetchall()
+            return [_stored(row) for row in rows]
+
+    def close(self) -> None:
+        """Gives the file back; closing twice is harmless."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Says which file a failure is about."""
+        try:
+            yield
+        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+            raise StoreError(f"{self._path}: the ledger of votes cannot be used: {error}") from error
+
+
+_COLUMNS = tuple(field.name for field in fields(Act))
+_INSERT = f"INSERT INTO acts(at, {', '.join(_COLUMNS)}) VALUES (?{', ?' * len(_COLUMNS)})"
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS acts(
+    number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, act_id TEXT NOT NULL UNIQUE, study TEXT NOT NULL,
+    kind TEXT NOT NULL, subject_kind TEXT NOT NULL, response_id TEXT NOT NULL, criterion_id TEXT, value TEXT,
+    rater_id TEXT NOT NULL, comment TEXT, blind INTEGER, undoes TEXT, digest TEXT NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS acts_of_study ON acts(study, number)",
+    *(
+        f"CREATE TRIGGER IF NOT EXISTS no_{verb} BEFORE {verb} ON acts "
+        "BEGIN SELECT RAISE(ABORT, 'acts are only ever added'); END"
+        for verb in ("update", "delete")
+    ),
+    # INSERT OR REPLACE would take the old row out without asking the trigger on deletion.
+    "CREATE TRIGGER IF NOT EXISTS no_replace BEFORE INSERT ON acts "
+    "WHEN EXISTS (SELECT 1 FROM acts WHERE act_id = NEW.act_id OR number = NEW.number) "
+    "BEGIN SELECT RAISE(ABORT, 'acts are only ever added'); END",
+)
+
+
+def _rules(act: Act) -> Iterator[tuple[str, bool]]:
+    """What must hold of an act, in words that end its sentence when broken."""
+    says = act.kind in ("vote", "adjudicate")
+    texts = [text for text in (getattr(act, name) for name in _COLUMNS) if isinstance(text, str)]
+    yield "holds text that is not Unicode", all(_is_unicode(text) for text in texts)
+    yield "needs a UUID", _is_uuid(act.act_id)
+    yield "names no study, response or rater", bool(act.study and act.response_id and act.rater_id.strip())
+    yield f"of kind {act.kind!r} is unknown", says or act.kind in ("undo", "submit")
+    yield f"on a {act.subject_kind!r} is unknown", act.subject_kind in ("label", "score")
+    yield "that undoes another names it, and no other act does", (act.undoes is not None) == (act.kind == "undo")
+    if not says:
+        yield "that is no vote has no value", act.value is None
+        return
+    yield (
+        "on a label names its concept, one on a score none",
+        (act.criterion_id is not None) == (act.subject_kind == "label"),
+    )
+    yield "says neither a level or score nor 'x'", act.value is not None and _is_value(act.subject_kind, act.value)
+    yield "that says something has the digest of what it is about", bool(act.digest)
+    yield (
+        "that adjudicates records the discussion in its comment",
+        act.kind == "vote" or bool((act.comment or "").strip()),
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a file can hold it; half a surrogate pair cannot be encoded."""
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _is_value(kind: str, value: str) -> bool:
+    return value == CANNOT_BE_JUDGED or bool((_LEVEL if kind == "label" else _SCORE).fullmatch(value))
+
+
+def _cells(act: Act) -> tuple[Any, ...]:
+    return tuple(getattr(act, name) for name in _COLUMNS)
+
+
+def _stored(row: tuple[Any, ...]) -> Stored:
+    """A row of the file; ValueError or TypeError where somebody spoilt it."""
+    number, at, *cells = row
+    given = dict(zip(_COLUMNS, cells, strict=True))
+    given["blind"] = None if given["blind"] is None else bool(given["blind"])
+    try:
+        return Stored(**given, number=number, at=_EPOCH + at * _MICROSECOND)
+    except ContractError as error:
+        raise ValueError(f"row {number}: {error}") from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """An open ledger, new where there is no file; OSError, ValueError or sqlite3.Error where there can be none."""
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+    try:
+        _refuse_foreign(connection)
+        _write_ahead(connection)
+        connection.execute("PRAGMA synchronous=FULL")
+        with _transaction(connection):
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id={_MARK}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _refuse_foreign(connection: sqlite3.Connection) -> None:
+    """ValueError for a database of something else."""
+    with _transaction(connection, "DEFERRED"):  # one snapshot: another process may be making the ledger right now
+        mark = connection.execute("PRAGMA application_id").fetchone()[0]
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not (mark == _MARK and "acts" in tables) and (mark or tables):
+        raise ValueError("the file is a database of something else")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait for a lock when it changes the journal mode; two processes may open a new file at once."""
+    give_up = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+
+
+@contextmanager
+def _transaction(
+    connection: sqlite3.Connection, lock: Literal["DEFERRED", "IMMEDIATE"] = "IMMEDIATE"
+) -> Iterator[None]:
+    connection.execute(f"BEGIN {lock}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,66 @@
+// The middle of the page: the response with its evidence, and the grader beneath it.
+
+import { $, el, fill } from "./dom.js";
+import { mine, nameOf, page } from "./state.js";
+import { Panel } from "./panel.js";
+
+export const panel = new Panel();
+
+// Everything that evidence can be for, numbered as in the rubric.
+export function every() { return [...page.view.asked, ...page.view.shown]; }
+
+// toCriterion(i): somebody follows evidence to its criterion.
+export function drawResponse(toCriterion) {
+  const { view, evidence } = page;
+  fill($("main"),
+    el("h2", {}, el("bdi", {}, view.response_id)),
+    el("p", { class: "question", dir: "auto" }, view.question),
+    folded("Model answer", view.reference),
+    folded("Context", view.context),
+    el("p", { class: "why" }, el("b", {}, `${view.why ?? "Second rating, blind"}. `), part()),
+    el("p", { class: evidence ? "answer" : "answer plainly", id: "response", tabindex: -1, dir: "auto", "aria-label": "The response" },
+      view.pieces.map(one => piece(one, toCriterion)),
+      !view.pieces.length && el("span", { class: "mute" }, "The response is empty.")),
+    page.list.grader && el("details", { class: "panel", id: "panel", open: panel.open,
+      ontoggle: event => panel.open = event.target.open }));
+  if (page.list.grader) drawPanel();
+}
+
+function folded(title, text) {
+  return text && el("details", { class: "more" }, el("summary", {}, title), el("p", { dir: "auto" }, text));
+}
+
+function part() {                                  // the reviewer's part in this case
+  if (page.view.third) return "You settle what the others disagree on.";
+  if (mine().submitted) return "Submitted.";
+  return page.view.second ? "The machine’s work and earlier votes stay hidden until you submit."
+    : "You rate first, beside the machine’s work; whoever comes second does not see it.";
+}
+
+function piece(one, toCriterion) {
+  if (!one.of.length) return one.text;
+  const of = one.of.map(id => every().findIndex(other => other.criterion_id === id)).filter(i => i >= 0);
+  const follow = event => { event.preventDefault(); toCriterion(of[0]); };
+  return el("a", { class: "evidence", href: `#c${of[0]}`, tabindex: one.starts.length ? 0 : -1, "data-c": of.join(" "),
+    "aria-label": `${one.text} (evidence for ${one.of.join(", ")})`, onclick: follow },
+  one.text, one.ends.length > 0 && el("sub", { "aria-hidden": "true" }, one.ends.map(id => el("bdi", {}, id))));
+}
+
+function drawPanel() {
+  const { view } = page;
+  if (view.sees_machine && view.grader) return panel.show($("panel"), view.grader, nameOf(view));
+  const [title, why] = view.sees_machine
+    ? ["Grader: no estimate", "The grader has no estimate for this response, so there is no number, and none is made up."]
+    : ["Grader", "Hidden: this is a blind rating. It opens when you submit."];
+  fill($("panel"), el("summary", {}, el("h2", { id: "grade" }, title)), el("p", { class: "mute note" }, why));
+}
+
+// A criterion and its evidence light up together.
+function light(target, on) {
+  const numbers = target.closest?.("[data-c]")?.dataset.c.split(" ") ?? [];
+  for (const i of numbers) {
+    for (const node of document.querySelectorAll(`[data-c~="${i}"]`)) node.classList.toggle("on", on);
+  }
+}
+for (const kind of ["mouseover", "focusin"]) document.addEventListener(kind, event => light(event.target, true));
+for (const kind of ["mouseout", "focusout"]) document.addEventListener(kind, event => light(event.target, false));

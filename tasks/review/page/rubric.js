@@ -1,0 +1,140 @@
+// The right of the page: criteria to vote on, what the machine and, once it may be seen, others say of them.
+
+import { $, el, fill } from "./dom.js";
+import { every } from "./response.js";
+import {
+  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isUnstored, mine, opened, page, placeOf, todo, worded,
+} from "./state.js";
+
+const LONG = 44;                                   // characters of a heading that leaves no room beside it
+
+// on: what somebody may do: mark(i), cast(value), comment(i), saveComment(one), settle(i), submit, undo, onward.
+export function drawRubric(on) {
+  const { view } = page, state = mine(), first = view.asked.length;
+  fill($("rubric"), el("h2", {}, view.subject_kind === "score" ? "Score" : "Rubric"),
+    view.asked.map((one, i) => criterion(one, i, state, on)),
+    el("div", { class: "end" }, ending(state, on)),
+    view.shown.length > 0 && el("h2", {}, "What the machine saw"),
+    view.shown.map((one, i) => el("section", { class: "crit", "data-c": first + i, id: `c${first + i}` },
+      heading(one), one.machine.map(label => machine(label, first + i)))));
+}
+
+// What changes while acts are on their way, without replacing what somebody may be about to click.
+export function touchRubric() {
+  const state = mine();
+  for (const [i, one] of page.view.asked.entries()) {
+    const vote = state.votes.get(idOf(one));
+    $(`c${i}`)?.classList.toggle("unstored", Boolean(vote && isUnstored(vote)));
+  }
+  if ($("todo")) $("todo").textContent = todo(state);
+}
+
+function criterion(one, i, state, on) {
+  const vote = state.votes.get(idOf(one)), settles = canSettle(one, state);
+  const kinds = ["crit", i === page.crit && "now", isApart(one, state) && "apart", vote && isUnstored(vote) && "unstored"];
+  return el("section", { class: kinds.filter(Boolean).join(" "), id: `c${i}`, "data-c": i },
+    choice(one, i, state, on), one.machine.map(label => machine(label, i)), said(one, state),
+    (settles || !isClosed(state)) && note(one, i, vote, settles, on));
+}
+
+function heading(one, attributes = {}) {
+  return el("h3", attributes, one.criterion_id && el("bdi", { class: "id" }, one.criterion_id),
+    el("span", { dir: "auto" }, one.text, one.doubtful && [" ", el("small", {}, "in doubt")]));
+}
+
+function choice(one, i, state, on) {
+  const vote = state.votes.get(idOf(one)), settles = canSettle(one, state);
+  const options = [...one.options, { value: CANNOT, key: CANNOT, text: "cannot be judged" }];
+  const chosen = settles ? choices.get(placeOf(one)) : isClosed(state) && state.settled.get(idOf(one))?.value || vote?.value;
+  const start = Math.max(0, options.findIndex(option => option.value === chosen));
+  const radio = (option, k) => el("button", { role: "radio", class: option.value === CANNOT ? "cannot" : null,
+    "aria-checked": String(option.value === chosen), "aria-disabled": isClosed(state) && !settles ? "true" : null,
+    tabindex: k === start ? 0 : -1, onclick: () => { on.mark(i); on.cast(option.value); }, onfocus: () => on.mark(i) },
+  el("b", {}, option.value), meaning(option), voters(one, option, vote), el("span", { class: "flag" }, "not stored"));
+  const isBare = one.options.every(option => !option.text);
+  const isLong = `${one.criterion_id} ${one.text}`.length > LONG;
+  return el("div", { role: "radiogroup", class: isBare ? "bare" : isLong ? "long" : null, "aria-labelledby": `h${i}`, onkeydown: arrows },
+    heading(one, { id: `h${i}` }), options.map(radio));
+}
+
+function meaning(option) {
+  const key = option.key !== null && option.key !== option.value && el("kbd", {}, option.key);
+  return (option.text || key) && el("span", { dir: "auto" }, option.text, key);
+}
+
+function arrows(event) {                           // arrows move the focus; Space or Enter votes, so passing by is no vote
+  const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const all = [...event.currentTarget.querySelectorAll("[role=radio]")], i = all.indexOf(document.activeElement);
+  all[(i + step + all.length) % all.length].focus();
+}
+
+function voters(one, option, own) {
+  if (!page.view.sees_people) return null;
+  const names = page.view.others.filter(other => other.votes[idOf(one)]?.value === option.value).map(other => other.rater);
+  if (own?.value === option.value) names.push("you");
+  return names.length > 0 && el("span", { class: "voters" }, names.map(name => el("bdi", {}, name)));
+}
+
+function said(one, state) {                        // comments of all that may be seen, and how it was settled
+  const own = isClosed(state) && ["You", state.votes.get(idOf(one))?.comment];
+  const others = page.view.others.map(other => [other.rater, other.votes[idOf(one)]?.comment]);
+  const line = (who, text) => el("p", { class: "said" }, who, ": ", el("span", { dir: "auto" }, text));
+  const settled = state.settled.get(idOf(one)), by = settled?.rater === page.me ? "you" : settled?.rater;
+  return [[...others, own || []].filter(([, text]) => text).map(([name, text]) => line(el("bdi", {}, name), text)),
+    settled && line([el("b", {}, `Settled: ${worded(settled.value)}`), ", by ", el("bdi", {}, by)], settled.comment)];
+}
+
+function machine(label, i) {
+  const kind = every()[i].criterion_id === null ? "score" : "level", gives = label.value !== null;
+  const sure = label.probability === null ? "" : ` at ${label.probability.toFixed(2)}`;
+  return el("p", { class: "machine" }, el("bdi", {}, label.rater), " ",
+    el("span", { class: "m" }, gives ? `${kind} ${label.value}` : `no ${kind}`),
+    gives ? sure : `: ${label.reason ?? "no reason given"}`,
+    label.quotes.map((quote, k) => [k ? "; " : ": ", quoted(quote, i), quote.note && ` (${quote.note})`]),
+    gives && kind === "level" && !label.quotes.length && ", no quote");
+}
+
+function quoted(quote, i) {                        // leads to its highlight
+  if (!quote.holds) return el("s", { class: "quote", dir: "auto" }, `“${quote.text}”`);
+  const jump = event => { event.preventDefault(); document.querySelector(`.evidence[data-c~="${i}"]`)?.focus(); };
+  return el("a", { class: "quote", href: "#response", dir: "auto", onclick: jump }, `“${quote.text}”`);
+}
+
+function note(one, i, vote, settles, on) {
+  const place = placeOf(one), text = drafts.get(place) ?? (settles ? "" : vote?.comment ?? "");
+  const isNeeded = settles || vote?.value === CANNOT;
+  if (!text && !isNeeded && !opened.has(place)) {
+    return el("button", { class: "quiet", onclick: () => on.comment(i) }, "Comment ", el("kbd", {}, "c"));
+  }
+  const title = settles ? "What the discussion came to" : isNeeded ? "Why it cannot be judged"
+    : vote ? "Comment" : "Comment, stored with your vote";
+  return el("div", { class: "note" }, el("label", { for: `note${i}` }, title),
+    el("textarea", { id: `note${i}`, maxlength: 4000, dir: "auto", onfocus: () => on.mark(i),
+      oninput: event => drafts.set(place, event.target.value), onchange: () => { if (!settles) on.saveComment(one); } }, text),
+    settles && el("button", { class: "go", onclick: () => on.settle(i) }, `Settle ${called(one)}`));
+}
+
+function ending(state, on) {
+  const button = (kind, name, key, act, id = null) => el("button", { class: kind, id, onclick: act }, `${name} `, el("kbd", {}, key));
+  const undo = button("plain", "Undo", "u", on.undo);
+  if (isClosed(state)) {
+    return [el("p", { id: "outcome", tabindex: -1 }, outcome(state)),
+      el("div", { class: "acts" }, button("plain", "Next case", "n", on.onward), undo)];
+  }
+  return el("div", { class: "acts" }, button("go", "Submit", "s", on.submit, "submit"), undo,
+    el("span", { class: "mute", id: "todo" }, todo(state)));
+}
+
+function outcome(state) {
+  const { view } = page, count = view.asked.length;
+  if (!view.sees_people && view.second) return "Submitted; the server has not answered yet.";
+  if (!view.others.length) return "Submitted. A second reviewer rates it blind; you both see who voted what after that.";
+  const values = one => [...view.others.map(other => other.votes[idOf(one)]?.value), state.votes.get(idOf(one))?.value];
+  const apart = view.asked.filter(one => new Set(values(one).filter(Boolean)).size > 1);
+  const open = view.asked.filter(one => isApart(one, state)).map(called);
+  if (!apart.length) return count === 1 ? "All reviewers agree." : `All reviewers agree on all ${count}.`;
+  const rest = open.length ? `To adjudicate: ${open.join(", ")}.` : "The rest is settled.";
+  return `${view.third ? "They" : "You"} agree on ${count - apart.length} of ${count}. ${rest}`;
+}

@@ -1,0 +1,197 @@
+"""Votes by spreadsheet: a CSV file out, with a row for every concept of every queued response, and back in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tasks.contracts.errors import InputError
+from tasks.review.asked import Answer, Asked, Case, acts_of, cases_of, fault, unanswered
+from tasks.review.ledger import CANNOT_BE_JUDGED, Act
+from tasks.review.subject import DIGEST, Subject
+from tasks.store.cells import quoted
+
+COLUMNS = (
+    "rank",
+    "response_id",
+    "criterion_id",
+    "why",
+    "question",
+    "response",
+    "concept",
+    "levels",
+    "level",
+    "comment",
+    "rater_id",
+    "digest",
+)
+NEEDED = ("response_id", "criterion_id", "level", "comment", "digest")
+"""The columns that are read back, beside `rater_id` where it is there."""
+LONGEST = 32_000
+"""Characters of a text; a spreadsheet's cell holds little more, and spills the rest over the rows below."""
+_STARTS = re.compile(r"(?:\A|[,;\t\r\n])[\s\x00-\x1f\u200b-\u200f\u2060\ufeff\"',;]*+[=+\-@＝＋－＠]?")
+"""Where a cell begins, or would if a program took another separator or lost count of the quotes, and the character
+there that makes a formula of it. It consumes all it looks at, so that hostile texts cost no more than others."""
+_FORMULA = tuple("=+-@＝＋－＠")
+_BREAKS = re.compile(r"[ ']*[\t\r\n]")
+
+
+def as_csv(asked: Iterable[Asked]) -> bytes:
+    """A sheet to vote in, UTF-8 with a byte order mark, as spreadsheets want it; without any machine's or person's
+    levels. Who votes writes a level or 'x' into `level`, may write a `comment` and, in a sheet that holds several
+    persons' votes, a `rater_id`, and leaves the rest as it is.
+
+    No cell of it runs as a formula, and ids come back as they were even through a spreadsheet that would take them for
+    numbers or dates.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    for one in asked:
+        cells = {
+            "rank": str(one.rank),
+            "response_id": _id_cell(one.response_id),
+            "criterion_id": _id_cell(one.criterion_id or ""),
+            "why": _text_cell(one.why),
+            "question": _text_cell(one.question),
+            "response": _text_cell(one.response),
+            "concept": _text_cell(one.concept or "Score"),
+            "levels": _text_cell("\n".join(one.choices.values())),
+            "digest": one.digest,
+        }
+        writer.writerow([cells.get(name, "") for name in COLUMNS])
+    return b"\xef\xbb\xbf" + text.getvalue().encode(errors="replace")
+
+
+def read_sheet(path: Path, study: str, asked: Iterable[Asked], rater_id: str | None = None) -> list[Act]:
+    """The acts of a filled sheet, or of several put together: votes in the order of their rows, and a submit of each
+    response. Responses without any level are passed over. rater_id: whose rows those are that name nobody.
+
+    A row that says what it said in an earlier import adds nothing to the ledger; who goes back to an earlier level
+    after another import says why in the comment. InputError names file, row (from 1 below the header), field and rule:
+    an unknown response or concept, a level off the scale, a row given twice, 'x' without a comment, a response with
+    levels for some of its concepts only, a vote of nobody, a sheet without its columns.
+    """
+    cases = cases_of(asked)
+    filled: dict[tuple[str, Case], dict[Subject, Answer]] = {}
+    seen: dict[tuple[str, Subject], int] = {}
+    for row, cells in _rows(path):
+        question = _question(path, row, cells, cases)
+        rater = cells.get("rater_id", "").strip() or (rater_id or "").strip()
+        earlier = seen.setdefault((rater, question.subject), row)
+        if earlier != row:
+            raise InputError(f"says again what row {earlier} says", file=path, row=row, field="criterion_id")
+        answer = _answer(path, row, cells, question)
+        if answer is None:
+            continue
+        if not rater:
+            raise InputError("names nobody, and the rater is not given", file=path, row=row, field="rater_id")
+        filled.setdefault((rater, question.case), {})[question.subject] = answer
+    for (rater, case), answers in filled.items():
+        left = unanswered(cases[case], answers)
+        if left:
+            row = seen[rater, next(iter(answers))]
+            raise InputError(f"the response has levels, but none for {left}", file=path, row=row, field="level")
+    return [act for (rater, _), answers in filled.items() for act in acts_of(study, rater, answers, blind=True)]
+
+
+def guarded(text: str) -> str:
+    """A text that no spreadsheet takes for a formula, however it splits the file: an apostrophe goes before what would
+    make one, and before a leading tab or line break."""
+    safe = _STARTS.sub(lambda found: _with_apostrophe(found[0]), text)
+    return "'" + safe if _BREAKS.match(safe) else safe
+
+
+def unguarded(text: str) -> str:
+    """What `guarded` was given."""
+    found = text[1:] if text.startswith("'") and _BREAKS.match(text) else text
+    return _STARTS.sub(lambda start: _without_apostrophe(start[0]), found)
+
+
+def _with_apostrophe(start: str) -> str:
+    return f"{start[:-1]}'{start[-1]}" if start.endswith(_FORMULA) else start
+
+
+def _without_apostrophe(start: str) -> str:
+    return start[:-2] + start[-1] if start.endswith(_FORMULA) and start[-2:-1] == "'" else start
+
+
+def _text_cell(text: str) -> str:
+    """A text to read, cut where a cell ends."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    safe = guarded(lines)
+    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
+
+
+def _id_cell(text: str) -> str:
+    """An id as a text cell: the apostrophe keeps 007 from becoming 7, and MAR-1 from becoming a date."""
+    return "'" + guarded(text)
+
+
+def _id(cell: str) -> str:
+    return unguarded(cell.removeprefix("'"))
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Number and cells of each row that is not blank; commas, semicolons or tabs part the cells, as the header does."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
+    except UnicodeDecodeError as error:
+        raise InputError("is not UTF-8", file=path, hint="save it as 'CSV UTF-8'") from error
+    header_line = text.partition("\n")[0]
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header_line.count), strict=True)
+    number = 0
+    try:
+        header = next(lines, [])
+        for name in NEEDED:
+            if header.count(name) != 1:
+                raise InputError("there must be one such column, as the sheet was written", file=path, field=name)
+        for number, cells in enumerate(lines, 1):
+            if len(cells) > len(header):
+                raise InputError(f"has {len(cells)} cells, the header has {len(header)}", file=path, row=number)
+            if any(cells):
+                yield number, dict(zip(header, cells + [""] * (len(header) - len(cells)), strict=True))
+    except csv.Error as error:
+        raise InputError(f"is not well-formed: {error}", file=path, row=number + 1) from error
+
+
+def _question(path: Path, row: int, cells: Mapping[str, str], cases: Mapping[Case, Mapping[Subject, Asked]]) -> Asked:
+    """What a row is about."""
+    response, criterion = _id(cells["response_id"]), _id(cells["criterion_id"])
+    case = cases.get((response, "label" if criterion else "score"))
+    if case is None:
+        raise InputError(f"{quoted(response)} is not asked about", file=path, row=row, field="response_id")
+    question = case.get((response, criterion or None))
+    if question is None:
+        raise InputError(f"{quoted(criterion)} is not asked about", file=path, row=row, field="criterion_id")
+    return question
+
+
+def _answer(path: Path, row: int, cells: Mapping[str, str], question: Asked) -> Answer | None:
+    """The answer in a row; None where there is none."""
+    said = cells["level"].strip().removeprefix("'").lower()
+    if not said:
+        return None
+    value, comment = _choice(said, question), cells["comment"].strip() or None
+    broken = fault(question, value, comment)
+    if broken:
+        raise InputError(broken, file=path, row=row, field="comment" if value == CANNOT_BE_JUDGED else "level")
+    if not DIGEST.fullmatch(cells["digest"].strip()):
+        raise InputError("is not as it was written", file=path, row=row, field="digest")
+    return Answer(value, comment, cells["digest"].strip())
+
+
+def _choice(said: str, question: Asked) -> str:
+    """The choice that a cell means: a spreadsheet may write 2 as 2.0, or with a comma."""
+    for choice in question.choices:
+        try:
+            if float(said.replace(",", ".")) == float(choice):
+                return choice
+        except ValueError:
+            break
+    return said

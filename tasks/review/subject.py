@@ -1,0 +1,84 @@
+"""What a vote is about, and which votes on it count."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tasks.review.ledger import Act, Stored
+
+Subject = tuple[str, str | None]
+"""(response, criterion), or (response, None) for its score."""
+DIGEST = re.compile("[0-9a-f]{64}")
+"""What a digest looks like."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The acts of a study that count, each in the order of the ledger."""
+
+    votes: tuple[Stored, ...]
+    """Of each rater and subject the latest vote that was submitted, not taken back, on what is still there."""
+    adjudications: tuple[Stored, ...]
+    """Those that were not taken back, on what is still there; of a subject the last one settles it."""
+    stale: tuple[Stored, ...]
+    """Votes and adjudications that would count, had what they were about not changed since."""
+
+
+def digest(response_text: str, criterion_text: str, levels: Sequence[str]) -> str:
+    """SHA-256 of what is voted on, 64 hex digits. For a score the criterion's text is '' and the levels are the scale's
+    scores as text."""
+    content = json.dumps([response_text, criterion_text, list(levels)], ensure_ascii=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def subject_of(act: Act) -> Subject:
+    """What a vote or an adjudication is about."""
+    return act.response_id, act.criterion_id
+
+
+def standing(acts: Iterable[Stored], current: Mapping[Subject, str]) -> Standing:
+    """Which of a study's acts, given in their order, count. current: each subject's digest as it is now.
+
+    A rater takes back acts of their own only, and an undo can be undone. A vote counts from the rater's next submit of
+    its response on; what they vote after it waits for another submit, while the vote before goes on to count.
+    """
+    left = _not_taken_back(list(acts))
+    submitted: dict[tuple[str, str, str], int] = {}
+    for act in left:
+        if act.kind == "submit":
+            submitted[act.subject_kind, act.response_id, act.rater_id] = act.number
+    latest: dict[tuple[str, Subject], Stored] = {}
+    outdated: dict[tuple[str, Subject], Stored] = {}
+    adjudications: list[Stored] = []
+    overtaken: list[Stored] = []
+    for act in left:
+        holds = current.get(subject_of(act)) == act.digest
+        if act.kind == "adjudicate":
+            (adjudications if holds else overtaken).append(act)
+        elif act.kind == "vote" and act.number < submitted.get((act.subject_kind, act.response_id, act.rater_id), 0):
+            (latest if holds else outdated)[act.rater_id, subject_of(act)] = act
+    overtaken += [act for on, act in outdated.items() if on not in latest]
+    return Standing(_ordered(latest.values()), tuple(adjudications), _ordered(overtaken))
+
+
+def _not_taken_back(acts: Sequence[Stored]) -> list[Stored]:
+    """The acts that nobody undid, undos left out: from the last to the first, so that an undone undo undoes nothing."""
+    raters = {act.act_id: act.rater_id for act in acts}
+    gone: set[str] = set()
+    left: list[Stored] = []
+    for act in reversed(acts):
+        if act.act_id in gone:
+            continue
+        if act.kind != "undo":
+            left.append(act)
+        elif act.undoes is not None and raters.get(act.undoes) == act.rater_id:
+            gone.add(act.undoes)
+    return left[::-1]
+
+
+def _ordered(acts: Iterable[Stored]) -> tuple[Stored, ...]:
+    return tuple(sorted(acts, key=lambda act: act.number))

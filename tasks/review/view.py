@@ -1,0 +1,233 @@
+"""What the page is told, as plain values for JSON: the list of cases, and one case as one reviewer may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from tasks.review.board import Ballot, Board, Case, MachineLabel
+from tasks.review.ledger import Stored
+from tasks.review.sight import Hand, Reviews, key_of
+
+_LATEST = 200
+"""Acts of a reviewer that can be taken back one after the other."""
+_HOLDS = frozenset({"verified", "semantic"})
+"""Evidence that is marked in the response."""
+_NOTES = {
+    "misattributed": "in the response, but not where it was cited",
+    "fabricated": "not in the response",
+    "duplicate": "given twice",
+    "too_short": "too short to count",
+    "context": "from the context",
+    "echo": "repeats the question or the rubric",
+    "semantic": "not word for word: the marked words say the same",
+}
+"""What is to be said of evidence that is not simply verified."""
+
+
+class Span(NamedTuple):
+    """Characters [start, end) of the response that are evidence for a criterion."""
+
+    start: int
+    end: int
+    criterion: str
+
+
+def listed(reviews: Reviews, rater: str) -> dict[str, Any]:
+    """Every case with the reviewer's own state, what waits for an adjudicator, and what they may take back."""
+    cases = [_row(reviews, case, rater) for case in reviews.board.cases]
+    mine = sorted(
+        (s for case in reviews.board.cases for s in reviews.live(case.key) if s.rater_id == rater),
+        key=lambda stored: stored.number,
+    )
+    return {
+        "title": reviews.board.title,
+        "study": reviews.board.study,
+        "reviewer": rater,
+        "grader": reviews.board.grader is not None,
+        "cases": cases,
+        "latest": [_taken(reviews.board, stored) for stored in mine[-_LATEST:]],
+    }
+
+
+def _row(reviews: Reviews, case: Case, rater: str) -> dict[str, Any]:
+    hand = reviews.hand(case, rater)
+    submitted = hand.submission is not None
+    hidden = not reviews.sight(case, rater).machine
+    return {
+        "subject_kind": case.subject_kind,
+        "response_id": case.response_id,
+        "why": None if hidden else case.why,
+        "asked": len(reviews.ballots(case)),
+        "voted": len(hand.votes),
+        "submitted": submitted,
+        "conflicts": len(reviews.state(case).apart) if reviews.may_adjudicate(case, rater) else 0,
+    }
+
+
+def _taken(board: Board, stored: Stored) -> dict[str, Any]:
+    return {
+        "act_id": stored.act_id,
+        "kind": stored.kind,
+        "case": board.places[key_of(stored)],
+        "criterion_id": stored.criterion_id,
+        "value": stored.value,
+    }
+
+
+def opened(reviews: Reviews, case: Case, rater: str, adjudicating: bool = False) -> dict[str, Any]:
+    """One case, with no more than the reviewer may see; Refused where they may not adjudicate."""
+    sight = reviews.sight(case, rater, adjudicating)
+    reviews.show(case, rater, sight)
+    hand = reviews.hand(case, rater)
+    machine = _machine(reviews.board, case) if sight.machine else {}
+    return {
+        "subject_kind": case.subject_kind,
+        "response_id": case.response_id,
+        "question": case.question,
+        "reference": case.reference,
+        "context": case.context,
+        "why": case.why if sight.machine else None,
+        "sees_machine": sight.machine,
+        "sees_people": sight.people,
+        "second": reviews.is_second(case, rater),
+        "submission": hand.submission.act_id if hand.submission else None,
+        "pieces": pieces(case.text, _spans(machine)),
+        "asked": [_ballot(one, case, hand, machine) for one in reviews.ballots(case)],
+        "shown": _shown(reviews.board, case, machine),
+        "grader": _grader(reviews.board, case) if sight.machine else None,
+        **(_people(reviews, case, rater) if sight.people else {"others": [], "apart": [], "settled": {}}),
+    }
+
+
+def _people(reviews: Reviews, case: Case, rater: str) -> dict[str, Any]:
+    """Votes of others who submitted, what they differ on and what is settled; the key '' stands for the score."""
+    state = reviews.state(case)
+    return {
+        "others": [
+            {"rater": name, "votes": {criterion or "": _said(vote) for criterion, vote in hand.votes.items()}}
+            for name, hand in state.hands.items()
+            if name != rater and hand.submission
+        ],
+        "apart": [criterion or "" for criterion in state.apart],
+        "settled": {
+            criterion or "": {"rater": stored.rater_id, **_said(stored)} for criterion, stored in state.settled.items()
+        },
+    }
+
+
+def _said(stored: Stored) -> dict[str, Any]:
+    return {"act_id": stored.act_id, "value": stored.value, "comment": stored.comment}
+
+
+Machine = Mapping[str | None, tuple[MachineLabel, ...]]
+
+
+def _machine(board: Board, case: Case) -> Machine:
+    """What machines say of the response's criteria, and of its score."""
+    wanted = [*(criterion.id for criterion in board.criteria.get(case.rubric_id, ())), None]
+    found = {criterion: board.machine.get((case.response_id, criterion), ()) for criterion in wanted}
+    return {criterion: labels for criterion, labels in found.items() if labels}
+
+
+def _ballot(one: Ballot, case: Case, hand: Hand, machine: Machine) -> dict[str, Any]:
+    mine = hand.votes.get(one.criterion_id)
+    return {
+        "criterion_id": one.criterion_id,
+        "text": one.text,
+        "options": [option._asdict() for option in one.options],
+        "digest": one.digest,
+        "doubtful": bool(machine) and one.criterion_id in case.doubtful,
+        "mine": _said(mine) if mine else None,
+        "machine": [_label(label, [o.value for o in one.options]) for label in machine.get(one.criterion_id, ())],
+    }
+
+
+def _shown(board: Board, case: Case, machine: Machine) -> list[dict[str, Any]]:
+    """For a score: the criteria that it was made of, which are not voted on."""
+    if case.subject_kind == "label":
+        return []
+    return [
+        {
+            "criterion_id": criterion.id,
+            "text": criterion.text,
+            "machine": [_label(label, [str(i) for i in range(criterion.top + 1)]) for label in machine[criterion.id]],
+        }
+        for criterion in board.criteria.get(case.rubric_id, ())
+        if criterion.id in machine
+    ]
+
+
+def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
+    return {
+        "rater": label.rater,
+        "value": None if label.level is None else values[label.level],
+        "probability": label.probability,
+        "reason": label.reason.replace("_", " ") if label.reason else None,
+        "quotes": [
+            {"text": quote.text, "note": _NOTES.get(quote.status), "holds": quote.status in _HOLDS}
+            for quote in label.quotes
+        ],
+    }
+
+
+def _grader(board: Board, case: Case) -> dict[str, Any] | None:
+    """The head with the shares of this response; None where there is no grader or no estimate."""
+    shares = board.shares(case)
+    if board.grader is None or shares is None:
+        return None
+    names = {criterion.id: criterion.text for criterion in board.criteria.get(case.rubric_id, ())}
+    texts = [names.get(criterion, "") for criterion in board.grader.criteria]
+    return {**board.grader.model_dump(), "texts": texts, "shares": shares}
+
+
+def _spans(machine: Machine) -> list[Span]:
+    return [
+        Span(quote.start, quote.end, criterion)
+        for criterion, labels in machine.items()
+        for label in labels
+        for quote in label.quotes
+        if criterion is not None and quote.status in _HOLDS and quote.start is not None and quote.end is not None
+    ]
+
+
+def pieces(text: str, spans: Iterable[Span]) -> list[dict[str, Any]]:
+    """The text in order, cut wherever a span begins or ends; a span that does not lie in the text is left out.
+
+    Each piece says which criteria it is evidence for, and for which of them it is the first and the last piece.
+    Characters are counted here, because the browser counts them otherwise. Windows line ends become single ones.
+    """
+    found = _joined(span for span in spans if 0 <= span.start < span.end <= len(text))
+    cuts = sorted({0, len(text), *(edge for span in found for edge in (span.start, span.end))})
+    made = []
+    for start, end in pairwise(cuts):
+        part = text[start:end]
+        if part.endswith("\r") and text[end : end + 1] == "\n":
+            part = part[:-1]
+        over = [span for span in found if span.start <= start and end <= span.end]
+        made.append(
+            {
+                "text": part.replace("\r\n", "\n"),
+                "of": _criteria(over),
+                "starts": _criteria(span for span in over if span.start == start),
+                "ends": _criteria(span for span in over if span.end == end),
+            }
+        )
+    return made
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """What overlaps for the same criterion as one span."""
+    joined: dict[str, list[Span]] = {}
+    for span in sorted(spans):
+        own = joined.setdefault(span.criterion, [])
+        if own and span.start <= own[-1].end:
+            own[-1] = own[-1]._replace(end=max(own[-1].end, span.end))
+        else:
+            own.append(span)
+    return sorted(span for own in joined.values() for span in own)
+
+
+def _criteria(spans: Iterable[Span]) -> list[str]:
+    return list(dict.fromkeys(span.criterion for span in spans))

@@ -1,0 +1,152 @@
+"""The board's parts, and what people's acts come to, against plain ways of working them out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from review_scene import CRITERIA, HEAD, PLAIN, case, scene
+
+from tasks.contracts.bundle import Scale
+from tasks.contracts.errors import ContractError
+from tasks.review.board import GraderHead, Option
+from tasks.review.ledger import Stored
+from tasks.review.settle import conflicts
+from tasks.review.sight import Reviews
+from tasks.review.subject import digest, standing
+from tasks.review.view import Span, opened, pieces
+
+CASE = case("R-0412")
+
+
+@pytest.mark.parametrize(
+    ("scale", "options"),
+    [
+        (Scale(min=1, max=3), [("1", "1"), ("2", "2"), ("3", "3")]),
+        (Scale(min=0, max=200, step=40), [(str(40 * i), str(i)) for i in range(6)]),
+        (Scale(min=0, max=1, step=0.1), [(f"{i / 10:g}", None) for i in range(11)]),
+        (Scale(min=-1, max=0, step=0.5), [("-1", "0"), ("-0.5", "1"), ("0", "2")]),
+    ],
+)
+def test_a_score_is_one_of_the_scales_and_a_digit_votes_it_where_there_are_enough(
+    scale: Scale, options: list[tuple[str, str | None]]
+) -> None:
+    board = scene()
+    score = next(one for one in board.cases if one.subject_kind == "score")
+    ballots = type(board)("s", "s", (score,), {"r": CRITERIA}, {"r": scale}, {}).ballots(score)
+    assert [(option.value, option.key) for option in ballots[0].options] == options
+    assert ballots[0].digest == digest(PLAIN, "", [value for value, _ in options])
+
+
+def test_a_concept_is_voted_on_by_its_levels() -> None:
+    first = scene().ballots(CASE)[0]
+    assert first.options == (
+        Option("0", "0", "no"),
+        Option("1", "1", "moves somewhere"),
+        Option("2", "2", "leaves the cells"),
+    )
+    assert first.digest == digest(PLAIN, CRITERIA[0].text, CRITERIA[0].levels)
+
+
+def test_a_case_that_is_queued_twice_is_refused() -> None:
+    with pytest.raises(ContractError, match="twice"):
+        scene((CASE, CASE))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"bias": (1.0,)}, {"tops": (2, 2, 0)}, {"temperature": 0.0}, {"correction": ((1.0,),)}, {"scores": ()}]
+)
+def test_a_head_whose_parts_do_not_fit_is_refused(wrong: dict[str, Any]) -> None:
+    assert GraderHead.read(HEAD.model_dump_json()) == HEAD
+    with pytest.raises(ContractError, match="head"):
+        GraderHead.read(HEAD.model_copy(update=wrong).model_dump_json())
+
+
+def test_shares_follow_the_heads_order_and_one_missing_is_no_estimate() -> None:
+    board = scene()
+    assert board.shares(CASE) == [0.95, 0.5, 0.25]
+    assert board.shares(case("R-0001")) is None
+
+
+SPANS = st.lists(st.builds(Span, st.integers(-2, 30), st.integers(-2, 30), st.sampled_from("abc")), max_size=8)
+
+
+@given(st.text(alphabet="ab \n\ud800\U0001f600", max_size=25), SPANS)
+def test_pieces_are_the_text_and_each_character_has_its_criteria(text: str, spans: list[Span]) -> None:
+    made = pieces(text, spans)
+    assert "".join(piece["text"] for piece in made) == text
+    held = [set(piece["of"]) for piece in made for _ in piece["text"]]
+    good = [span for span in spans if 0 <= span.start < span.end <= len(text)]
+    assert held == [{s.criterion for s in good if s.start <= i < s.end} for i in range(len(text))]
+    for criterion in "abc":
+        runs = [piece for piece in made if criterion in piece["of"]]
+        assert sum(criterion in piece["starts"] for piece in runs) == sum(criterion in piece["ends"] for piece in runs)
+
+
+def test_windows_line_ends_are_single_even_where_evidence_cuts_them() -> None:
+    assert [piece["text"] for piece in pieces("a\r\nb", [Span(0, 2, "c")])] == ["a", "\nb"]
+    assert [piece["text"] for piece in pieces("a\r\nb", [])] == ["a\nb"]
+
+
+RATERS, VALUES = ("Ada", "Bo", "Cyd"), ("0", "1", "2", "x")
+STEP = st.tuples(
+    st.sampled_from(("rate", "rate", "vote", "submit", "undo", "adjudicate")),
+    st.sampled_from(RATERS),
+    st.tuples(*[st.sampled_from(VALUES)] * 3),
+    st.sampled_from((True, True, True, False)),
+)
+
+
+def acts_of(steps: list[Any], digests: dict[str, str]) -> list[Stored]:
+    """Steps as acts: rate votes on everything and submits; a step that is not current is about another text."""
+    acts: list[Stored] = []
+
+    def add(kind: Any, rater: str, criterion: str | None, value: str | None, digest: str, undoes: str | None) -> None:
+        id, at, said = f"00000000-0000-4000-8000-{len(acts):012d}", datetime.now(UTC), "so" if value else None
+        what = {"study": "science", "subject_kind": "label", "response_id": CASE.response_id, "comment": said}
+        what |= {"act_id": id, "kind": kind, "criterion_id": criterion, "value": value, "rater_id": rater}
+        acts.append(Stored(**what, digest=digest, undoes=undoes, number=len(acts) + 1, at=at))
+
+    for kind, rater, values, is_current in steps:
+        given_to = zip(digests.items(), values, strict=True)
+        votes = [(criterion, value, digest if is_current else "0" * 64) for (criterion, digest), value in given_to]
+        if kind in ("vote", "adjudicate"):
+            add(kind, rater, *votes[len(acts) % 3], None)
+        if kind == "rate":
+            for vote in votes:
+                add("vote", rater, *vote, None)
+        if kind in ("submit", "rate"):
+            add("submit", rater, None, None, "", None)
+        own = [act.act_id for act in acts if act.rater_id == rater and act.kind != "undo"]
+        if kind == "undo" and own:
+            add(kind, rater, None, None, "", own[-1])
+    return acts
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEP, max_size=12))
+def test_whatever_people_do_conflicts_are_those_of_the_labels_and_the_blind_see_nothing(steps: list[Any]) -> None:
+    reviews = Reviews(scene((CASE,)))
+    digests = {str(ballot.criterion_id): ballot.digest for ballot in reviews.ballots(CASE)}
+    acts = acts_of(steps, digests)
+    reviews.take(acts)
+    reviews.take(acts)
+    state = reviews.state(CASE)
+    done = [rater for rater, hand in state.hands.items() if hand.submission]
+    current = {(CASE.response_id, criterion): digest for criterion, digest in digests.items()}
+    whole = [act for act in acts if act.rater_id in done or act.kind in ("adjudicate", "undo")]
+    found = {one.subject[1] for one in conflicts(standing(whole, current)) if len(one.votes) > 1}
+    assert set(state.apart) == found
+    for rater in RATERS:
+        view = opened(reviews, CASE, rater)
+        others = [act for act in acts if act.rater_id != rater and act.kind != "adjudicate"]
+        is_second = bool(others) and others[0].number == min(a.number for a in acts if a.kind != "adjudicate")
+        if is_second and rater not in done:
+            assert not view["sees_machine"]
+            assert view["grader"] is None
+        if rater not in done:
+            assert view["others"] == []
+        assert {one["rater"] for one in view["others"]} <= set(done) - {rater}
