@@ -56,7 +56,6 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     files = [str(Path(study.data.folder) / source.file) for source in sources(study.data)]
     files += [judge.foreign.file for judge in judges if judge.foreign]
     files += [study.rubrics.file or "", study.judge.grader or "", study.graph.file or "", study.graph.votes or ""]
-    files += [study.annotation.votes or ""] if study.annotation else []
     files += [study.reward.edge_retention or ""] if study.reward else []
     engines = [one for judge in judges if judge.backend == "vllm" for one in (judge.engine, judge.repair_engine) if one]
     engines += [one for one in (study.graph.engine,) if one and study.graph.backend == "vllm"]

@@ -3,6 +3,7 @@ people take their time."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -13,9 +14,13 @@ from tasks.contracts.study import load_study
 from tasks.contracts.tables import Gradings, Judgments, TableRef
 from tasks.review.access import Access
 from tasks.review.app import create_app, serve
+from tasks.review.asked import Asked
 from tasks.review.board import Board
+from tasks.review.label_studio import config, project, read_export
+from tasks.review.ledger import Ledger
+from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.task import LEDGER, acts_of, open_board, waiting_labels, waiting_scores
-from tasks.store.warehouse import Run, Warehouse
+from tasks.store.warehouse import Run, Warehouse, write_atomically
 
 
 def review(
@@ -58,15 +63,55 @@ def board_of(study_file: Path, warehouse: Path, limit: int | None = None) -> Boa
 
 
 def take(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
-    """Write the queue to a spreadsheet's CSV, or to Label Studio's JSON with its configuration beside it; returns how
-    many cases it holds."""
-    raise NotImplementedError
+    """Write the queue for a spreadsheet (.csv), or for Label Studio (.json, with its labelling configuration beside it
+    as .xml); returns how many cases it holds. Machines' levels are in neither: a second rater is blind."""
+    asked = asked_of(board_of(study_file, warehouse, limit))
+    if _kind(to) == ".csv":
+        write_atomically(to, as_csv(asked))
+    else:
+        tasks = project(asked)
+        write_atomically(to.with_suffix(".xml"), config(asked).encode())
+        write_atomically(to, json.dumps(tasks, ensure_ascii=True, indent=1).encode())
+    return len({one.case for one in asked})
 
 
 def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rater: str | None) -> int:
     """Read votes from such a file into the ledger; returns how many acts it holds. InputError for what is wrong with
     it, and nothing is stored then."""
-    raise NotImplementedError
+    board = board_of(study_file, warehouse, limit)
+    asked = asked_of(board)
+    if _kind(read) == ".csv":
+        acts = read_sheet(read, board.study, asked, rater)
+    else:
+        acts = read_export(read, board.study, asked)
+    with Ledger(warehouse / LEDGER) as ledger:
+        ledger.add_all(acts)
+    return len(acts)
+
+
+def asked_of(board: Board) -> list[Asked]:
+    """What the page asks, for people who answer elsewhere."""
+    return [
+        Asked(
+            response_id=case.response_id,
+            criterion_id=ballot.criterion_id,
+            rank=rank,
+            why=case.why,
+            question=case.question,
+            response=case.text,
+            reference=case.reference,
+            concept=ballot.text if ballot.criterion_id else "",
+            levels=tuple(option.text if ballot.criterion_id else option.value for option in ballot.options),
+        )
+        for rank, case in enumerate(board.cases, 1)
+        for ballot in board.ballots(case)
+    ]
+
+
+def _kind(path: Path) -> str:
+    if path.suffix not in (".csv", ".json"):
+        raise InputError("a queue is a .csv for a spreadsheet or a .json for Label Studio", file=path)
+    return path.suffix
 
 
 def said(study_file: Path, warehouse: Path) -> list[tuple[str, int, int, str]]:

@@ -37,9 +37,6 @@ class Annotation(Frozen):
     and recorded replies count. Neither sees what the other says."""
     doubt: Doubt = Doubt()
     """What is asked about."""
-    votes: str | None = None
-    """Table of people's votes beside those of the review page: CSV as `rubricflow votes` writes it, or Label Studio's
-    JSON."""
 
     @model_validator(mode="after")
     def _two(self) -> Annotation:

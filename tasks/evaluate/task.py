@@ -262,7 +262,7 @@ def _annotation(run: Run) -> AnnotationView:
         return pa.concat_tables([schema(row).empty_table(), *(run.read(run.ref(row, stage)) for stage in done)])
 
     settled = "compare-settled" if run.done("compare-settled", "all") else "compare"
-    names = {}
+    names: dict[str, str] = {}
     for bundle in unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values():
         names |= bundle.names
     return AnnotationView(
@@ -303,7 +303,7 @@ def write_graders(run: Run) -> Path:
     path = run.folder / "bottleneck.html"
     write_atomically(path, grader_page(view).encode())
     for response, picture in trace_pictures(view).items():
-        write_atomically(run.folder / "traces" / f"{_file_name(response)}.svg", picture.encode())
+        write_atomically(run.folder / "pictures" / f"{_file_name(response)}.svg", picture.encode())
     return path
 
 

@@ -104,7 +104,7 @@ def encoding(rng):
                 place[: tokens.lengths[row]] = torch.from_numpy(tokens.ids[tokens.row(row)])
             mask = torch.arange(longest) < torch.from_numpy(tokens.lengths[rows])[:, None]
             with torch.inference_mode():
-                found.append(backbone.states(ids, mask)[mask].numpy())
+                found.append(backbone.states(ids, mask, torch.zeros_like(ids))[mask].numpy())
         return np.concatenate(found)
 
     encode(backbone, tokens)

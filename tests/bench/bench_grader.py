@@ -83,7 +83,7 @@ def padded(grader, backbone, answered):
             place[: tokens.lengths[row]] = tokens.ids[tokens.row(row)]
         mask = torch.from_numpy(np.arange(longest) < tokens.lengths[list(rows)][:, None])
         with torch.inference_mode():
-            grader._model(backbone.states(torch.from_numpy(ids), mask), mask)
+            grader._model(backbone.states(torch.from_numpy(ids), mask, torch.zeros(mask.shape)), mask)
 
 
 def rate(work, count):

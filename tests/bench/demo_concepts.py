@@ -1,8 +1,8 @@
 """The demo's concept marks, by rule from its two marking passes: writes data/demo/concept_marks.csv anew.
 
-coverage: gold points hinted at, under a third 0, under four fifths 1, else 2; soundness: a misconception 0, none 1, none
-and a gold point said in full 2; core: the level of the heaviest gold point; precision: of the points hinted at those
-said in full, none 0, under two thirds 1, else 2; development: words of the response, by the pass's own limits.
+coverage: gold points hinted at, under a third 0, under four fifths 1, else 2; soundness: a misconception 0, none 1,
+none and a gold point said in full 2; core: the level of the heaviest gold point; precision: of the points hinted at
+those said in full, none 0, under two thirds 1, else 2; development: words of the response, by the pass's own limits.
 """
 
 import csv

@@ -107,13 +107,13 @@ def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[s
     agreement = Agreement(agreements, names)
     return [
         (
-            say.name(raters),
+            raters,
             phase,
-            words,
+            "all concepts" if criterion == ALL else names.get(criterion, criterion),
             *(str(agreement.cell(raters, phase, criterion, metric)) for metric in METRICS),
             str(agreement.labels(raters, phase, criterion)),
         )
         for raters, phase in agreement.pairs
-        for criterion, words in agreement.concepts.items()
+        for criterion in agreement.concepts
         if agreement.row(raters, phase, criterion, ALPHA)
     ]

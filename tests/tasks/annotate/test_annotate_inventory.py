@@ -47,7 +47,8 @@ def test_a_sound_inventory_keeps_them_all() -> None:
     found = rows(rubric(), *data(noise=0.3))
     assert {row["outcome"] for key, row in found.items() if key != ("ordinal_anchors", "C")} == {"kept"}
     assert set(found) >= {("coverage", "t"), ("coverage", "all"), ("non_redundancy", "A and C")}
-    assert conform(Constructions, pa.Table.from_pylist(list(found.values()))).num_rows == 8
+    phased = [row | {"phase": "before"} for row in found.values()]
+    assert conform(Constructions, pa.Table.from_pylist(phased)).num_rows == 8
 
 
 def test_coverage_is_the_share_of_variance_told() -> None:

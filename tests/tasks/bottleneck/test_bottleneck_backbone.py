@@ -28,7 +28,7 @@ def states_of(backbone: Backbone, answered: list[Answered]) -> list[np.ndarray]:
     for at in range(len(answered)):
         ids = torch.from_numpy(tokens.ids[tokens.row(at)]).long()[None]
         with torch.inference_mode():
-            found.append(backbone.states(ids, torch.ones_like(ids, dtype=torch.bool))[0].numpy())
+            found.append(backbone.states(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids))[0].numpy())
     return found
 
 
@@ -119,7 +119,7 @@ def test_states_do_not_depend_on_padding(kind: str, backbone_folder: Folder) -> 
         ids[at, : tokens.lengths[at]] = torch.from_numpy(tokens.ids[tokens.row(at)])
     mask = torch.arange(ids.shape[1]) < torch.from_numpy(tokens.lengths)[:, None]
     with torch.inference_mode():
-        together = backbone.states(ids, mask).numpy()
+        together = backbone.states(ids, mask, torch.zeros_like(ids)).numpy()
     for at, alone in enumerate(states_of(backbone, answered)):
         assert alone.shape == (tokens.lengths[at], backbone.width)
         np.testing.assert_allclose(together[at, : len(alone)], alone, atol=1e-5)

@@ -38,6 +38,7 @@ def about_of(*criteria, **changes):
         "backbone": "minilm",
         "backbone_digest": "minilm@0123456789ab",
         "max_tokens": 512,
+        "match": False,
         "blueprint": None,
         "rubric_aware": True,
         "versions": {"torch": "2.13.0"},

@@ -44,9 +44,10 @@ def visit(ledger_path: Path) -> Iterator[Callable[..., TestClient]]:
             pass  # which closes the ledger
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """The machine's own chromium, started once."""
+    """The machine's own chromium, started once. Playwright runs an event loop until it is stopped, in which other tests
+    of the process would find themselves."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
         pytest.skip("needs chromium or google-chrome on this machine")

@@ -1,0 +1,75 @@
+"""Concepts proposed by a language model for a study's data, as a rubric file for people to edit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tasks.annotate.inventory import constructions
+from tasks.annotate.propose import Wanted, as_yaml
+from tasks.annotate.propose import propose as ask_for
+from tasks.contracts.bundle import Scale
+from tasks.contracts.errors import InputError
+from tasks.contracts.judge import Judge
+from tasks.contracts.study import Study, load_study
+from tasks.ingest.task import ingest
+from tasks.judge.task import credential
+from tasks.llm.backend import Backend
+from tasks.llm.backends.replay import Replay
+from tasks.llm.engines import open_engine
+from tasks.llm.replies import ReplyStore
+from tasks.lock.rubric import authored
+from tasks.store.warehouse import Warehouse, write_atomically
+
+
+def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: int) -> list[str]:
+    """Writes the proposal; returns where it is and how it keeps the construction criteria, a line for each.
+
+    Questions, model answers, the rubric's prose and the scale are shown, no response. InputError where the file is
+    there already, no language model is named, or its replies are of no use.
+    """
+    if to.exists():
+        raise InputError("is there already, and somebody may have edited it", file=to)
+    study, base = load_study(study_file), study_file.parent
+    asked = next(iter(study.annotation.annotators.values())) if study.annotation else study.judge
+    text, scale = _given(study, base)
+    wanted = Wanted(study.name, scale, _items(study, base), study.name, text, concepts, levels)
+    with ReplyStore(Warehouse.open(warehouse).replies) as replies:
+        structured = asked.engine.structured if asked.engine else True
+        made = ask_for(wanted, _backend(asked, base, replies), replies, asked.sampling, structured)
+    write_atomically(to, as_yaml(made.rubric).encode())
+    found = constructions(made.rubric)
+    return [
+        f"{to}: {len(made.rubric.criteria)} concepts",
+        *(_line(row) for row in found if row["outcome"] != "unknown"),
+    ]
+
+
+def _line(row: dict[str, Any]) -> str:
+    return f"{row['outcome']:7} {row['rule']}, {row['subject']}: {row['detail']}"
+
+
+def _given(study: Study, base: Path) -> tuple[str, Scale]:
+    """Prose and scale of the study's first rubric, or the scale that rubrics are derived on."""
+    known = list(authored(base / study.rubrics.file, True).values()) if study.rubrics.file else []
+    if known:
+        return known[0].text, known[0].scale
+    assert study.rubrics.derive  # the contract demands one of the two
+    return "", study.rubrics.derive.scale
+
+
+def _items(study: Study, base: Path) -> list[dict[str, Any]]:
+    with TemporaryDirectory() as folder:
+        run = Warehouse.open(Path(folder) / "rehearsal").run("rehearsal")
+        data = ingest.fn(run, study, base, 1)
+        return sorted(run.read(data.items).to_pylist(), key=lambda row: str(row["item_id"]))
+
+
+def _backend(asked: Judge, base: Path, replies: ReplyStore) -> Backend:
+    if asked.backend in ("vllm", "openai") and asked.engine:
+        return open_engine("vllm" if asked.backend == "vllm" else "openai", asked.engine, credential, base)
+    if asked.backend == "replay" and asked.model:
+        return Replay(replies, asked.model)
+    rule = f"backend '{asked.backend}' proposes nothing; name a language model"
+    raise InputError(rule, field="annotation.annotators", hint="backend: vllm or openai with an engine")

@@ -1,0 +1,191 @@
+"""From annotators to a grader that people steer: annotate, vote, adjudicate, train, grade, on a part of the demo."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+from flows import cli
+from flows.annotate import annotate, settle
+from flows.bottleneck import bottleneck
+from flows.grade import grade
+from flows.review import asked_of, board_of
+from tasks.contracts.bottleneck_tables import Models, Traces, Trials
+from tasks.contracts.people_tables import Agreements, Labels, Queue, Votes
+from tasks.contracts.tables import Gradings, Judgments
+from tasks.review.task import LEDGER, acts_of
+from tasks.store.warehouse import Run, Warehouse
+
+DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
+LIMIT = 8
+
+
+class Chain(NamedTuple):
+    """What the chain left."""
+
+    study: Path
+    house: Path
+    annotated: Run
+    settled: Run
+    trained: Run
+    graded: Run
+
+
+def study_in(folder: Path) -> Path:
+    """The demo's study with fewer graders, in a folder of its own."""
+    shutil.copytree(DEMO, folder)
+    content = yaml.safe_load((folder / "concepts.yaml").read_text())
+    content["bottleneck"] |= {"methods": ["rec_cbm", "plm"], "seeds": [0], "grader": "grader.safetensors"}
+    content["judge"]["grader"] = "grader.safetensors"
+    (folder / "concepts.yaml").write_text(yaml.safe_dump(content))
+    return folder / "concepts.yaml"
+
+
+def fill(sheet: Path, rater: str, wrong: int = 0) -> None:
+    """Votes of a demo rater into a sheet; the first `wrong` rows get another level."""
+    with (DEMO / "concept_marks.csv").open(newline="") as file:
+        said = {
+            (r["response_id"], r["criterion_id"]): r["level"] for r in csv.DictReader(file) if r["rater_id"] == rater
+        }
+    with sheet.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    for number, row in enumerate(rows):
+        level = said[row["response_id"].removeprefix("'"), row["criterion_id"].removeprefix("'")]
+        row["level"] = str((int(level) + 1) % 3) if number < wrong else level
+    with sheet.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> Chain:
+    folder = tmp_path_factory.mktemp("people")
+    study, house = study_in(folder / "demo"), folder / "house"
+    given = str(study), str(house), LIMIT
+    warehouse = Warehouse.open(house)
+    annotated = warehouse.run(annotate(*given))
+    for name, wrong in (("anna", 0), ("ben", 3)):
+        sheet = folder / f"{name}.csv"
+        said = CliRunner().invoke(cli.app, ["votes", str(study), "--to", str(sheet), *where(house)])
+        assert said.exit_code == 0, said.output
+        fill(sheet, "key", wrong)
+        back = ["votes", str(study), "--from", str(sheet), "--as", name, *where(house)]
+        for _ in range(2):  # a file read twice adds nothing
+            assert CliRunner().invoke(cli.app, back).exit_code == 0
+    settled = warehouse.run(settle(*given))
+    trained = warehouse.run(bottleneck(*given))
+    return Chain(study, house, annotated, settled, trained, warehouse.run(grade(*given)))
+
+
+def where(house: Path) -> list[str]:
+    return ["--warehouse", str(house), "--limit", str(LIMIT)]
+
+
+def rows(run: Run, row: Any, stage: str) -> list[dict[str, Any]]:
+    return run.read(run.ref(row, stage)).to_pylist()
+
+
+def test_doubtful_responses_are_queued_the_most_telling_first(chain: Chain) -> None:
+    queued = rows(chain.annotated, Queue, "queue")
+    assert [row["rank"] for row in queued] == list(range(1, len(queued) + 1))
+    assert [row["priority"] for row in queued] == sorted((row["priority"] for row in queued), reverse=True)
+    assert 0 < len(queued) < 8 * LIMIT
+    assert {"annotators_disagree"} < {reason for row in queued for reason in row["reasons"]}
+
+
+def test_two_annotators_are_compared_before_and_people_after(chain: Chain) -> None:
+    before, after = rows(chain.annotated, Agreements, "compare"), rows(chain.settled, Agreements, "compare-settled")
+    assert {row["raters"] for row in before} == {"first and second"}
+    assert {row["raters"] for row in after} == {"anna and ben", "first and final", "second and final"}
+    people = [row for row in after if row["raters"] == "anna and ben" and row["metric"] == "exact"]
+    assert next(row["value"] for row in people if row["criterion_id"] == "all") < 1  # ben was made to err
+
+
+def test_votes_that_agree_settle_and_those_that_differ_wait(chain: Chain) -> None:
+    labels = rows(chain.settled, Labels, "adjudicate")
+    by = {row["settled_by"] for row in labels}
+    assert by == {"annotators", "agreed_votes", "open"}
+    for row in labels:
+        votes = [step["level"] for step in row["history"] if step["kind"] == "vote"]
+        if row["settled_by"] == "agreed_votes":
+            assert votes == [row["level"]] * 2
+        assert (row["level"] is None) == (row["settled_by"] == "open")
+    assert sum(len(row["history"]) == 4 and row["level"] is None for row in labels) == 3
+    queued = len(rows(chain.annotated, Queue, "queue"))
+    assert len(rows(chain.settled, Votes, "adjudicate")) == 2 * 5 * queued
+
+
+def test_what_people_say_later_makes_another_run_and_nothing_is_asked_twice(chain: Chain) -> None:
+    assert chain.annotated.run_id != chain.settled.run_id
+    assert len(acts_of(chain.house, "concepts")) == 2 * 6 * len(rows(chain.annotated, Queue, "queue"))
+    again = settle(str(chain.study), str(chain.house), LIMIT)
+    assert again == chain.settled.run_id
+
+
+def test_every_grade_is_the_sum_of_its_concepts(chain: Chain) -> None:
+    traced = rows(chain.trained, Traces, "bottleneck")
+    of: dict[str, list[dict[str, Any]]] = {}
+    for row in traced:
+        of.setdefault(row["response_id"], []).append(row)
+    assert len(of) > 3
+    for parts in of.values():
+        assert {row["criterion_id"] for row in parts} == {
+            "soundness", "coverage", "core", "precision", "development", "bias",
+        }  # fmt: skip
+        assert abs(sum(row["contribution"] for row in parts) - parts[0]["logit"]) < 1e-9
+    error = [row["value"] for row in rows(chain.trained, Trials, "bottleneck") if row["metric"] == "contribution_error"]
+    assert error[0] < 1e-5
+
+
+def test_the_export_carries_its_rubric_and_grades_as_in_training(chain: Chain) -> None:
+    place = chain.study.with_name("grader.safetensors")
+    with safe_open(place, "np") as file:
+        about = json.loads(file.metadata()["rubricflow"])
+    assert [criterion["id"] for criterion in json.loads(about["bundle"])["criteria"]][:2] == ["soundness", "coverage"]
+    card = place.with_suffix(".md").read_text()
+    assert all(name in card for name in ("soundness", "trained", about["bundle_id"][:12]))
+    (model,) = [row for row in rows(chain.trained, Models, "bottleneck") if row["path"]]
+    assert (chain.house / model["path"]).read_bytes() == place.read_bytes()
+    then = {row["response_id"]: row["score"] for row in rows(chain.trained, Gradings, "bottleneck")}
+    now = {row["response_id"]: row for row in rows(chain.graded, Gradings, "judge")}
+    asked = [name for name, row in now.items() if row["status"] == "scored"]
+    assert np.mean([then[name] == now[name]["score"] for name in asked]) > 0.95  # half-precision states decide a few
+    assert {row["rater_kind"] for row in now.values()} == {"trained"}
+
+
+def test_the_page_reckons_with_the_trained_grader(chain: Chain) -> None:
+    board = board_of(chain.study, chain.house, LIMIT)
+    assert board.grader is not None
+    assert len(board.grader.scores) == 5
+    assert all(board.shares(case) is not None for case in board.cases)
+    assert len(asked_of(board)) == 5 * len(board.cases)
+    levels = rows(chain.trained, Judgments, "bottleneck")
+    assert {row["rater_kind"] for row in levels} == {"trained"}
+
+
+def test_reports_are_written_anew(chain: Chain) -> None:
+    for run, name in ((chain.settled, "annotation.html"), (chain.trained, "bottleneck.html")):
+        page = (run.folder / name).read_text()
+        (run.folder / name).unlink()
+        said = CliRunner().invoke(cli.app, ["report", run.run_id, "--warehouse", str(chain.house)])
+        assert said.exit_code == 0, said.output
+        assert (run.folder / name).read_text() == page
+    assert list((chain.trained.folder / "pictures").glob("*.svg"))
+
+
+def test_a_study_without_the_section_is_told_what_to_write(tmp_path: Path) -> None:
+    shutil.copytree(DEMO, tmp_path / "demo")
+    for command in ("annotate", "train"):
+        said = CliRunner().invoke(cli.app, [command, str(tmp_path / "demo/study.yaml"), *where(tmp_path / "house")])
+        assert said.exit_code == 2
+    assert not (tmp_path / "house" / LEDGER).exists()
