@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tasks.bottleneck.data import MISSING, Concepts, Floats, Ints, Labelled
 from tasks.bottleneck.rater_noise import consensus
+from tasks.bottleneck.trace import BIAS
 from tasks.contracts.bundle import Bundle, Scale
 from tasks.contracts.errors import InputError
 
@@ -34,6 +35,8 @@ def one_of(bundles: Mapping[str, Bundle]) -> Bundle:
     if not bundles:
         raise InputError("there is no rubric, and so no concept to learn", field="rubrics")
     (first, bundle), *others = bundles.items()
+    if any(criterion.id == BIAS for criterion in bundle.criteria):
+        raise InputError(f"no concept can be called '{BIAS}', which has a place of its own in a trace", field="rubrics")
     shape = [(c.id, c.top) for c in bundle.criteria]
     for name, other in others:
         if [(c.id, c.top) for c in other.criteria] != shape or other.scale.bounds != bundle.scale.bounds:

@@ -4,10 +4,8 @@ as a file out."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +17,11 @@ from tasks.bottleneck.arm import Arm, Ground, Outcome, arms
 from tasks.bottleneck.arm import run as run_arm
 from tasks.bottleneck.backbone import Backbone, load
 from tasks.bottleneck.card import card
-from tasks.bottleneck.data import MISSING, Floats, Ints
+from tasks.bottleneck.class_set import ClassSet, against, grading_rows, judgment_rows, people_rows
+from tasks.bottleneck.data import MISSING, Floats
 from tasks.bottleneck.grader import load as load_grader
 from tasks.bottleneck.grader import save
 from tasks.bottleneck.labelled import grades_of, labelled, levels_of, marks_of, one_of, weighed
-from tasks.bottleneck.measures import human_rows
 from tasks.bottleneck.prompted import drawn, prompted
 from tasks.bottleneck.states import Cached, Encoder, Tuned, encode
 from tasks.bottleneck.states import load as load_states
@@ -88,7 +86,7 @@ def train(
     asked = [shots for shots in shown if not run.done(STAGE, f"prompted-{shots}")]
     if todo or asked or not run.done(STAGE, "people"):
         class_set = _class_set(run, study, base, items, responses, people, marks, bundles, labels)
-        run.commit(STAGE, "people", {row: [] for row in TABLES} | {Trials: list(_people_rows(class_set))})
+        run.commit(STAGE, "people", {row: [] for row in TABLES} | {Trials: list(people_rows(class_set))})
         for number, arm in enumerate(todo, 1):
             outcome = run_arm(arm, class_set.ground)
             tables = dict(outcome.tables)
@@ -101,24 +99,6 @@ def train(
             rows = _prompted_rows(run, study, base, class_set, plan.prompted, shots, key_of)
             run.commit(STAGE, f"prompted-{shots}", {Trials: rows})
     return Taught(*(run.ref(row, STAGE) for row in TABLES))
-
-
-@dataclass(frozen=True)
-class ClassSet:
-    """A study's responses with everything that is known about them, in the order of their ids."""
-
-    ground: Ground
-    backbone: Backbone
-    bundle: Bundle
-    bundle_id: str
-    item_ids: tuple[str, ...]
-    answered: tuple[Answered, ...]
-    marks: Mapping[str, Floats]
-    """Rater of the data → its levels (n, K)."""
-    scores: Mapping[str, Floats]
-    """Rater of the data → its scores (n,), NaN where there is none."""
-    kinds: Mapping[str, str]
-    """Rater of the data → human, adjudication or replayed."""
 
 
 def _class_set(
@@ -162,8 +142,11 @@ def _class_set(
     name = str(base / plan.backbone) if (base / plan.backbone).is_dir() else plan.backbone
     backbone = load(name, plan.max_tokens, plan.match)
     ground = Ground(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan)
+    given = np.array([scores.get(name) for name in ids], np.float64)
     by_rater = {name: _scores_of(gradings, name, ids) for name in kinds}
-    return ClassSet(ground, backbone, bundle, locked[0]["bundle_id"], tuple(item_ids), answered, known, by_rater, kinds)
+    return ClassSet(
+        ground, backbone, bundle, locked[0]["bundle_id"], tuple(item_ids), answered, given, known, by_rater, kinds
+    )
 
 
 def _raters(table: Any) -> list[dict[str, str]]:
@@ -225,7 +208,7 @@ def _exported(
     tested = {"method": arm.method, "seed": arm.seed, "setting": arm.setting, "n": len(rows), "note": None}
     trials = [*outcome.tables[Trials], tested | off]
     wanted = base / plan.grader if plan.grader else run.warehouse.root / "graders" / f"{study.name}.safetensors"
-    about = card(grader.about, digest, plan.grader or str(wanted), [*trials, *_people_rows(of)]).encode()
+    about = card(grader.about, digest, plan.grader or str(wanted), [*trials, *people_rows(of)]).encode()
     write_atomically(wanted, place.read_bytes())
     for path in (place, wanted):
         write_atomically(path.with_suffix(".md"), about)
@@ -236,83 +219,9 @@ def _exported(
         Models: [model | told],
         Trials: trials,
         Traces: traced,
-        Judgments: list(_judgments(of, outcome, grader.name)),
-        Gradings: list(_gradings(of, outcome, grader.name)),
+        Judgments: list(judgment_rows(of, outcome, grader.name)),
+        Gradings: list(grading_rows(of, outcome, grader.name)),
     }
-
-
-def _judgments(of: ClassSet, outcome: Outcome, rater: str) -> Iterator[dict[str, Any]]:
-    """The level of every concept of every response, those that it learned from too."""
-    levels, chosen = outcome.estimates.levels, outcome.estimates.chosen()
-    assert levels is not None
-    for row, response in enumerate(of.ground.data.response_ids):
-        for k, criterion in enumerate(of.bundle.criteria):
-            yield {
-                "response_id": response,
-                "criterion_id": criterion.id,
-                "rater_id": rater,
-                "rater_kind": "trained",
-                "sample": 0,
-                "bundle_id": of.bundle_id,
-                "decision": int(chosen[row, k]),
-                "stated": int(chosen[row, k]),
-                "level_probabilities": levels[row, k, : criterion.top + 1].tolist(),
-                "evidence": [],
-                "action": "none",
-            }
-
-
-def _gradings(of: ClassSet, outcome: Outcome, rater: str) -> Iterator[dict[str, Any]]:
-    """The score of every response."""
-    data, head = of.ground.data, outcome.head
-    assert head is not None
-    likely = head.probabilities(outcome.estimates.shares(data.concepts.tops))
-    for row, response in enumerate(data.response_ids):
-        grade = int(likely[row].argmax())
-        yield {
-            "response_id": response,
-            "item_id": of.item_ids[row],
-            "rater_id": rater,
-            "rater_kind": "trained",
-            "sample": 0,
-            "bundle_id": of.bundle_id,
-            "score": float(data.scores[grade]),
-            "trait_scores": {},
-            "signals": {"grade_probability": float(likely[row, grade])},
-            "confidence": float(likely[row, grade]),
-            "status": "scored",
-        }
-
-
-def _people_rows(of: ClassSet) -> Iterator[dict[str, Any]]:
-    """What one person is worth by another on the test split, and what a machine recorded is worth by the labels."""
-    data = of.ground.data
-    persons = [name for name, kind in of.kinds.items() if kind == "human"]
-    for seed, (a, b) in enumerate(combinations(persons, 2)):
-        for row in _against(of, _marked(of, a), _marked(of, b)):
-            yield row | {"seed": seed, "note": f"{a} and {b}" + (f"; {row['note']}" if row["note"] else "")}
-    for name in (name for name, kind in of.kinds.items() if kind == "replayed"):
-        for row in _against(of, (data.levels, data.grades), _marked(of, name)):
-            yield row | {"method": name}
-
-
-def _marked(of: ClassSet, rater: str) -> tuple[Ints, Ints]:
-    """A rater's levels and grades as classes."""
-    data, none = of.ground.data, np.full(of.ground.data.levels.shape, np.nan)
-    levels = of.marks.get(rater, none)
-    scores = of.scores.get(rater, np.full(len(levels), np.nan))
-    grades = grades_of(scores, of.bundle.scale, of.ground.plan.bands)
-    return np.where(np.isnan(levels), MISSING, levels).astype(np.int64), np.asarray(grades[: len(data.grades)])
-
-
-def _against(of: ClassSet, a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> list[dict[str, Any]]:
-    data = of.ground.data
-    rows = data.rows("test")
-    (levels_a, grades_a), (levels_b, grades_b) = a, b
-    found = human_rows(
-        levels_a[rows], levels_b[rows], grades_a[rows], grades_b[rows], data.concepts, data.scores, "test"
-    )
-    return [row for row in found if row["n"]]
 
 
 def _prompted_rows(
@@ -321,8 +230,7 @@ def _prompted_rows(
     """What a prompted language model is worth on the test split."""
     data = of.ground.data
     rows = data.rows("test")
-    given = np.where(data.grades == MISSING, np.nan, data.scores[data.grades])
-    examples = drawn(of.answered, given, data.rows("train"), shots, seed=plan.sampling.seed)
+    examples = drawn(of.answered, of.target, data.rows("train"), shots, seed=plan.sampling.seed)
     with ReplyStore(run.warehouse.replies) as replies:
         said = prompted(
             [of.answered[row] for row in rows],
@@ -340,7 +248,7 @@ def _prompted_rows(
     grades[rows] = grades_of(scores, of.bundle.scale, of.ground.plan.bands)
     unknown = np.full_like(data.levels, MISSING)
     method = f"prompted_{shots}_shot"
-    return [row | {"method": method} for row in _against(of, (data.levels, data.grades), (unknown, grades))]
+    return [row | {"method": method} for row in against(of, (data.levels, data.grades), (unknown, grades))]
 
 
 def _backend(plan: Prompting, base: Path, replies: ReplyStore, key_of: KeyOf) -> Backend:

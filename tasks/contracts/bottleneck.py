@@ -136,3 +136,9 @@ class Bottleneck(Frozen):
     grader: str | None = None
     """Where the exported grader goes, beside the study file; `<warehouse>/graders/<study>.safetensors` where not
     given."""
+
+    @model_validator(mode="after")
+    def _keeps_all_concepts(self) -> Bottleneck:
+        if self.training.concepts is not None:
+            raise ValueError("training.concepts belongs to a sweep: an exported grader keeps all concepts")
+        return self
