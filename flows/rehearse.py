@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle
+from tasks.contracts.judge import Judge
 from tasks.contracts.study import Study, load_study
 from tasks.graph.authored import authored
 from tasks.graph.subject import subjects
@@ -61,12 +62,19 @@ def prove(study_file: Path, limit: int | None = None) -> Iterator[tuple[str, str
     yield from _proved_graphs(rehearsed, study_file.parent)
     for rubric_id, warning in rehearsed.lint:
         yield "warning", f"rubric {rubric_id}", warning
+    yield from _proved_bundles(rehearsed, "item")
+    if rehearsed.study.annotation:
+        yield from _proved_bundles(_rehearse(study_file, limit, rehearsed.study.annotation.asked), "annotators, item")
+
+
+def _proved_bundles(rehearsed: Rehearsed, what: str) -> Iterator[tuple[str, str, str]]:
     for item, bundle, _ in rehearsed.items:
+        name = f"{what} {item['item_id']}"
         problems = prove_bundle(bundle, item["question"], item["context"], item["reference_answer"])
         for problem in problems:
-            yield "wrong", f"item {item['item_id']}", problem
+            yield "wrong", name, problem
         if not problems:
-            yield "ok", f"item {item['item_id']}", f"bundle {bundle.bundle_id[:12]}: prompt, contract and verifier hold"
+            yield "ok", name, f"bundle {bundle.bundle_id[:12]}: prompt, contract and verifier hold"
 
 
 def _proved_graphs(rehearsed: Rehearsed, base: Path) -> Iterator[tuple[str, str, str]]:
@@ -82,8 +90,10 @@ def _proved_graphs(rehearsed: Rehearsed, base: Path) -> Iterator[tuple[str, str,
         yield "ok", "votes on graphs", f"{len(read_votes(base / plan.votes, found))} votes"
 
 
-def _rehearse(study_file: Path, limit: int | None) -> Rehearsed:
+def _rehearse(study_file: Path, limit: int | None, judge: Judge | None = None) -> Rehearsed:
+    """judge: in place of the study's own."""
     study, base = load_study(study_file), study_file.parent
+    study = study.model_copy(update={"judge": judge or study.judge})
     guessed = asks(study.rubrics) and study.judge.backend in ("vllm", "openai", "replay")
     if guessed:
         study = study.model_copy(update={"judge": study.judge.model_copy(update={"backend": "embedded"})})

@@ -91,3 +91,9 @@ def test_a_broken_graph_is_named_without_asking_anybody(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "circle" in result.stderr
     assert "graphs.yaml" in result.stderr
+
+
+def test_annotators_are_proven_beside_the_judge() -> None:
+    found = list(prove(DEMO.with_name("concepts.yaml"), 1))
+    assert {kind for kind, _, _ in found} == {"ok"}
+    assert {"item osmosis", "annotators, item osmosis"} <= {what for _, what, _ in found}

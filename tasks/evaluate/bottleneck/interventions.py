@@ -91,14 +91,17 @@ def _lines(found: Curves, keys: Mapping[Key, str]) -> Iterator[Line]:
     for key, words in keys.items():
         if key in found:
             none = found[key][0].value - found[key][0].change
+            least = (
+                -1.0 if key.metric == "task_qwk" else 0.0
+            )  # the interval is of the change, and could leave the scale
             yield Line(
                 words,
                 tuple(
                     Point(
                         one.asked,
                         one.value,
-                        none + one.low if one.low is not None and one.asked else None,
-                        none + one.high if one.high is not None and one.asked else None,
+                        max(least, none + one.low) if one.low is not None and one.asked else None,
+                        min(1.0, none + one.high) if one.high is not None and one.asked else None,
                     )
                     for one in found[key]
                 ),
