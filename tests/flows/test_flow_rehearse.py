@@ -94,6 +94,8 @@ def test_a_broken_graph_is_named_without_asking_anybody(tmp_path: Path) -> None:
 
 
 def test_annotators_are_proven_beside_the_judge() -> None:
+    from flows.rehearse import prove
+
     found = list(prove(DEMO.with_name("concepts.yaml"), 1))
     assert {kind for kind, _, _ in found} == {"ok"}
     assert {"item osmosis", "annotators, item osmosis"} <= {what for _, what, _ in found}
