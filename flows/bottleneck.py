@@ -15,7 +15,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.judge import Judge
 from tasks.contracts.study import load_study
 from tasks.contracts.tables import TableRef
-from tasks.evaluate.task import report_graders
+from tasks.evaluate.task import report_annotation, report_graders
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential
 from tasks.lock.task import lock
@@ -36,7 +36,10 @@ def bottleneck(
     job, said = training(study, warehouse, limit)
     tables = stages(job, said, token_budget)
     data_docs(job.run)
-    report_graders(job.run, record(job, tables))
+    manifest = record(job, tables)
+    if said is not None:
+        report_annotation(job.run, manifest)
+    report_graders(job.run, manifest)
     return job.run.run_id
 
 

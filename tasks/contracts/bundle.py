@@ -40,6 +40,9 @@ Signal = Literal[
 ]
 
 
+_LONGEST_HEADING = 40
+
+
 class Scale(Frozen):
     """A score scale; it lives in the bundle and nowhere else."""
 
@@ -302,9 +305,10 @@ class Bundle(Frozen):
 
     @property
     def names(self) -> dict[str, str]:
-        """Criterion → what people read: the name of the trait that it alone makes up, otherwise its id in words."""
+        """Criterion → what people read: the heading of its text, the name of the trait that it alone makes up, or its
+        id in words."""
         alone = {mine[0].id: trait.name for trait in self.traits if len(mine := list(self.of_trait(trait.id))) == 1}
-        return {c.id: alone.get(c.id) or c.id.replace("_", " ").capitalize() for c in self.criteria}
+        return {c.id: _heading(c.text) or alone.get(c.id) or _in_words(c.id) for c in self.criteria}
 
     def sub_points(self, criterion_id: str) -> tuple[Criterion, ...]:
         """The direct sub-points of a criterion; empty for one that is decided."""
@@ -318,6 +322,17 @@ class Bundle(Frozen):
 def unlocked(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bundle]:
     """Rubric → its bundle, from rows of `bundles`; ContractError for one that was changed after locking."""
     return {row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in rows}
+
+
+def _heading(text: str) -> str:
+    """A short heading that a text begins with, as in 'Relevance: the answer …'; '' for none."""
+    head, colon, _ = text.partition(": ")
+    return head if colon and len(head) <= _LONGEST_HEADING else ""
+
+
+def _in_words(name: str) -> str:
+    words = name.replace("_", " ")
+    return words[:1].upper() + words[1:]
 
 
 def _plain_numbers(value: object) -> object:

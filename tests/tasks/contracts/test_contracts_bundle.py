@@ -219,3 +219,14 @@ def test_the_whole_criteria_come_in_the_order_in_which_each_is_first_decided() -
 def test_sub_points_are_the_direct_ones() -> None:
     found = {name: [criterion.id for criterion in bundle().sub_points(name)] for name in "dba"}
     assert found == {"d": ["b"], "b": ["a", "e"], "a": []}
+
+
+def test_a_criterion_is_called_by_its_heading_its_trait_or_its_id() -> None:
+    traits = [{"id": name, "name": f"Trait {name}", "min": 0, "max": 4} for name in ("t", "u")]
+    criteria = [
+        {"id": "FC", "trait": "t", "text": "Factual correctness: what is claimed is true."},
+        {"id": "word_choice", "trait": "t", "text": f"{'A long sentence, ' * 4}and then: a colon."},
+        {"id": "c", "trait": "u", "text": "Names sound."},
+    ]
+    found = bundle(CONTENT | {"traits": traits, "criteria": criteria, "composites": []}).names
+    assert found == {"FC": "Factual correctness", "word_choice": "Word choice", "c": "Trait u"}
