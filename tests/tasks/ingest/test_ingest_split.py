@@ -156,3 +156,29 @@ def test_more_responses_do_not_change_the_order_of_drawing() -> None:
     after = {key for key, side in split(many, many, Split(calibration=100)).items() if side == "calibration"}
     assert 0 < len(after & set(few)) < 50
     assert after & set(few) < before
+
+
+SHARES = st.sampled_from([(0.7, 0.2, 0.1), (0.5, 0.5, 0.0), (0.0, 0.3, 0.7), (1.0, 0.0, 0.0)])
+
+
+@given(data(given_share=True), SHARES, st.sampled_from(["response", "author", "item"]), st.randoms())
+@settings(max_examples=60)
+def test_by_shares_no_whole_is_cut_and_the_order_does_not_matter(
+    made: tuple[Rows, set[str]], shares: tuple[float, float, float], by: Any, rng: random.Random
+) -> None:
+    rows, labels = {key: row | {"split": None} for key, row in made[0].items()}, made[1]
+    plan = Split(by=by, shares=shares)
+    sides = split(rows, labels, plan)
+    shuffled = dict(rng.sample(sorted(rows.items()), len(rows)))
+    assert split(shuffled, labels, plan) == sides
+    column = {"response": "response_id", "author": "author_id", "item": "item_id"}[by]
+    of: dict[Any, set[str]] = {}
+    for key, side in sides.items():
+        of.setdefault(rows[key][column], set()).add(side)
+    assert all(len(one) == 1 for whole, one in of.items() if whole is not None)
+
+
+def test_shares_are_kept_whether_labelled_or_not() -> None:
+    rows = class_set(n=1000)
+    counts = Counter(split(rows, set(), Split(shares=(0.7, 0.2, 0.1))).values())
+    assert (counts["train"], counts["calibration"], counts["test"]) == (700, 200, 100)
