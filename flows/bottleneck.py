@@ -69,7 +69,7 @@ def stages(job: Plan, said: Spoken | None, token_budget: int | None = None) -> l
         locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
         found, before = None, [*data, *locked]
     given = data.items, data.responses, data.gradings, data.judgments, locked.bundles, found
-    taught = checked(run, train(run, settings, base, *given))
+    taught = checked(run, train(run, settings, base, *given, credential))
     return [*before, *taught]
 
 

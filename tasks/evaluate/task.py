@@ -287,7 +287,11 @@ def write_graders(run: Run) -> Path:
     bundle = next(iter(unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values()))
     traces = tables[Traces]
     traced = traced_responses(traces, tables[Models])
-    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], pc.field("response_id").isin(traced))
+    texts = run.read(
+        run.ref(Responses, "ingest"),
+        ["response_id", "text"],
+        pc.field("response_id").isin(pa.array(traced, pa.string())),
+    )
     view = BottleneckView(
         study=study.name,
         run_id=run.run_id,
@@ -339,7 +343,11 @@ def write_rewards(run: Run) -> Path:
     assert study.reward is not None  # nothing was rewarded without
     cases = run.read(run.ref(EdgeCases, "reward"))
     shown = dependencies.needs_texts(cases)
-    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], pc.field("response_id").isin(shown))
+    texts = run.read(
+        run.ref(Responses, "ingest"),
+        ["response_id", "text"],
+        pc.field("response_id").isin(pa.array(shown, pa.string())),
+    )
     questions = run.read(run.ref(Items, "ingest"), ["item_id", "question"])
     content = RewardView(
         study=study.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,8 @@ from flows.grade import grade
 from flows.review import asked_of, board_of
 from tasks.contracts.bottleneck_tables import Models, Traces, Trials
 from tasks.contracts.people_tables import Agreements, Labels, Queue, Votes
-from tasks.contracts.tables import Gradings, Judgments
+from tasks.contracts.tables import Gradings, Judgments, Responses
+from tasks.llm.request import Reply, Request
 from tasks.review.task import LEDGER, acts_of
 from tasks.store.warehouse import Run, Warehouse
 
@@ -189,3 +191,39 @@ def test_a_study_without_the_section_is_told_what_to_write(tmp_path: Path) -> No
         said = CliRunner().invoke(cli.app, [command, str(tmp_path / "demo/study.yaml"), *where(tmp_path / "house")])
         assert said.exit_code == 2
     assert not (tmp_path / "house" / LEDGER).exists()
+
+
+class Generous:
+    """A language model that gives everybody 8."""
+
+    name, model, batch_size, by_subject, reads_prose = "openai", "generous", 64, False, True
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        for index, request in enumerate(requests):
+            self.asked.append("".join(message.content for message in request.messages))
+            yield index, Reply(text='{"score": 8}')
+
+
+def test_a_prompted_model_stands_in_the_same_table(
+    tmp_path: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, model = study_in(tmp_path / "demo"), Generous()
+    content = yaml.safe_load(study.read_text())
+    prompted = {"backend": "openai", "engine": {"model": "generous"}, "shots": [0, 2]}
+    content["bottleneck"] |= {"methods": ["plm"], "labels": "key", "prompted": prompted}
+    study.write_text(yaml.safe_dump(content))
+    monkeypatch.setattr("tasks.bottleneck.task.open_engine", lambda *_: model)
+    run = Warehouse.open(tmp_path / "house").run(bottleneck(str(study), str(tmp_path / "house"), LIMIT))
+    found = {(row["method"], row["metric"]): row for row in rows(run, Trials, "bottleneck") if row["split"] == "test"}
+    zero, few = (found[f"prompted_{shots}_shot", "task_accuracy"] for shots in (0, 2))
+    assert zero["n"] == found["plm", "task_accuracy"]["n"] == len(model.asked) / 2
+    assert zero["value"] == few["value"]
+    said = [row for row in rows(run, Gradings, "ingest") if row["rater_id"] == "key"]
+    split = {row["response_id"]: row["split"] for row in rows(run, Responses, "ingest")}
+    tested = [row["score"] for row in said if split[row["response_id"]] == "test"]
+    assert zero["value"] == pytest.approx(np.mean([7 <= score <= 8 for score in tested]))  # the fourth of five bands
+    half = len(model.asked) // 2
+    assert max(map(len, model.asked[:half])) < min(map(len, model.asked[half:]))  # examples take their room
