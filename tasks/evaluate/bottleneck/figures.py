@@ -187,7 +187,7 @@ def summary_table(graders: Graders) -> Table:
 
 def summary_rows(trials: pa.Table) -> list[tuple[str, ...]]:
     """Rows of text under `HEADER`, one per grader; '–' stands for a figure that is not known."""
-    return [tuple(map(str, row)) for row in summary_table(Graders(trials)).rows]
+    return [tuple(say.plain(str(cell)) for cell in row) for row in summary_table(Graders(trials)).rows]
 
 
 def notes(graders: Graders) -> Iterator[str]:

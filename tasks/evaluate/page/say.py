@@ -21,6 +21,11 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
+def plain(text: str) -> str:
+    """A text without these isolates, for terminals, which show them."""
+    return text.replace(_OPEN, "").replace(_CLOSE, "")
+
+
 def name(text: str) -> str:
     """An id or name on one line, cut where it is long, isolated from the direction of the words around it."""
     line = " ".join(visible(text[: 4 * NAME_LENGTH].replace("\n", " ").replace("\t", " ")).split(" "))

@@ -61,7 +61,7 @@ def test_the_short_table_holds_every_grader_then_people_then_judges() -> None:
         "encoder alone (PLM)",
         "vanilla CBM",
         "one person against another",
-        "\u2068recorded-gpt\u2069",
+        "recorded-gpt",
     ]
     assert (rows[0]["QWK"], rows[0]["seeds"], rows[0]["n"]) == ("0.620 ± 0.020", "3", "40")
     assert (rows[1]["concept accuracy"], rows[3]["QWK"], rows[3]["seeds"]) == ("–", "0.720", "–")
