@@ -11,7 +11,7 @@ ifneq ($(PIP_FIND_LINKS),)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 endif
 
-.PHONY: setup run test test-vllm bench kills lint clean
+.PHONY: setup run test test-vllm bench grid kills lint clean
 
 setup: $(VENV)/setup.stamp
 
@@ -27,6 +27,12 @@ test-vllm: $(VLLM)/test.stamp
 
 bench: $(VENV)/test.stamp
 	@for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+# Every grader, ablation and baseline on the sets with human concept labels, whose files go to data/studies (hours on two
+# cores; a GPU is used where there is one). It goes on where it stopped. GRID names other studies.
+GRID ?= $(filter-out %/mocha_concepts.yaml,$(wildcard data/studies/*_concepts.yaml data/studies/*_tuned.yaml))
+grid: setup
+	@for study in $(GRID); do echo "== $$study"; $(BIN)/rubricflow train $$study || exit 1; done
 
 # Kills runs at every point that matters and at random moments, resumes them, and compares: some minutes.
 kills: $(VENV)/test.stamp
