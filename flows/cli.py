@@ -118,19 +118,22 @@ def votes(
         Path | None, typer.Option("--to", help="Write the queue to a .csv, or a .json for Label Studio.")
     ] = None,
     read: Annotated[Path | None, typer.Option("--from", help="Read votes from this .csv or .json.")] = None,
+    scores: Annotated[Path | None, typer.Option("--scores", help="Write the settled scores to this .csv.")] = None,
     rater: Annotated[str | None, typer.Option("--as", help="Whose votes a .csv holds.")] = None,
     warehouse: WarehouseFolder = HOUSE,
     limit: Limit = None,
 ) -> None:
     """Take the queue to a spreadsheet or to Label Studio, and bring votes back; without either, list what was said."""
     with _for_people():
-        from flows.review import bring, said, take
+        from flows.review import bring, said, settled, take
 
         if to is not None:
             print(f"{take(study, warehouse, limit, to):,} cases in {to}")
         if read is not None:
             print(f"{bring(study, warehouse, limit, read, rater):,} acts of {rater or 'those named'} in {read}")
-        if to is None and read is None:
+        if scores is not None:
+            print(f"{settled(study, warehouse, limit, scores):,} settled scores in {scores}")
+        if to is None and read is None and scores is None:
             _print_rows(["who", "cases submitted", "votes", "last at"], said(study, warehouse))
 
 

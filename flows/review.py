@@ -3,6 +3,8 @@ people take their time."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -18,7 +20,9 @@ from tasks.review.asked import Asked
 from tasks.review.board import Board
 from tasks.review.label_studio import config, project, read_export
 from tasks.review.ledger import Ledger
+from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
+from tasks.review.subject import standing
 from tasks.review.task import LEDGER, acts_of, open_board, waiting_labels, waiting_scores
 from tasks.store.warehouse import Run, Warehouse, write_atomically
 
@@ -87,6 +91,21 @@ def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rate
     with Ledger(warehouse / LEDGER) as ledger:
         ledger.add_all(acts)
     return len(acts)
+
+
+def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
+    """Write what people's votes on scores come to as a CSV (response_id, score, settled_by), which a study can name as
+    an adjudicated rater's; returns how many scores are settled. Labels are settled by `adjudicate`."""
+    board = board_of(study_file, warehouse, limit)
+    current = {(case.response_id, one.criterion_id): one.digest for case in board.cases for one in board.ballots(case)}
+    counted = standing((act for act in acts_of(warehouse, board.study) if act.subject_kind == "score"), current)
+    text = io.StringIO(newline="")
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["response_id", "score", "settled_by"])
+    found = {on: one for on, one in outcomes(counted).items() if one.value is not None}
+    rows.writerows([response, f"{one.value:g}", one.settled_by] for (response, _), one in found.items())
+    write_atomically(to, text.getvalue().encode())
+    return len(found)
 
 
 def asked_of(board: Board) -> list[Asked]:

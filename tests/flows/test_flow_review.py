@@ -1,0 +1,49 @@
+"""Scores that people settle on the page or in a sheet, as a file that a study can read."""
+
+from __future__ import annotations
+
+import csv
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import review
+from tasks.contracts.bundle import Scale
+from tasks.review.board import Board, Case
+from tasks.review.ledger import Act, Ledger
+from tasks.review.task import LEDGER
+
+
+def board() -> Board:
+    cases = tuple(Case(name, "score", "r", "Not released", "An answer.", "Why?") for name in ("r1", "r2", "=r3", "r4"))
+    return Board("study", "Study", cases, {"r": ()}, {"r": Scale(min=0, max=2, step=0.5)}, {})
+
+
+def act(kind: str, response: str, rater: str, value: str | None = None, **more: Any) -> Act:
+    digest = (
+        "" if value is None else board().ballots(next(c for c in board().cases if c.response_id == response))[0].digest
+    )
+    fixed = {"study": "study", "subject_kind": "score", "criterion_id": None, "digest": digest}
+    return Act(act_id=str(uuid.uuid4()), kind=kind, response_id=response, value=value, rater_id=rater, **fixed, **more)
+
+
+def test_what_votes_on_scores_come_to_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(review, "board_of", lambda *_: board())
+    said = {"r1": ("1.5", "1.5"), "r2": ("0", "2"), "=r3": ("0.5",), "r4": ("x", "x")}
+    with Ledger(tmp_path / LEDGER) as ledger:
+        for response, values in said.items():
+            for rater, value in zip(("anna", "ben"), values, strict=False):
+                ledger.add(act("vote", response, rater, value, comment="why" if value == "x" else None))
+                ledger.add(act("submit", response, rater))
+        assert review.settled(Path("study.yaml"), tmp_path, None, tmp_path / "before.csv") == 2
+        ledger.add(act("adjudicate", "r2", "cyd", "1", comment="Both looked again."))
+    assert review.settled(Path("study.yaml"), tmp_path, None, tmp_path / "after.csv") == 3
+    with (tmp_path / "after.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["response_id", "score", "settled_by"],
+            ["r1", "1.5", "agreed_votes"],
+            ["r2", "1", "discussion"],
+            ["=r3", "0.5", "one_vote"],
+        ]
