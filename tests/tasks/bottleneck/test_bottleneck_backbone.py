@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.bottleneck import backbone as backbones
-from tasks.bottleneck.backbone import MARK, RESPONSE, SEGMENTS, Backbone, load, rebuilt
+from tasks.bottleneck.backbone import CHANNELS, GAIN, MARK, RESPONSE, SEGMENTS, Backbone, load, meeting, rebuilt
+from tasks.bottleneck.states import encode
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Answered
 
@@ -208,3 +209,30 @@ def test_minilm_is_the_packaged_encoder() -> None:
     text = "The plant grew taller because it stood in the sun."
     pooled = states_of(backbone, [Answered("", text)])[0].mean(axis=0)
     np.testing.assert_allclose(pooled / np.linalg.norm(pooled), minilm()([text])[0], atol=1e-5)
+
+
+def test_meeting_is_the_closest_token_of_the_other_side() -> None:
+    drawn = torch.Generator().manual_seed(0)
+    states = torch.randn(2, 6, 5, generator=drawn)
+    segments = torch.tensor([[0, 1, 1, MARK, 2, 2], [1, 1, 1, MARK, MARK, MARK]])  # the second has no reference
+    found = meeting(states, segments).numpy() / GAIN
+    unit = states.numpy() / np.linalg.norm(states.numpy(), axis=2, keepdims=True)
+    for row, parts in enumerate(segments.tolist()):
+        for at, part in enumerate(parts):
+            other = {1: 2, 2: 1}.get(part)
+            cosines = [unit[row, at] @ unit[row, to] for to, there in enumerate(parts) if there == other]
+            closest = max(cosines, default=0.0)
+            wanted = [part == 1, part == 2, closest if part == 1 else 0, closest if part == 2 else 0]
+            np.testing.assert_allclose(found[row, at], wanted, atol=1e-6)
+
+
+def test_a_backbone_that_matches_is_another_one_and_made_again_as_such(backbone_folder: Folder) -> None:
+    plain, matching = (load(str(backbone_folder("bert")), 48, matches) for matches in (False, True))
+    assert matching.name == f"{plain.name}+match"
+    assert matching.width == plain.width + CHANNELS
+    tokens = matching.tokenize([Answered("why", "alpha bravo", "bravo")])
+    states = encode(matching, tokens).values
+    np.testing.assert_allclose(states[:, : plain.width], encode(plain, tokens).values, atol=2e-3)
+    assert states[tokens.segments == RESPONSE, plain.width].tolist() == [GAIN, GAIN]
+    again = rebuilt(matching.name, matching.blueprint(), matching.model.state_dict())
+    np.testing.assert_array_equal(encode(again, tokens).values, states)

@@ -82,9 +82,9 @@ def trained_of(backbone, tuned=False, rubric_aware=True, seed=0):
 def exported(backbone_folder, tmp_path):
     """Saves a random grader: its path, its parts, and the backbone as it was trained."""
 
-    def make(kind="bert", tuned=False, **more):
+    def make(kind="bert", tuned=False, matches=False, **more):
         folder = backbone_folder(kind)
-        backbone = backbones.load(str(folder), 48)
+        backbone = backbones.load(str(folder), 48, matches)
         trained, head = trained_of(backbone, tuned, **more)
         path = tmp_path / "grader.safetensors"
         digest = save(path, trained, head, TRAINING, DATA, BUNDLE, backbone, folder.name)
@@ -94,7 +94,11 @@ def exported(backbone_folder, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "bart", "gpt2", "t5"])
-@pytest.mark.parametrize("more", [{}, {"tuned": True}, {"rubric_aware": False}], ids=["frozen", "tuned", "shared"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"tuned": True}, {"rubric_aware": False}, {"matches": True}, {"matches": True, "tuned": True}],
+    ids=["frozen", "tuned", "shared", "matching", "matching-tuned"],
+)
 def test_what_is_read_back_says_the_same(exported, backbone_folder, kind, more):
     path, trained, head, backbone, digest = exported(kind, **more)
     # A tuned encoder is in the file and nowhere else.
