@@ -108,9 +108,11 @@ def labels(job: Plan, said: Spoken, token_budget: int | None = None) -> tuple[Pr
     """The proposals, the labels that people settled, and the agreement after that."""
     proposed = proposals(job, token_budget)
     run, data, locked, annotated = job.run, proposed.data, proposed.locked, proposed.annotated
-    given = job.study, data.items, data.responses
-    settled = checked(run, adjudicate(run, *given[:1], said, *given[1:], locked.bundles, annotated))
-    compared = checked(run, compare_settled(run, *given, data.gradings, locked.rubrics, annotated, settled.labels))
+    given = data.items, data.responses
+    settled = checked(run, adjudicate(run, job.study, said, *given, locked.bundles, annotated))
+    compared = checked(
+        run, compare_settled(run, job.study, *given, data.gradings, locked.rubrics, annotated, settled.labels)
+    )
     return proposed, settled, compared
 
 
