@@ -1,0 +1,1 @@
+"""Edit: an LLM grader trained where its reasoning leaves the rubric (paper 001)."""

@@ -1,0 +1,116 @@
+"""The policy: a causal language model of Hugging Face by name or folder, with the adapters trained on it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tasks.contracts.errors import BackendError
+
+_BATCH_TOKENS = 65_536
+"""Tokens (prompt and reply) generated side by side; what does not fit is generated after."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A grader. Everything that asks it goes through its tokens, so that plain and packed ways read the same."""
+
+    model: Any
+    tokenizer: Any
+    name: str
+
+    @classmethod
+    def load(cls, name: str | Path, adapters: Sequence[Path] = ()) -> Policy:
+        """Weights by name or folder, with LoRA adapters merged in order; on the GPU where there is one.
+
+        Float32 on the CPU, bfloat16 on a GPU. BackendError where the weights or an adapter cannot be loaded.
+        """
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        device, kind = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(name)
+            model = AutoModelForCausalLM.from_pretrained(name, dtype=kind)
+            for folder in adapters:
+                from peft import PeftModel
+
+                model = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()  # type: ignore[operator]
+        except (OSError, ValueError, ImportError) as error:
+            line = " ".join(str(error).split())[:300]
+            raise BackendError(f"the policy '{name}' cannot be loaded: {line}") from error
+        if tokenizer.eos_token_id is None:
+            raise BackendError(f"the policy '{name}' has no end-of-sequence token, so no reply of it would end")
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token_id = tokenizer.eos_token_id
+        return cls(
+            model.to(device).eval(),  # type: ignore[arg-type]
+            tokenizer,
+            "/".join([str(name), *(folder.name for folder in adapters)]),
+        )
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """A prompt as one user turn in the model's own chat format, up to where the reply begins; the plain text for a
+        model without a chat format."""
+        if self.tokenizer.chat_template is None:
+            return list(self.tokenizer(prompt)["input_ids"])
+        turns = [{"role": "user", "content": prompt}]
+        options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        return self.ids(self.tokenizer.apply_chat_template(turns, **options))
+
+    def ids(self, text: str) -> list[int]:
+        """A piece of text as tokens, nothing added."""
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def write(
+        self,
+        prompts: Sequence[str],
+        *,
+        begun: Sequence[str] | None = None,
+        temperature: float = 0.0,
+        max_tokens: int = 512,
+        seed: int = 0,
+    ) -> list[str]:
+        """Replies in the order of the prompts, without the beginnings given.
+
+        begun: what each reply begins with; it is continued. temperature: 0 is greedy. The same prompts, seed and
+        machine give the same replies; with other prompts beside it a sampled reply is another one.
+        """
+        asked = [
+            self.prompt_ids(prompt) + (self.ids(start) if start else [])
+            for prompt, start in zip(prompts, begun or [""] * len(prompts), strict=True)
+        ]
+        order = sorted(range(len(asked)), key=lambda at: (len(asked[at]), at))
+        replies = [""] * len(asked)
+        torch.manual_seed(seed)
+        while order:
+            longest = len(asked[order[-1]]) + max_tokens
+            batch, order = order[: max(1, _BATCH_TOKENS // longest)], order[max(1, _BATCH_TOKENS // longest) :]
+            for at, reply in zip(
+                batch, self._replies([asked[at] for at in batch], temperature, max_tokens), strict=True
+            ):
+                replies[at] = reply
+        return replies
+
+    def _replies(self, asked: Sequence[list[int]], temperature: float, max_tokens: int) -> list[str]:
+        width = max(map(len, asked))
+        tokens = np.full((len(asked), width), self.tokenizer.pad_token_id, np.int64)
+        real = np.zeros_like(tokens)
+        for row, ids in enumerate(asked):
+            tokens[row, width - len(ids) :] = ids
+            real[row, width - len(ids) :] = 1
+        drawn: dict[str, Any] = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        with torch.inference_mode():
+            made = self.model.generate(
+                input_ids=torch.from_numpy(tokens).to(self.model.device),
+                attention_mask=torch.from_numpy(real).to(self.model.device),
+                max_new_tokens=max_tokens,
+                pad_token_id=self.tokenizer.pad_token_id,
+                eos_token_id=self.tokenizer.eos_token_id,
+                **(drawn if temperature > 0 else {"do_sample": False}),
+            )
+        return [str(text) for text in self.tokenizer.batch_decode(made[:, width:], skip_special_tokens=True)]
