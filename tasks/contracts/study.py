@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from tasks.contracts.annotation import Annotation
 from tasks.contracts.bottleneck import Bottleneck
 from tasks.contracts.bundle import CriterionKind, EvidenceType, Scale
+from tasks.contracts.edit import Edit
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graphs, Reward
 from tasks.contracts.judge import Judge
@@ -212,6 +213,7 @@ class Study(Frozen):
     reward: Reward | None = None
     annotation: Annotation | None = None
     bottleneck: Bottleneck | None = None
+    edit: Edit | None = None
     calibration: Calibration = Calibration()
     release: Release = Release()
     evaluation: Evaluation = Evaluation()

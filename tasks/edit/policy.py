@@ -39,7 +39,7 @@ class Policy:
             for folder in adapters:
                 from peft import PeftModel
 
-                model = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()  # type: ignore[operator]
+                model = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
         except (OSError, ValueError, ImportError) as error:
             line = " ".join(str(error).split())[:300]
             raise BackendError(f"the policy '{name}' cannot be loaded: {line}") from error
