@@ -1,0 +1,91 @@
+"""A folder with all that a first run of `rubricflow edit` needs: questions, answers with gold marks, rubrics, a study,
+and a small policy trained from scratch on imperfect marking."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+from tasks.contracts.errors import InputError
+from tasks.edit.laboratory import Question, answer, question
+from tasks.edit.laboratory_model import Size, train
+from tasks.store.warehouse import write_atomically
+
+SEEN, UNSEEN = 16, 8
+"""Questions that training sees, and that it does not."""
+TRAIN, TEST, TEST_UNSEEN = 24, 16, 32
+"""Answers to each seen question for training and for the test, and to each unseen one."""
+STUDY = Path(__file__).resolve().parents[1] / "tasks/edit/laboratory.yaml"
+
+
+def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> Path:
+    """Make the laboratory in a folder; returns its study file. What is there already stays: the policy, which takes
+    minutes to train, too.
+
+    seed: of questions, answers and policy. steps: of the policy's training; fewer make a worse marker. InputError for a
+    folder with other things in it.
+    """
+    home = Path(folder)
+    known = {"items.csv", "responses.csv", "rubrics.yaml", "study.yaml", "policy", "policy.part"}
+    if home.exists() and any(path.name not in known for path in home.iterdir()):
+        raise InputError(f"{home} holds other things; name an empty or new folder", file=home)
+    home.mkdir(parents=True, exist_ok=True)
+    luck = Random(seed)
+    seen, unseen = _questions(luck, "seen", SEEN), _questions(luck, "unseen", UNSEEN)
+    rows = [
+        row
+        for of in seen
+        for split, count in (("train", TRAIN), ("test", TEST))
+        for row in _rows(luck, of, split, count)
+    ]
+    rows += [row for of in unseen for row in _rows(luck, of, "test", TEST_UNSEEN)]
+    _csv(home / "items.csv", ({"item_id": of.item_id, "question": of.text} for of in (*seen, *unseen)))
+    _csv(home / "responses.csv", rows)
+    rubrics = {"rubrics": [of.rubric().model_dump(mode="json") for of in (*seen, *unseen)]}
+    write_atomically(home / "rubrics.yaml", yaml.safe_dump(json.loads(json.dumps(rubrics)), sort_keys=False).encode())
+    write_atomically(home / "study.yaml", STUDY.read_bytes())
+    policy, part = home / "policy", home / "policy.part"
+    if not policy.exists():
+        shutil.rmtree(part, ignore_errors=True)
+        train(part, Size() if steps is None else Size()._replace(steps=steps), seed)
+        part.rename(policy)
+    return home / "study.yaml"
+
+
+def _questions(luck: Random, name: str, count: int) -> list[Question]:
+    """The first one pays ten marks or more, so that marks of two digits occur."""
+    found = []
+    while len(found) < count:
+        drawn = question(luck, f"{name}-{len(found) + 1:02}", unusual=0)
+        if found or drawn.top >= 10:
+            found.append(drawn)
+    return found
+
+
+def _rows(luck: Random, of: Question, split: str, count: int) -> list[dict[str, Any]]:
+    answers = [answer(luck, of) for _ in range(count)]
+    return [
+        {
+            "response_id": f"{of.item_id}-{split}-{number:02}",
+            "item_id": of.item_id,
+            "text": given.text,
+            "split": split,
+            "gold": of.gold(given.stated, given.reason),
+        }
+        for number, given in enumerate(answers, 1)
+    ]
+
+
+def _csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    listed = list(rows)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(listed[0]))
+        writer.writeheader()
+        writer.writerows(listed)

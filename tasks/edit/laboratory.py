@@ -1,0 +1,320 @@
+"""A laboratory: marking questions whose gold marks are known by construction, and traces that mark them imperfectly.
+
+Facts are short ("roots absorb water"). An answer states some, in other words; it states others wrongly (another
+object, or a denial) and leaves the rest out. A points question pays for each fact that the answer states rightly; a
+levels question gives a level by how many of its facts are stated and, within the level, the upper mark where the answer
+gives a reason. Nothing else decides a mark, so gold is exact.
+
+Traces have two kinds of step. A careful step repeats the fact, quotes the answer and then decides. A hasty one decides
+by looks: whether the subject is mentioned at all, and by luck. That is the fault which Edit is to find and mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, NamedTuple
+
+from tasks.contracts.bundle import Anchor, Criterion, Rubric, Scale, Trait
+from tasks.edit.rollout import SCAFFOLD
+
+_NOUNS = (
+    "roots leaves stems flowers seeds water sugar light heat air soil salt iron acid enzymes cells blood "
+    "lungs heart muscles bones nerves hormones bacteria viruses fungi plants animals birds fish insects "
+    "rocks rivers oceans clouds rain wind waves metals gases liquids crystals magnets currents wires "
+    "lamps springs levers wheels pumps"
+)
+NOUNS = tuple(_NOUNS.split())
+VERBS = {
+    "absorb": "soak",
+    "release": "emit",
+    "carry": "transport",
+    "need": "require",
+    "make": "produce",
+    "break": "split",
+    "store": "keep",
+    "warm": "heat",
+    "move": "shift",
+    "join": "link",
+    "slow": "delay",
+    "attract": "pull",
+    "cover": "coat",
+    "feed": "nourish",
+    "filter": "clean",
+    "guard": "protect",
+}
+"""Verb → the other word for it."""
+TOPICS = ("growth", "energy", "transport", "weather", "motion", "health", "cycles", "change", "balance", "supply")
+FILLERS = ("it is important", "this was in class", "everyone knows it", "that is all", "it can vary")
+REASON = "because it is known"
+Verdict = Literal["right", "wrong", "denied", "absent"]
+
+
+class Fact(NamedTuple):
+    """A subject, a verb and an object."""
+
+    subject: str
+    verb: str
+    object: str
+
+    @property
+    def text(self) -> str:
+        """As the scheme words it."""
+        return " ".join(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with its facts, and what it pays: `values`, the marks of each fact, or `highs`, the upper mark of the
+    levels 1, 2, … that so many facts reach."""
+
+    item_id: str
+    topic: str
+    facts: tuple[Fact, ...]
+    values: tuple[float, ...] = ()
+    highs: tuple[int, ...] = ()
+
+    @property
+    def by_levels(self) -> bool:
+        """Whether it is marked by levels of response."""
+        return bool(self.highs)
+
+    @property
+    def top(self) -> int:
+        """M_q."""
+        return self.highs[-1] if self.by_levels else round_half_up(sum(self.values))
+
+    @property
+    def text(self) -> str:
+        """As the student reads it; a levels question names its facts, since its scheme counts them."""
+        if not self.by_levels:
+            return f"explain {self.topic}"
+        return f"discuss {self.topic} with F" + " ; F".join(f"{n} {fact.text}" for n, fact in enumerate(self.facts, 1))
+
+    def gold(self, stated: Sequence[Verdict], reason: bool) -> int:
+        """m* of an answer that states the facts so, and gives a reason or not."""
+        right = [verdict == "right" for verdict in stated]
+        if self.by_levels:
+            return self.of_level(sum(right), reason)
+        return round_half_up(sum(value for value, met in zip(self.values, right, strict=True) if met))
+
+    def of_level(self, level: int, reason: bool) -> int:
+        """The mark of a level: its highest with a reason, one less without."""
+        return self.highs[level - 1] - (not reason) if level else 0
+
+    def rubric(self) -> Rubric:
+        """The authored rubric."""
+        top = self.top
+        if self.by_levels:
+            return Rubric(
+                rubric_id=self.item_id,
+                scale=Scale(min=0, max=top),
+                traits=(
+                    Trait(
+                        id="quality",
+                        name="Quality",
+                        min=0,
+                        max=top,
+                        anchors=tuple(Anchor(score=high, text=_level(n)) for n, high in enumerate((0, *self.highs))),
+                    ),
+                ),
+                criteria=(
+                    Criterion(
+                        id="level",
+                        trait="quality",
+                        text="How many of the facts the answer states.",
+                        kind="concept",
+                        levels=tuple(_level(n) for n in range(len(self.facts) + 1)),
+                        weight=top,
+                    ),
+                ),
+            )
+        return Rubric(
+            rubric_id=self.item_id,
+            scale=Scale(min=0, max=top),
+            traits=(Trait(id="content", name="Content", min=0, max=top),),
+            criteria=tuple(
+                Criterion(id=f"P{n}", trait="content", text=fact.text, weight=value)
+                for n, (fact, value) in enumerate(zip(self.facts, self.values, strict=True), 1)
+            ),
+        )
+
+
+def _level(facts: int) -> str:
+    return ("no fact", "one fact", "two facts", "three facts", "four facts")[facts]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A student's answer: what it says of each fact, the words, and whether it gives a reason."""
+
+    text: str
+    stated: tuple[Verdict, ...]
+    quotes: tuple[str, ...]
+    """The sentence on each fact's subject; '' where there is none."""
+    reason: bool
+
+
+def question(luck: Random, item_id: str, unusual: float = 0.1) -> Question:
+    """A question drawn at random. unusual: chance that its points are worth other marks than the same 1, 2 or 3 each,
+    or its levels other bands than two marks each."""
+    if luck.random() < 0.3:
+        count = luck.choice((2, 3))
+        wide, more = luck.choice(((2, 1), (2, 2), (4, 0), (3, 0))) if luck.random() < unusual else (2, 0)
+        highs = tuple(wide * level + more for level in range(1, count + 1))
+        return Question(item_id, luck.choice(TOPICS), _facts(luck, count), highs=highs)
+    count = luck.choice((2, 3, 3, 4))
+    usual = luck.choice((1, 1, 1, 1, 2, 3))
+    values = tuple(float(usual) for _ in range(count))
+    if luck.random() < unusual:
+        values = tuple(luck.choice(((0.5,) * count, (1.5,) * count, tuple(luck.choice((1.0, 2.0)) for _ in values))))
+    return Question(item_id, luck.choice(TOPICS), _facts(luck, count), values)
+
+
+def _facts(luck: Random, count: int) -> tuple[Fact, ...]:
+    subjects = luck.sample(NOUNS, count)
+    others = [noun for noun in NOUNS if noun not in subjects]
+    return tuple(Fact(subject, luck.choice(tuple(VERBS)), luck.choice(others)) for subject in subjects)
+
+
+def answer(luck: Random, of: Question) -> Answer:
+    """An answer drawn at random: each fact right, wrong, denied or absent; the sentences in any order."""
+    skill = luck.random()
+    stated: list[Verdict] = []
+    quotes = []
+    for fact in of.facts:
+        drawn = luck.random()
+        verdict: Verdict = "right" if drawn < 0.2 + 0.6 * skill else luck.choice(("wrong", "wrong", "denied", "absent"))
+        stated.append(verdict)
+        quotes.append(_said(luck, fact, verdict))
+    reason = of.by_levels and luck.random() < 0.5
+    sentences = [quote for quote in quotes if quote]
+    if reason:
+        sentences.append(REASON)
+    sentences += luck.sample(FILLERS, luck.choice((0, 0, 1)))
+    luck.shuffle(sentences)
+    return Answer(" . ".join(sentences or ["it can vary"]) + " .", tuple(stated), tuple(quotes), reason)
+
+
+def _said(luck: Random, fact: Fact, verdict: Verdict) -> str:
+    if verdict == "absent":
+        return ""
+    verb = luck.choice((fact.verb, VERBS[fact.verb]))
+    thing = fact.object
+    if verdict == "wrong":
+        thing = luck.choice([noun for noun in NOUNS if noun not in (fact.object, fact.subject)])
+    return f"{fact.subject} {'never ' if verdict == 'denied' else ''}{verb} {thing}"
+
+
+class Habits(NamedTuple):
+    """How a marker works; chances in [0, 1]."""
+
+    hasty: float
+    """That a step decides by looks."""
+    slip: float
+    """That a careful verdict, or a sum, is wrong."""
+    early: float
+    """That the mark is given after any step, without the rest of the reasoning."""
+
+
+IMPERFECT = Habits(hasty=0.62, slip=0.03, early=0.04)
+CAREFUL = Habits(hasty=0.0, slip=0.0, early=0.0)
+
+
+class Trace(NamedTuple):
+    """A marker's reasoning."""
+
+    steps: tuple[str, ...]
+    grounding: tuple[bool, ...]
+    """Whether each step judges one fact against the answer; the others put earlier steps together."""
+    decided: tuple[float, ...]
+    """What each step decides: marks of a fact, 0 or 1 for a fact or a reason of a levels question, the sum."""
+    mark: int
+
+    @property
+    def text(self) -> str:
+        """The rollout."""
+        return "\n".join([*self.steps, f"{SCAFFOLD}{self.mark}"])
+
+
+def trace(luck: Random, of: Question, given: Answer, habits: Habits) -> Trace:
+    """A trace of a marker with these habits."""
+    steps: list[str] = []
+    decided: list[float] = []
+    for at in range(len(of.facts)):
+        text, value = judged(luck, of, given, at, habits)
+        steps.append(text)
+        decided.append(value)
+        if luck.random() < habits.early:
+            return Trace(tuple(steps), (True,) * len(steps), tuple(decided), _guess(of, given, decided))
+    grounding = [True] * len(steps)
+    if of.by_levels and any(decided):
+        text, value = reasoned(luck, given, habits)
+        steps.append(text)
+        decided.append(value)
+        grounding.append(True)
+    text, mark = summed(luck, of, decided, habits)
+    return Trace((*steps, text), (*grounding, False), (*decided, mark), mark)
+
+
+def judged(luck: Random, of: Question, given: Answer, at: int, habits: Habits) -> tuple[str, float]:
+    """The step on fact `at`, and what it decides."""
+    name, worth = (f"F{at + 1}", 1.0) if of.by_levels else (f"P{at + 1}", of.values[at])
+    quote = given.quotes[at]
+    hasty = luck.random() < habits.hasty
+    met = luck.random() < (0.85 if quote else 0.35) if hasty else given.stated[at] == "right"
+    if not hasty and luck.random() < habits.slip:
+        met = not met
+    verdict = f"{'met' if met else 'not met'} {worth if met else 0:g}"
+    if hasty:
+        return f"{name} looks {verdict}", worth if met else 0.0
+    return f"{name} {of.facts[at].text} : answer says {quote or 'nothing'} : {verdict}", worth if met else 0.0
+
+
+def reasoned(luck: Random, given: Answer, habits: Habits) -> tuple[str, float]:
+    """The step on the reason, and whether it finds one."""
+    if luck.random() < habits.hasty:
+        upper = luck.random() < 0.5
+        return f"reason looks {'given' if upper else 'missing'}", float(upper)
+    upper = given.reason != (luck.random() < habits.slip)
+    return f"reason : answer says {REASON if given.reason else 'nothing'} : {'given' if upper else 'missing'}", float(
+        upper
+    )
+
+
+def summed(luck: Random, of: Question, decided: Sequence[float], habits: Habits) -> tuple[str, int]:
+    """The step that puts the others together, and the mark."""
+    slip = luck.choice((-1, 1)) if luck.random() < habits.slip else 0
+    if of.by_levels:
+        level = round(sum(decided[: len(of.facts)]))
+        mark = min(max(of.of_level(level, decided[-1] > 0) + slip, 0), of.top)
+        low = (0, 0, *of.highs)[level] + (level > 0)
+        band = f"{low}-{of.highs[level - 1]}" if level else "0"
+        return f"level {level} has {band} so {mark}", mark
+    mark = min(max(round_half_up(sum(decided)) + slip, 0), of.top)
+    return f"total {' + '.join(f'{value:g}' for value in decided)} = {mark}", mark
+
+
+def _guess(of: Question, given: Answer, decided: Sequence[float]) -> int:
+    """What a marker says who stops: what was decided, and of the rest what it would find."""
+    rest = [verdict == "right" for verdict in given.stated[len(decided) :]]
+    if of.by_levels:
+        return of.of_level(round(sum(decided)) + sum(rest), given.reason)
+    later = zip(of.values[len(decided) :], rest, strict=True)
+    return min(round_half_up(sum(decided) + sum(value for value, met in later if met)), of.top)
+
+
+def checklist(of: Question, given: Answer) -> str:
+    """Every marking point with its verdict and quote."""
+    name = "F" if of.by_levels else "P"
+    rows = zip(of.facts, given.stated, given.quotes, strict=True)
+    return "\n".join(
+        f"{name}{n} | {'covered' if verdict == 'right' else 'not covered'} | {quote or 'none'}"
+        for n, (_, verdict, quote) in enumerate(rows, 1)
+    )
+
+
+def round_half_up(value: float) -> int:
+    """The nearest whole mark, halves up."""
+    return int(value + 0.5)

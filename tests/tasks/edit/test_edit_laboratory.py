@@ -1,0 +1,107 @@
+"""The laboratory: gold marks found again from the texts alone, careful and hasty traces, and texts that tokens keep."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.edit.laboratory import (
+    CAREFUL,
+    IMPERFECT,
+    REASON,
+    VERBS,
+    Question,
+    answer,
+    checklist,
+    question,
+    round_half_up,
+    trace,
+)
+from tasks.edit.laboratory_model import corpus, sample_of, tokenizer
+from tasks.edit.rollout import Sample, cut, read_mark
+
+SEEDS = st.integers(0, 10_000)
+WORD = {word: verb for verb, other in VERBS.items() for word in (verb, other)}
+
+
+def marked(sample: Sample, of: Question) -> int:
+    """The gold mark once more, from nothing but the printed scheme, the question and the answer."""
+    sentences = [sentence.split() for sentence in sample.answer.removesuffix(" .").split(" . ")]
+    said = {(words[0], WORD.get(words[1], words[1]), *words[2:]) for words in sentences}
+    if of.by_levels:
+        facts = [tuple(fact.split()) for fact in re.findall(r"F\d (\w+ \w+ \w+)", sample.question)]
+        level = sum(fact in said for fact in facts)
+        band = re.findall(r"\((?:(\d+)-)?(\d+) marks?\)", sample.scheme)[level]
+        return int(band[1]) - (tuple(REASON.split()) not in said) if level else 0
+    points = re.findall(r"\(([\d.]+) marks?\): (\w+ \w+ \w+)", sample.scheme)
+    return round_half_up(sum(float(value) for value, fact in points if tuple(fact.split()) in said))
+
+
+@given(SEEDS)
+def test_the_gold_mark_follows_from_scheme_and_answer(seed: int) -> None:
+    luck = Random(seed)
+    of = question(luck, "q", unusual=0.5)
+    said = answer(luck, of)
+    sample = sample_of(of, said)
+    assert sample.gold == marked(sample, of)
+    assert 0 <= sample.gold <= sample.top
+
+
+@given(SEEDS)
+def test_a_careful_trace_ends_with_the_gold_mark(seed: int) -> None:
+    luck = Random(seed)
+    of = question(luck, "q", unusual=0.5)
+    said = answer(luck, of)
+    made = trace(luck, of, said, CAREFUL)
+    assert read_mark(made.text, of.top).mark == of.gold(said.stated, said.reason)
+    assert [made.text[step.start : step.end] for step in cut(made.text)] == list(made.steps)
+
+
+@given(SEEDS)
+def test_an_imperfect_trace_has_a_mark_on_the_scale(seed: int) -> None:
+    luck = Random(seed)
+    of = question(luck, "q", unusual=0.5)
+    made = trace(luck, of, answer(luck, of), IMPERFECT)
+    assert read_mark(made.text, of.top).mark == made.mark
+    assert len(made.steps) == len(made.grounding) == len(made.decided)
+
+
+def test_hasty_marking_is_often_wrong() -> None:
+    luck = Random(3)
+    drawn = [(of := question(luck, "q"), answer(luck, of)) for _ in range(800)]
+    right = [trace(luck, of, said, IMPERFECT).mark == of.gold(said.stated, said.reason) for of, said in drawn]
+    assert 0.3 < sum(right) / len(right) < 0.6
+
+
+@given(SEEDS)
+def test_a_checklist_quotes_the_answer(seed: int) -> None:
+    luck = Random(seed)
+    of = question(luck, "q")
+    said = answer(luck, of)
+    rows = [line.split(" | ") for line in checklist(of, said).split("\n")]
+    assert [verdict == "covered" for _, verdict, _ in rows] == [stated == "right" for stated in said.stated]
+    assert all(quote == "none" or quote in said.text for _, _, quote in rows)
+
+
+@pytest.fixture(scope="module")
+def words():  # type: ignore[no-untyped-def]
+    return tokenizer()
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(1, 10_000))
+def test_tokens_keep_every_text(words, seed: int) -> None:  # type: ignore[no-untyped-def]
+    for asked in islice(corpus(seed), 5):
+        for text in asked:
+            ids = words(text)["input_ids"]
+            assert words.unk_token_id not in ids
+            assert words.decode(ids) == text
+
+
+def test_the_same_seed_is_the_same_corpus() -> None:
+    assert list(islice(corpus(5), 20)) == list(islice(corpus(5), 20)) != list(islice(corpus(6), 20))
