@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -163,6 +163,41 @@ def train(
 
 
 @app.command()
+def edit(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
+    """Train a language model to grade by Edit, beside the arms that a study compares it with."""
+    with _for_people():
+        try:
+            from flows.edit import edit as flow
+        except ImportError as error:
+            raise BackendError("training a policy needs the extra: pip install 'rubricflow[embedded,train]'") from error
+
+        flow(str(study), str(warehouse), limit)
+
+
+@app.command()
+def laboratory(
+    folder: Annotated[Path, typer.Argument(help="Where to put it: a new folder.")],
+    seed: Annotated[int, typer.Option(help="Another seed is another laboratory.")] = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Of the policy's training; fewer make it worse.")] = None,
+) -> None:
+    """Make a small world to try `edit` in: questions with exact gold marks, and a decoder that marks hastily."""
+    with _for_people():
+        from flows.laboratory import laboratory as make
+
+        print(f"rubricflow edit {make(folder, seed, steps)}")
+
+
+@app.command()
+def faithful(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
+    """Judge a study's test responses under edits of their mark schemes: do the scores follow the rules?"""
+    with _for_people():
+        from flows.faithful import SHOWN, summary
+        from flows.faithful import faithful as flow
+
+        _print_rows(SHOWN, summary(warehouse, flow(str(study), str(warehouse), limit)))
+
+
+@app.command()
 def propose(
     study: StudyFile,
     to: Annotated[Path, typer.Option("--to", help="Rubric file (YAML) to write, for people to edit.")],
@@ -276,7 +311,7 @@ def _run(warehouse: Path, run_id: str | None) -> Run:
     raise UserError(f"no {what} in {warehouse}; finished are: {', '.join(finished) or 'none'}")
 
 
-def _print_rows(header: list[str], rows: Iterable[Iterable[object]]) -> None:
+def _print_rows(header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     if not sys.stdout.isatty():
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(header)

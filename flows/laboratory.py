@@ -61,7 +61,7 @@ def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> P
 
 def _questions(luck: Random, name: str, count: int) -> list[Question]:
     """The first one pays ten marks or more, so that marks of two digits occur."""
-    found = []
+    found: list[Question] = []
     while len(found) < count:
         drawn = question(luck, f"{name}-{len(found) + 1:02}", unusual=0)
         if found or drawn.top >= 10:

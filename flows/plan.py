@@ -60,6 +60,7 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     engines = [one for judge in judges if judge.backend == "vllm" for one in (judge.engine, judge.repair_engine) if one]
     engines += [one for one in (study.graph.engine,) if one and study.graph.backend == "vllm"]
     folders = [engine.model for engine in engines] + ([study.bottleneck.backbone] if study.bottleneck else [])
+    folders += [study.edit.policy] if study.edit else []
     found = {name: digest_of(weights(base / name)) for name in folders if (base / name).is_dir()}
     names = sorted(set(filter(None, files)))
     return found | {name: file_digest(base / name) for name in names if (base / name).is_file()}

@@ -56,6 +56,8 @@ def _given(study: Study, base: Path) -> tuple[str, Scale]:
     if known:
         return known[0].text, known[0].scale
     assert study.rubrics.derive  # the contract demands one of the two
+    if study.rubrics.derive.scale is None:
+        raise InputError("concepts are proposed for one scale; name it", field="rubrics.derive.scale")
     return "", study.rubrics.derive.scale
 
 

@@ -231,11 +231,14 @@ class RolloutReward:
             context=item.get("context"),
             bundle=self._bundles[item["rubric_id"]],
             bundle_id=self._bundle_ids[item["rubric_id"]],
+            reference_answer=item.get("reference_answer"),
         )
 
 
 def _asked(name: str, bundle: Bundle, criteria_per_call: int | None) -> Bundle:
     """The bundle as rollouts are judged under it."""
+    if bundle.protocol.name == "bottleneck":  # a trained grader decides all criteria at once
+        return bundle
     if bundle.protocol.name not in KEEPING:
         rule = f"rubric '{name}': protocol '{bundle.protocol.name}' decides no single criteria"
         raise InputError(rule, field="judge.protocol", hint=f"use {', '.join(sorted(KEEPING))}")

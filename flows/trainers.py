@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from flows.rollouts import Rollout, RolloutReward
+from flows.trained import grader_of
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Aggregation, Graph
@@ -243,13 +244,13 @@ def _refuse_idle(judge: Judge, path: Path) -> None:
     times."""
     if judge.backend == "simulated" or judge.foreign:
         rule = "this judge knows only the responses of its data, no rollouts"
-        raise InputError(rule, file=path, field="judge.backend", hint="use embedded, vllm, openai or replay")
+        raise InputError(rule, file=path, field="judge.backend", hint="use embedded, vllm, openai, replay or trained")
     if judge.samples > 1:
         raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
 
 
 def _study_rater(judge: Judge, base: Path, store: ReplyStore) -> Rater:
-    return rater(judge, base, store, _credential)
+    return rater(judge, base, store, _credential, grader_of(judge, base))
 
 
 def _credential(name: str) -> str | None:

@@ -93,14 +93,21 @@ class Derived(Frozen):
     origin: Literal["reference_answer", "key_elements", "criteria"]
     """The sentences of the reference answer, or the listed elements, become gold points; or the item lists its criteria
     itself."""
-    scale: Scale
-    """The score scale of these items."""
+    scale: Scale | None = None
+    """The score scale of these items; where not given, each item's own: 0 to the marks that its criteria or weighted
+    elements add up to."""
     kind: CriterionKind = "gold_point"
     """Kind of the criteria made."""
     evidence: EvidenceType = "local_quote"
     """Their evidence type."""
     levels: tuple[str, ...] = ("absent", "in part", "present")
     """Their levels, where the item says none."""
+
+    @model_validator(mode="after")
+    def _bears_marks(self) -> Derived:
+        if self.scale is None and self.origin == "reference_answer":
+            raise ValueError("the sentences of a reference answer bear no marks; give the scale")
+        return self
 
 
 class Induce(Frozen):

@@ -7,6 +7,16 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge
 
 from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Traces, Trials
+from tasks.contracts.edit_tables import (
+    ArmDifferences,
+    ArmMetrics,
+    Demonstrations,
+    Learning,
+    Policies,
+    Revisions,
+    Rollouts,
+    Steps,
+)
 from tasks.contracts.engine import Call
 from tasks.contracts.people_tables import Agreements, Constructions, Labels, Queue, Votes
 from tasks.contracts.reward_tables import (
@@ -18,6 +28,7 @@ from tasks.contracts.reward_tables import (
     Rewards,
     RubricGraphs,
 )
+from tasks.contracts.rule_tables import RuleFaithfulness, RuleTests
 from tasks.contracts.table import VOLATILE, Frozen, References, Row, Share, Usually
 
 RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
@@ -592,6 +603,16 @@ TABLES: tuple[type[Row], ...] = (
     Interventions,
     ConceptLinks,
     Traces,
+    Rollouts,
+    Steps,
+    Revisions,
+    Demonstrations,
+    Policies,
+    Learning,
+    ArmMetrics,
+    ArmDifferences,
+    RuleTests,
+    RuleFaithfulness,
 )
 BY_NAME: dict[str, type[Row]] = {row.table: row for row in TABLES}
 

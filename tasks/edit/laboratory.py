@@ -90,7 +90,7 @@ class Question:
         """As the student reads it; a levels question names its facts, since its scheme counts them."""
         if not self.by_levels:
             return f"explain {self.topic}"
-        return f"discuss {self.topic} with F" + " ; F".join(f"{n} {fact.text}" for n, fact in enumerate(self.facts, 1))
+        return f"discuss {self.topic} with F" + "; F".join(f"{n}: {fact.text}" for n, fact in enumerate(self.facts, 1))
 
     def gold(self, stated: Sequence[Verdict], reason: bool) -> int:
         """m* of an answer that states the facts so, and gives a reason or not."""
@@ -268,15 +268,15 @@ def judged(luck: Random, of: Question, given: Answer, at: int, habits: Habits) -
         met = not met
     verdict = f"{'met' if met else 'not met'} {worth if met else 0:g}"
     if hasty:
-        return f"{name} looks {verdict}", worth if met else 0.0
-    return f"{name} {of.facts[at].text} : answer says {quote or 'nothing'} : {verdict}", worth if met else 0.0
+        return f"{name}: looks {verdict}", worth if met else 0.0
+    return f"{name}: {of.facts[at].text}; answer says {quote or 'nothing'}; {verdict}", worth if met else 0.0
 
 
 def reasoned(luck: Random, given: Answer, habits: Habits) -> tuple[str, float]:
     """The step on the reason, and whether it finds one."""
     if luck.random() < habits.hasty:
         upper = luck.random() < 0.5
-        return f"reason looks {'given' if upper else 'missing'}", float(upper)
+        return f"reason: looks {'given' if upper else 'missing'}", float(upper)
     upper = given.reason != (luck.random() < habits.slip)
     return f"reason : answer says {REASON if given.reason else 'nothing'} : {'given' if upper else 'missing'}", float(
         upper

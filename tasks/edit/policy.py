@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import numpy as np
 import torch
 
 from tasks.contracts.errors import BackendError
+from tasks.edit.rollout import without_mark
+from tasks.llm.backends.chat import pattern, plain, restored
 
 _BATCH_TOKENS = 65_536
 """Tokens (prompt and reply) generated side by side; what does not fit is generated after."""
@@ -28,11 +32,13 @@ class Policy:
     def load(cls, name: str | Path, adapters: Sequence[Path] = ()) -> Policy:
         """Weights by name or folder, with LoRA adapters merged in order; on the GPU where there is one.
 
-        Float32 on the CPU, bfloat16 on a GPU. BackendError where the weights or an adapter cannot be loaded.
+        Float32; bfloat16 on a GPU without adapters, whose small changes it would round away. BackendError where the
+        weights or an adapter cannot be loaded.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        device, kind = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        kind = torch.bfloat16 if device == "cuda" and not adapters else torch.float32
         try:
             tokenizer = AutoTokenizer.from_pretrained(name)
             model = AutoModelForCausalLM.from_pretrained(name, dtype=kind)
@@ -55,16 +61,31 @@ class Policy:
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """A prompt as one user turn in the model's own chat format, up to where the reply begins; the plain text for a
-        model without a chat format."""
+        model without a chat format. A student cannot close the turn: control tokens in the text stay text."""
+        asked = plain(prompt, self._controls)
         if self.tokenizer.chat_template is None:
-            return list(self.tokenizer(prompt)["input_ids"])
-        turns = [{"role": "user", "content": prompt}]
+            return list(self.tokenizer(asked)["input_ids"])
+        turns = [{"role": "user", "content": asked}]
         options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
-        return self.ids(self.tokenizer.apply_chat_template(turns, **options))
+        return self._ids(self.tokenizer.apply_chat_template(turns, **options))
 
     def ids(self, text: str) -> list[int]:
-        """A piece of text as tokens, nothing added."""
+        """A piece of text as tokens, nothing added; what reads like a control token stays text."""
+        return self._ids(plain(text, self._controls))
+
+    def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    @cached_property
+    def _controls(self) -> re.Pattern[str]:
+        return pattern(self.tokenizer.all_special_tokens)
+
+    def text(self, ids: Sequence[int], longest: int) -> str:
+        """What the policy wrote, control tokens left out. A reply that was broken off at `longest` tokens loses a last
+        line that states a mark: of "12" it may hold the "1" alone."""
+        ended = len(ids) < longest or self.tokenizer.eos_token_id in ids
+        text = restored(str(self.tokenizer.decode(ids, skip_special_tokens=True)))
+        return text if ended else without_mark(text)
 
     def write(
         self,
@@ -111,6 +132,7 @@ class Policy:
                 max_new_tokens=max_tokens,
                 pad_token_id=self.tokenizer.pad_token_id,
                 eos_token_id=self.tokenizer.eos_token_id,
+                repetition_penalty=1.0,  # a checkpoint's own settings may say otherwise
                 **(drawn if temperature > 0 else {"do_sample": False}),
             )
-        return [str(text) for text in self.tokenizer.batch_decode(made[:, width:], skip_special_tokens=True)]
+        return [self.text(ids, max_tokens) for ids in made[:, width:].tolist()]

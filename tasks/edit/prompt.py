@@ -67,10 +67,14 @@ class Prompts:
         if sample.gold is None:
             raise ValueError(f"{sample.response_id}: an intervention needs the gold mark")
         numbered = "\n".join(f"{number}: {step}" for number, step in enumerate(attempt, 1))
-        return self._templates.fill("intervene", self._given(sample) | {"attempt": numbered, "gold": str(sample.gold)})
+        return self._templates.fill(
+            "intervene", self._given(sample, numbered) | {"attempt": numbered, "gold": str(sample.gold)}
+        )
 
-    def _given(self, sample: Sample) -> dict[str, str]:
-        nonce = hashlib.sha256(sample.answer.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    def _given(self, sample: Sample, attempt: str = "") -> dict[str, str]:
+        """attempt: the policy saw the fence of the answer alone when it wrote it, and may have been told to repeat
+        it."""
+        nonce = hashlib.sha256((sample.answer + attempt).encode("utf-8", "surrogatepass")).hexdigest()[:12]
         return {
             "question": sample.question,
             "scheme": sample.scheme,
@@ -84,4 +88,4 @@ class Prompts:
     ) -> dict[str, str]:
         marked = "\n".join(f">> {step} <<" if at == chosen else step for at, step in enumerate(attempt))
         more = {"attempt": marked, "diagnosis": diagnosis, "checklist": "none" if checklist is None else checklist}
-        return self._given(sample) | more
+        return self._given(sample, marked) | more

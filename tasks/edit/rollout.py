@@ -11,8 +11,12 @@ SCAFFOLD = "Final mark: "
 Unmarked = Literal["no_mark", "off_scale"]
 """Why a rollout has no mark: no line that states one, or one outside 0…M_q."""
 
-_STATED = re.compile(r"^[ \t]*(?:\*\*)?" + SCAFFOLD.strip() + r"[ \t]*(?P<mark>[^\n]*)$", re.IGNORECASE | re.MULTILINE)
-_NUMBER = re.compile(r"\*{0,2}(-?\d+(?:\.\d+)?)\*{0,2}(?:\s*(?:/|out of)\s*\d+)?(?:\s*marks?)?\s*[.*]*", re.ASCII)
+_STATED = re.compile(r"^[ \t*#>-]*final mark[* \t]*[:：][* \t]*(?P<mark>[^\n]*)$", re.IGNORECASE | re.MULTILINE)
+_NUMBER = re.compile(
+    r"(?P<mark>-?[0-9]{1,6}(?:\.[0-9]{1,6})?)[* \t]*\(?(?:(?:/|out of)[ \t]*[0-9]{1,6})?\)?(?:[ \t]*marks?)?[ \t.*]*",
+    re.IGNORECASE,
+)
+"""The mark as people dress it: bold, out of the highest, with its unit."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 
@@ -74,8 +78,21 @@ def read_mark(text: str, top: int) -> Stated:
     number = _NUMBER.fullmatch(stated["mark"].strip()) if stated else None
     if number is None:
         return Stated(None, "no_mark")
-    mark = float(number[1])
+    mark = float(number["mark"])
     return Stated(int(mark), None) if mark.is_integer() and 0 <= mark <= top else Stated(None, "off_scale")
+
+
+def up_to_mark(text: str, top: int) -> str:
+    """A rollout up to the line that states its mark, without what the policy went on to write; all of it where no line
+    does."""
+    stated = _last(text)
+    return text[: stated.end()] if stated and read_mark(text, top).mark is not None else text
+
+
+def without_mark(text: str) -> str:
+    """A text without a last line that states a mark."""
+    stated = _last(text)
+    return text[: stated.start()] if stated and stated.end() == len(text) else text
 
 
 def _last(text: str) -> re.Match[str] | None:

@@ -45,10 +45,10 @@ def printed(bundle: Bundle) -> str:
     """
     if family(bundle) == "levels":
         told = zip(bands(bundle), bundle.criteria[0].levels, strict=True)
-        return "\n".join(f"Level {at} ({_range(*band)}): {text}" for at, (band, text) in enumerate(told))
+        return "\n".join(f"Level {at}: {text} ({_range(*band)})" for at, (band, text) in enumerate(told))
     earned = sum(criterion.weight for criterion in bundle.criteria if criterion.weight > 0)
     unit = bundle.scale.max / earned if earned else 1.0
-    return "\n".join(f"{c.id} ({_marks(c.weight * unit)}): {' '.join(c.text.split())}" for c in bundle.criteria)
+    return "\n".join(f"{c.id}: {' '.join(c.text.split())} ({_marks(c.weight * unit)})" for c in bundle.criteria)
 
 
 def _range(low: int, high: int) -> str:

@@ -16,6 +16,16 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 
 from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.bundle import Bundle, unlocked
+from tasks.contracts.edit_tables import (
+    ArmDifferences,
+    ArmMetrics,
+    Demonstrations,
+    Learning,
+    Policies,
+    Revisions,
+    Rollouts,
+    Steps,
+)
 from tasks.contracts.errors import StoreError
 from tasks.contracts.people_tables import Agreements, Constructions, Labels, Queue, Votes
 from tasks.contracts.reward_tables import (
@@ -27,6 +37,7 @@ from tasks.contracts.reward_tables import (
     Rewards,
     RubricGraphs,
 )
+from tasks.contracts.rule_tables import RuleFaithfulness
 from tasks.contracts.study import Evaluation, Study
 from tasks.contracts.table import Row, schema
 from tasks.contracts.tables import (
@@ -51,6 +62,11 @@ from tasks.evaluate.bottleneck.parts import BottleneckView
 from tasks.evaluate.bottleneck.view import needs_texts as traced_responses
 from tasks.evaluate.bottleneck.view import trace_pictures
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures, people_marks
+from tasks.evaluate.edit.cases import needs_texts as shown_rollouts
+from tasks.evaluate.edit.figures import HEADER as ARMS
+from tasks.evaluate.edit.figures import summary_rows as arm_rows
+from tasks.evaluate.edit.page import page as policy_page
+from tasks.evaluate.edit.parts import EditView
 from tasks.evaluate.experiment.show import show as show_tables
 from tasks.evaluate.experiment.table import Table
 from tasks.evaluate.figures import figures
@@ -231,6 +247,23 @@ def report_graders(run: Run, manifest: Path) -> None:
 
 
 @task(task_run_name="report")
+def report_policies(run: Run, manifest: Path) -> None:
+    """Write the report of trained arms; print the summary and where everything is, and leave the same as artifacts in
+    the Prefect UI."""
+    page = write_policies(run)
+    rows = arm_rows(run.read(run.ref(ArmMetrics, "edit")))
+    title = "Arms on the test split: mean over seeds [95% interval] ± standard deviation over seeds"
+    table = Table("arms", title, ARMS, tuple(rows))
+    where = {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="edit-report", description=run.run_id)
+    create_table_artifact(as_records(table), key="edit-arms")
+    create_markdown_artifact("\n".join(f"- {name}: `{value}`" for name, value in where.items()), key="edit-summary")
+    show_tables([table])
+    for name, value in where.items():
+        print(f"{name}: {value}")
+
+
+@task(task_run_name="report")
 def report_annotation(run: Run, manifest: Path) -> None:
     """Write the report of annotation; print the agreement and where everything is, and leave the same as artifacts in
     the Prefect UI."""
@@ -275,6 +308,38 @@ def _annotation(run: Run) -> AnnotationView:
         votes=found(Votes, "adjudicate"),
         constructions=found(Constructions, settled),
     )
+
+
+def write_policies(run: Run) -> Path:
+    """Write `<run>/edit.html` from the tables of trained arms; StoreError where none was trained."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    assert study.edit is not None  # nothing was trained without
+
+    def found(row: type[Row], columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+        return run.read(run.ref(row, "edit"), columns, where)
+
+    revisions = found(Revisions)
+    ids = pa.array([response for _, response, _ in shown_rollouts(revisions)], pa.string())
+    sampled = (pc.field("arm") == "base") & (pc.field("part") == "train") & pc.field("response_id").isin(ids)
+    texts = found(Rollouts, ["seed", "response_id", "sample", "text"], sampled).to_pylist()
+    view = EditView(
+        study=study.name,
+        run_id=run.run_id,
+        settings=study.edit,
+        metrics=found(ArmMetrics),
+        differences=found(ArmDifferences),
+        learning=found(Learning),
+        policies=found(Policies),
+        rollouts=found(Rollouts, [name for name in Rollouts.model_fields if name != "text"]),
+        steps=found(Steps, [name for name in Steps.model_fields if name != "belief"]),
+        revisions=revisions,
+        demonstrations=found(Demonstrations, ["arm", "seed", "origin"]),
+        faithfulness=found(RuleFaithfulness),
+        texts={(row["seed"], row["response_id"], row["sample"]): row["text"] for row in texts},
+    )
+    path = run.folder / "edit.html"
+    write_atomically(path, policy_page(view).encode())
+    return path
 
 
 def write_graders(run: Run) -> Path:
@@ -325,6 +390,7 @@ def write_pages(run: Run) -> list[Path]:
         ("reward", "all"): write_rewards,
         ("compare", "all"): write_annotation,
         ("bottleneck", "people"): write_graders,
+        ("edit", "worth"): write_policies,
     }
     done = [write for shard, write in writers.items() if run.done(*shard)]
     if not done:

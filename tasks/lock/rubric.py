@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
-from tasks.contracts.bundle import Criterion, Example, Rubric, Trait
+from tasks.contracts.bundle import Criterion, Example, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.study import Derived, Rubrics, parse, read_yaml
 from tasks.contracts.table import Frozen
@@ -67,12 +67,13 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
     criteria = _listed(item, plan) if listed else _points(item, plan)
     if not criteria:
         raise InputError(f"item '{item['item_id']}' has no {plan.origin.replace('_', ' ')} to make a rubric of")
-    low, high, step = plan.scale.bounds
+    scale = plan.scale or _marks(item, criteria)
+    low, high, step = scale.bounds
     rubric = Rubric(
         rubric_id=item["rubric_id"],
         title=item["question"][:200],
         text="" if listed else item["reference_answer"] or "",
-        scale=plan.scale,
+        scale=scale,
         traits=(Trait(id="content", name="Content", min=low, max=high, step=step),),
         criteria=criteria,
     )
@@ -80,6 +81,15 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
     if problem:
         raise InputError(f"derived rubric '{rubric.rubric_id}': {problem}", field="rubrics.derive")
     return rubric
+
+
+def _marks(item: Mapping[str, Any], criteria: Sequence[Criterion]) -> Scale:
+    """Whole marks from 0 to what the item's criteria can earn."""
+    top = round(math.fsum(one.weight for one in criteria if one.parent is None and one.weight > 0), 9)
+    if top < 1 or not top.is_integer():
+        rule = f"item '{item['item_id']}' bears {top:g} marks, which is no whole number from 1"
+        raise InputError(rule, field="rubrics.derive", hint="give derive a scale")
+    return Scale(min=0, max=top)
 
 
 def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:

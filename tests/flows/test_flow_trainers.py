@@ -28,7 +28,9 @@ from flows.rollouts import Rollout
 from flows.trainers import RubricReward, text_of
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoreError
+from tasks.contracts.grader import Answered, Estimate
 from tasks.contracts.graph import Graph
+from tasks.contracts.judge import Judge
 from tasks.contracts.reward_tables import Rewards, RubricGraphs
 from tasks.contracts.tables import Bundles, Items, Judgments, Responses
 from tasks.judge.grade import grade_batch
@@ -418,10 +420,11 @@ def study_in(folder: Path, text: str = STUDY) -> Path:
     return folder / "study.yaml"
 
 
-def made_of(run: Run, bundles: dict[str, Bundle], graph: Graph) -> None:
+def made_of(run: Run, bundles: dict[str, Bundle], graph: Graph, reference_answer: str | None = None) -> None:
     """The tables of a finished run that a reward reads."""
-    none = dict.fromkeys(("reference_answer", "key_weights", "misconceptions", "criteria"))
-    items = [{**none, **row, "key_elements": [], "type": "item"} for row in topics.items()]
+    none = dict.fromkeys(("key_weights", "misconceptions", "criteria"))
+    more = none | {"reference_answer": reference_answer, "key_elements": [], "type": "item"}
+    items = [more | row for row in topics.items()]
     locked = [{"rubric_id": n, "bundle_id": b.bundle_id, "content": b.canonical()} for n, b in bundles.items()]
     counts = ("criteria", "candidates", "proposed", "kept", "invalid", "failed", "roles_missing", "depth")
     drawn = {"graph_id": graph.graph_id, "content": graph.canonical(), "annotator": "authored", "profile": "general"}
@@ -450,6 +453,44 @@ def test_a_study_is_found_with_the_graphs_of_its_run(tmp_path: Path) -> None:
     assert all(-2 / 11 <= number <= 1 for number in paid)
     assert paid != pytest.approx(plain)
     assert len(ReplyStore(run.warehouse.replies)) == 16
+
+
+class Exact:
+    """A trained grader that sees what holds, and notes which references it was shown."""
+
+    name = "rec_cbm:exact:0123456789ab"
+    scores = (0.0, 1.0)
+
+    def __init__(self) -> None:
+        self.references: list[str | None] = []
+
+    @property
+    def concepts(self) -> dict[str, int]:
+        return dict.fromkeys(topics.exact("copper", ""), 2)
+
+    def __call__(self, answered: Sequence[Answered]) -> list[Estimate]:
+        self.references += [one.reference for one in answered]
+        held = [topics.exact("copper", one.response) for one in answered]
+        return [
+            Estimate({c: [1.0 - holds, float(holds)] for c, holds in of.items()}, {0.0: 0.4, 1.0: 0.6}, 1.0)
+            for of in held
+        ]
+
+
+def test_a_trained_grader_judges_rollouts_as_it_judges_responses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grader, trained = Exact(), "backend: trained, protocol: bottleneck, grader: mine.safetensors"
+    asked = STUDY.replace("protocol: pointwise, criteria_per_call: 4, backend: embedded", trained)
+    study = study_in(tmp_path / "study", asked)
+    protocol = Judge(backend="trained", protocol="bottleneck", grader="mine.safetensors").as_protocol()
+    bundles = {topic: topics.bundle(topic).model_copy(update={"protocol": protocol}) for topic in topics.TOPICS}
+    made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph(), reference_answer="It is red.")
+    opened = {study.parent / "mine.safetensors": grader}
+    monkeypatch.setattr("tasks.bottleneck.grader.load", lambda path, base: opened[path])
+    with RubricReward.of_study(study, tmp_path / "warehouse", "flat") as reward:
+        assert reward.score(rollouts("bare", "all", "none")) == pytest.approx([6 / 11, 5 / 11, 0.0])
+    assert grader.references == ["It is red."] * 3
 
 
 def test_learned_factors_of_edges_are_used(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def messages(request: Request, controls: re.Pattern[str] = WELL_KNOWN) -> list[d
     first one, so that it stays text; `restored` takes it out of what the model quotes. Half a surrogate pair, which no
     engine reads, becomes U+FFFD.
     """
-    return [{"role": message.role, "content": _plain(message.content, controls)} for message in request.messages]
+    return [{"role": message.role, "content": plain(message.content, controls)} for message in request.messages]
 
 
 def pattern(tokens: Iterable[str]) -> re.Pattern[str]:
@@ -40,5 +40,6 @@ def restored(reply: str) -> str:
     return _BROKEN.sub(r"\1", reply) if _BREAK in reply else reply
 
 
-def _plain(text: str, controls: re.Pattern[str]) -> str:
+def plain(text: str, controls: re.Pattern[str]) -> str:
+    """A text in which no control token is one, see `messages`."""
     return controls.sub(lambda match: match.group() + _BREAK, _LONE_SURROGATE.sub("\ufffd", text))

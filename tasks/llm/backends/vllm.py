@@ -74,7 +74,7 @@ class Vllm:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as its decoding ends; a request that is not waited for any more is given up."""
         if self._loaded is None:
-            self._loaded = _load(self._weights, self._local, self._engine.options)
+            self._loaded = load(self._weights, self._local, self._engine.options)
             self._controls = pattern(self._loaded.get_tokenizer().all_special_tokens)
         llm, waiting = self._loaded, enumerate(requests)
         running: dict[str, tuple[int, float]] = {}
@@ -129,8 +129,11 @@ class Vllm:
         )
 
 
-def _load(weights: str, local: bool, options: dict[str, Any]) -> Any:
-    """The engine with its weights; BackendError that says why there is none."""
+def load(weights: str, local: bool, options: dict[str, Any]) -> Any:
+    """vLLM's engine with its weights, by name or folder; BackendError that says why there is none.
+
+    local: whether `weights` is a folder. options: further engine arguments.
+    """
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     if local:
@@ -150,7 +153,7 @@ def _load(weights: str, local: bool, options: dict[str, Any]) -> Any:
     try:
         return LLM(weights, **(settings | options))
     except Exception as error:
-        hint = "look at judge.engine.model and judge.engine.options"
+        hint = "look at the model's name and the engine's options"
         raise BackendError(f"vllm: the model '{weights}' cannot be loaded: {_line(error)} ({hint})") from error
 
 

@@ -34,12 +34,12 @@ def marked(sample: Sample, of: Question) -> int:
     sentences = [sentence.split() for sentence in sample.answer.removesuffix(" .").split(" . ")]
     said = {(words[0], WORD.get(words[1], words[1]), *words[2:]) for words in sentences}
     if of.by_levels:
-        facts = [tuple(fact.split()) for fact in re.findall(r"F\d (\w+ \w+ \w+)", sample.question)]
+        facts = [tuple(fact.split()) for fact in re.findall(r"F\d: (\w+ \w+ \w+)", sample.question)]
         level = sum(fact in said for fact in facts)
         band = re.findall(r"\((?:(\d+)-)?(\d+) marks?\)", sample.scheme)[level]
         return int(band[1]) - (tuple(REASON.split()) not in said) if level else 0
-    points = re.findall(r"\(([\d.]+) marks?\): (\w+ \w+ \w+)", sample.scheme)
-    return round_half_up(sum(float(value) for value, fact in points if tuple(fact.split()) in said))
+    points = re.findall(r"P\d: (\w+ \w+ \w+) \(([\d.]+) marks?\)", sample.scheme)
+    return round_half_up(sum(float(value) for fact, value in points if tuple(fact.split()) in said))
 
 
 @given(SEEDS)

@@ -1,0 +1,62 @@
+"""Edit: an LLM grader trained where its reasoning leaves the rubric, beside the arms that it is compared with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import flow
+
+from flows.logs import without_tracebacks
+from flows.plan import Plan, planned, record
+from tasks.check.task import checked, data_docs
+from tasks.contracts.errors import InputError
+from tasks.contracts.judge import Judge
+from tasks.contracts.study import load_study
+from tasks.contracts.tables import TableRef
+from tasks.edit.task import train
+from tasks.evaluate.task import report_policies
+from tasks.ingest.task import ingest
+from tasks.judge.task import credential
+from tasks.lock.task import lock
+
+without_tracebacks()
+
+
+@flow(name="edit", flow_run_name="{study}")
+def edit(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
+    """Train and compare the arms of a study file's section `edit`; returns the run's id. The same study resumes itself.
+
+    InputError where the study has no such section.
+    """
+    job = training(study, warehouse, limit)
+    tables = stages(job)
+    data_docs(job.run)
+    report_policies(job.run, record(job, tables))
+    return job.run.run_id
+
+
+def training(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:
+    """The run in which a study's arms are trained. Who judges the study otherwise is no part of it: the arms state
+    their total themselves, as under the protocol `dhs`."""
+    path = Path(study_file)
+    study = load_study(path)
+    if study.edit is None:
+        hint = "edit: {policy: Qwen/Qwen3-8B} trains that model"
+        raise InputError("there is no section 'edit', which says what is trained", file=path, hint=hint)
+    plain = {"judge": Judge(protocol="dhs"), "reward": None, "annotation": None, "bottleneck": None}
+    return planned(study.model_copy(update=plain), path.parent, warehouse, limit)
+
+
+def stages(job: Plan) -> list[TableRef]:
+    """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
+    run, settings, base = job.run, job.study, job.base
+    data = checked(run, ingest(run, settings, base, job.limit))
+    people = data.gradings, data.judgments
+    locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+    given = data.items, data.responses, data.gradings, locked.bundles
+    trained = checked(run, train(run, settings, base, *given))
+    return [*data, *locked, *trained]
+
+
+if __name__ == "__main__":
+    edit("data/demo/edit.yaml")

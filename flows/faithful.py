@@ -1,0 +1,214 @@
+"""Rule faithfulness of a study's judge: its test split judged under the mark schemes and under every edit of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from prefect import flow, task
+from prefect.artifacts import create_table_artifact
+
+from flows.logs import without_tracebacks
+from flows.plan import Plan, plan, record
+from tasks.check.task import checked, data_docs
+from tasks.contracts.bundle import Bundle, unlocked
+from tasks.contracts.errors import InputError
+from tasks.contracts.judge import Judge
+from tasks.contracts.rule_tables import Family, RuleFaithfulness, RuleTests, Totals
+from tasks.contracts.study import Study
+from tasks.contracts.tables import Bundles, Items, Responses, TableRef
+from tasks.edit.faithful import faithfulness
+from tasks.edit.rule_edits import EDITS, Edited, edits, restated, totals
+from tasks.edit.scheme import family
+from tasks.ingest.task import Data, ingest
+from tasks.judge.task import credential, judge
+from tasks.lock.task import lock
+from tasks.stats.target import target_scores
+from tasks.store.warehouse import Run, Warehouse
+
+without_tracebacks()
+
+STAGE = "faithful"
+PLAIN = "unedited"
+"""The version of a scheme without an edit."""
+SHOWN = (
+    *("rater_id", "totals", "edit", "n", "unscored", "gold_change", "floor_rate", "floor_low", "floor_high"),
+    *("rsr", "rsr_low", "rsr_high", "in_rubric_n", "in_rubric", "in_rubric_low", "in_rubric_high"),
+    *("rsr_note", "in_rubric_note"),
+)
+"""Columns of `rule_faithfulness` for people to look at."""
+_COUNTS = "embedded"
+"""The backend whose total code makes of its decisions under every protocol."""
+
+
+class Asked(NamedTuple):
+    """What is judged together: the items of one family of schemes, their responses, and the schemes."""
+
+    family: Family
+    version: str
+    """An edit, or `PLAIN`."""
+    items: TableRef
+    responses: TableRef
+    bundles: TableRef
+
+
+Judging = tuple[Asked, TableRef]
+"""What was asked, and the gradings."""
+
+
+class Scheme(NamedTuple):
+    """A rubric that is tested."""
+
+    rubric_id: str
+    bundle: Bundle
+    edited: dict[str, Edited]
+    """Edit → the scheme after it."""
+
+    def after(self, version: str) -> Bundle:
+        """The scheme that a version's judge is shown."""
+        return restated(self.bundle) if version == PLAIN else self.edited[version].bundle
+
+
+@flow(name="faithful", flow_run_name="{study}")
+def faithful(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
+    """Judge the test responses of a study file under its mark schemes and under each edit of them; returns the run's
+    id. The same study resumes itself.
+
+    InputError for a judge that reads no scheme, a scheme that cannot be edited, and a study without test responses that
+    have the human score.
+    """
+    job = plan(study, warehouse, limit)
+    _refuse_deaf(job.study.judge, study)
+    tables = stages(job)
+    data_docs(job.run)
+    record(job, tables)
+    return job.run.run_id
+
+
+def stages(job: Plan) -> list[TableRef]:
+    """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
+    run, settings, base = job.run, job.study, job.base
+    data = checked(run, ingest(run, settings, base, job.limit))
+    people = data.gradings, data.judgments
+    locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+    judging = settings.judge.model_copy(update={"keep": None})  # every decision is taken anew
+    judged: list[Judging] = []
+    for asked in prepare(run, settings, data, locked.bundles):
+        given = judging, base, asked.items, asked.responses, asked.bundles
+        stage = f"judge-{asked.family}-{asked.version}"
+        marking = judge.with_options(task_run_name=stage)
+        judged.append((asked, marking(_aside(run), *given, stage=stage).gradings))
+    return [*data, *locked, *checked(run, compare(run, settings, data, locked.bundles, judged))]
+
+
+def summary(warehouse: Path, run_id: str) -> list[list[Any]]:
+    """How the judge of a finished run follows each edit: rows of the columns `SHOWN`."""
+    run = Warehouse.open(warehouse).run(run_id)
+    rows = run.read(run.ref(RuleFaithfulness, STAGE)).to_pylist()
+    return [[row[name] for name in SHOWN] for row in rows]
+
+
+@task(task_run_name="edit the schemes")
+def prepare(run: Run, study: Study, data: Data, bundles: TableRef) -> list[Asked]:
+    """What the judge is asked: each family's test responses that have the human score, under the schemes as they are
+    and after every edit."""
+    gold, aside, asked = _gold(run, study, data), _aside(run), list[Asked]()
+    schemes = _schemes(run, data, bundles, gold)
+    for kind in EDITS:
+        mine = {item: scheme for item, scheme in schemes.items() if family(scheme.bundle) == kind}
+        if not mine:
+            continue
+        items = ds.field("item_id").isin(list(mine))
+        tested = run.read(data.responses, where=items & ds.field("response_id").isin(list(gold)))
+        aside.commit(f"asked-{kind}", "all", {Items: run.read(data.items, where=items), Responses: tested})
+        for version in (PLAIN, *EDITS[kind]):
+            locked = {scheme.rubric_id: scheme.after(version) for scheme in mine.values()}
+            rows = [
+                {"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()}
+                for name, bundle in locked.items()
+            ]
+            aside.commit(f"lock-{kind}-{version}", "all", {Bundles: rows})
+            given = aside.ref(Items, f"asked-{kind}"), aside.ref(Responses, f"asked-{kind}")
+            asked.append(Asked(kind, version, *given, aside.ref(Bundles, f"lock-{kind}-{version}")))
+    return asked
+
+
+@task(task_run_name="compare with the edits")
+def compare(run: Run, study: Study, data: Data, bundles: TableRef, judged: list[Judging]) -> tuple[TableRef, TableRef]:
+    """Write every response's marks under both schemes, and how far the judge follows each edit."""
+    gold, aside = _gold(run, study, data), _aside(run)
+    schemes = _schemes(run, data, bundles, gold)
+    marks = {(one.family, one.version): _marks(aside, gradings) for one, gradings in judged}
+    tests = []
+    for (kind, version), after in marks.items():
+        for (rater_id, item_id, response_id), mark in marks[kind, PLAIN].items() if version != PLAIN else ():
+            edited = schemes[item_id].edited[version]
+            pair = mark, after[rater_id, item_id, response_id]
+            who: Totals = "summed" if study.judge.backend == _COUNTS else totals(edited.bundle)
+            tests.append(edited.row(rater_id, response_id, item_id, gold[response_id], pair, who))
+    found = faithfulness(tests, study.evaluation.draws, study.evaluation.seed)
+    run.commit(STAGE, "all", {RuleTests: tests, RuleFaithfulness: found})
+    create_table_artifact([{name: row[name] for name in SHOWN} for row in found], "rule-faithfulness")
+    return run.ref(RuleTests, STAGE), run.ref(RuleFaithfulness, STAGE)
+
+
+def _aside(run: Run) -> Run:
+    """Where the judge's work under edited schemes is kept: its scores are on other scales than the study's."""
+    return run.warehouse.run(f"{run.run_id}-rules")
+
+
+def _gold(run: Run, study: Study, data: Data) -> dict[str, int]:
+    """Test response → its human score, to the nearest mark, halves up. InputError where there is none."""
+    columns = ["response_id", "rater_id", "rater_kind", "score"]
+    wanted = target_scores(run.read(data.gradings, columns), study.evaluation.target)
+    tested = run.read(data.responses, ["response_id"], ds.field("split") == "test")["response_id"]
+    wanted = wanted.filter(pc.is_in(wanted["response_id"], value_set=tested.combine_chunks()))
+    if not wanted.num_rows:
+        rule = f"no test response has a score of '{study.evaluation.target}', which an edit could change"
+        raise InputError(rule, field="evaluation.target")
+    pairs = zip(wanted["response_id"].to_pylist(), wanted["score"].to_pylist(), strict=True)
+    return {name: math.floor(score + 0.5) for name, score in pairs}
+
+
+def _schemes(run: Run, data: Data, bundles: TableRef, gold: Collection[str]) -> dict[str, Scheme]:
+    """Item → its scheme, for the items of these responses. InputError names a rubric that cannot be edited."""
+    answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
+    items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))
+    locked, made = unlocked(run.read(bundles).to_pylist()), dict[str, Scheme]()
+    for name in items["rubric_id"].unique().to_pylist():
+        try:
+            made[name] = Scheme(name, locked[name], {one.edit: one for one in edits(locked[name])})
+        except InputError as error:
+            rule = f"rubric '{name}' cannot be edited: {error.rule}"
+            raise InputError(rule, field=error.field, hint=error.hint) from error
+    return {row["item_id"]: made[row["rubric_id"]] for row in items.to_pylist()}
+
+
+def _marks(aside: Run, gradings: TableRef) -> dict[tuple[str, str, str], float | None]:
+    """(rater, item, response) → the judge's score, the mean of its samples; None where there is none."""
+    key = ["rater_id", "item_id", "response_id"]
+    rows = (
+        aside.read(gradings, [*key, "score"])
+        .group_by(key)
+        .aggregate([("score", "mean")])
+        .sort_by([(of, "ascending") for of in key])
+    )
+    return {(row["rater_id"], row["item_id"], row["response_id"]): row["score_mean"] for row in rows.to_pylist()}
+
+
+def _refuse_deaf(judge: Judge, file: str) -> None:
+    """InputError for a judge to whom an edit of the scheme cannot get through."""
+    if judge.foreign:
+        rule = "recorded replies of a foreign judge were given under the scheme as it is"
+        raise InputError(rule, file=file, field="judge.foreign", hint="use the judge itself: vllm, openai or embedded")
+    if judge.backend in ("trained", "simulated"):
+        rule = f"a judge with backend '{judge.backend}' reads no mark scheme"
+        raise InputError(rule, file=file, field="judge.backend", hint="use vllm, openai or embedded")
+
+
+if __name__ == "__main__":
+    faithful("data/demo/study.yaml")

@@ -1,0 +1,264 @@
+"""The tables of Edit. Arms are named as `tasks.contracts.edit.Arm`; a step's number counts from 1, and boundary k lies
+behind step k, boundary 0 before the first."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from tasks.contracts.edit import Arm
+from tasks.contracts.table import VOLATILE, References, Row, Share
+
+Fate = Literal["helped", "near_tie", "not_top_k", "grounded", "chosen"]
+"""What candidate selection did with a step of a wrong rollout: it moved the belief towards the gold mark; it hardly
+moved it; others did more harm; it is not weak on all three grounding values; it is a candidate for revision."""
+Part = Literal["train", "seen", "unseen"]
+"""The train split; of the test split, responses to items that the train split has, too, and to items that it has not
+(in the paper: in-distribution and out-of-distribution)."""
+
+
+class Rollouts(Row):
+    """One piece of grading by a policy. On the train split: sampled from the base policy, of every seed, for the pools.
+    On the test split: one greedy rollout of every arm."""
+
+    table: ClassVar[str] = "rollouts"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample")
+
+    arm: Arm
+    """Whose it is."""
+    seed: int
+    """The arm's seed; the greedy ones of base are the same for all seeds and stand under the first."""
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response graded."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """Its item."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the rollout, from 0."""
+    part: Part
+    """Where the response stands."""
+    text: str
+    """What the policy wrote."""
+    steps: Annotated[int, Ge(0)]
+    """T, the steps that it is cut into."""
+    mark: Annotated[int, Ge(0)] | None
+    """m, the mark stated; null with a reason."""
+    unmarked: Literal["no_mark", "off_scale"] | None
+    """Why there is no mark: no line states one, or it lies outside 0…M_q."""
+    gold: Annotated[int, Ge(0)] | None
+    """m*, the target score; null where a test response has none."""
+    top: Annotated[int, Ge(1)]
+    """M_q, the highest mark."""
+    seconds: Annotated[float, Ge(0), VOLATILE]
+    """Wall time: its share of the batch that it was written in."""
+
+
+class Steps(Row):
+    """A step boundary of a rollout of the train split as the base policy sees it, and the step before it (section 2.1).
+
+    Under arm base: all sampled rollouts. Under an arm with a pool of its own: the repaired rollouts in that pool,
+    probed in the same way; of these the belief alone is known.
+    """
+
+    table: ClassVar[str] = "steps"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample", "step")
+
+    arm: Arm
+    """base, or the arm whose pool the repaired rollout is in."""
+    seed: int
+    """The seed of the rollouts."""
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    sample: Annotated[int, Ge(0)]
+    """The rollout; of a repaired one, the rollout that it was made from."""
+    step: Annotated[int, Ge(0)]
+    """k, 0…T; 0 is the boundary before any step, which has no step of its own."""
+    start: Annotated[int, Ge(0)] | None
+    """First character of the step in the rollout's text; null for boundary 0."""
+    end: Annotated[int, Ge(0)] | None
+    """One past its last."""
+    belief: list[float]
+    """p̂_k, the probability of each mark 0…M_q at the boundary (Eq. 1)."""
+    expected: Annotated[float, Ge(0)]
+    """m̂_k, the mean of the belief."""
+    error: Annotated[float, Ge(0)]
+    """ε_k, the expected distance from the gold mark, in marks."""
+    change: float | None
+    """Δε_k = ε_{k−1} − ε_k (Eq. 2): positive where the step helped; null for boundary 0."""
+    grounding_scheme: float | None
+    """G^ρ_k: by how many nats the step is less likely without the mark scheme (Eq. 3)."""
+    grounding_answer: float | None
+    """G^a_k: the same without the answer."""
+    grounding_prefix: float | None
+    """G^p_k: the same without the steps before."""
+    prefix_residual: float | None
+    """G̃^p_k: G^p less its mean at the same relative position in all rollouts of the seed (Eq. 4)."""
+    fate: Fate | None
+    """What selection by these signals did with it; null for boundary 0 and in rollouts that state the gold mark."""
+
+
+class Revisions(Row):
+    """One attempt to mend a wrong rollout: a chosen step replaced, and what came of it (section 2.2)."""
+
+    table: ClassVar[str] = "revisions"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample", "rank")
+
+    arm: Arm
+    """The arm whose pool it is for."""
+    seed: int
+    """The seed of the rollouts."""
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    sample: Annotated[int, Ge(0)]
+    """The rollout mended."""
+    rank: Annotated[int, Ge(0)]
+    """Place of the step among the rollout's candidates, the best first from 0."""
+    step: Annotated[int, Ge(1)] | None
+    """k, the step replaced; null where the policy was to name one and named none."""
+    steps: Annotated[int, Ge(0)]
+    """T of the rollout, so that step/steps is the relative position."""
+    checklist: str | None
+    """The rubric checklist that the policy wrote with the gold mark at hand; null where the arm has none."""
+    sub_steps: list[str]
+    """What replaces the step; empty where the reply was refused."""
+    refused: str | None
+    """Why nothing was continued: what was wrong with the reply or the checklist, as tasks/edit names it; null where it
+    was."""
+    begun: str | None
+    """The rollout up to the step with the sub-steps after it, which was continued; null where refused."""
+    marks: list[int | None]
+    """Marks of the continuations, in order, null for one without a mark; empty where none was sampled."""
+    kept: bool
+    """Whether a continuation reached the gold mark."""
+    repaired: str | None
+    """The rollout as mended, with its mark; null where it was not kept."""
+
+
+class Demonstrations(Row):
+    """One text that an arm is fine-tuned on; the prompt is the grading prompt of the response."""
+
+    table: ClassVar[str] = "demonstrations"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample")
+
+    arm: Arm
+    """The arm of supervised fine-tuning."""
+    seed: int
+    """Its seed."""
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    sample: Annotated[int, Ge(0)]
+    """The rollout that it is or was made from."""
+    origin: Literal["repaired", "natural", "intervention"]
+    """A wrong rollout mended; one that stated the gold mark by itself; a wrong one up to the step put in place of the
+    first wrong one (InT)."""
+    completion: str
+    """The text trained on."""
+    ends: bool
+    """Whether the policy also learns to stop after it."""
+
+
+class Policies(Row):
+    """A trained arm."""
+
+    table: ClassVar[str] = "policies"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed")
+
+    arm: Arm
+    """The arm."""
+    seed: int
+    """Its seed."""
+    start: Arm | None
+    """The arm that it was initialised from; null for base, which is no one's."""
+    path: str | None
+    """Folder of its adapter, relative to the warehouse; it goes on top of its start. Null for base and where nothing
+    was trained."""
+    digest: str | None
+    """SHA-256 of its weights."""
+    parameters: Annotated[int, Ge(0)]
+    """Numbers trained; 0 where nothing was."""
+    updates: Annotated[int, Ge(0)]
+    """Optimiser steps."""
+    demonstrations: Annotated[int, Ge(0)]
+    """Texts in its pool; 0 where it learns by reward."""
+    note: str | None
+    """Why it was not trained, or what to know about it."""
+    seconds: Annotated[float, Ge(0), VOLATILE]
+    """Wall time of training, over all sessions of it."""
+
+
+class Learning(Row):
+    """One point of a learning curve."""
+
+    table: ClassVar[str] = "learning"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "part", "metric", "step")
+
+    arm: Arm
+    """The arm."""
+    seed: int
+    """Its seed."""
+    part: Part
+    """train for what training logs; seen and unseen for looks at the test split, by which nothing is chosen."""
+    metric: str
+    """reward, outcome, shaping, kl, entropy, unmarked, length, loss and others, as tasks/edit/rl.py and sft.py name
+    them; on the test split qwk and others, as in `arm_metrics`."""
+    step: Annotated[int, Ge(0)]
+    """Updates made until then."""
+    value: float | None
+    """The number; null where it is undefined."""
+
+
+class ArmMetrics(Row):
+    """One number of one arm."""
+
+    table: ClassVar[str] = "arm_metrics"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "part", "metric")
+
+    arm: Arm
+    """The arm."""
+    seed: int
+    """Its seed; base, decoded greedily, is the same for all seeds and stands under the first."""
+    part: Literal["seen", "unseen"]
+    """Responses to items seen in training, or not."""
+    metric: str
+    """qwk (macro over items), accuracy, within_1, mae, unmarked; of RL on an SFT arm also probe_kl, probe_jsd,
+    probe_jsd_early, probe_jsd_mid and probe_jsd_late against its start (appendix C)."""
+    value: float | None
+    """The number; null with a note."""
+    low: float | None
+    """Lower end of the 95% interval."""
+    high: float | None
+    """Upper end."""
+    n: Annotated[int, Ge(0)]
+    """Responses that it rests on."""
+    note: str | None
+    """Why the value is null, or what to know about it."""
+
+
+class ArmDifferences(Row):
+    """Two arms of one seed on the same responses; base is the same for all seeds."""
+
+    table: ClassVar[str] = "arm_differences"
+    key: ClassVar[tuple[str, ...]] = ("arm", "against", "seed", "part", "metric")
+
+    arm: Arm
+    """The arm."""
+    against: Arm
+    """The arm that is taken from it."""
+    seed: int
+    """The seed of both."""
+    part: Literal["seen", "unseen"]
+    """Responses to items seen in training, or not."""
+    metric: str
+    """qwk, accuracy, within_1, mae or unmarked."""
+    value: float | None
+    """arm less against; null with a note."""
+    low: float | None
+    """Lower end of the 95% interval, paired over responses."""
+    high: float | None
+    """Upper end."""
+    p: Share | None
+    """Two-sided bootstrap p-value of no difference."""
+    n: Annotated[int, Ge(0)]
+    """Responses that both graded."""
+    note: str | None
+    """Why the value is null, or what to know about it."""

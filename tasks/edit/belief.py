@@ -1,0 +1,213 @@
+"""The posterior belief probe: what the policy believes the mark to be at every boundary between steps (Eqs. 1-2).
+
+The scaffold "Final mark: " is put after the prompt and the first k steps, and the mark read off the next tokens. The
+marks' tokens are those of the whole line, so that any tokenizer is met: what all marks' lines begin with is the
+scaffold, the rest of each is its candidate. Where every candidate is one token, Eq. 1 as printed. Where some are
+longer ("12" in digits), the probability of all a candidate's tokens and of the end-of-sequence token after them, so
+that "1" does not stand for "12" as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tasks.contracts.errors import BackendError
+from tasks.edit.policy import Policy
+from tasks.edit.prompt import Prompts
+from tasks.edit.rollout import SCAFFOLD, Sample, cut
+from tasks.edit.tree import ROOT, Floats, Tree, score, shared
+
+Score = Callable[[Sequence[Tree]], list[Floats]]
+"""Log-probabilities of the nodes of trees, see `tree.score`."""
+_BRANCHES = 2048
+"""Tokens of branches in one tree, or as many as its trunk has: each looks past all others, which costs their square."""
+_TO_LINE_END = re.compile(r"\s*\n")
+
+
+def pieces(text: str) -> list[str]:
+    """The steps as the model reads them, T texts that joined are the reasoning as written.
+
+    A piece ends with the line breaks after its step, and begins with the blanks before it: so most tokenizers cut the
+    whole text, so a step reads the same without those before it, and so the scaffold after it begins on a line.
+
+    >>> pieces("P1 is met.\\nP2 is not. So one.\\nFinal mark: 1"), pieces("Met. Not.")
+    (['P1 is met.\\n', 'P2 is not. So one.\\n'], ['Met.', ' Not.'])
+    """
+    found, begin = [], 0
+    for step in cut(text):
+        after = _TO_LINE_END.match(text, step.end)
+        end = after.end() if after else step.end
+        found.append(text[begin:end])
+        begin = end
+    return found
+
+
+def beliefs(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Floats]:
+    """p̂ of every sample's rollout, shape (T + 1, M_q + 1): row k is the belief after k steps (Eq. 1); rows sum to 1.
+
+    All boundaries of a rollout are branches of one tree, read in one pass beside those of other rollouts. InputError
+    for a rollout longer than the model reads; BackendError for a model that reads no trees, or a tokenizer that does
+    not tell marks apart.
+    """
+    return beliefs_by(partial(score, policy.model), policy, prompts, cases)
+
+
+def beliefs_by(scored: Score, policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Floats]:
+    """`beliefs` with log-probabilities from elsewhere; of the policy only its tokenizer is used."""
+    lines = _Lines(policy)
+    probed = [_probes(_reading(policy, prompts, lines, *case), case[0]) for case in cases]
+    sums = iter(scored([probe.tree for probes in probed for probe in probes]))
+    return [np.concatenate([_weighed(probe, next(sums)) for probe in probes]) for probes in probed]
+
+
+def beliefs_plain(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Floats]:
+    """`beliefs` by a forward pass for every boundary, and for every mark where some marks are several tokens."""
+    lines = _Lines(policy)
+    found = []
+    for sample, text in cases:
+        reading = _reading(policy, prompts, lines, sample, text)
+        ids: list[int] = []
+        rows = []
+        for piece, marks in zip(reading.pieces, reading.marks, strict=True):
+            ids = ids + piece
+            rows.append(_plain(policy, ids + marks.scaffold, marks.candidates))
+        found.append(np.array(rows))
+    return found
+
+
+def expected(p: Floats) -> Floats:
+    """m̂ of beliefs (…, M + 1): the mean mark, shape (…), in [0, M]. Eq. 6 writes it m̄."""
+    mean: Floats = p @ np.arange(p.shape[-1], dtype=np.float64)
+    return mean
+
+
+def error(p: Floats, gold: int) -> Floats:
+    """ε (epsilon) of beliefs (…, M + 1), shape (…): the mean of |m − m*| over the belief, in marks (section 2.1).
+
+    The paper prints the mean mark in m's place, of which no mean could be taken.
+    """
+    mean: Floats = p @ np.abs(np.arange(p.shape[-1], dtype=np.float64) - gold)
+    return mean
+
+
+def change(errors: Floats) -> Floats:
+    """Δε (delta epsilon) of errors (T + 1,), shape (T,): ε_{k−1} − ε_k, positive where step k brought the belief nearer
+    to the gold mark (Eq. 2)."""
+    return -np.diff(errors)
+
+
+class _Marks(NamedTuple):
+    """The tokens of the lines that state the marks 0…M."""
+
+    scaffold: list[int]
+    """What all begin with."""
+    candidates: list[list[int]]
+    """The rest of each; with the end-of-sequence token where some are several tokens."""
+
+
+class _Lines:
+    """Tokens of the mark lines by highest mark, made once."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._known: dict[tuple[int, str], _Marks] = {}
+
+    def after(self, text: str, top: int) -> _Marks:
+        """The lines that go on after this text, on a line of their own; after nothing at the start of the reply."""
+        lead = "\n" if text and not text.endswith("\n") else ""
+        if (top, lead) not in self._known:
+            self._known[top, lead] = self._made(top, lead)
+        return self._known[top, lead]
+
+    def _made(self, top: int, lead: str) -> _Marks:
+        lines = [self._policy.ids(f"{lead}{SCAFFOLD}{mark}") for mark in range(top + 1)]
+        if len(set(map(tuple, lines))) <= top:
+            raise BackendError(f"the tokenizer of '{self._policy.name}' does not tell the marks 0 to {top} apart")
+        common = shared(lines)
+        rest = [line[common:] for line in lines]
+        if any(len(one) != 1 for one in rest):
+            rest = [[*one, self._policy.tokenizer.eos_token_id] for one in rest]
+        return _Marks(lines[0][:common], rest)
+
+
+class _Reading(NamedTuple):
+    """A rollout as the probe reads it."""
+
+    pieces: list[list[int]]
+    """T + 1 runs of tokens: the prompt, then each step."""
+    marks: list[_Marks]
+    """The mark lines after each."""
+
+
+class _Probe(NamedTuple):
+    """Some boundaries of a rollout as one tree."""
+
+    tree: Tree
+    ends: list[list[int]]
+    """For each boundary the node that each candidate ends in."""
+
+
+def _reading(policy: Policy, prompts: Prompts, lines: _Lines, sample: Sample, text: str) -> _Reading:
+    steps = pieces(text)
+    return _Reading(
+        [policy.prompt_ids(prompts.grade(sample)), *map(policy.ids, steps)],
+        [lines.after(piece, sample.top) for piece in ["", *steps]],
+    )
+
+
+def _probes(reading: _Reading, sample: Sample) -> list[_Probe]:
+    """The boundaries of a rollout in trees whose branches are no longer together than they may be."""
+    sizes = [len(marks.scaffold) + sum(map(len, marks.candidates)) for marks in reading.marks]
+    which = np.cumsum(sizes) // max(_BRANCHES, sum(map(len, reading.pieces)))
+    starts = [*np.flatnonzero(np.diff(which, prepend=-1)).tolist(), len(sizes)]
+    return [_probe(reading, sample, begin, end) for begin, end in pairwise(starts)]
+
+
+def _probe(reading: _Reading, sample: Sample, begin: int, end: int) -> _Probe:
+    """The boundaries from begin to before end."""
+    tree, ends, at = Tree(sample.response_id), [], ROOT
+    for k, (piece, marks) in enumerate(zip(reading.pieces[:end], reading.marks, strict=False)):
+        at = tree.add(piece, at)
+        if k >= begin:
+            ends.append(tree.branch(marks.candidates, tree.add(marks.scaffold, at), scored=True))
+    return _Probe(tree, ends)
+
+
+def _weighed(probe: _Probe, sums: Floats) -> Floats:
+    """(boundaries, M + 1) beliefs: what lies on the way to each candidate, normalised."""
+    totals = sums.copy()
+    for number, node in enumerate(probe.tree.nodes):
+        if node.parent != ROOT:
+            totals[number] += totals[node.parent]
+    return _normalised(totals[np.array(probe.ends)])
+
+
+def _plain(policy: Policy, ids: list[int], candidates: list[list[int]]) -> Floats:
+    """(M + 1,) belief after these tokens."""
+    if all(len(one) == 1 for one in candidates):
+        return _normalised(_last(policy, ids, 1)[0, [one[0] for one in candidates]])
+    logprobs = (_last(policy, ids + one, len(one) + 1)[:-1][np.arange(len(one)), one] for one in candidates)
+    return _normalised(np.array([each.sum() for each in logprobs]))
+
+
+def _last(policy: Policy, ids: list[int], count: int) -> Floats:
+    """(count, V) log-probabilities of what follows each of the last tokens."""
+    with torch.inference_mode():
+        tokens = torch.tensor([ids], device=policy.model.device)
+        logits = policy.model(input_ids=tokens, use_cache=False, logits_to_keep=count).logits[0]
+        logprobs: Floats = logits.float().log_softmax(-1).double().cpu().numpy()
+    return logprobs
+
+
+def _normalised(weights: Floats) -> Floats:
+    """exp(weights) that sum to 1 over the last axis."""
+    likely = np.exp(weights - weights.max(axis=-1, keepdims=True))
+    shares: Floats = likely / likely.sum(axis=-1, keepdims=True)
+    return shares

@@ -1,0 +1,84 @@
+"""What the arms are worth on the test split, as rows: figures, paired differences, and how far beliefs moved. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from tasks.contracts.edit import STARTS, TUNED, Arm
+from tasks.contracts.edit_tables import Part
+from tasks.edit.divergence import divergence
+from tasks.edit.measures import Marks, differences, figures
+from tasks.stats.agreement import Floats
+
+PROBED = 200
+"""Rollouts on which the beliefs of a policy and of its start are compared (appendix C)."""
+PARTS: tuple[Literal["seen", "unseen"], ...] = ("seen", "unseen")
+Rows = Sequence[Mapping[str, Any]]
+Graded = Mapping[tuple[Arm, int], Rows]
+"""Arm and seed → its greedy rollouts as rows of `rollouts`."""
+
+
+def metric_rows(graded: Graded, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Rows of `arm_metrics`; a part without gold marks has none."""
+    for (arm, number), rows in graded.items():
+        for part in PARTS:
+            if marks := marks_of(rows, part):
+                for figure in figures(marks, draws, seed):
+                    yield {"arm": arm, "seed": number, "part": part, **figure._asdict()}
+
+
+def difference_rows(graded: Graded, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Rows of `arm_differences`, of the arms that `pairs` names."""
+    of_base = next((rows for (arm, _), rows in graded.items() if arm == "base"), None)
+    for arm, against in pairs(tuple(dict.fromkeys(arm for arm, _ in graded))):
+        for number in (number for name, number in graded if name == arm):
+            other = of_base if against == "base" else graded.get((against, number))
+            for part in PARTS:
+                mine, theirs = marks_of(graded[arm, number], part), other and marks_of(other, part)
+                if mine and theirs:
+                    for one in differences(mine, theirs, draws, seed):
+                        yield {"arm": arm, "against": against, "seed": number, "part": part, **one._asdict()}
+
+
+def pairs(arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
+    """(arm, against): each against base and its own start; Edit-RL against all other RL, Edit-SFT against all other
+    supervised fine-tuning."""
+    found: list[tuple[Arm, Arm]] = []
+    for arm in arms:
+        found += [(arm, other) for other in ("base", STARTS.get(arm)) if other in arms and other != arm]  # type: ignore[misc]
+    for arm, others in (("edit_rl", tuple(STARTS)), ("edit_sft", TUNED)):
+        found += [(arm, other) for other in others if {arm, other} <= set(arms) and other != arm]
+    return list(dict.fromkeys(found))
+
+
+def marks_of(rows: Rows, part: Part) -> Marks | None:
+    """The marks of greedy rollouts in one part of the test split that have a gold mark; None where there is none."""
+    known = [row for row in rows if row["part"] == part and row["gold"] is not None]
+    if not known:
+        return None
+    items = [row["item_id"] for row in known]
+    tops, gold = (np.array([row[name] for row in known], np.int64) for name in ("top", "gold"))
+    return Marks(items, tops, gold, np.array([row["mark"] for row in known], np.float64))
+
+
+def spaced(rows: Rows, part: Part) -> Rows:
+    """Rollouts of a part to probe: all, or `PROBED` evenly spaced ones."""
+    mine = [row for row in rows if row["part"] == part]
+    if len(mine) <= PROBED:
+        return mine
+    return [mine[at] for at in np.linspace(0, len(mine) - 1, PROBED).round().astype(int)]
+
+
+def probe_rows(
+    arm: Arm, seed: int, part: Part, policy: Sequence[Floats], reference: Sequence[Floats]
+) -> Iterator[dict[str, Any]]:
+    """Rows of `arm_metrics`: how far an arm's beliefs lie from those of its start on the start's own rollouts."""
+    found = divergence(policy, reference)
+    parts = {"kl": found.kl, "jsd": found.jsd, "jsd_early": found.early, "jsd_mid": found.mid, "jsd_late": found.late}
+    for name, value in parts.items():
+        note = None if value is not None else "no boundary there"
+        row = {"arm": arm, "seed": seed, "part": part, "metric": f"probe_{name}", "n": len(policy)}
+        yield row | {"value": value, "note": note}

@@ -1,0 +1,123 @@
+"""Rule faithfulness: whether a grader's marks follow edits of the mark scheme (section 3.4 and appendix E)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.rule_tables import RuleEdit
+from tasks.edit.rollout import Sample
+from tasks.edit.rule_edits import edits
+from tasks.edit.scheme import printed
+from tasks.stats.agreement import Floats
+from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
+
+
+class Ratio(NamedTuple):
+    """A ratio of sums with its 95% interval; without a value it says why."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str | None = None
+
+
+def rule_tests(
+    samples: Sequence[Sample],
+    bundles: Mapping[str, Bundle],
+    mark_of: Callable[[Sequence[Sample]], Sequence[int | None]],
+    rater_id: str,
+) -> list[dict[str, Any]]:
+    """Rows of `rule_tests` of a grader that states the total: every sample marked as it is and under every edit.
+
+    samples: those without a gold mark are left out. bundles: item → its scheme. mark_of: the marks of samples in their
+    order, None where the grader gives none; it is called once. InputError as in `edits`.
+    """
+    known = [sample for sample in samples if sample.gold is not None]
+    schemes = {item: edits(bundles[item]) for item in dict.fromkeys(sample.item_id for sample in known)}
+    plain = {item: printed(bundles[item]) for item in schemes}
+    before = [replace(sample, scheme=plain[sample.item_id]) for sample in known]
+    tests = [(at, one) for at, sample in enumerate(known) for one in schemes[sample.item_id]]
+    after = [
+        replace(known[at], scheme=one.bundle.text, top=one.marks[-1], gold=one.marks[known[at].gold or 0])
+        for at, one in tests
+    ]
+    marks = mark_of([*before, *after])
+    return [
+        one.row(rater_id, known[at].response_id, known[at].item_id, known[at].gold or 0, (marks[at], mark), "stated")
+        for (at, one), mark in zip(tests, marks[len(before) :], strict=True)
+    ]
+
+
+def faithfulness(tests: Iterable[Mapping[str, Any]], draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows of `rule_faithfulness`: one for every grader and edit in rows of `rule_tests`, in their order.
+
+    Floor rate: share of marks under the edited scheme that are 0. RSR = mean |Δpred| / mean |Δgold|, a ratio of means;
+    in-rubric RSR: the same over rows whose mark under the edited scheme is not 0. Marks count as the grader gave them;
+    one that is no whole number is 0 where it rounds to that, half up. Rows without one of the grader's marks are left
+    out and counted. Intervals resample responses, `draws` times; none where that is 0.
+    """
+    grouped: defaultdict[tuple[str, RuleEdit], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in tests:
+        grouped[row["rater_id"], row["edit"]].append(row)
+    return [_followed(rows, draws, seed) for rows in grouped.values()]
+
+
+def _followed(rows: Sequence[Mapping[str, Any]], draws: int, seed: int) -> dict[str, Any]:
+    """The row of one grader and edit."""
+    scored = [row for row in rows if row["predicted"] is not None and row["predicted_edited"] is not None]
+    terms = _terms(scored)
+    n, floored, gold, pred, inside, gold_inside, pred_inside = terms.sum(axis=0)
+    drawn = _drawn(terms, [row["response_id"] for row in scored], draws, seed)
+    floor = _ratio(floored, n, drawn[:, 1], drawn[:, 0], "no response has both marks")
+    rsr = _ratio(pred, gold, drawn[:, 3], drawn[:, 2], _why(n, "response has both marks"))
+    within = _ratio(
+        pred_inside, gold_inside, drawn[:, 6], drawn[:, 5], _why(inside, "mark under the edited scheme is above 0")
+    )
+    first = {name: rows[0][name] for name in ("rater_id", "edit", "family", "totals")}
+    return {
+        **first,
+        "n": len(scored),
+        "unscored": len(rows) - len(scored),
+        "gold_change": float(gold / n) if n else None,
+        **dict(zip(("floor_rate", "floor_low", "floor_high"), floor, strict=False)),
+        **dict(zip(("rsr", "rsr_low", "rsr_high", "rsr_note"), rsr, strict=True)),
+        **{f"in_rubric{end}": value for end, value in zip(("", "_low", "_high", "_note"), within, strict=True)},
+        "in_rubric_n": int(inside),
+    }
+
+
+def _terms(rows: Sequence[Mapping[str, Any]]) -> Floats:
+    """1, floored, |Δgold|, |Δpred|, not floored, and the changes where not floored; shape (rows, 7)."""
+    names = ("gold", "gold_edited", "predicted", "predicted_edited")
+    marks = np.array([[row[name] for name in names] for row in rows], np.float64).reshape(-1, 4)
+    gold, pred = np.abs(marks[:, 1] - marks[:, 0]), np.abs(marks[:, 3] - marks[:, 2])
+    inside = (marks[:, 3] >= 0.5).astype(np.float64)
+    return np.stack([np.ones_like(gold), 1 - inside, gold, pred, inside, gold * inside, pred * inside], axis=1)
+
+
+def _drawn(terms: Floats, responses: Sequence[str], draws: int, seed: int) -> Floats:
+    """Sums of every draw, shape (draws, columns)."""
+    if not draws or not responses:
+        return np.full((1, terms.shape[1]), np.nan)
+    codes, size = cluster_codes(responses)
+    return draw_totals([sums_by_code(terms, codes, size)], draws, seed)[0]
+
+
+def _why(rows: float, what: str) -> str:
+    """Why a ratio over so many rows has no value."""
+    return f"undefined: the edit changes no human mark of {rows:.0f}" if rows else f"undefined: no {what}"
+
+
+def _ratio(top: float, bottom: float, drawn_top: Floats, drawn_bottom: Floats, note: str) -> Ratio:
+    """A ratio of sums; a draw in which the lower sum is 0 has none."""
+    if not bottom:
+        return Ratio(None, note=note)
+    ratios = np.divide(drawn_top, drawn_bottom, out=np.full_like(drawn_top, np.nan), where=drawn_bottom > 0)
+    ends = interval(ratios)
+    return Ratio(float(top / bottom), ends.low, ends.high)

@@ -1,0 +1,123 @@
+"""The mask-based grounding audit: what each step of a rollout leans on (Eqs. 3-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tasks.edit.belief import Score, pieces
+from tasks.edit.policy import Policy
+from tasks.edit.prompt import Masked, Prompts
+from tasks.edit.rollout import Sample
+from tasks.edit.tree import Floats, Tree, score
+
+_BINS = 10
+_MASKS: tuple[Masked, ...] = ("none", "scheme", "answer")
+
+
+class Support(NamedTuple):
+    """How much harder each of T steps is to predict without a source, in nats; shapes (T,)."""
+
+    scheme: Floats
+    """G^ρ (G rho): with the mark scheme masked."""
+    answer: Floats
+    """G^a: with the student's answer masked."""
+    prefix: Floats
+    """G^p: without the steps before it; 0 for the first one."""
+
+
+def supports(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Support]:
+    """The support scores of every rollout's steps (Eq. 3): differences of −log p summed over a step's tokens, as
+    printed.
+
+    A rollout is one tree: the three prompts share what they begin with, each has all steps below it, and below the full
+    prompt each step also stands alone. InputError for a rollout longer than the model reads; BackendError for a model
+    that reads no trees.
+    """
+    return supports_by(partial(score, policy.model), policy, prompts, cases)
+
+
+def supports_by(scored: Score, policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Support]:
+    """`supports` with log-probabilities from elsewhere; of the policy only its tokenizer is used."""
+    audits = [_audit(policy, prompts, *case) for case in cases]
+    sums = scored([audit.tree for audit in audits])
+    found = []
+    for audit, values in zip(audits, sums, strict=True):
+        full, scheme, answer, alone = (-values[at] for at in audit.steps)
+        found.append(Support(scheme - full, answer - full, alone - full))
+    return found
+
+
+def supports_plain(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Support]:
+    """`supports` by four forward passes for every step."""
+    found = []
+    for sample, text in cases:
+        full, scheme, answer = _prompts(policy, prompts, sample)
+        losses: list[tuple[float, ...]] = []
+        before: list[int] = []
+        for step in map(policy.ids, pieces(text)):
+            contexts = (full + before, scheme + before, answer + before, full)
+            losses.append(tuple(_loss(policy, context, step) for context in contexts))
+            before = before + step
+        complete, *masked = np.array(losses, np.float64).reshape(-1, 4).T
+        found.append(Support(*(loss - complete for loss in masked)))
+    return found
+
+
+def residual(prefixes: Sequence[Floats]) -> list[Floats]:
+    """G̃^p (Eq. 4): prefix support of every rollout, shapes (T_i,), without its mean over the data set at the same
+    relative position u = k/T_i.
+
+    Among few rollouts a fraction is nearly alone with its mean, so here positions are the same if they lie in the same
+    tenth: (0, 0.1], …, (0.9, 1].
+    """
+    counts = [len(values) for values in prefixes]
+    if not sum(counts):
+        return [np.zeros(0) for _ in counts]
+    # In whole numbers: the tenth of k/T is ⌈10 k/T⌉ − 1.
+    tenths = np.concatenate([(_BINS * np.arange(1, count + 1) - 1) // count for count in counts if count])
+    values = np.concatenate(prefixes)
+    sizes = np.bincount(tenths, minlength=_BINS)
+    means = np.bincount(tenths, values, _BINS) / np.maximum(sizes, 1)
+    return np.split(values - means[tenths], np.cumsum(counts)[:-1])
+
+
+class _Audit(NamedTuple):
+    """The contexts of one rollout as a tree."""
+
+    tree: Tree
+    steps: tuple[list[int], list[int], list[int], list[int]]
+    """The nodes of its steps: in the full context, without scheme, without answer, and alone."""
+
+
+def _audit(policy: Policy, prompts: Prompts, sample: Sample, text: str) -> _Audit:
+    tree = Tree(sample.response_id)
+    steps = [policy.ids(piece) for piece in pieces(text)]
+    contexts = tree.branch(_prompts(policy, prompts, sample))
+    chains = []
+    for at in contexts:
+        chain = []
+        for ids in steps:
+            at = tree.add(ids, at, scored=True)
+            chain.append(at)
+        chains.append(chain)
+    full, scheme, answer = chains
+    alone = full[:1] + [tree.add(ids, contexts[0], scored=True) for ids in steps[1:]]
+    return _Audit(tree, (full, scheme, answer, alone))
+
+
+def _prompts(policy: Policy, prompts: Prompts, sample: Sample) -> list[list[int]]:
+    """Tokens of the grading prompt as it is, without the scheme, and without the answer."""
+    return [policy.prompt_ids(prompts.grade(sample, masked)) for masked in _MASKS]
+
+
+def _loss(policy: Policy, context: list[int], step: list[int]) -> float:
+    """−log p of a step's tokens."""
+    with torch.inference_mode():
+        ids = torch.tensor([context + step], device=policy.model.device)
+        logits = policy.model(input_ids=ids, use_cache=False, logits_to_keep=len(step) + 1).logits[0, :-1]
+        return float(torch.nn.functional.cross_entropy(logits.float(), ids[0, len(context) :], reduction="sum"))

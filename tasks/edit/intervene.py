@@ -1,0 +1,94 @@
+"""InT, the baseline of self-proposed interventions (Yang et al. 2026, arXiv 2601.14209).
+
+Theirs: the policy, with a reference at hand, names the first wrong step of its own attempt and proposes one step in its
+place, in one reply; one that gives the final answer away is dropped; it is kept where any continuation is right; the
+policy is fine-tuned on the steps before and the proposal, not on what follows; then plain RL. Ours: the reference is
+the gold mark, the reply's form, the study's number of continuations (theirs is 32), one proposal for a wrong rollout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tasks.contracts.edit import Revising
+from tasks.edit.locality import gives_away, is_mark_line
+from tasks.edit.prompt import Prompts
+from tasks.edit.revise import Attempt, Revision, Unnamed, Write, continued, opened, sampled, step_texts
+from tasks.edit.rollout import cut
+from tasks.text.fold import folded
+
+_STEP = re.compile(
+    r"^[\s>*#-]*step\s*(?P<number>\d{1,6})[\s*]*[:：.][ \t*]*(?P<text>\S.*)$", re.IGNORECASE | re.MULTILINE
+)
+
+
+class Proposal(NamedTuple):
+    """What a reply proposes."""
+
+    step: int | None
+    """The step named, 0-based; None with a reason."""
+    text: str
+    """What is to take its place; '' without a step."""
+    reason: Unnamed | None
+
+
+def read(reply: str, steps: int) -> Proposal:
+    """The step that a reply names, counted from 1 as the prompt numbers them, and what it puts in its place.
+
+    >>> read("Step 2: P2 is not met.", 3)
+    Proposal(step=1, text='P2 is not met.', reason=None)
+    """
+    found = list(_STEP.finditer(reply))
+    if len(found) != 1:
+        return Proposal(None, "", "several_steps" if found else "no_step")
+    step = int(found[0]["number"]) - 1
+    if not 0 <= step < steps:
+        return Proposal(None, "", "out_of_range")
+    return Proposal(step, found[0]["text"].strip(), None)
+
+
+def ask(
+    attempts: Sequence[Attempt], prompts: Prompts, write: Write, plan: Revising, *, max_tokens: int, seed: int
+) -> list[str]:
+    """The policy's reply on the first wrong step of every attempt; '' for one without steps, which is not asked about.
+
+    `read` reads it for InT, `tasks.edit.select.named` for the ablation without internal signals.
+    """
+    texts = [step_texts(attempt.text) for attempt in attempts]
+    asked = {at: prompts.intervene(attempts[at].sample, steps) for at, steps in enumerate(texts) if steps}
+    replies = sampled(write, list(asked.values()), plan, max_tokens=max_tokens, seed=seed)
+    found = dict(zip(asked, replies, strict=True))
+    return [found.get(at, "") for at in range(len(attempts))]
+
+
+def intervene(
+    attempts: Sequence[Attempt], prompts: Prompts, write: Write, plan: Revising, *, max_tokens: int, seed: int
+) -> list[Revision]:
+    """One intervention in every attempt, in their order, with its outcome.
+
+    `Revision.begun` is what InT trains on: the attempt before the step and the proposal. A proposal that states
+    the mark or leaves the step as it is is refused; no other rule of locality is InT's.
+    """
+    replies = ask(attempts, prompts, write, plan, max_tokens=max_tokens, seed=seed)
+    found = [_proposed(attempt, reply) for attempt, reply in zip(attempts, replies, strict=True)]
+    return continued(found, prompts, write, plan, max_tokens=max_tokens, seed=seed + 1)
+
+
+def _proposed(attempt: Attempt, reply: str) -> Revision:
+    texts = step_texts(attempt.text)
+    proposal = read(reply, len(texts))
+    made = Revision(attempt, 0, proposal.step)
+    if proposal.step is None:
+        return replace(made, refused=proposal.reason)
+    made = replace(made, sub_steps=(proposal.text,))
+    old = texts[proposal.step]
+    if is_mark_line(proposal.text):
+        return replace(made, refused="mark_line")
+    if folded(proposal.text) == folded(old):
+        return replace(made, refused="unchanged")
+    if gives_away(proposal.text, old, attempt.sample):
+        return replace(made, refused="states_gold")
+    return replace(made, begun=opened(attempt.text, cut(attempt.text), proposal.step, [proposal.text]))

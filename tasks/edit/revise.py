@@ -1,0 +1,238 @@
+"""Atomic revision: a chosen step of a wrong rollout is replaced by sub-steps, and kept where a continuation reaches the
+gold mark (section 2.2). The policy is asked once for all checklists, revisions and continuations of a chunk each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol
+
+from tasks.contracts.edit import Revising
+from tasks.edit import checklist as checklists
+from tasks.edit.checklist import Checklist, Unusable
+from tasks.edit.locality import Breach, breach
+from tasks.edit.prompt import Prompts
+from tasks.edit.rollout import Sample, Step, cut, read_mark, up_to_mark
+
+Unnamed = Literal["no_step", "several_steps", "out_of_range"]
+"""Why a policy that is to name a step names none: no line says one, more than one does, or there is no such step."""
+Refusal = Breach | Unusable | Unnamed
+"""Why a revision was not tried: the reply, the checklist that it needed, or the step that had to be named first."""
+Source = Literal["scheme", "answer", "prefix"]
+UNDIAGNOSED = "none"
+"""What stands for the diagnosis where no signal was measured."""
+
+
+class Write(Protocol):
+    """How the policy is asked; `Policy.write` is one."""
+
+    def __call__(
+        self,
+        prompts: Sequence[str],
+        *,
+        begun: Sequence[str] | None = None,
+        temperature: float = 0.0,
+        max_tokens: int = 512,
+        seed: int = 0,
+    ) -> list[str]: ...
+
+
+class Attempt(NamedTuple):
+    """A rollout that did not reach the gold mark."""
+
+    sample: Sample
+    number: int
+    """Which rollout of the response it is."""
+    text: str
+
+
+class Candidate(NamedTuple):
+    """A step to mend."""
+
+    step: int
+    """0-based."""
+    diagnosis: str = UNDIAGNOSED
+    """What the reviser is told of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A step, what was to take its place, and what came of it."""
+
+    attempt: Attempt
+    rank: int
+    """Place among the candidates of its attempt, from 0."""
+    step: int | None
+    """The step replaced, 0-based; None where the policy was to name one and did not."""
+    checklist: str | None = None
+    """As the reviser was shown it; None where it was shown none."""
+    sub_steps: tuple[str, ...] = ()
+    """What the reply puts in the step's place, also where that was refused."""
+    refused: Refusal | None = None
+    """Why no continuation was sampled."""
+    begun: str = ""
+    """The attempt up to the step, with the sub-steps after it; '' where they were refused."""
+    marks: tuple[int | None, ...] = ()
+    """Marks of the continuations in order, None for one without."""
+    repaired: str | None = None
+    """The first rollout so continued that reached the gold mark; None where none did."""
+
+
+def diagnosis(
+    change: float, before: float, after: float, weak: Sequence[Source] = ("scheme", "answer", "prefix")
+) -> str:
+    """The internal signals of a harmful step in words, in one line.
+
+    change: Δε (delta epsilon, Eq. 2), in marks, negative; before, after: the expected mark at the boundaries around the
+    step; weak: what the step hardly rests on. The size of the change is told in three grades only: with the exact
+    number the gold mark could be worked out.
+
+    >>> diagnosis(-0.8, 1.0, 1.8, ["answer"])
+    'The expected mark went from 1.0 to 1.8, clearly away from what is right; the step hardly rests on the answer.'
+    """
+    size = "slightly" if change > -0.5 else "clearly" if change > -1 else "far"
+    names = {"scheme": "the mark scheme", "answer": "the answer", "prefix": "the steps before it"}
+    listed = " or ".join(names[source] for source in weak)
+    rests = f"; the step hardly rests on {listed}" if weak else ""
+    return f"The expected mark went from {before:.1f} to {after:.1f}, {size} away from what is right{rests}."
+
+
+def revise(
+    attempts: Sequence[Attempt],
+    candidates: Sequence[Sequence[Candidate]],
+    prompts: Prompts,
+    write: Write,
+    plan: Revising,
+    *,
+    max_tokens: int,
+    seed: int,
+    with_checklist: bool = True,
+    local: bool = True,
+) -> list[Revision]:
+    """One revision of every candidate of every attempt, in their order.
+
+    candidates: of each attempt, in rank order. Checklists are written greedily, one for each response; where a reply is
+    none, the response's revisions are refused. with_checklist: off for the ablation `no_checklist`. local: off for
+    `no_locality`, where the reply takes the place of all that follows, its mark included, by no rule.
+    """
+    work = [
+        Revision(attempt, rank, candidate.step)
+        for attempt, ranked in zip(attempts, candidates, strict=True)
+        for rank, candidate in enumerate(ranked)
+    ]
+    told = [candidate.diagnosis for ranked in candidates for candidate in ranked]
+    if with_checklist:
+        made = write_checklists([one.attempt.sample for one in work], prompts, write, max_tokens=max_tokens, seed=seed)
+        work = [_with_checklist(one, made[one.attempt.sample.response_id]) for one in work]
+    ask = prompts.revise if local else prompts.rewrite
+    asked = {
+        at: ask(one.attempt.sample, step_texts(one.attempt.text), one.step, told[at], one.checklist)
+        for at, one in enumerate(work)
+        if one.refused is None and one.step is not None
+    }
+    replies = sampled(write, list(asked.values()), plan, max_tokens=max_tokens, seed=seed + 1)
+    for at, reply in zip(asked, replies, strict=True):
+        work[at] = _replaced(work[at], reply, plan.sub_steps) if local else _rewritten(work[at], reply)
+    return continued(work, prompts, write, plan, max_tokens=max_tokens, seed=seed + 2)
+
+
+def write_checklists(
+    samples: Sequence[Sample], prompts: Prompts, write: Write, *, max_tokens: int, seed: int
+) -> Mapping[str, Checklist | Unusable]:
+    """The checklist of every response, or why there is none, by response_id. Each is asked for once, greedily."""
+    distinct = {sample.response_id: sample for sample in samples}
+    asked = [prompts.checklist(sample) for sample in distinct.values()]
+    replies = write(asked, max_tokens=max_tokens, seed=seed) if asked else []
+    return {
+        sample.response_id: checklists.read(reply, sample.scheme, sample.answer)
+        for sample, reply in zip(distinct.values(), replies, strict=True)
+    }
+
+
+def continued(
+    revisions: Sequence[Revision], prompts: Prompts, write: Write, plan: Revising, *, max_tokens: int, seed: int
+) -> list[Revision]:
+    """The revisions with their outcome: `plan.continuations` are sampled of every one that is begun and has no mark
+    yet, by the grading prompt. It is kept where one states the gold mark."""
+    waiting = [at for at, one in enumerate(revisions) if one.begun and not one.marks]
+    each = [at for at in waiting for _ in range(plan.continuations)]
+    asked = [prompts.grade(revisions[at].attempt.sample) for at in each]
+    begun = [revisions[at].begun for at in each]
+    replies = sampled(write, asked, plan, begun=begun, max_tokens=max_tokens, seed=seed)
+    done = list(revisions)
+    for row, at in enumerate(waiting):
+        done[at] = _outcome(done[at], replies[row * plan.continuations : (row + 1) * plan.continuations])
+    return done
+
+
+def sampled(
+    write: Write,
+    asked: Sequence[str],
+    plan: Revising,
+    *,
+    begun: Sequence[str] | None = None,
+    max_tokens: int,
+    seed: int,
+) -> list[str]:
+    """One sampled reply to each prompt; the policy is not asked about nothing."""
+    if not asked:
+        return []
+    return write(asked, begun=begun, temperature=plan.temperature, max_tokens=max_tokens, seed=seed)
+
+
+def opened(text: str, steps: Sequence[Step], chosen: int, lines: Sequence[str]) -> str:
+    """The beginning that is continued: all before step `chosen` (0-based), the lines in its place, and what separates
+    steps in this attempt, so that the next step can follow."""
+    after = text[steps[chosen].end : steps[chosen + 1].start] if chosen + 1 < len(steps) else "\n"
+    between = text[steps[chosen - 1].end : steps[chosen].start] if chosen else after
+    return text[: steps[chosen].start] + between.join(lines) + after
+
+
+def step_texts(text: str) -> list[str]:
+    """The steps of a rollout as texts."""
+    return [text[step.start : step.end] for step in cut(text)]
+
+
+def _with_checklist(one: Revision, made: Checklist | Unusable) -> Revision:
+    return replace(one, checklist=made.text) if isinstance(made, Checklist) else replace(one, refused=made)
+
+
+def _replaced(one: Revision, reply: str, most: int) -> Revision:
+    """The reply's lines in the place of the step, where they keep the locality constraint."""
+    assert one.step is not None
+    steps, texts = cut(one.attempt.text), step_texts(one.attempt.text)
+    lines = tuple(_lines(reply))
+    broken = breach(lines, texts, one.step, one.attempt.sample, one.checklist, most)
+    begun = "" if broken else opened(one.attempt.text, steps, one.step, lines)
+    return replace(one, sub_steps=lines, refused=broken, begun=begun)
+
+
+def _rewritten(one: Revision, reply: str) -> Revision:
+    """The reply in the place of the step and all after it; with its mark, where it states one."""
+    assert one.step is not None
+    lines = tuple(_lines(reply))
+    if not lines:
+        return replace(one, refused="empty")
+    kept, rest = one.attempt.text[: cut(one.attempt.text)[one.step].start], "\n".join(lines)
+    if read_mark(rest, one.attempt.sample.top).reason == "no_mark":
+        return replace(one, sub_steps=lines, begun=f"{kept}{rest}\n")
+    return replace(_outcome(replace(one, sub_steps=lines, begun=kept), [rest]), begun=kept + rest)
+
+
+def _outcome(one: Revision, replies: Sequence[str]) -> Revision:
+    """What the replies make of a beginning. A mark counts where the reply states it, not the beginning."""
+    sample = one.attempt.sample
+    texts = [one.begun + reply for reply in replies]
+    marks = tuple(
+        None if read_mark(reply, sample.top).reason == "no_mark" else read_mark(text, sample.top).mark
+        for reply, text in zip(replies, texts, strict=True)
+    )
+    right = (text for text, mark in zip(texts, marks, strict=True) if mark is not None and mark == sample.gold)
+    kept = next(right, None)
+    return replace(one, marks=marks, repaired=kept and up_to_mark(kept, sample.top))
+
+
+def _lines(reply: str) -> list[str]:
+    """The lines of a reply that say something, without the signs that mark the step in the prompt."""
+    stripped = (line.strip().removeprefix(">>").removesuffix("<<").strip() for line in reply.split("\n"))
+    return [line for line in stripped if line]

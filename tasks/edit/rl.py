@@ -1,0 +1,246 @@
+"""Reinforcement learning of the policy (section 2.3): GRPO with the distance-aware reward, DGPO, and Edit-RL.
+
+Group advantages, the clipped objective and the KL penalty are TRL's. The reference of the penalty, of DGPO and of the
+belief probe is the policy as it was when the training began: the model with its new adapter off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.contracts.edit import Adapter, Reinforcement
+from tasks.contracts.errors import InputError
+from tasks.edit import dgpo
+from tasks.edit.belief import beliefs, expected
+from tasks.edit.policy import Policy
+from tasks.edit.prompt import Prompts
+from tasks.edit.rollout import Sample, read_mark
+from tasks.edit.shaping import outcomes, shape
+from tasks.edit.tuning import Tuned, claim, fits, lent, lora, quiet, settings, train
+
+Method = Literal["grpo", "dgpo", "edit"]
+Look = Callable[[int, Policy], None]
+"""Called with the updates made and the policy as it is now; it must not change it."""
+_METRICS = {
+    "reward": "reward",
+    "rewards/outcome/mean": "outcome",
+    "rewards/shaping/mean": "shaping",
+    "frac_reward_zero_std": "equal_groups",
+    "unmarked": "unmarked",
+    "completions/mean_length": "length",
+    "kl": "kl",
+    "entropy": "entropy",
+    "learning_rate": "learning_rate",
+    "seconds": "seconds",
+}
+_CHUNK = 2**26
+"""Probabilities (rollouts × tokens × vocabulary) held together for DGPO."""
+
+
+def reinforce(
+    policy: Policy,
+    samples: Sequence[Sample],
+    prompts: Prompts,
+    plan: Reinforcement,
+    adapter: Adapter,
+    *,
+    method: Method,
+    seed: int,
+    folder: Path,
+    max_tokens: int,
+    frozen: Policy | None = None,
+    look: Look | None = None,
+) -> Tuned:
+    """A new adapter on the policy, trained on its own rollouts of the samples.
+
+    method: grpo, Eq. 5; dgpo, Eq. 5 with token-level advantages and without the KL penalty; edit, Eqs. 5-7.
+    frozen: whose belief the shaping reads; None is the policy as it begins. max_tokens: longest rollout; one that does
+    not end within it has no mark. look: called every `plan.look_every` updates and after the last, again where an
+    interrupted training goes over them again.
+    Same seed, same adapter, also after an interruption. The policy is as it was afterwards. InputError for no samples,
+    a sample without gold mark, one too long for the policy's positions, and a folder of another training.
+    """
+    if not samples:
+        raise InputError("there are no responses to train on", field="samples")
+    asked = []
+    for sample in samples:
+        if sample.gold is None:
+            raise InputError(f"response '{sample.response_id}' has no gold mark", field="gold")
+        asked.append(policy.prompt_ids(prompts.grade(sample)))
+        fits(policy, len(asked[-1]) + max_tokens, f"response '{sample.response_id}' with its rollout")
+    plans = {"plan": plan.model_dump_json(), "adapter": adapter.model_dump_json(), "method": method}
+    probe = "" if frozen is None else frozen.name
+    identity = {"policy": policy.name, "frozen": probe, "seed": seed, "max_tokens": max_tokens, "asked": asked}
+    done = claim(folder, plans | identity | {"gold": [(sample.gold, sample.top) for sample in samples]})
+    if done is not None:
+        return done
+    course = _Course(policy, samples, prompts, plan, asked, max_tokens, frozen)
+    with quiet(), lent(policy):
+        trainer = _trainer(course, adapter, method, seed, folder)
+        if look is not None:
+            trainer.add_callback(_looks(policy, plan, look))
+        return train(trainer, folder, _METRICS)
+
+
+@dataclass
+class _Course:
+    """One training: what is asked, and the rewards of what is answered."""
+
+    policy: Policy
+    samples: Sequence[Sample]
+    prompts: Prompts
+    plan: Reinforcement
+    asked: list[list[int]]
+    """Token ids of every sample's prompt."""
+    max_tokens: int
+    frozen: Policy | None
+    adapted: Any = field(default=None)
+    """The model under its adapter, once there is one."""
+
+    def order(self, seed: int) -> list[str]:
+        """The sample of every group in turn: whole permutations of all of them, as many as the updates need.
+
+        Drawn at once, so that a training that goes on needs no sampler's state. The numbers are text because they
+        stand where TRL expects a prompt.
+        """
+        draw, wanted = np.random.default_rng(seed), self.plan.steps * self.plan.responses
+        rounds = -(-wanted // len(self.samples))
+        return [str(at) for _ in range(rounds) for at in draw.permutation(len(self.samples))][:wanted]
+
+    def outcome(
+        self, prompts: list[str], completions: list[str], completion_ids: list[list[int]], log_metric: Any, **_: Any
+    ) -> list[float]:
+        """Eq. 5."""
+        asked = [self.samples[int(at)] for at in prompts]
+        marks = [
+            read_mark(text, sample.top).mark if self._ended(ids) else None
+            for sample, text, ids in zip(asked, completions, completion_ids, strict=True)
+        ]
+        log_metric("unmarked", sum(mark is None for mark in marks) / len(marks))
+        golds = [sample.gold or 0 for sample in asked]
+        return [float(one) for one in outcomes(marks, golds, [sample.top for sample in asked])]
+
+    def shaping(self, prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+        """Eq. 6, of what the frozen policy believes at the steps' boundaries; with or without a mark at the end."""
+        cases = [(self.samples[int(at)], text) for at, text in zip(prompts, completions, strict=True)]
+        with ExitStack() as off:
+            if self.frozen is None:
+                off.enter_context(_resting(self.adapted))
+            found = beliefs(self.frozen or self.policy, self.prompts, cases)
+        return [
+            shape(expected(belief), sample.gold or 0, sample.top, self.plan.tolerance)
+            for belief, (sample, _) in zip(found, cases, strict=True)
+        ]
+
+    def _ended(self, ids: list[int]) -> bool:
+        return len(ids) < self.max_tokens or ids[-1] == self.policy.tokenizer.eos_token_id
+
+
+@contextmanager
+def _resting(adapted: Any) -> Iterator[None]:
+    """The policy as it began: its adapter off, without dropout."""
+    training = adapted.training
+    adapted.eval()
+    try:
+        with adapted.disable_adapter():
+            yield
+    finally:
+        adapted.train(training)
+
+
+def _trainer(course: _Course, adapter: Adapter, method: Method, seed: int, folder: Path) -> Any:
+    from datasets import Dataset  # type: ignore[import-untyped]
+    from trl.trainer.grpo_config import GRPOConfig
+
+    policy, plan = course.policy, course.plan
+    longest = max(map(len, course.asked)) + course.max_tokens
+    trainer = _kind(course, method)(
+        model=policy.model,
+        reward_funcs=[course.outcome, course.shaping] if method == "edit" else [course.outcome],
+        args=GRPOConfig(
+            **settings(policy, folder, batch=plan.group * plan.responses, longest=longest, seed=seed),
+            reward_weights=[1.0, plan.shaping] if method == "edit" else [1.0],  # Eq. 7
+            max_steps=plan.steps,
+            learning_rate=plan.learning_rate,
+            warmup_steps=plan.warmup,
+            num_generations=plan.group,
+            max_completion_length=course.max_tokens,
+            temperature=plan.temperature,
+            top_k=0,
+            top_p=1.0,
+            beta=0.0 if method == "dgpo" else plan.divergence,
+            loss_type="grpo",
+            importance_sampling_level="token",
+            num_iterations=1,
+            shuffle_dataset=False,
+            use_vllm=False,
+            save_steps=plan.save_every,
+        ),
+        train_dataset=Dataset.from_dict({"prompt": course.order(seed)}),
+        processing_class=policy.tokenizer,
+        peft_config=lora(policy, adapter),
+    )
+    course.adapted = trainer.model
+    return trainer
+
+
+def _kind(course: _Course, method: Method) -> Any:
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    class Trainer(GRPOTrainer):
+        def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
+            return [course.asked[int(at)] for at in prompts], None, {}
+
+        def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+            batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            return batch | {"advantages": token_advantages(course, batch)} if method == "dgpo" else batch
+
+    return Trainer
+
+
+@torch.no_grad()
+def token_advantages(course: _Course, batch: dict[str, Any]) -> Tensor:
+    """DGPO's advantages (B, T) of a generated batch, from the policy's and the reference's next-token distributions."""
+    tokens = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    real = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+    length = batch["completion_ids"].shape[1]
+    size = max(1, _CHUNK // (length * course.policy.model.config.vocab_size))
+    parts = []
+    for start in range(0, len(tokens), size):
+        given = tokens[start : start + size], real[start : start + size], length, course.plan.temperature
+        now = _distributions(course.adapted, *given)
+        with _resting(course.adapted):
+            began = _distributions(course.adapted, *given)
+        parts.append(torch.stack([dgpo.hellinger(now, began), dgpo.entropy(now)]))
+    distance, entropy = torch.cat(parts, 1)
+    return dgpo.reallocate(distance, entropy, batch["completion_mask"], batch["advantages"])
+
+
+def _distributions(model: Any, tokens: Tensor, real: Tensor, length: int, temperature: float) -> Tensor:
+    """Log-probabilities (B, T, V) of the last T tokens' places."""
+    logits = model(input_ids=tokens, attention_mask=real, logits_to_keep=length + 1).logits[:, :-1]
+    return torch.log_softmax(logits.float() / temperature, -1)
+
+
+def _looks(policy: Policy, plan: Reinforcement, look: Look) -> Any:
+    from transformers import TrainerCallback
+
+    class Looks(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % plan.look_every and state.global_step != plan.steps:
+                return
+            training = policy.model.training
+            policy.model.eval()
+            with torch.random.fork_rng():  # what is drawn for a look moves nothing in the training
+                look(state.global_step, policy)
+            policy.model.train(training)
+
+    return Looks()

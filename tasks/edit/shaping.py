@@ -1,0 +1,45 @@
+"""Rewards of Edit-RL: the distance-aware outcome and the belief-guided shaping (section 2.3, Eqs. 5-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def outcome(mark: int | None, gold: int, top: int) -> float:
+    """r_out = max(0, 1 − |m − m*| / M_q) in [0, 1] (Eq. 5); 0 for a rollout whose mark cannot be read.
+
+    mark: m, 0…top or None. gold: m*. top: M_q, ≥ 1.
+
+    >>> outcome(3, 4, 4), outcome(None, 0, 4)
+    (0.75, 0.0)
+    """
+    return 0.0 if mark is None else max(0.0, 1.0 - abs(mark - gold) / top)
+
+
+def outcomes(marks: Sequence[int | None], golds: Sequence[int], tops: Sequence[int]) -> Floats:
+    """Eq. 5 of many rollouts, (n,)."""
+    read = np.array([np.nan if mark is None else mark for mark in marks], np.float64)
+    reward = np.maximum(0.0, 1.0 - np.abs(read - np.asarray(golds, np.float64)) / np.asarray(tops, np.float64))
+    return np.nan_to_num(reward, nan=0.0)
+
+
+def shape(expected: Floats, gold: int, top: int, tolerance: float) -> float:
+    """r_shape = −1/(M_q T) Σ_k max(0, |m̄_k − m*| − β_drift) over k = 1…T, in [−1, 0] (Eq. 6).
+
+    expected: m̄, (T+1,) expected marks at the boundaries 0…T; the one before any step does not count.
+    tolerance: β_drift ≥ 0, in marks. Exactly 0 where no boundary is further off, and for a rollout without steps.
+    """
+    if len(expected) == 1:
+        return 0.0
+    drift = np.maximum(0.0, np.abs(expected[1:] - gold) - tolerance)
+    return -float(drift.mean()) / top if drift.any() else 0.0
+
+
+def total(outcome: float, shape: float, shaping: float) -> float:
+    """r = r_out + γ_Φ r_shape in [−γ_Φ, 1] (Eq. 7). shaping: γ_Φ ≥ 0 (gamma)."""
+    return outcome + shaping * shape

@@ -1,0 +1,273 @@
+"""Many continuations of shared beginnings in one forward pass: a token tree under an attention mask of its own.
+
+A node of the tree is a run of tokens after its parent's. A token sees its ancestors and itself, at the position that it
+has on its own path from the root, so that its log-probability is that of the path read alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tasks.contracts.errors import BackendError, InputError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+ROOT = -1
+"""The parent of a tree's first tokens."""
+
+_BATCH_TOKENS = 16_384
+"""Tokens of the trees read side by side, padding included."""
+_BATCH_MASK = 2**25
+"""Entries of their attention masks: 128 MiB in float32."""
+_HEAD = 2**26
+"""Logits held at once: 256 MiB in float32."""
+_SCALED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+"""Settings under which a model changes its logits after the head."""
+
+
+class Node(NamedTuple):
+    """A run of tokens."""
+
+    parent: int
+    """Number of the node before it; ROOT for none."""
+    ids: Sequence[int]
+    """At least one token."""
+    scored: bool
+    """Whether the log-probabilities of its tokens are asked for."""
+
+
+@dataclass
+class Tree:
+    """Nodes by number, each after its parent."""
+
+    name: str
+    """What it is about, for errors."""
+    nodes: list[Node] = field(default_factory=list)
+
+    def add(self, ids: Sequence[int], parent: int = ROOT, *, scored: bool = False) -> int:
+        """A new node's number; the parent's where there are no tokens."""
+        if not ids:
+            return parent
+        self.nodes.append(Node(parent, ids, scored))
+        return len(self.nodes) - 1
+
+    def branch(self, paths: Sequence[Sequence[int]], parent: int = ROOT, *, scored: bool = False) -> list[int]:
+        """Paths below a node that share the tokens they begin with; for each the node that it ends in."""
+        common = shared(paths)
+        at = self.add(paths[0][:common], parent, scored=scored)
+        ends = [at] * len(paths)
+        rest = sorted((path[common], number) for number, path in enumerate(paths) if len(path) > common)
+        for _, group in groupby(rest, key=lambda one: one[0]):
+            numbers = [number for _, number in group]
+            below = self.branch([paths[number][common:] for number in numbers], at, scored=scored)
+            for number, end in zip(numbers, below, strict=True):
+                ends[number] = end
+        return ends
+
+    def path(self, node: int) -> list[int]:
+        """The numbers of the nodes from the root to this one."""
+        found = []
+        while node != ROOT:
+            found.append(node)
+            node = self.nodes[node].parent
+        return found[::-1]
+
+    def leaves(self) -> list[int]:
+        """The nodes with nothing below them."""
+        parents = {node.parent for node in self.nodes}
+        return [number for number in range(len(self.nodes)) if number not in parents]
+
+
+def shared(paths: Sequence[Sequence[int]]) -> int:
+    """How many tokens all paths begin with."""
+    length = min(map(len, paths))
+    return next((at for at in range(length) if len({path[at] for path in paths}) > 1), length)
+
+
+def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
+    """For each tree the log-probability of every node, the sum over its tokens, shape (nodes,); 0 where it is not
+    scored.
+
+    model: a causal language model of Hugging Face with full attention. InputError for a path that is longer than the
+    model's positions; BackendError for a model that cannot read trees.
+    """
+    _refuse(model)
+    flats = [_flat(tree) for tree in trees]
+    longest = getattr(model.config, "max_position_embeddings", None)
+    for tree, flat in zip(trees, flats, strict=True):
+        refuse_long(tree, flat.depth, longest)
+    found: list[Floats] = [np.zeros(0)] * len(trees)
+    with torch.inference_mode():
+        for batch in _batches([len(flat.ids) for flat in flats]):
+            chosen = [flats[at] for at in batch]
+            for at, flat, values in zip(batch, chosen, _logprobs(model, chosen), strict=True):
+                found[at] = np.bincount(flat.owners, values, len(trees[at].nodes)).astype(np.float64)
+    return found
+
+
+def refuse_long(tree: Tree, tokens: int, longest: int | None) -> None:
+    """InputError for a text of more tokens than the model has positions."""
+    if longest is not None and tokens > longest:
+        rule = f"response '{tree.name}': prompt and reasoning are {tokens} tokens, the policy reads at most {longest}"
+        raise InputError(rule, hint="a policy with a longer context, or leave the response out")
+
+
+class _Flat(NamedTuple):
+    """A tree as one sequence in depth-first order. The last token of a leaf is only asked for, never read."""
+
+    ids: Ints
+    """(L,) tokens read."""
+    positions: Ints
+    """(L,) tokens before each on its path."""
+    ends: Ints
+    """(L,) one past the last token below it: a token is seen by those from itself up to here."""
+    sources: Ints
+    """(S,) of each scored token: where the one before it is read."""
+    targets: Ints
+    """(S,) its id."""
+    owners: Ints
+    """(S,) its node."""
+    depth: int
+    """Tokens of the longest path, those of leaves included."""
+
+
+def _flat(tree: Tree) -> _Flat:
+    order, inner = _order(tree)
+    begins, depths = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
+    read: list[Sequence[int]] = []
+    total = 0
+    for number in order:
+        node = tree.nodes[number]
+        begins[number] = total
+        depths[number] = 0 if node.parent == ROOT else depths[node.parent] + len(tree.nodes[node.parent].ids)
+        read.append(node.ids if inner[number] else node.ids[:-1])
+        total += len(read[-1])
+    counts = np.array([len(ids) for ids in read], np.int64)
+    places = np.array(order, np.int64)
+    ends = begins.copy()
+    ends[places] += counts
+    for number in reversed(order):
+        parent = tree.nodes[number].parent
+        if parent != ROOT:
+            ends[parent] = max(ends[parent], ends[number])
+    within = np.arange(total) - np.repeat(begins[places], counts)
+    return _Flat(
+        np.fromiter((token for ids in read for token in ids), np.int64, total),
+        np.repeat(depths[places], counts) + within,
+        np.repeat(ends[places], counts),
+        *_asked(tree, begins),
+        max((int(depth) + len(node.ids) for depth, node in zip(depths, tree.nodes, strict=True)), default=0),
+    )
+
+
+def _order(tree: Tree) -> tuple[list[int], list[bool]]:
+    """The nodes depth first, and whether each has others below it."""
+    below: list[list[int]] = [[] for _ in tree.nodes]
+    waiting: list[int] = []
+    for number, node in enumerate(tree.nodes):
+        (waiting if node.parent == ROOT else below[node.parent]).append(number)
+    waiting.reverse()
+    order = []
+    while waiting:
+        order.append(waiting.pop())
+        waiting += reversed(below[order[-1]])
+    return order, [bool(children) for children in below]
+
+
+def _asked(tree: Tree, begins: Ints) -> tuple[Ints, Ints, Ints]:
+    """Sources, targets and owners of the scored tokens."""
+    sources: list[int] = []
+    targets: list[int] = []
+    owners: list[int] = []
+    for number, node in enumerate(tree.nodes):
+        if node.scored:
+            if node.parent == ROOT:
+                raise ValueError(f"{tree.name}: the first token of a text has no log-probability")
+            before = begins[node.parent] + len(tree.nodes[node.parent].ids) - 1
+            sources += [before, *range(begins[number], begins[number] + len(node.ids) - 1)]
+            targets += node.ids
+            owners += [number] * len(node.ids)
+    return np.array(sources, np.int64), np.array(targets, np.int64), np.array(owners, np.int64)
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Trees of like lengths, as many as tokens and masks allow; one that is longer than that goes alone."""
+    batch: list[int] = []
+    for at in sorted(range(len(lengths)), key=lambda at: (lengths[at], at)):
+        rows, length = len(batch) + 1, lengths[at]
+        if batch and (rows * length > _BATCH_TOKENS or rows * length**2 > _BATCH_MASK):
+            yield batch
+            batch = []
+        batch.append(at)
+    if batch:
+        yield batch
+
+
+def _logprobs(model: Any, flats: Sequence[_Flat]) -> list[Floats]:
+    """Log-probabilities of the scored tokens of each tree, shape (S,)."""
+    width = max(1, *(len(flat.ids) for flat in flats))
+    # A token of padding sees itself, and is seen by no other.
+    ids, positions = np.zeros((2, len(flats), width), np.int64)
+    ends = np.tile(np.arange(1, width + 1), (len(flats), 1))
+    for row, flat in enumerate(flats):
+        ids[row, : len(flat.ids)] = flat.ids
+        positions[row, : len(flat.ids)] = flat.positions
+        ends[row, : len(flat.ids)] = flat.ends
+    device = model.device
+    states = model.get_decoder()(
+        input_ids=torch.from_numpy(ids).to(device),
+        position_ids=torch.from_numpy(positions).to(device),
+        attention_mask=_mask(torch.from_numpy(ends).to(device), model.dtype),
+        use_cache=False,
+    ).last_hidden_state
+    places = np.concatenate([row * width + flat.sources for row, flat in enumerate(flats)])
+    targets = np.concatenate([flat.targets for flat in flats])
+    values = _read(model.get_output_embeddings(), states.reshape(-1, states.shape[-1]), places, targets)
+    return np.split(values, np.cumsum([len(flat.targets) for flat in flats])[:-1])
+
+
+def _mask(ends: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    """(B, 1, L, L) what is added to attention: 0 where a row's token sees a column's, its ancestor or itself."""
+    places = torch.arange(ends.shape[1], device=ends.device)
+    seen = (places <= places[:, None]) & (places[:, None] < ends[:, None, :])
+    return torch.zeros(seen.shape, dtype=kind, device=ends.device).masked_fill_(~seen, torch.finfo(kind).min)[:, None]
+
+
+def _read(head: Any, states: torch.Tensor, places: Ints, targets: Ints) -> Floats:
+    """Log-probability of each target after the state in its place; the head reads every place once, some at a time."""
+    once, which = np.unique(places, return_inverse=True)
+    found = np.zeros(len(places))
+    rows = max(1, _HEAD // head.weight.shape[0])
+    for begin in range(0, len(once), rows):
+        chosen = np.flatnonzero((which >= begin) & (which < begin + rows))
+        logits = head(states[torch.from_numpy(once[begin : begin + rows]).to(states.device)]).float()
+        at = torch.from_numpy(which[chosen] - begin).to(states.device)
+        of = torch.from_numpy(targets[chosen]).to(states.device)
+        found[chosen] = (logits[at, of] - logits.logsumexp(1)[at]).double().cpu().numpy()
+    return found
+
+
+def _refuse(model: Any) -> None:
+    """BackendError for a model whose attention or head is not what the mask and `_read` take it to be."""
+    config = model.config
+    reasons = {
+        f"its attention is '{config._attn_implementation}', not sdpa or eager": config._attn_implementation
+        not in ("sdpa", "eager"),
+        "its attention has a sliding window": getattr(config, "sliding_window", None) is not None,
+        "not all its layers have full attention": bool(
+            set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+        ),
+        "it takes no positions": "position_ids" not in inspect.signature(model.get_decoder().forward).parameters,
+        "it scales its logits": any(getattr(config, name, None) not in (None, 1.0) for name in _SCALED),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise BackendError(f"the policy '{config.name_or_path}' cannot read packed texts: {reason}")

@@ -1,0 +1,74 @@
+"""What the columns of SAS-Bench need before they map: answers in one piece, and questions with the marks they bear."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import pandas as pd
+
+from tasks.contracts.errors import InputError
+from tasks.store.cells import as_number, need, quoted, texts
+
+_END = re.compile(r"(?<=[。；！？])|(?<=．)(?!\d)|(?<=[^\\];)|\n\s*\n")
+_TOLD = ("id", "question", "reference", "analysis")
+
+
+def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """An item is what is asked with the same question, reference, analysis and total. Its points are the reference's
+    sentences, cut at semicolons, too; the source says nowhere which earns how much, so they share the total equally. An
+    answer is its steps in order.
+
+    The file's name tells the subject ('0_Physics_ShortAns.jsonl'), which stands before ids. InputError for a missing
+    column, a total that is no whole number from 1, a mark off 0 to the total, and steps that are no list of objects
+    with a response.
+    """
+    for name in (*_TOLD, "total", "manual_label", "steps"):
+        need(frame, name, file)
+    rows, subject = [number + 1 for number in frame.index.tolist()], file.split("_")[1]
+    told = {name: texts(frame[name], file, rows, name) for name in _TOLD}
+    marks = zip(rows, frame["total"], frame["manual_label"], strict=True)
+    tops = [_top(total, mark, file, row) for row, total, mark in marks]
+    asked = list(zip(told["question"], told["reference"], told["analysis"], tops, strict=True))
+    points = [_points(reference) for reference in told["reference"]]
+    columns = {
+        "id": [one and f"{subject}:{one}" for one in told["id"]],
+        "item": [f"{subject}:{_digest(*parts)}" for parts in asked],
+        "points": points,
+        "weights": [[top / len(of) for _ in of] for of, top in zip(points, tops, strict=True)],
+        "answer": [_answer(cell, file, row) for row, cell in zip(rows, frame["steps"], strict=True)],
+    }
+    made = {name: pd.Series(cells, frame.index, dtype=object) for name, cells in columns.items()}
+    return frame.assign(subject=subject, **made)
+
+
+def _top(cell: Any, mark: Any, file: str, row: int) -> int:
+    """The total, under which the mark must lie."""
+    total, given = (as_number(one, file, row, name) for one, name in ((cell, "total"), (mark, "manual_label")))
+    if total is None:
+        raise InputError("is empty", file=file, row=row, field="total")
+    if total < 1 or not total.is_integer():
+        raise InputError(f"{quoted(cell)} is no whole number of marks from 1", file=file, row=row, field="total")
+    if given is not None and not 0 <= given <= total:
+        raise InputError(f"{given:g} is off the scale 0 to {total:g}", file=file, row=row, field="manual_label")
+    return int(total)
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:12]
+
+
+def _points(reference: str | None) -> list[str]:
+    """Not cut at line breaks, which stand anywhere in these texts, nor in numbers and LaTeX's `\\;`."""
+    return [part.strip() for part in _END.split(reference or "") if any(map(str.isalnum, part))]
+
+
+def _answer(cell: Any, file: str, row: int) -> str:
+    """The steps' responses, a line break between them as between the lines of one that the authors put together."""
+    if not isinstance(cell, list) or not all(isinstance(step, dict) for step in cell):
+        raise InputError("is not a list of objects", file=file, row=row, field="steps")
+    said = texts([step.get("response") for step in cell], file, [row] * len(cell), "steps.response")
+    if None in said:
+        raise InputError(f"step {said.index(None) + 1} has no response", file=file, row=row, field="steps")
+    return "\n".join(one for one in said if one is not None)
