@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
-
-Family = Literal["points", "levels"]
-"""points: marks for each creditable point; levels: a band of marks for each quality of the whole response."""
+from tasks.contracts.rule_tables import Family
 
 
 def family(bundle: Bundle) -> Family:

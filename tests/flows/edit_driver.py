@@ -55,10 +55,10 @@ PHASES: dict[str, Point] = {
     "signals half written": Point("half written", r"steps/edit/.signals-0-00001\.parquet"),
     "in the selection": Point("after rename", r"steps/edit/signals-0-00000\.parquet"),
     "before a mark of revisions": Point("before rename", r"_done/edit/revisions-edit_sft-0-00001\.json"),
-    "in fine-tuning": Point("before call", "trl:SFTTrainer.compute_loss", 4),
+    "in fine-tuning": Point("before call", "trl.trainer.sft_trainer:SFTTrainer.compute_loss", 4),
     "after the adapter is done": Point("after rename", r"edit_sft-0/done\.json"),
     "in a look": Point("before rename", r"_done/edit/look-edit_rl-0-000002\.json"),
-    "in RL": Point("after call", "trl:GRPOTrainer._generate_and_score_completions", 3),
+    "in RL": Point("after call", "trl.trainer.grpo_trainer:GRPOTrainer._generate_and_score_completions", 3),
     "in a checkpoint of RL": Point("before call", "transformers:Trainer._save_rng_state"),
     "rule tests half written": Point("half written", r"rule_tests/edit/.rules-edit_rl-0-00001\.parquet"),
     "before the last mark": Point("before rename", r"_done/edit/worth\.json"),
@@ -76,13 +76,9 @@ def make_policy(folder: Path) -> None:
     made = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="<unknown>"))
     made.pre_tokenizer = pre_tokenizers.Split(Regex(PIECE), "isolated")
     made.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        eos_token=END,
-        pad_token="<pad>",
-        unk_token="<unknown>",
-        clean_up_tokenization_spaces=False,
-    )
+    names = {"eos_token": END, "pad_token": "<pad>", "unk_token": "<unknown>"}
+    fast: Any = PreTrainedTokenizerFast
+    tokenizer = fast(tokenizer_object=made, clean_up_tokenization_spaces=False, **names)
     size = 48
     config = Qwen3Config(
         vocab_size=len(words), hidden_size=size, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
@@ -160,8 +156,8 @@ def make_study(folder: Path, **edit: Any) -> Path:
 
 def watch(log: Path) -> None:
     """Write down every shard that is made and every update of RL; make shards small; leave Prefect out."""
-    import trl
     from prefect import Task
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     import flows.edit
     import flows.plan
@@ -172,7 +168,7 @@ def watch(log: Path) -> None:
         with log.open("a") as file:
             file.write(what + "\n")
 
-    commit, update = Run.commit, trl.GRPOTrainer._generate_and_score_completions
+    commit, update = Run.commit, GRPOTrainer._generate_and_score_completions
 
     def committing(run: Any, stage: str, shard: str, tables: Any) -> None:
         if stage == "edit":
@@ -183,10 +179,10 @@ def watch(log: Path) -> None:
         say("update")
         return update(trainer, inputs)
 
-    Run.commit = committing  # type: ignore[method-assign]
-    trl.GRPOTrainer._generate_and_score_completions = updating
+    Run.commit = committing  # type: ignore[method-assign, assignment]
+    GRPOTrainer._generate_and_score_completions = updating  # type: ignore[method-assign, assignment]
     task.CHUNK = SHARD
-    flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment]
+    flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment, attr-defined]
     for name, value in list(vars(flows.edit).items()):
         if isinstance(value, Task):
             setattr(flows.edit, name, value.fn)
@@ -230,7 +226,7 @@ def attempt(folder: Path, study: Path, name: str, point: Point | None) -> dict[s
 def main(folder: Path) -> dict[str, Any]:
     """A run that nobody kills, one that is killed in every phase, and one whose pool stays empty."""
     import great_expectations  # noqa: F401  (so that no child has to)
-    from trl import GRPOTrainer, SFTTrainer  # noqa: F401
+    from trl.trainer import grpo_trainer, sft_trainer  # noqa: F401
 
     import flows.edit  # noqa: F401
 

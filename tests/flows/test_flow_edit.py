@@ -118,17 +118,38 @@ def test_an_arm_with_an_empty_pool_is_passed_over_with_its_reason(found: dict[st
     assert {row["arm"] for row in read(folder, "empty", "arm_metrics")} == {"base"}
 
 
-def test_the_command_finds_a_finished_run_and_writes_its_report(
+def test_a_finished_run_is_found_again_and_its_report_written(
     found: dict[str, Any], folder: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from typer.testing import CliRunner
-
-    from flows import cli
+    from flows.edit import edit
 
     monkeypatch.setattr("flows.plan.code_digest", lambda: "0" * 64)
     (page,) = (folder / "whole").glob("*/edit.html")
     page.unlink()
-    given = ["edit", str(folder / "study" / "study.yaml"), "--warehouse", str(folder / "whole")]
-    said = CliRunner().invoke(cli.app, given)
-    assert said.exit_code == 0, said.output
+    assert edit(str(folder / "study" / "study.yaml"), str(folder / "whole")) == page.parent.name
     assert page.is_file()
+
+
+def test_a_study_without_the_section_is_refused(tmp_path: Path) -> None:
+    from flows.edit import training
+    from tasks.contracts.errors import InputError
+
+    study = tmp_path / "study.yaml"
+    study.write_text("name: plain\ndata: {sources: [{file: none.csv}]}\nrubrics: {file: none.yaml}\n")
+    with pytest.raises(InputError, match="there is no section 'edit'"):
+        training(study, tmp_path / "house")
+
+
+def test_other_weights_of_the_policy_are_another_run(tmp_path: Path) -> None:
+    from flows.edit import training
+
+    study, weights = tmp_path / "study.yaml", tmp_path / "policy" / "model.bin"
+    study.write_text(
+        "name: plain\ndata: {sources: [{file: none.csv}]}\nrubrics: {file: none.yaml}\nedit: {policy: policy}\n"
+    )
+    weights.parent.mkdir()
+    (weights.parent / "config.json").write_text("{}")
+    weights.write_text("one")
+    before = training(study, tmp_path / "house").run.run_id
+    weights.write_text("two")
+    assert training(study, tmp_path / "house").run.run_id != before
