@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from tasks.contracts.table import Frozen, Share
 
@@ -130,8 +131,22 @@ class Edit(Frozen):
     revising: Revising = Revising()
     fine_tuning: FineTuning = FineTuning()
     reinforcement: Reinforcement = Reinforcement()
+    synthesis: str | None = None
+    """Pattern of the steps that put earlier ones together, found at a step's beginning; all other steps judge the
+    answer against the scheme. With it the grounding audit is tried against the two kinds (appendix D); null where no
+    pattern tells them apart."""
     faithfulness: bool = True
     """Whether every arm is also tested under the edited mark schemes (section 3.4)."""
+
+    @field_validator("synthesis")
+    @classmethod
+    def _is_a_pattern(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"is no regular expression: {error}") from error
+        return pattern
 
     def wanted(self) -> tuple[Arm, ...]:
         """The arms with what they are initialised from, each after its own start."""

@@ -97,6 +97,29 @@ class Steps(Row):
     """What selection by these signals did with it; null for boundary 0 and in rollouts that state the gold mark."""
 
 
+class Separations(Row):
+    """How one grounding value tells steps that judge the answer from steps that put others together (appendix D)."""
+
+    table: ClassVar[str] = "separations"
+    key: ClassVar[tuple[str, ...]] = ("seed", "signal", "unit")
+
+    seed: int
+    """The seed of the rollouts."""
+    signal: Literal["answer", "scheme", "prefix", "prefix_residual"]
+    """G^a, G^ρ, G^p of Eq. 3, and the last without what its position explains (Eq. 4)."""
+    unit: Literal["step", "rollout"]
+    """What is compared: steps, or each rollout's mean over its steps of a kind."""
+    effect: float | None
+    """Rank-biserial r in the expected direction (answer and scheme: higher where the answer is judged; prefix: where
+    steps are put together), −1…1; null where a kind has no steps."""
+    p: Share | None
+    """One-sided Mann-Whitney U."""
+    grounding: Annotated[int, Ge(0)]
+    """Steps or means of the kind that judges the answer."""
+    synthesis: Annotated[int, Ge(0)]
+    """Steps or means of the other kind."""
+
+
 class Revisions(Row):
     """One attempt to mend a wrong rollout: a chosen step replaced, and what came of it (section 2.2)."""
 

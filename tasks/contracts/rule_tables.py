@@ -80,8 +80,8 @@ class RuleFaithfulness(Row):
     """Upper end."""
     rsr: Annotated[float | None, Ge(0)]
     """Rule-sensitivity ratio: mean |change of the grader's mark| over mean |change of the human mark|; 1 follows the
-    edit, less does too little. A severe grader's marks have less to change: one whose total code sums has, under an edit
-    of points, its mean mark over the mean human one. Null with a note."""
+    edit, less does too little. A severe grader's marks have less to change: one whose total code sums has, under an
+    edit of points, its mean mark over the mean human one. Null with a note."""
     rsr_low: float | None
     """Lower end."""
     rsr_high: float | None

@@ -15,6 +15,7 @@ from tasks.contracts.edit_tables import (
     Policies,
     Revisions,
     Rollouts,
+    Separations,
     Steps,
 )
 from tasks.contracts.engine import Call
@@ -605,6 +606,7 @@ TABLES: tuple[type[Row], ...] = (
     Traces,
     Rollouts,
     Steps,
+    Separations,
     Revisions,
     Demonstrations,
     Policies,

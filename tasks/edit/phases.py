@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tasks.contracts.edit import TUNED, Arm, Revising
 from tasks.contracts.edit_tables import Part
+from tasks.edit.audit import Label, Signal, separations
 from tasks.edit.belief import change, error, expected
 from tasks.edit.grounding import Support, residual
 from tasks.edit.intervene import ask, intervene
@@ -150,6 +153,28 @@ def selected(steps: pa.Table, wrong: Iterable[Key], plan: Revising) -> pa.Table:
     return steps
 
 
+def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: int) -> list[dict[str, Any]]:
+    """Rows of `separations` of a seed. steps: as `selected` leaves them; texts: of the rollouts; synthesis: pattern of
+    the steps that put others together."""
+    steps = steps.filter(pc.greater(steps["step"], 0))
+    signals: dict[Signal, Floats] = {
+        "answer": _column(steps, "grounding_answer"),
+        "scheme": _column(steps, "grounding_scheme"),
+        "prefix": _column(steps, "grounding_prefix"),
+        "prefix_residual": _column(steps, "prefix_residual"),
+    }
+    together = re.compile(synthesis)
+    rows = steps.select(["response_id", "sample", "start", "end"]).to_pylist()
+    labels: list[Label] = [
+        "synthesis"
+        if together.match(texts[row["response_id"], row["sample"]][row["start"] : row["end"]])
+        else "grounding"
+        for row in rows
+    ]
+    names = [f"{row['response_id']} {row['sample']}" for row in rows]
+    return [{"seed": seed, **one._asdict()} for one in separations(labels, signals, names)]
+
+
 def chosen(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
     """Rollout → its steps to mend, the most harmful first. steps: rows of `steps`, boundaries in order."""
     ranked: dict[Key, list[tuple[float, Candidate]]] = {}
@@ -228,7 +253,8 @@ def pooled(arm: Arm, revisions: Sequence[Revision], attempts: Sequence[Attempt],
     """The pool of an arm; InputError where it is empty. attempts: all rollouts of the seed."""
     mended = (interventions if arm == "int_sft" else repaired)(revisions)
     lost = told(revisions, sum(map(is_wrong, attempts)))
-    return pool(mended, natural(attempts), share, seed, lost=lost)
+    # InT learns its interventions and nothing else.
+    return pool(mended, [] if arm == "int_sft" else natural(attempts), share, seed, lost=lost)
 
 
 def demonstration_row(arm: Arm, seed: int, one: Demonstration) -> dict[str, Any]:

@@ -36,6 +36,9 @@ class Policy:
         weights or an adapter cannot be loaded.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         kind = torch.bfloat16 if device == "cuda" and not adapters else torch.float32

@@ -24,6 +24,7 @@ from tasks.contracts.edit_tables import (
     Policies,
     Revisions,
     Rollouts,
+    Separations,
     Steps,
 )
 from tasks.contracts.errors import BackendError, InputError
@@ -52,6 +53,7 @@ from tasks.edit.phases import (
     rolled,
     rollout_row,
     selected,
+    separated,
     step_rows,
 )
 from tasks.edit.policy import Policy
@@ -73,6 +75,7 @@ STAGE = "edit"
 TABLES: tuple[type[Row], ...] = (
     Rollouts,
     Steps,
+    Separations,
     Revisions,
     Demonstrations,
     Policies,
@@ -97,6 +100,7 @@ class Trained(NamedTuple):
 
     rollouts: TableRef
     steps: TableRef
+    separations: TableRef
     revisions: TableRef
     demonstrations: TableRef
     policies: TableRef
@@ -166,9 +170,11 @@ class _Course:
 
     def prove(self) -> None:
         """Refuse at once what would fail after hours."""
+        # The longest prompt is the reviser's: it holds a rollout and a checklist.
+        more = self.plan.max_tokens * (3 if any(arm in TUNED for arm in self.plan.wanted()) else 1)
         for sample in (*self.given.train, *self.given.test):
-            tokens = len(self.policy.prompt_ids(self.prompts.grade(sample))) + self.plan.max_tokens
-            fits(self.policy, tokens, f"response '{sample.response_id}' with its rollout")
+            tokens = len(self.policy.prompt_ids(self.prompts.grade(sample))) + more
+            fits(self.policy, tokens, f"response '{sample.response_id}' with its rollouts")
         if self.plan.faithfulness:
             for item_id in dict.fromkeys(sample.item_id for sample in self.given.test):
                 edits(self.given.bundles[item_id])
@@ -238,7 +244,10 @@ class _Course:
         for shard, samples in _chunks(f"signals-{seed}", self.given.train):
             mine = pc.is_in(whole["response_id"], pa.array([sample.response_id for sample in samples]))
             self.run.commit(STAGE, shard, {Steps: whole.filter(mine)})
-        self.run.commit(STAGE, f"selection-{seed}", {})
+        known = {(row["response_id"], row["sample"]): row["text"] for row in self._rows(Rollouts, _of("base", seed))}
+        kinds = self.plan.synthesis
+        rows = separated(whole, known, kinds, seed) if kinds else []
+        self.run.commit(STAGE, f"selection-{seed}", {Separations: rows})
         fates = {one["values"]: one["counts"] for one in whole["fate"].drop_null().value_counts().to_pylist()}
         told = ", ".join(f"{count:,} {fate}" for fate, count in fates.items()) or "none"
         print(f"edit: seed {seed}: {len(wrong):,} rollouts are wrong; their steps: {told}")

@@ -24,6 +24,7 @@ from tasks.contracts.edit_tables import (
     Policies,
     Revisions,
     Rollouts,
+    Separations,
     Steps,
 )
 from tasks.contracts.errors import StoreError
@@ -332,6 +333,7 @@ def write_policies(run: Run) -> Path:
         policies=found(Policies),
         rollouts=found(Rollouts, [name for name in Rollouts.model_fields if name != "text"]),
         steps=found(Steps, [name for name in Steps.model_fields if name != "belief"]),
+        separations=found(Separations),
         revisions=revisions,
         demonstrations=found(Demonstrations, ["arm", "seed", "origin"]),
         faithfulness=found(RuleFaithfulness),

@@ -30,6 +30,8 @@ class EditView:
     rollouts: pa.Table
     """Without its texts."""
     steps: pa.Table
+    separations: pa.Table
+    """Empty where the study does not tell kinds of steps apart."""
     revisions: pa.Table
     demonstrations: pa.Table
     faithfulness: pa.Table

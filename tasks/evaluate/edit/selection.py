@@ -143,6 +143,27 @@ def grounding(view: EditView) -> Iterator[Drawing]:
             yield Drawing(f"{words}, nats", boxes(words, drawn, float(limit)))
 
 
+def separated(view: EditView) -> Iterator[Table]:
+    """Whether the grounding values tell steps that judge the answer from steps that put others together (Table 8)."""
+    if not view.separations.num_rows:
+        return
+    rows: list[Cells] = []
+    for (signal, unit), of in view.separations.to_pandas().groupby(["signal", "unit"], sort=True):
+        seeds = len(of)
+        cells = (count(seeds), count(int(of["grounding"].sum())), count(int(of["synthesis"].sum())))
+        rows.append((say.worded(signal), unit, *cells, Cell(_mean(of["effect"])), Cell(_most(of["p"]))))
+    head = ("Signal", "compared", "seeds", "judge the answer", "put together", "rank-biserial r", "largest p")
+    yield Table("separations", "Does the audit tell kinds of steps apart?", head, tuple(rows))
+
+
+def _mean(values: pd.Series[float]) -> float | None:
+    return float(values.mean()) if values.notna().any() else None
+
+
+def _most(values: pd.Series[float]) -> float | None:
+    return float(values.max()) if values.notna().any() else None
+
+
 def _quantiles(values: pd.Series[float]) -> tuple[float, float, float, float, float]:
     a, b, c, d, e = (float(one) for one in values.quantile(list(QUANTILES)))
     return a, b, c, d, e

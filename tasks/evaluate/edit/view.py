@@ -176,6 +176,7 @@ def _grounding(view: EditView) -> Section | None:
         f"Bar: middle half, line: middle four fifths, upright: median. Dashed: the limit under which {weak} of all "
         "steps lie; a step is weak if it is under it in all three.",
         drawings=drawn,
+        tables=tuple(selection.separated(view)),
     )
 
 

@@ -41,6 +41,7 @@ from tasks.edit.phases import (
     rolled,
     rollout_row,
     selected,
+    separated,
     step_rows,
 )
 from tasks.edit.progress import Progress
@@ -218,6 +219,21 @@ def test_selection_over_all_rollouts_is_that_of_a_plain_loop(counts: list[int], 
         found = chosen(whole.to_pylist()).get((f"r{number}", 0), [])
         assert [one.step + 1 for one in found] == [row["step"] for row in weak]
     assert {row["fate"] for row in whole.to_pylist() if row["step"] == 0} == {None}
+
+
+def test_kinds_of_steps_are_told_apart_by_the_study_s_pattern() -> None:
+    texts = ["P1: met\nP2: not met\ntotal 1", "P1: met\nin total 1"]
+    whole = selected(steps_of(texts, 3), [], Revising())
+    rows = separated(whole, {(f"r{number}", 0): text for number, text in enumerate(texts)}, "total|level", 7)
+    assert {(row["seed"], row["unit"], row["grounding"], row["synthesis"]) for row in rows} == {
+        (7, "step", 4, 1),
+        (7, "rollout", 2, 1),
+    }
+    answer = [row["grounding_answer"] for row in whole.to_pylist() if row["step"]]
+    other = [value for at, value in enumerate(answer) if at != 2]
+    lower = sum(answer[2] < value for value in other)
+    (found,) = [row["effect"] for row in rows if (row["signal"], row["unit"]) == ("answer", "step")]
+    assert found == pytest.approx((2 * lower - len(other)) / len(other))
 
 
 def scripted(prompts: Sequence[str], *, begun: Sequence[str] | None = None, **_: Any) -> list[str]:

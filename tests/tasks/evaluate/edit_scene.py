@@ -13,6 +13,7 @@ from tasks.contracts.edit_tables import (
     Policies,
     Revisions,
     Rollouts,
+    Separations,
     Steps,
 )
 from tasks.contracts.rule_tables import RuleFaithfulness
@@ -181,6 +182,15 @@ def rule_rows() -> Records:
     return rows
 
 
+def separation_rows() -> Records:
+    """Two seeds, of which the first tells the kinds of steps apart better."""
+    return [
+        {"seed": seed, "signal": "answer", "unit": unit, "effect": effect, "p": p, "grounding": 30, "synthesis": 10}
+        for seed, effect, p in ((0, 0.8, 1e-9), (1, 0.6, 0.002))
+        for unit in ("step", "rollout")
+    ]
+
+
 def made(**changed: Any) -> EditView:
     """The view of the run; tables may be replaced by name."""
     tables = {
@@ -190,6 +200,7 @@ def made(**changed: Any) -> EditView:
         "policies": conform(Policies, policy_rows()),
         "rollouts": conform(Rollouts, rollout_rows()),
         "steps": conform(Steps, step_rows()),
+        "separations": conform(Separations, separation_rows()),
         "revisions": conform(Revisions, revision_rows()),
         "demonstrations": conform(Demonstrations, demonstration_rows()),
         "faithfulness": conform(RuleFaithfulness, rule_rows()),

@@ -26,6 +26,7 @@ from edit_scene import (
     revision_rows,
     rollout_rows,
     rule_rows,
+    separation_rows,
     step_rows,
 )
 
@@ -38,6 +39,7 @@ from tasks.contracts.edit_tables import (
     Policies,
     Revisions,
     Rollouts,
+    Separations,
     Steps,
 )
 from tasks.contracts.rule_tables import RuleFaithfulness
@@ -319,6 +321,14 @@ def test_rules_stand_apart_by_who_makes_the_mark() -> None:
     assert faithful.takeaway(made().faithfulness).startswith("Edit-RL follows edits of level-of-response schemes best")
 
 
+def test_the_audit_is_tried_against_kinds_of_steps() -> None:
+    (table,) = selection.separated(made())
+    assert [[str(cell) for cell in row] for row in table.rows] == [
+        ["answer", unit, "2", "60", "20", "0.700", "0.002"] for unit in ("rollout", "step")
+    ]
+    assert not list(selection.separated(made(separations=conform(Separations, []))))
+
+
 def test_a_ratio_that_is_undefined_says_why() -> None:
     rows = [row | {"in_rubric": None, "in_rubric_note": "every mark is 0"} for row in rule_rows()[:1]]
     found = conform(RuleFaithfulness, rows)
@@ -359,6 +369,7 @@ def run(tmp_path: Path) -> Run:
     tables = {
         Rollouts: rollout_rows(),
         Steps: step_rows(),
+        Separations: separation_rows(),
         Revisions: revision_rows(),
         Demonstrations: demonstration_rows(),
         Policies: policy_rows(),

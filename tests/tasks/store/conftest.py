@@ -126,6 +126,46 @@ def _taught() -> Records:
     }
 
 
+def _edited() -> Records:
+    """A policy that graded r2, with what it was trained on."""
+    arm = {"arm": "edit_sft", "seed": 0}
+    rollout = {"arm": "base", "seed": 0, "response_id": "r2", "sample": 0}
+    number = arm | {"metric": "qwk", "value": 0.5}
+    rule = {"rater_id": "m", "edit": "x2.0", "family": "points", "totals": "summed"}
+    marks = {"gold": 1, "gold_edited": 2, "predicted": 1.0, "predicted_edited": 2.0, "top": 2, "top_edited": 4}
+    return {
+        "rollouts": [
+            rollout
+            | {"item_id": "i", "part": "train", "text": "P1 looks met\nFinal mark: 2", "steps": 1, "mark": 2}
+            | {"gold": 1, "top": 2, "seconds": 0.1}
+        ],
+        "steps": [
+            rollout | {"step": 0, "belief": [0.2, 0.5, 0.3], "expected": 1.1, "error": 0.5},
+            rollout | {"step": 1, "belief": [0.1, 0.2, 0.7], "expected": 1.6, "error": 0.8, "fate": "chosen"},
+        ],
+        "separations": [
+            {"seed": 0, "signal": "answer", "unit": "step", "effect": 0.7, "p": 0.01, "grounding": 9, "synthesis": 3}
+        ],
+        "revisions": [
+            rollout
+            | {"arm": "edit_sft", "rank": 0, "step": 1, "steps": 1, "checklist": "P1 | covered | Heat"}
+            | {"sub_steps": ["P1: heat; met"], "begun": "P1: heat; met\n", "marks": [1, None], "kept": True}
+            | {"repaired": "P1: heat; met\nFinal mark: 1"}
+        ],
+        "demonstrations": [
+            arm | {"response_id": "r2", "sample": 0, "origin": "repaired", "completion": "Final mark: 1", "ends": True}
+        ],
+        "policies": [
+            arm | {"start": "base", "parameters": 1, "updates": 1, "demonstrations": 1, "seconds": 0.1},
+        ],
+        "learning": [arm | {"part": "train", "metric": "loss", "step": 1, "value": 0.5}],
+        "arm_metrics": [number | {"part": "seen", "n": 1}],
+        "arm_differences": [number | {"part": "seen", "against": "base", "n": 1}],
+        "rule_tests": [rule | marks | {"response_id": "r2", "item_id": "i", "bundle_id": "b"}],
+        "rule_faithfulness": [rule | {"n": 1, "unscored": 0, "in_rubric_n": 1}],
+    }
+
+
 def filled() -> Records:
     """Rows of every table: r1 calibrates, r2 and r3 test, r3 is unscored."""
     quote = {"unit_id": "s1", "quote": "Heat", "start": 0, "end": 4, "status": "verified"}
@@ -177,6 +217,7 @@ def filled() -> Records:
         "quarantine": [looked | {"row_key": "i", "reason": "must be unique", "content": "{}"}],
         **_rewarded(),
         **_taught(),
+        **_edited(),
     }
 
 
