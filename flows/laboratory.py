@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -53,7 +52,6 @@ def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> P
     write_atomically(home / "study.yaml", STUDY.read_bytes())
     policy, part = home / "policy", home / "policy.part"
     if not policy.exists():
-        shutil.rmtree(part, ignore_errors=True)
         train(part, Size() if steps is None else Size()._replace(steps=steps), seed)
         part.rename(policy)
     return home / "study.yaml"

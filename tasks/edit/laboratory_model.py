@@ -41,6 +41,8 @@ STEADY = IMPERFECT._replace(early=0.0)
 """The habits of a marker who never stops early."""
 _PIECE = r"\n| ?[A-Za-z]+| ?[0-9]| ?[^\sA-Za-z0-9]| "
 """A word, a digit or a sign, each with the space before it."""
+_EVERY = 100
+"""Steps between lines, and between checkpoints."""
 _UNUSUAL = 0.25
 """Share of the corpus' questions that pay otherwise than the study's do."""
 
@@ -205,7 +207,9 @@ def _look_back(model: Any, head: int, tokens: int) -> None:
 
 
 def train(folder: Path, size: Size, seed: int, say: Callable[[str], None] = print) -> None:
-    """Train the decoder and write it with its tokenizer into a folder, as any checkpoint of Hugging Face."""
+    """Train the decoder and write it with its tokenizer into a folder, as any checkpoint of Hugging Face.
+
+    After a kill it goes on from the last of its own checkpoints, to the same weights."""
     words = tokenizer()
     model = decoder(words, size, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
@@ -214,19 +218,32 @@ def train(folder: Path, size: Size, seed: int, say: Callable[[str], None] = prin
         optimizer,
         lambda at: min(1.0, (at + 1) / rise) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * at / size.steps))),
     )
+    kept = folder / "training.pt"
+    state: dict[str, Any] = {"of": (tuple(size), seed), "done": 0}
+    if kept.exists() and (found := torch.load(kept))["of"] == state["of"]:
+        state = found
+        for part, name in ((model, "model"), (optimizer, "optimizer"), (rate, "rate")):
+            part.load_state_dict(state[name])
     begun = time.monotonic()
     batches = _batches(words, corpus(seed + 1), size.tokens, Random(seed))
-    for step, (ids, mask, labels) in enumerate(islice(batches, size.steps)):
+    for step, (ids, mask, labels) in islice(enumerate(batches), state["done"], size.steps):
         loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         rate.step()
-        if step % 100 == 0 or step == size.steps - 1:
-            say(f"laboratory: step {step} of {size.steps}, loss {loss.item():.3f}, {time.monotonic() - begun:.0f} s")
+        done = step + 1
+        if done % _EVERY == 0 or done == size.steps:
+            spent = time.monotonic() - begun
+            say(f"laboratory: {done:,} of {size.steps:,} steps, loss {loss.item():.2f}, {spent:.0f} s")
+            parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rate": rate.state_dict()}
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save({**state, "done": done, **parts}, kept.with_suffix(".part"))
+            kept.with_suffix(".part").replace(kept)
     model.eval().save_pretrained(folder)
     words.save_pretrained(folder)
+    kept.unlink()
 
 
 def _batches(words: Any, texts: Iterator[Asked], tokens: int, luck: Random) -> Iterator[tuple[torch.Tensor, ...]]:

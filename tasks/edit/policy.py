@@ -38,7 +38,7 @@ class Policy:
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
 
-        logging.disable_progress_bar()
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         kind = torch.bfloat16 if device == "cuda" and not adapters else torch.float32

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from itertools import islice
+from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.edit import laboratory_model
 from tasks.edit.laboratory import (
     CAREFUL,
     IMPERFECT,
@@ -22,7 +25,8 @@ from tasks.edit.laboratory import (
     round_half_up,
     trace,
 )
-from tasks.edit.laboratory_model import corpus, sample_of, tokenizer
+from tasks.edit.laboratory_model import Size, corpus, decoder, sample_of, tokenizer, train
+from tasks.edit.policy import Policy
 from tasks.edit.rollout import Sample, cut, read_mark
 
 SEEDS = st.integers(0, 10_000)
@@ -101,6 +105,38 @@ def test_tokens_keep_every_text(words, seed: int) -> None:  # type: ignore[no-un
             ids = words(text)["input_ids"]
             assert words.unk_token_id not in ids
             assert words.decode(ids) == text
+
+
+def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laboratory_model, "_EVERY", 2)
+    size = Size(width=16, layers=1, heads=2, steps=5, tokens=256)
+    train(tmp_path / "whole", size, 3, lambda line: None)
+
+    class Killed(Exception):
+        pass
+
+    def kill(line: str) -> None:
+        if line.startswith("laboratory: 4 of"):
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(tmp_path / "killed", size, 3, kill)
+    lines: list[str] = []
+    train(tmp_path / "killed", size, 3, lines.append)
+    assert [line.split(",")[0] for line in lines] == ["laboratory: 4 of 5 steps", "laboratory: 5 of 5 steps"]
+    whole, killed = (Policy.load(tmp_path / name).model.state_dict() for name in ("whole", "killed"))
+    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+    assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == sorted(
+        path.name for path in (tmp_path / "killed").iterdir()
+    )
+
+
+def test_the_first_heads_look_back() -> None:
+    model = decoder(tokenizer(), Size(), 0)
+    model.set_attn_implementation("eager")
+    looks = model(input_ids=torch.randint(3, 190, (1, 40)), output_attentions=True).attentions[0][0]
+    assert looks[0].diagonal(-1)[1:].mean() > 0.9
+    assert looks[1].diagonal(-2)[1:].mean() > 0.9
 
 
 def test_the_same_seed_is_the_same_corpus() -> None:
