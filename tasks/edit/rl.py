@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tasks.contracts.edit import Adapter, Reinforcement
-from tasks.contracts.errors import InputError
+from tasks.contracts.errors import BackendError, InputError
 from tasks.edit import dgpo
 from tasks.edit.belief import beliefs, expected
 from tasks.edit.policy import Policy
@@ -66,10 +66,12 @@ def reinforce(
     not end within it has no mark. look: called every `plan.look_every` updates and after the last, again where an
     interrupted training goes over them again.
     Same seed, same adapter, also after an interruption. The policy is as it was afterwards. InputError for no samples,
-    a sample without gold mark, one too long for the policy's positions, and a folder of another training.
+    a sample without gold mark, one too long for the policy's positions, and a folder of another training; BackendError
+    for a policy with learned positions.
     """
     if not samples:
         raise InputError("there are no responses to train on", field="samples")
+    _refuse_learned_positions(policy)
     asked = []
     for sample in samples:
         if sample.gold is None:
@@ -88,6 +90,15 @@ def reinforce(
         if look is not None:
             trainer.add_callback(_looks(policy, plan, look))
         return train(trainer, folder, _METRICS)
+
+
+def _refuse_learned_positions(policy: Policy) -> None:
+    """BackendError for a policy with an embedding for each place of a text: TRL reads batches padded on the left and
+    numbers the padding too, so that such a model would be trained on places which it is never asked about."""
+    places, words = getattr(policy.model.config, "max_position_embeddings", -1), policy.model.get_input_embeddings()
+    for name, part in policy.model.named_modules():
+        if isinstance(part, torch.nn.Embedding) and part is not words and 0 <= part.num_embeddings - places <= 2:
+            raise BackendError(f"the policy '{policy.name}' has learned positions ({name}); RL needs rotary ones")
 
 
 @dataclass

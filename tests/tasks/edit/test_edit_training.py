@@ -222,6 +222,8 @@ def test_adapters_go_on_the_projections_or_else_on_all_linear_layers(whole: Tune
     other = Policy(GPT2LMHeadModel(config).eval(), words, "gpt2")
     found = weights(fine_tune(other, PAIRS[:2], TUNING, ADAPTER, seed=0, folder=tmp_path / "b"))
     assert {name.split(".lora_")[0].rpartition(".")[2] for name in found} == {"c_attn", "c_proj", "c_fc"}
+    with pytest.raises(BackendError, match=r"learned positions \(transformer.wpe\)"):
+        reinforced(other, tmp_path / "d")
     other.model.transformer.h = torch.nn.ModuleList()
     with pytest.raises(BackendError, match="no linear layers"):
         fine_tune(other, PAIRS[:2], TUNING, ADAPTER, seed=0, folder=tmp_path / "c")
