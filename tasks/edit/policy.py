@@ -104,21 +104,22 @@ class Policy:
         begun: what each reply begins with; it is continued. temperature: 0 is greedy. The same prompts, seed and
         machine give the same replies; with other prompts beside it a sampled reply is another one.
         """
-        asked = [
-            self.prompt_ids(prompt) + (self.ids(start) if start else [])
-            for prompt, start in zip(prompts, begun or [""] * len(prompts), strict=True)
-        ]
+        asked = self.asked(prompts, begun)
         order = sorted(range(len(asked)), key=lambda at: (len(asked[at]), at))
         replies = [""] * len(asked)
         torch.manual_seed(seed)
         while order:
-            longest = len(asked[order[-1]]) + max_tokens
-            batch, order = order[: max(1, _BATCH_TOKENS // longest)], order[max(1, _BATCH_TOKENS // longest) :]
-            for at, reply in zip(
-                batch, self._replies([asked[at] for at in batch], temperature, max_tokens), strict=True
-            ):
+            size = max(1, _BATCH_TOKENS // (len(asked[order[-1]]) + max_tokens))
+            batch, order = order[:size], order[size:]
+            made = self._replies([asked[at] for at in batch], temperature, max_tokens)
+            for at, reply in zip(batch, made, strict=True):
                 replies[at] = reply
         return replies
+
+    def asked(self, prompts: Sequence[str], begun: Sequence[str] | None = None) -> list[list[int]]:
+        """The tokens that replies go on from: of each prompt, and of what its reply begins with."""
+        starts = begun or [""] * len(prompts)
+        return [self.prompt_ids(prompt) + self.ids(start) for prompt, start in zip(prompts, starts, strict=True)]
 
     def _replies(self, asked: Sequence[list[int]], temperature: float, max_tokens: int) -> list[str]:
         width = max(map(len, asked))

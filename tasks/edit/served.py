@@ -52,11 +52,7 @@ class Served:
         """As `Policy.write`; a sampled reply depends on its own place in the order, not on the prompts beside it."""
         from vllm import SamplingParams
 
-        starts = begun or [""] * len(prompts)
-        asked = [
-            self._text.prompt_ids(prompt) + (self._text.ids(start) if start else [])
-            for prompt, start in zip(prompts, starts, strict=True)
-        ]
+        asked = self._text.asked(prompts, begun)
         how = [
             SamplingParams(
                 temperature=temperature,
