@@ -99,8 +99,9 @@ def title(gaps: Gaps) -> str:
 
 
 def takeaway(gaps: Gaps) -> str:
-    """Which differences in QWK are larger than their intervals and which are not, in one sentence for each part."""
-    return " ".join(_told(gaps, part) for part in PARTS if any(gaps.of(*pair, part, "qwk") for pair in gaps.pairs))
+    """Of the paper's comparisons, which differences in QWK are larger than their intervals, in a sentence for each
+    part."""
+    return " ".join(_told(gaps, part) for part in PARTS if any(gaps.of(*pair, part, "qwk") for pair in ORDERS))
 
 
 def orders(gaps: Gaps) -> Table:
@@ -121,7 +122,7 @@ def _appears(gap: Gap) -> str:
 
 
 def _told(gaps: Gaps, part: Part) -> str:
-    found = [gap for pair in gaps.pairs if (gap := gaps.of(*pair, part, "qwk"))]
+    found = [gap for pair in ORDERS if (gap := gaps.of(*pair, part, "qwk"))]
     clear = [gap if gap.is_better else gap.turned() for gap in found if gap.is_clear]
     told = ", ".join(
         f"{ARMS[gap.arm]} over {ARMS[gap.against]} (+{say.number(gap.figure.value or 0)})" for gap in clear

@@ -103,7 +103,7 @@ def test_it_opens_with_the_takeaway_and_says_what_is_more_than_chance() -> None:
         in seen.words
     )
     lead = next(word for word in seen.words if word.startswith("12 arms, 3 seeds"))
-    told = "Edit-SFT over Base (+0.11), Edit-RL over Edit-SFT (+0.06), Edit-RL over GRPO (+0.11); 2 others within"
+    told = "Edit-SFT over Base (+0.11), Edit-RL over Edit-SFT (+0.06), Edit-RL over GRPO (+0.11); 1 other within"
     assert lead.count(told) == 2
     assert "6 of 10 differences in QWK are larger than intervals and seeds leave open" in seen.words
 
