@@ -85,6 +85,8 @@ def test_volatile_columns_are_the_marked_ones() -> None:
     assert {row.table: volatile(row) for row in TABLES if volatile(row)} == {
         "attempts": ["cached_tokens", "stored", "latency_s"],
         "models": ["seconds"],
+        "rollouts": ["seconds"],
+        "policies": ["seconds"],
     }
     assert VOLATILE in Attempts.model_fields["stored"].metadata
 

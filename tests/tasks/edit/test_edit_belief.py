@@ -124,7 +124,7 @@ def test_a_tokenizer_without_digits_is_refused():
     grader = policy("llama", "digits")
 
     class Blind:
-        eos_token_id, chat_template = 0, None
+        eos_token_id, chat_template, all_special_tokens = 0, None, []
 
         def __call__(self, text, add_special_tokens=True):
             return {"input_ids": [5] * len(text.split(":")[0])}

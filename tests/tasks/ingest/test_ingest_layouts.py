@@ -21,7 +21,17 @@ from tasks.store.warehouse import Warehouse
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 NAMES = ("asap2", "asap_aes", "asap_sas", "dress", "enem_essays", "gradeagentops", "mohler", "physics_partial_credit")
-NAMES += ("mocha", "summeval", "summhf", "webnlg", "healthbench", "paperbench", "plawbench", "writingbench")
+NAMES += (
+    "mocha",
+    "sas_bench",
+    "summeval",
+    "summhf",
+    "webnlg",
+    "healthbench",
+    "paperbench",
+    "plawbench",
+    "writingbench",
+)
 
 
 class Found(NamedTuple):
