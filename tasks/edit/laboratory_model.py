@@ -21,6 +21,7 @@ from tasks.edit.laboratory import (
     CAREFUL,
     IMPERFECT,
     Answer,
+    Habits,
     Question,
     Trace,
     answer,
@@ -105,7 +106,7 @@ def _revision(luck: Random, of: Question, given: Answer, sample: Sample) -> Aske
     return Asked(PROMPTS.revise(sample, attempt.steps, at, "", said), reply)
 
 
-def _again(luck: Random, of: Question, given: Answer, attempt: Trace, at: int, habits: Any) -> str:
+def _again(luck: Random, of: Question, given: Answer, attempt: Trace, at: int, habits: Habits) -> str:
     if at < len(of.facts):
         return judged(luck, of, given, at, habits)[0]
     if attempt.grounding[at]:

@@ -177,7 +177,7 @@ def test_a_model_that_cannot_be_loaded_is_named(folder):
     broken = folder / "broken"
     broken.mkdir()
     (broken / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "none"}')
-    with pytest.raises(BackendError, match=r"broken' cannot be loaded: .*judge\.engine\.model"):
+    with pytest.raises(BackendError, match=r"broken' cannot be loaded: .*the engine's options"):
         list(open_engine("vllm", Engine(model="broken"), no_key, folder).answer([asking("x")]))
 
 
