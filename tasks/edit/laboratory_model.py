@@ -211,6 +211,8 @@ def train(folder: Path, size: Size, seed: int, say: Callable[[str], None] = prin
     """Train the decoder and write it with its tokenizer into a folder, as any checkpoint of Hugging Face.
 
     After a kill it goes on from the last of its own checkpoints, to the same weights."""
+    from transformers.utils import logging
+
     words = tokenizer()
     model = decoder(words, size, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
@@ -242,6 +244,7 @@ def train(folder: Path, size: Size, seed: int, say: Callable[[str], None] = prin
             folder.mkdir(parents=True, exist_ok=True)
             torch.save({**state, "done": done, **parts}, kept.with_suffix(".part"))
             kept.with_suffix(".part").replace(kept)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     model.eval().save_pretrained(folder)
     words.save_pretrained(folder)
     kept.unlink()
