@@ -12,7 +12,6 @@ scored 2 or more they refuse 0.02 %, of the 1,408 sentences of good answers in a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +26,6 @@ from tasks.text.tokens import words
 RUN, INSIDE, SHARE = 7, 4, 0.8
 _REACH = 100
 """Characters beside a quote in which a run may go on."""
-_BEFORE, _AFTER = re.compile(r"[^\W_]+\Z"), re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,6 @@ class Wording:
 
         text, span: the response and where the quote stands in it, where it does.
         """
-        if span and _cuts_a_word(text, *span):
-            span = _whole_words(text, *span)
-            needle = folded(text[span[0] : span[1]])
         said = words(needle)
         # Most quotes end here: where few words are not copied, and the others stand in long runs, few pairs are new.
         if len(set(pairwise(said)) - self.pairs) > _most_new(len(said)):
@@ -89,19 +84,6 @@ def _most_new(count: int) -> int:
     """How many pairs of consecutive words may stand in no source, in a quote of so many words that repeats: two for
     each word that is its author's, one where two copied runs meet."""
     return 2 * int((1 - SHARE) * count + 1e-9) + -(-count // RUN)
-
-
-def _cuts_a_word(text: str, start: int, end: int) -> bool:
-    left = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
-    return left or (end < len(text) and text[end - 1].isalnum() and text[end].isalnum())
-
-
-def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """A span with the rest of the words that it cuts, as far as a run may reach."""
-    low, high = max(0, start - _REACH), end + _REACH
-    before = _BEFORE.search(text, low, start) if text[start].isalnum() else None
-    after = _AFTER.match(text, end, high) if text[end - 1].isalnum() else None
-    return before.start() if before else start, after.end() if after else end
 
 
 def _beside(text: str, start: int, end: int) -> tuple[list[str], list[str]]:

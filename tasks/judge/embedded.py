@@ -25,6 +25,7 @@ from tasks.judge.score import Shares, round_half_up, share_of_points, whole, who
 from tasks.judge.spelling import reader
 from tasks.llm.encoder import NAME, Encoder
 from tasks.llm.request import Reply
+from tasks.text.quotes import shortened
 
 MODEL = f"{NAME}-thresholds-2"
 CENTRE, SPREAD, SOFTNESS = 0.4, 0.2, 0.1
@@ -130,9 +131,7 @@ def _quotes(question: Question, pieces: list[tuple[int, str]], similarity: np.nd
         return []
     best = max(range(1, len(pieces)), key=lambda i: similarity[i])
     unit = [u for u in question.units if u.kind == "sentence"][pieces[best][0]]
-    quote = question.text[unit.start : unit.end]
-    if len(quote) > MAX_QUOTE:
-        quote = quote[:MAX_QUOTE].rsplit(maxsplit=1)[0]
+    quote = shortened(question.text[unit.start : unit.end], MAX_QUOTE)
     return [{"unit": unit.unit_id, "quote": quote}]
 
 

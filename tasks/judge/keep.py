@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.judge import Judge
 from tasks.judge import prompt
+from tasks.judge.evidence import HOLDS, INVALID, ground, subject_of
 from tasks.judge.protocol import Part
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Kept
-from tasks.judge.verify import HOLDS, INVALID, Decision, ground, subject_of
+from tasks.judge.verify import Decision
 from tasks.llm.request import Same
 
 KEEPING = frozenset({"rulers", "pointwise", "checkeval"})

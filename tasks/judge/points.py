@@ -12,10 +12,10 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.claims import Asked, Claims, Rubric, rubric_of
+from tasks.judge.evidence import HOLDS, Subject, ground, grounded
 from tasks.judge.gradesheet import plain
 from tasks.judge.score import round_half_up, share_of_points
-from tasks.judge.verify import HOLDS, INVALID, Decision, Subject, ground
-from tasks.text.fold import folded
+from tasks.judge.verify import Decision
 from tasks.text.quotes import unquoted
 
 COMPLETENESS = "completeness"
@@ -43,6 +43,9 @@ SIGNALS = {
     "unused_evidence": "evidence for a point that is not said to be covered",
     "quotes": "quotes offered, and apart by what was found, see `Evidence.status`",
     "invalid_evidence": "quotes that prove nothing",
+    "quote_case": "quotes that hold, written with other capitals than the response has",
+    "quote_marks": "quotes that hold, written with other apostrophes, hyphens or commas",
+    "quote_spacing": "quotes that hold, with words split or joined",
 }
 
 """The signals of this protocol in `gradings.signals`, counts where nothing else is said; what is 0 is left out. The
@@ -200,27 +203,15 @@ def _grounded(
     criterion: Criterion, quotes: Iterable[str], subject: Subject, action: str, signals: Counter[str]
 ) -> Decision:
     """The decision on a claim with these quotes, and what to do where none holds."""
-    rows: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    for quote in sorted(quotes):
-        said = folded(quote)
-        status, span = ("duplicate", None) if said in seen else ground(quote, None, criterion, subject)
-        if status == "semantic" and span:
-            found = folded(subject.text[span.start : span.end])
-            status, span = ("duplicate", None) if found in seen else (status, span)
-            seen.add(found)
-        seen.add(said)
-        start, end = span or (None, None)
-        rows.append({"unit_id": None, "quote": quote, "start": start, "end": end, "status": status})
-        signals["quotes"] += 1
-        signals[status] += 1
-        signals["invalid_evidence"] += status in INVALID
+    found: list[str] = []
+    rows, holds = grounded([(None, quote) for quote in sorted(quotes)], criterion, subject, found)
+    signals.update(found)
     if criterion.evidence == "none":
-        return Decision(criterion.id, 1, 1, evidence=tuple(rows))
-    if any(_holds(row) for row in rows):
-        return Decision(criterion.id, 1, 1, evidence=tuple(rows), verified=True)
+        return Decision(criterion.id, 1, 1, evidence=rows)
+    if holds:
+        return Decision(criterion.id, 1, 1, evidence=rows, verified=True)
     level = int(action == "counted")
-    return Decision(criterion.id, level, 1, evidence=tuple(rows), verified=False, action=action)
+    return Decision(criterion.id, level, 1, evidence=rows, verified=False, action=action)
 
 
 def _force_completeness(

@@ -10,13 +10,14 @@ from typing import NamedTuple
 import jsonschema
 
 from tasks.contracts.bundle import Bundle, Criterion
+from tasks.judge.evidence import HOLDS, ground, subject_of
 from tasks.judge.grade import first_requests, grade_batch, too_short
 from tasks.judge.protocol import Opinion, Outcome, how
 from tasks.judge.rows import Case, Rater
 from tasks.judge.schema import MAX_QUOTE
-from tasks.judge.verify import HOLDS, ground, subject_of
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request
+from tasks.text.quotes import shortened
 from tasks.text.units import units
 
 _GOLD = "an answer that says everything that is asked for"
@@ -120,7 +121,7 @@ def _quoting(case: Case) -> Callable[[Criterion], dict[str, str]]:
     the question or the rubric."""
     subject = subject_of(first_requests(case, _NOBODY)[0].data)
     longest = sorted(case.units, key=lambda unit: unit.start - unit.end)
-    quotes = [(unit.unit_id, case.text[unit.start : unit.end][:MAX_QUOTE]) for unit in longest]
+    quotes = [(unit.unit_id, shortened(case.text[unit.start : unit.end], MAX_QUOTE)) for unit in longest]
 
     def quote(criterion: Criterion) -> dict[str, str]:
         holding = ((unit, said) for unit, said in quotes if ground(said, unit, criterion, subject)[0] in HOLDS)

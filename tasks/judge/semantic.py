@@ -9,7 +9,10 @@ import numpy as np
 
 from tasks.judge.schema import MAX_QUOTE
 from tasks.llm.encoder import Encoder
-from tasks.text.quotes import Span, counts
+from tasks.text.edges import counts
+from tasks.text.fold import folded
+from tasks.text.negation import is_negated
+from tasks.text.quotes import Span
 from tasks.text.tokens import tokens
 from tasks.text.units import Unit
 
@@ -19,11 +22,6 @@ in the answer, it accepts 50 % in that answer and 2 % in another student's answe
 who may have said the same. At 0.7 it is 59 % and 7 %, at 0.8 39 % and 1 %."""
 WINDOW = 30
 """A longer sentence is read in windows of at most so many words."""
-_NEGATION = re.compile(
-    r"no|not|never|none|nothing|nobody|neither|nor|without|cannot|ain|aren|isn|wasn|weren|don|doesn|didn|won|wouldn|"
-    r"couldn|shouldn|hasn|haven|hadn|aint|arent|isnt|wasnt|werent|dont|doesnt|didnt|wont|wouldnt|couldnt|shouldnt|cant"
-)
-"""A word of negation, or what is left of one before an apostrophe."""
 _PIECE = re.compile(r"\S+")
 
 
@@ -31,7 +29,7 @@ class Matcher:
     """Finds the span of one response that is closest in meaning to a quote: a sentence, or a window of a long one.
 
     A span is found where its cosine to the quote is at least `threshold`, both hold the same numbers, and both have
-    English words of negation or neither has: encoders are nearly blind to what these change. What a text means to the
+    words of negation or neither has: encoders are nearly blind to what these change. What a text means to the
     encoder is all that is known: the two may still differ in who does what.
     """
 
@@ -65,7 +63,7 @@ def _agree(quote: str, span: str) -> bool:
     """Whether two texts hold the same numbers and the same yes or no."""
     first, second = set(tokens(quote)), set(tokens(span))
     same_numbers = {word for word in first if word.isdigit()} == {word for word in second if word.isdigit()}
-    return same_numbers and any(map(_NEGATION.fullmatch, first)) == any(map(_NEGATION.fullmatch, second))
+    return same_numbers and is_negated(folded(quote)) == is_negated(folded(span))
 
 
 def _windows(text: str, unit: Unit) -> list[Span]:

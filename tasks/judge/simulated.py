@@ -35,7 +35,8 @@ from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.score import round_half_up, share_of_points, whole, whole_shares
 from tasks.llm.backends.damaging import WAYS, damaged
 from tasks.llm.request import Reply, Request, Same
-from tasks.text.quotes import counts
+from tasks.text.edges import counts
+from tasks.text.quotes import shortened
 from tasks.text.tokens import tokens
 
 RIGHT = 0.9
@@ -245,9 +246,7 @@ def _quotes(question: Question, criterion: Criterion, invented: float, luck: ran
         return math.fsum(sorted(weigh.get(word, 0.0) for word in wanted & set(tokens(text))))
 
     best = max(sentences, key=lambda u: shared(question.text[u.start : u.end]))
-    quote = question.text[best.start : best.end]
-    if len(quote) > MAX_QUOTE:
-        quote = quote[:MAX_QUOTE].rsplit(maxsplit=1)[0]
+    quote = shortened(question.text[best.start : best.end], MAX_QUOTE)
     if luck.random() < invented:
         quote = " ".join(luck.sample(sorted(wanted), len(wanted)))
     return [{"unit": best.unit_id, "quote": quote}]

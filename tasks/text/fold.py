@@ -8,6 +8,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from tasks.text.letters import Letters, letters
+
 _WORD = re.compile(r"\S+")
 _LATER = re.compile("[^\x00-\u02ff]")
 
@@ -18,13 +20,21 @@ class Folded:
     Most folded texts are only looked through, so the way back is worked out when it is first asked for.
     """
 
-    __slots__ = ("_is_aligned", "_places", "source", "text")
+    __slots__ = ("_is_aligned", "_letters", "_places", "source", "text")
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.text = folded(source)
         self._is_aligned: bool | None = None if len(self.text) == len(source) else False
         self._places: tuple[Sequence[int], Sequence[int]] | None = None
+        self._letters: Letters | None = None
+
+    @property
+    def letters(self) -> Letters:
+        """The letters of the folded text."""
+        if self._letters is None:
+            self._letters = letters(self.text)
+        return self._letters
 
     @property
     def start(self) -> Sequence[int]:

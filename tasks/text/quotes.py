@@ -1,21 +1,39 @@
-"""Finding a quote in a text: exact containment after folding, with the span in the stored text."""
+"""Finding a quote in a text: whole words and numbers, in order, with the spans in the stored text.
+
+A quote stands as it is, or with other case, marks or spaces; what it leaves out by an ellipsis is short and holds no
+negation. How it differs from what is stored is told (`Spelling`), so that nothing is forgiven in silence.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 import string
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
+from tasks.text.edges import counts, is_edge
 from tasks.text.fold import Folded, fold, folded
-from tasks.text.tokens import SIGN, composed, tokens
+from tasks.text.letters import Letters, letters, say_the_same
+from tasks.text.negation import is_negated
+from tasks.text.tokens import tokens
 
 _ELLIPSIS = re.compile(r"\s*(?:[\[(]\s*)?(?:…|\.\s?\.\s?\.[.\s]*)(?:\s*[\])])?\s*")
 _EDGES = string.whitespace + "\u00a0\"'“”‘’«»`"
-MIN_CHARACTERS = 5
-MIN_SIGNS = 3
-_COUNTS = re.compile(
-    rf"[^\W_](?:[^\W_]{{{MIN_CHARACTERS - 1}}}|[^\W_]*+[\W_]++[^\W_])|{SIGN}(?:[\W_]*{SIGN}){{{MIN_SIGNS - 1}}}"
-)
+_STOPS = ".,;:!?"
+_SENTENCE_END = re.compile(r"[.!?。！？]+[\"'”’)\]]*(?:\s|$)")
+_DROPPED = re.compile(r"['’‘ʼ`´\-‐‑‒–—\u00ad\u200b-\u200d\u2060\ufeff]")
+_APART = re.compile(r"[^\W_]+")
+MAX_GAP = 200
+"""Characters that an ellipsis may leave out."""
+MAX_FRAGMENTS = 8
+_MOST_PLACES = 1_000
+"""Places of a fragment that are tried: more occur in no text that says anything."""
+
+Spelling = Literal["exact", "case", "marks", "spacing"]
+"""How a quote is written beside what is stored: alike; with other case; with other apostrophes, hyphens or commas; with
+words split or joined."""
 
 
 class Span(NamedTuple):
@@ -25,10 +43,25 @@ class Span(NamedTuple):
     end: int
 
 
-def counts(fragment: str) -> bool:
-    """Whether a fragment is long enough to prove anything: two words, one of at least five characters, or three
-    characters of Chinese or Japanese, which write no spaces and of which a word takes one or two."""
-    return _COUNTS.search(fragment if fragment.isascii() else composed(fragment)) is not None
+class Match(NamedTuple):
+    """Where a quote stands."""
+
+    pieces: tuple[Span, ...]
+    """The spans of what ellipses leave of it, in order; of the whole quote where none splits it."""
+    spelling: Spelling
+
+    @property
+    def span(self) -> Span:
+        """From the first character to the last, with what an ellipsis leaves out."""
+        return Span(self.pieces[0].start, self.pieces[-1].end)
+
+
+class _Place(NamedTuple):
+    """A fragment found in a folded region: its characters [low, high) there."""
+
+    low: int
+    high: int
+    spelling: Spelling
 
 
 def is_whole(quote: str, text: str) -> bool:
@@ -37,13 +70,12 @@ def is_whole(quote: str, text: str) -> bool:
 
 
 def find(quote: str, text: str, start: int = 0, end: int | None = None) -> Span | None:
-    """The span of a quote within `text[start:end]`, or None.
+    """The span of a quote within `text[start:end]`, or None; surrounding quotation marks are not part of a quote.
 
-    The quote is found as it stands, or, where an ellipsis splits it, by its fragments in order; fragments too short to
-    count are passed over, and at least one must count. Surrounding quotation marks are not part of a quote.
     Fragments never come from outside the region.
     """
-    return find_folded(folded(unquoted(quote)), fold(text[start:end]), start)
+    match = find_folded(folded(unquoted(quote)), fold(text[start:end]), start)
+    return match.span if match else None
 
 
 def unquoted(quote: str) -> str:
@@ -51,30 +83,136 @@ def unquoted(quote: str) -> str:
     return quote.strip(_EDGES)
 
 
-def find_folded(needle: str, region: Folded, offset: int = 0) -> Span | None:
-    """The span of a quote, unquoted and folded, in a region that begins at character `offset` of the stored text."""
-    if not needle:
+def shortened(text: str, limit: int) -> str:
+    """The whole words of a text within so many characters; in a text without blanks, its characters."""
+    if len(text) <= limit:
+        return text
+    words = text[: limit + 1].rsplit(maxsplit=1)
+    return words[0] if len(words) > 1 else text[:limit]
+
+
+def find_folded(needle: str, region: Folded, offset: int = 0) -> Match | None:
+    """Where a quote, unquoted and folded, stands in a region that begins at character `offset` of the stored text.
+
+    It must begin and end at the edges of words and numbers. Where an ellipsis splits it, every fragment must stand
+    there, in order; between two of them lie at most `MAX_GAP` characters, one end of a sentence and no negation; and
+    one fragment must be long enough to count. Case is folded and not told apart here (`tells_case`).
+    """
+    pieces = fragments(needle)
+    places = _standing(needle, region) if needle else iter(())
+    if not pieces:
+        places = itertools.chain(places, _respelled(needle, region))
+    place = next(places, None)
+    if place is not None:
+        return _match([place], region, offset)
+    if len(pieces) > MAX_FRAGMENTS or not any(map(counts, pieces)):
         return None
-    at = region.text.find(needle)
-    if at >= 0:
-        start, end = region.span(at, at + len(needle))
-        return Span(offset + start, offset + end)
-    if "." not in needle and "…" not in needle:
-        return None
-    places: list[int] = []
-    position = 0
-    for fragment in fragments(needle):
-        places.append(region.text.find(fragment, position))
-        if places[-1] < 0:
-            return None
-        position = places[-1] + len(fragment)
-    if not places:
-        return None
-    start, end = region.span(places[0], position)
-    return Span(offset + start, offset + end)
+    chain = _in_order(pieces, region)
+    return _match(chain, region, offset) if chain else None
+
+
+def spelled(quote: str, match: Match, text: str) -> Spelling:
+    """How a quote that was found differs from the stored text, case included."""
+    if match.spelling != "exact":
+        return match.spelling
+    pieces = fragments(unquoted(quote)) if len(match.pieces) > 1 else [unquoted(quote)]
+    said = " ".join(" ".join(pieces).split())
+    stored = " ".join(" ".join(text[span.start : span.end] for span in match.pieces).split())
+    return "exact" if said == stored or said.casefold() != stored.casefold() else "case"
 
 
 def fragments(needle: str) -> list[str]:
-    """What ellipses leave of an unquoted and folded quote and is long enough to count; nothing where there is none."""
+    """What ellipses leave of an unquoted quote; nothing where there is none."""
+    if "." not in needle and "…" not in needle:
+        return []
     pieces = _ELLIPSIS.split(needle)
-    return [piece for piece in (piece.strip(_EDGES) for piece in pieces) if counts(piece)] if len(pieces) > 1 else []
+    if len(pieces) == 1:
+        return []
+    stripped = (piece.strip(_EDGES + _STOPS) for piece in pieces)
+    return [piece for piece in stripped if piece]
+
+
+def _match(places: Iterable[_Place], region: Folded, offset: int) -> Match:
+    spans: list[Span] = []
+    spelling: Spelling = "exact"
+    for place in places:
+        start, end = region.span(place.low, place.high)
+        spans.append(Span(offset + start, offset + end))
+        spelling = place.spelling if place.spelling != "exact" else spelling
+    return Match(tuple(spans), spelling)
+
+
+def _in_order(pieces: list[str], region: Folded) -> list[_Place] | None:
+    """A place for every fragment, each behind the one before and near it; None where there is none."""
+    chains = [[place] for place in _places(pieces[0], region)]
+    for piece in pieces[1:]:
+        ends = [chain[-1].high for chain in chains]
+        longer = []
+        for place in _places(piece, region):
+            # The nearest one before leaves out least: where it is too much, it is for every other.
+            before = bisect_right(ends, place.low) - 1
+            if before >= 0 and _is_short(region.text[ends[before] : place.low]):
+                longer.append([*chains[before], place])
+        chains = longer
+    return chains[0] if chains else None
+
+
+def _is_short(gap: str) -> bool:
+    """Whether what an ellipsis leaves out may be left out of one statement."""
+    return len(gap) <= MAX_GAP and len(_SENTENCE_END.findall(gap)) <= 1 and not is_negated(gap)
+
+
+def _places(fragment: str, region: Folded) -> Iterator[_Place]:
+    """Where a fragment stands between edges, in order: as it is, or else with other marks or spaces."""
+    standing = list(_standing(fragment, region))
+    yield from standing or _respelled(fragment, region)
+
+
+def _standing(needle: str, region: Folded) -> Iterator[_Place]:
+    """Where a needle stands as it is between edges, in order."""
+    for low in _occurrences(needle, region.text):
+        if is_edge(region.text, low) and is_edge(region.text, low + len(needle)):
+            yield _Place(low, low + len(needle), "exact")
+
+
+def _occurrences(needle: str, text: str) -> Iterator[int]:
+    """Where a needle begins in a text; behind the first only where no letter stands before it."""
+    low = text.find(needle)
+    if low < 0:
+        return
+    yield low
+    left = r"(?<![a-z0-9])" if needle[0].isascii() and needle[0].isalnum() else ""
+    behind = re.compile(left + re.escape(needle))
+    for _ in range(_MOST_PLACES):
+        match = behind.search(text, low + 1)
+        if match is None:
+            return
+        low = match.start()
+        yield low
+
+
+def _respelled(needle: str, region: Folded) -> Iterator[_Place]:
+    """Where the letters of a needle stand between edges, in order, with other marks or spaces."""
+    said = letters(needle.strip(_EDGES + _STOPS))
+    if not said.text:
+        return
+    stored = region.letters
+    at = -1
+    for _ in range(_MOST_PLACES):
+        at = stored.text.find(said.text, at + 1)
+        if at < 0:
+            return
+        low, high = stored.origin(at), stored.origin(at + len(said.text) - 1) + 1
+        if is_edge(region.text, low) and is_edge(region.text, high):
+            there = letters(region.text[low:high])
+            if say_the_same(said, there):
+                yield _Place(low, high, _difference(said, there))
+
+
+def _difference(said: Letters, stored: Letters) -> Spelling:
+    """Whether two texts of equal letters differ in marks only."""
+    for hyphen in ("", " "):
+        words = [_APART.findall(_DROPPED.sub(hyphen, one.source)) for one in (said, stored)]
+        if words[0] == words[1]:
+            return "marks"
+    return "spacing"

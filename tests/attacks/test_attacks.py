@@ -11,10 +11,10 @@ from obedient import HABITS, attacked, full_marks, obedient
 
 from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from tasks.contracts.judge import Judge
+from tasks.judge.evidence import HOLDS
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.protocol import how
 from tasks.judge.rows import Case, Rater
-from tasks.judge.verify import HOLDS
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.extract import extract
 from tasks.llm.replies import ReplyStore

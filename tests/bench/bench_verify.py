@@ -20,11 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.table import conform
 from tasks.contracts.tables import Gradings, Judgments
+from tasks.judge.evidence import subject_of
 from tasks.judge.protocol import NOTHING, Answer, how
 from tasks.judge.question import Question
 from tasks.judge.rows import Called, Case, Graded, Judged, Rater, judgments
 from tasks.judge.schema import CHECKLIST_KEYS
-from tasks.judge.verify import subject_of, verify
+from tasks.judge.verify import verify
 from tasks.llm.ask import Asked, Attempt
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.extract import extract

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import gradesheet, mend, points
 from tasks.judge.claims import Asked, Claims, everything, merge, read, rubric_of
+from tasks.judge.evidence import subject_of
 from tasks.judge.itemised import follow_up, probabilities
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
 from tasks.judge.points import Verdict
@@ -23,7 +24,7 @@ from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import Scored, round_half_up, score
 from tasks.judge.unscored import reason_of
-from tasks.judge.verify import Decision, subject_of
+from tasks.judge.verify import Decision
 from tasks.llm.ask import Asked as Called
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.extract import extract

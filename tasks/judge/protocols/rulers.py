@@ -10,12 +10,13 @@ from typing import Any
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import itemised, keep, prompt
 from tasks.judge import schema as contract
+from tasks.judge.evidence import subject_of
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import Scored, score, trait_means
 from tasks.judge.unscored import reason_of
-from tasks.judge.verify import Decision, Verdict, subject_of, verify
+from tasks.judge.verify import Decision, Verdict, verify
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Message, Reply, Request, Same
 

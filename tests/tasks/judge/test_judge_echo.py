@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Anchor, Bundle, Criterion, Protocol, Scale, Trait
 from tasks.judge.echo import INSIDE, RUN, SHARE, wording
+from tasks.judge.evidence import ground, subject_of
 from tasks.judge.question import Question
-from tasks.judge.verify import ground, subject_of, verify
+from tasks.judge.verify import verify
 from tasks.llm.request import Same
 from tasks.text.units import units
 
@@ -83,7 +84,7 @@ def test_a_mixed_quote_stands_by_its_own_words():
     assert status_of(mixed) == "verified"
 
 
-@pytest.mark.parametrize("piece", ["the cells because", "outside them is", "ells because the soluti", "concentrated"])
+@pytest.mark.parametrize("piece", ["the cells because", "outside them is", "concentrated"])
 def test_a_few_words_out_of_a_copied_sentence_are_an_echo_too(piece):
     response = f"My answer. {POINT} That is all."
     assert status_of(piece, response) == "echo"
@@ -94,12 +95,18 @@ def test_the_same_few_words_in_a_sentence_of_ones_own_are_evidence():
 
 
 def test_fragments_around_an_ellipsis_are_looked_at_each():
-    response = f"{POINT} Bananas are yellow in my house. {PROSE}"
+    response = f"{POINT} {PROSE}"
     quote = (
         "Water leaves the cells because the solution outside them ... membrane that lets water pass and keeps the salt"
     )
     assert status_of(quote, response) == "echo"
-    assert status_of("Water leaves the cells … are yellow in my house", response) == "verified"
+    own = f"{POINT} Bananas are yellow in my house."
+    assert status_of("Water leaves the cells … are yellow in my house", own) == "verified"
+
+
+@pytest.mark.parametrize("copied", ["the ce lls because the solution", "thecells because", "the cells, because"])
+def test_no_spelling_hides_an_echo(copied):
+    assert status_of(copied, f"My answer. {POINT} That is all.") == "echo"
 
 
 def test_an_echo_is_refused_counts_as_invalid_and_demotes():

@@ -12,8 +12,10 @@ from tasks.judge import schema as contract
 from tasks.judge.prove import prove_bundle
 from tasks.lock.lock import lock
 from tasks.lock.rubric import authored
+from tasks.text.quotes import Match, Span
 
 DEMO = Path(__file__).resolve().parents[3] / "data" / "demo"
+ANYWHERE = Match((Span(0, 1),), "exact")
 TYPES = ("local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none")
 
 
@@ -79,13 +81,13 @@ def test_a_template_that_leaves_something_open_is_named(monkeypatch, protocol):
 
 
 def test_a_verifier_that_accepts_anything_is_named(monkeypatch):
-    monkeypatch.setattr("tasks.judge.verify.find_folded", lambda needle, region, offset=0: (0, 1))
+    monkeypatch.setattr("tasks.judge.evidence.find_folded", lambda needle, region, offset=0: ANYWHERE)
     problems = prove_bundle(bundle_of(), "Why?", None, None)
     assert [f"a fabricated quote is accepted for 'C{n}'" for n in range(4)] == problems
 
 
 def test_a_verifier_that_accepts_nothing_is_named(monkeypatch):
-    monkeypatch.setattr("tasks.judge.verify.find_folded", lambda needle, region, offset=0: None)
+    monkeypatch.setattr("tasks.judge.evidence.find_folded", lambda needle, region, offset=0: None)
     problems = prove_bundle(bundle_of(), "Why?", None, None)
     assert [f"gold artifact: evidence_failed:C{n}" for n in range(3)] == problems
 

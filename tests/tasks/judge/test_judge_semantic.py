@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.judge.echo import wording
+from tasks.judge.evidence import Subject, subject_of
 from tasks.judge.question import Question
 from tasks.judge.semantic import WINDOW, Matcher
-from tasks.judge.verify import Subject, subject_of, verify
+from tasks.judge.verify import verify
 from tasks.llm.request import Same
 from tasks.text.units import units
 
@@ -198,7 +199,7 @@ def test_removing_a_quote_never_helps(quotes, data):
 
 
 def test_the_encoder_is_asked_only_under_a_protocol_that_wants_it(monkeypatch):
-    monkeypatch.setattr("tasks.judge.verify.minilm", Words)
+    monkeypatch.setattr("tasks.judge.evidence.minilm", Words)
     bundle = bundle_of()
     lexical = bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update={"evidence_match": "lexical"})})
     for of, wanted in ((bundle, True), (lexical, False)):

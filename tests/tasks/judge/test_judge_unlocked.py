@@ -13,7 +13,9 @@ from tasks.judge.prove import prove_bundle
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Reply
+from tasks.text.quotes import Match, Span
 
+ANYWHERE = Match((Span(0, 1),), "exact")
 HOLDS = [{"unit": "s1", "quote": "need light"}]
 FORGED = [{"unit": "s1", "quote": "nobody wrote this"}]
 
@@ -122,6 +124,6 @@ def test_an_opinion_quotes_for_a_trait_what_it_quotes_for_its_criteria(case_of):
 
 
 def test_a_verifier_that_accepts_anything_is_named(monkeypatch):
-    monkeypatch.setattr("tasks.judge.verify.find_folded", lambda needle, region, offset=0: (0, 1))
+    monkeypatch.setattr("tasks.judge.evidence.find_folded", lambda needle, region, offset=0: ANYWHERE)
     problems = prove_bundle(bundle_of(), "Why?", None, None)
     assert problems == [f"a fabricated quote is accepted for '{name}'" for name in "ab"]

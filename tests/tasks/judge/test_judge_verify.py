@@ -3,7 +3,8 @@
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.judge.verify import Subject, verify
+from tasks.judge.evidence import Subject
+from tasks.judge.verify import verify
 from tasks.text.units import units
 
 TEXT = "Plants need light. Water helps them grow.\nThe café sells très bon pain. He left."

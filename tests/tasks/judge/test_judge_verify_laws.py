@@ -10,13 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.judge.evidence import Subject
 from tasks.judge.schema import checklist
 from tasks.judge.score import score
-from tasks.judge.verify import Subject, verify
+from tasks.judge.verify import verify
 from tasks.llm.extract import extract
 from tasks.text.fold import fold
-from tasks.text.quotes import MIN_CHARACTERS
 from tasks.text.units import units
+
+MIN_CHARACTERS = 5
 
 TYPES = ("local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none")
 DEMANDING = TYPES[:3]

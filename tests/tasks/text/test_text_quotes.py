@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import re
 import unicodedata
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tasks.text.fold import fold
-from tasks.text.quotes import Span, counts, find, is_whole
+from tasks.contracts.bundle import Criterion
+from tasks.judge.evidence import Subject, ground
+from tasks.text.fold import fold, folded
+from tasks.text.quotes import Span, find, find_folded, fragments, is_whole, unquoted
 from tasks.text.tokens import tokens
+from tasks.text.units import units
+from tests.attacks.quote_kinds import FORGED, HONEST
 
+CRITERION = Criterion(id="C", trait="t", text="c", levels=("absent", "present"))
 WORDS = st.sampled_from(
     ["the", "Plant", "uses", "ÉNERGIE", "café", "Straße", "light", "über", "光合作用", "a", "x2", "don't", "100%"]
 )
@@ -40,22 +47,74 @@ def quoted(draw: st.DrawFn) -> tuple[str, str]:
 @given(quoted())
 def test_any_words_of_the_text_are_found_whatever_their_case_and_form(pair: tuple[str, str]) -> None:
     text, quote = pair
-    assume(counts(quote))
+    assume(letters_only(quote))
     span = find(quote, text)
     assert span is not None
-    assert fold(quote.strip(' "«')).text in fold(text[span.start : span.end]).text
+    assert letters_only(quote) == letters_only(text[span.start : span.end])
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text("abé .…", max_size=25), st.text("abé .…\n", max_size=40))
-def test_what_is_found_is_there(quote: str, text: str) -> None:
-    span = find(quote, text)
-    if span is None:
+@given(st.text("abé .…'-", max_size=25), st.text("abé .…'-\n", max_size=40))
+def test_what_is_found_is_there_letter_by_letter(quote: str, text: str) -> None:
+    match = find_folded(folded(unquoted(quote)), fold(text))
+    if match is None:
         return
-    there = fold(text[span.start : span.end]).text
-    assert 0 <= span.start < span.end <= len(text)
-    whole = fold(quote.strip()).text.strip()
-    assert whole in there or "..." in whole.replace(" ", "") or "…" in whole
+    said = fragments(folded(unquoted(quote)))
+    pieces = [text[span.start : span.end] for span in match.pieces]
+    assert all(0 <= span.start < span.end <= len(text) for span in match.pieces)
+    assert [*map(letters_only, pieces)] == ([letters_only(quote)] if len(pieces) == 1 else [*map(letters_only, said)])
+
+
+def letters_only(text: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFC", text).casefold() if c.isalnum())
+
+
+CORPUS = (
+    "Photosynthesis is what the plant's leaves do with sunlight: they take in carbon dioxide and water, and they don't "
+    "need soil for it. The well-known result is sugar, which feeds the whole plant overnight. Oxygen leaves through "
+    "small openings that close in the heat, because the plant would otherwise dry out.",
+    "First we weighed the sample and then we heated it slowly, which changed its colour. The second sample wasn't "
+    "heated at all, so it stayed grey. I think a long-term study should repeat this with more samples, because our "
+    "balance was old and the room was cold that morning. Everybody agreed about the colour afterwards.",
+    "A cidade cresce sem plano e as pessoas mais pobres moram longe do trabalho. Portanto, o governo deveria investir "
+    "em transporte público, pois o tempo perdido todos os dias prejudica a saúde e a educação das famílias. Além "
+    "disso, as escolas precisam de bibliotecas abertas à noite, e a imprensa deve acompanhar as promessas feitas.",
+    "Salt water pulls fresh water through the half-open wall, and water goes on until both sides are well-balanced. "
+    "A long-lasting drought makes water salty, so water-loving plants wilt although water stands around their roots.",
+)
+
+
+@pytest.mark.parametrize("name", [*HONEST, *FORGED])
+def test_every_kind_of_quote_gets_its_verdict(name: str) -> None:
+    kind, must_hold = (HONEST | FORGED)[name], name in HONEST
+    rng = random.Random(name)
+    pairs = [kind(rng, " ".join(rng.sample(CORPUS, rng.randint(1, 3)))) for _ in range(300)]
+    wrong = [pair for pair in pairs if pair and stands(pair[1], pair[0]) is not must_hold]
+    assert sum(pair is not None for pair in pairs) >= 10
+    # A word split at random may fall into a word of negation, which is never glued: pas s, gover no.
+    assert len(wrong) <= (6 if name.startswith("split_") and must_hold else 0), wrong[:3]
+
+
+def stands(quote: str, text: str) -> bool:
+    return ground(quote, None, CRITERION, Subject.of(text, units(text))).status == "verified"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(CORPUS), st.data())
+def test_a_quote_begins_and_ends_where_words_do(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text) - 2))
+    end = data.draw(st.integers(start + 1, min(len(text), start + 60)))
+    cuts = any(0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum() for at in (start, end))
+    quote = text[start:end]
+    if not cuts or unquoted(quote) != quote or is_at_edges(quote, text):
+        return
+    assert find(quote, text) is None
+
+
+def is_at_edges(quote: str, text: str) -> bool:
+    """Whether the quote stands in the text as whole words after all, blanks apart."""
+    pattern = r"[\s'’-]*".join(re.escape(c) for c in letters_only(quote))
+    return re.search(rf"(?<![^\W_])\W*{pattern}\W*(?![^\W_])", text.casefold()) is not None
 
 
 @pytest.mark.parametrize(
@@ -72,6 +131,14 @@ def test_what_is_found_is_there(quote: str, text: str) -> None:
         ("...makes sugar from...", "makes sugar from"),
         ("the plant ... it ... gives off", "The plant uses light energy. It makes sugar from water,\nand it gives off"),
         ("water, and it gives", "water,\nand it gives"),
+        ("Water and it gives", "water,\nand it gives"),
+        ("makes sug ar from", "makes sugar from"),
+        ("makessugar from", "makes sugar from"),
+        ("gives off oxygen a gas.", "gives off oxygen (a gas"),
+        ("akes sugar", None),
+        ("makes suga", None),
+        ("the plant … 99 … light", None),
+        ("the plant … a", "The plant uses light energy. It makes sugar from water,\nand it gives off oxygen (a"),
         ("makes sugar ... the plant", None),
         ("the plant ... eats sugar", None),
         ("the plant eats", None),
@@ -105,31 +172,6 @@ def test_a_span_counts_from_the_start_of_the_whole_text() -> None:
     span = find("MAKES SUGAR", TEXT, start)
     assert span is not None
     assert TEXT[span.start : span.end] == "makes sugar"
-
-
-@pytest.mark.parametrize(
-    ("fragment", "long_enough"),
-    [("it is", True), ("light", True), ("acid", False), ("", False), ("- !", False), ("ärger", True)],
-)
-def test_what_counts(fragment: str, long_enough: bool) -> None:
-    assert counts(fragment) is long_enough
-    assert counts(unicodedata.normalize("NFD", fragment)) is long_enough
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.text("ab1 _-é\u0301İ\n漢", max_size=14))
-def test_two_words_count_and_a_long_one(fragment: str) -> None:
-    runs = "".join(c if c.isalnum() else " " for c in unicodedata.normalize("NFC", fragment).lower()).split()
-    signs = "".join(token if token == "漢" else " " for token in tokens(fragment)).split()
-    assert counts(fragment) is (len(runs) >= 2 or any(len(run) >= 5 for run in runs) or any(len(s) >= 3 for s in signs))
-
-
-@pytest.mark.parametrize(
-    ("fragment", "long_enough"),
-    [("光合作用", True), ("光合、作", True), ("光合", False), ("ひかり", True), ("光a合b", False), ("빛을", False)],
-)
-def test_chinese_and_japanese_count_by_their_characters(fragment: str, long_enough: bool) -> None:
-    assert counts(fragment) is long_enough
 
 
 def test_chinese_and_japanese_characters_are_tokens() -> None:

@@ -1,0 +1,199 @@
+"""Grounding: what is found of a quote in the response that it cites, and whether it proves anything.
+
+A quote that cites no unit is looked for in the whole response, one that cites an unknown unit is misattributed at best.
+Where a criterion lets evidence come from the context too, a quote found there holds, whatever unit it cites. A quote
+that repeats the question or the rubric (`tasks.judge.echo`) is an echo and does not hold, wherever it stands. Where the
+protocol lets meaning count, a quote whose words stand nowhere may hold by the span, in the unit that it cites, that an
+encoder finds (`tasks.judge.semantic`); that one must not be an echo either.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from tasks.contracts.bundle import Criterion
+from tasks.judge.echo import Wording, wording
+from tasks.judge.question import Question
+from tasks.judge.schema import MAX_QUOTE
+from tasks.judge.semantic import Matcher
+from tasks.llm.encoder import minilm
+from tasks.llm.request import Same
+from tasks.text.edges import counts, is_single_word
+from tasks.text.fold import Folded, fold, folded
+from tasks.text.quotes import Match, Span, Spelling, find_folded, fragments, is_whole, shortened, spelled, unquoted
+from tasks.text.tokens import tokens
+from tasks.text.units import Unit
+
+INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo"})
+HOLDS = frozenset({"verified", "context", "semantic"})
+RARE = 200
+"""One word alone proves something where at most one word in so many is it."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is judged: the response's text with its units, and the item's context where evidence may come from it."""
+
+    text: str
+    units: Mapping[str, Unit]
+    context: str | None = None
+    wording: Wording | None = None
+    """What is no evidence when it is repeated; None where nothing is known of it."""
+    apart: Wording | None = None
+    """The same without the context, for criteria that take evidence from it."""
+    match: Matcher | None = None
+    """Who finds what a quote means where its words stand nowhere; None where only words count."""
+    _regions: dict[tuple[int, int], Folded] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, text: str, units: Sequence[Unit], context: str | None = None) -> Subject:
+        """The subject with its units by id."""
+        return cls(text, {unit.unit_id: unit for unit in units}, context)
+
+    def is_rare(self, word: str) -> bool:
+        """Whether a word stands in the response once, or at most once in `RARE` words."""
+        return self._words[tuple(tokens(word))] * RARE <= max(RARE, self._words.total())
+
+    @cached_property
+    def _words(self) -> Counter[tuple[str, ...]]:
+        return Counter(zip(tokens(self.text)))
+
+    def region(self, start: int, end: int) -> Folded:
+        """The text from `start` to `end`, folded once however many quotes are looked for in it."""
+        known = self._regions.get((start, end))
+        if known is None:
+            known = self._regions[start, end] = Folded(self.text[start:end])
+        return known
+
+    def paragraph(self, unit: Unit) -> Unit:
+        """The paragraph that holds a unit; the unit itself where there is none."""
+        at = bisect_right(self._paragraphs, unit.start, key=lambda paragraph: paragraph.start)
+        return self._paragraphs[at - 1] if at and unit.start < self._paragraphs[at - 1].end else unit
+
+    @cached_property
+    def _paragraphs(self) -> list[Unit]:
+        return sorted((u for u in self.units.values() if u.kind == "paragraph"), key=lambda u: u.start)
+
+
+def subject_of(question: Question) -> Subject:
+    """What a question asks about, with all that the bundle's protocol lets count as evidence.
+
+    BackendError where that takes the sentence encoder and it is not installed.
+    """
+    bundle, text, units = Same(question.bundle), question.text, {unit.unit_id: unit for unit in question.units}
+    apart = wording(bundle, question.question, None)
+    whole = wording(bundle, question.question, question.context) if question.context else apart
+    semantic = question.bundle.protocol.evidence_match == "semantic"
+    match = Matcher(text, question.units, minilm()) if semantic else None
+    return Subject(text, units, question.context, whole, apart, match)
+
+
+class Ground(NamedTuple):
+    """What is found of a quote: see `Evidence.status`; where it stands in the response; how it is written there."""
+
+    status: str
+    span: Span | None = None
+    spelling: Spelling = "exact"
+
+
+DUPLICATE = Ground("duplicate")
+
+
+def grounded(
+    offered: Iterable[tuple[str | None, str]], criterion: Criterion, subject: Subject, signals: list[str]
+) -> tuple[tuple[dict[str, Any], ...], bool]:
+    """Quotes as rows of the contract `Evidence`, and whether one of them holds.
+
+    offered: (unit cited or None, quote); signals: takes what was found. A quote is a duplicate where the same words, or
+    the same place of the response, held before.
+    """
+    rows: list[dict[str, Any]] = []
+    held: set[str | Span] = set()
+    failed: set[tuple[str | None, str]] = set()
+    for unit_id, quote in offered:
+        said = folded(quote)
+        # A quote that failed where it was first cited may still hold where it is cited next.
+        repeated = said in held or (unit_id, said) in failed
+        status, span, spelling = DUPLICATE if repeated else _ground(quote, said, unit_id, criterion, subject)
+        if status in HOLDS and span in held:
+            status, span, spelling = DUPLICATE
+        elif status in HOLDS:
+            held |= {said, span} if span else {said}
+        else:
+            failed.add((unit_id, said))
+        start, end = span or (None, None)
+        rows.append({"unit_id": unit_id, "quote": quote, "start": start, "end": end, "status": status})
+        signals += ("quotes", status)
+        if status in INVALID:
+            signals.append("invalid_evidence")
+        if spelling != "exact":
+            signals.append(f"quote_{spelling}")
+    return tuple(rows), bool(held)
+
+
+def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> Ground:
+    """What is found of a quote that cites a unit; never a duplicate."""
+    return _ground(quote, folded(quote), unit_id, criterion, subject)
+
+
+def _ground(quote: str, said: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> Ground:
+    """`ground` of a quote that is folded in `said`."""
+    # The contract allows no longer quote: a model that was stopped there was stopped inside a word.
+    unmarked = unquoted(quote if len(quote) < MAX_QUOTE else shortened(quote, MAX_QUOTE - 1))
+    needle = said if unmarked == quote else folded(unmarked)
+    if not proves(needle, subject):
+        return Ground("too_short")
+    takes_context = criterion.evidence_from == "response_and_context"
+    wording = subject.apart if takes_context else subject.wording
+    low, high = _region(unit_id, criterion, subject)
+    if match := find_folded(needle, subject.region(low, high), low):
+        stored = _as_stored(needle, match, subject.text)
+        if match.spelling != "exact" and not proves(stored, subject):
+            return Ground("too_short")
+        status = "echo" if wording and wording.is_in(stored, subject.text, match.span) else "verified"
+        return Ground(status, match.span, spelled(quote, match, subject.text))
+    context = subject.context if takes_context else None
+    if context and (match := find_folded(needle, fold(context))):
+        status = "echo" if wording and wording.is_in(_as_stored(needle, match, context)) else "context"
+        return Ground(status, None, spelled(quote, match, context))
+    if subject.match and not (wording and wording.is_in(needle)):
+        span = subject.match.find(unmarked, low, high)
+        stored = folded(subject.text[span.start : span.end]) if span else ""
+        if span and proves(stored, subject) and not (wording and wording.is_in(stored, subject.text, span)):
+            return Ground("semantic", span)
+    if unit_id is not None and (match := find_folded(needle, subject.region(0, len(subject.text)))):
+        return Ground("misattributed", match.span)
+    return Ground("fabricated")
+
+
+def proves(needle: str, subject: Subject) -> bool:
+    """Whether a quote, unquoted, is long enough to prove anything: two whole words, a long one that is rare in the
+    response, or all that there is of the response."""
+    pieces = fragments(needle) or [needle]
+    if any(counts(piece) and (not is_single_word(piece) or subject.is_rare(piece)) for piece in pieces):
+        return True
+    return is_whole(needle, subject.text)
+
+
+def _as_stored(needle: str, match: Match, text: str) -> str:
+    """A quote in the words of the text that it was found in, folded: no spelling hides an echo."""
+    if match.spelling == "exact":
+        return needle
+    return " … ".join(folded(text[span.start : span.end]) for span in match.pieces)
+
+
+def _region(unit_id: str | None, criterion: Criterion, subject: Subject) -> tuple[int, int]:
+    """Where a quote must be: its unit; for a span-level criterion the whole paragraph; nowhere for an unknown unit."""
+    if unit_id is None:
+        return 0, len(subject.text)
+    unit = subject.units.get(unit_id)
+    if unit is None:
+        return 0, 0
+    if criterion.evidence == "span_level":
+        unit = subject.paragraph(unit)
+    return unit.start, unit.end

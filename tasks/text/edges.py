@@ -1,0 +1,85 @@
+"""Where a word or a number begins and ends, so that a quote cuts none.
+
+A number is one piece with its sign, its decimals and its unit (−3.5 %, 50 kg, $1,000, 2/3), a word with the negation
+that hangs on it (can't, non-toxic, sugar-free). In scripts written without spaces every character may be an edge.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import pairwise
+
+from tasks.text.tokens import SIGN, composed
+
+_UNSPACED = SIGN[:-1] + "\u3005\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
+"""Han and kana, Thai, Lao, Burmese and Khmer."""
+_LETTER, _WORD = rf"(?:(?!{_UNSPACED})[^\W\d_])", rf"(?:(?!{_UNSPACED})[^\W_])+"
+_UNIT = (
+    r"[%‰°]|km/h|mph|m/s|kwh|(?:k|c|d|m|µ|μ|n)?(?:m|g|l|s|w|j|v|n|hz|pa|mol)(?:[²³]|\^?[23])?|k?cal|t|k|h|min|ppm|"
+    r"lbs?|oz|ft|mi|eur|usd"
+)
+_NUMBER = (
+    rf"(?:(?:(?<![^\W_][^\W_])[+\-−–]|[<>≤≥±])(?=[\d$€£¥]))?(?:[$€£¥] ?(?=\d))?"
+    rf"\d(?:{_WORD})?(?:(?<=\d)[.,:/^'’·×\-−–]\d(?:{_WORD})?)*"
+    rf"(?:(?<=\d) ?(?:[$€£¥]|°[cfk]?|(?:{_UNIT}))(?![^\W_]))?"
+)
+_WHOLE_WORD = (
+    rf"(?:(?:non|not|no|un|anti|counter|dis|in|im|il|ir|mis|pseudo)[-‐‑])?{_WORD}"
+    rf"(?:['’](?:t|s|re|ll|ve|d|m)(?![^\W_])|(?<=\bn)['’]{_WORD}|[-‐‑](?:free|less|proof|deficient)(?![^\W_]))?"
+)
+_PIECE = re.compile(rf"{_NUMBER}|{_WHOLE_WORD}|(?<!\d)\.\d+")
+_FIGURE = re.compile(r"(?:(?<![^\W_][^\W_])(?<![\d])[+\-−–])?\d+(?:[.,:/^'’·×\-−–]\d+)*")
+_DASHES = str.maketrans("−–", "--")
+_TWO_WORDS = re.compile("[a-zà-öø-ÿ]+ [a-zà-öø-ÿ]+")
+_LONG = re.compile(rf"{_LETTER}{{5}}|{_UNSPACED}{{5}}|{SIGN}(?:[\W_]*{SIGN}){{2}}")
+_ALNUM = re.compile(r"[^\W_]")
+_REACH = 32
+"""Characters to either side that are looked at: longer words and numbers are nobody's."""
+_BOUND = frozenset("0123456789$€£¥")
+"""What a unit or a number may be bound to across a blank."""
+_CLOSING = frozenset(".,;:!?)")
+
+
+def is_edge(text: str, at: int) -> bool:
+    """Whether a folded text may be cut before its character `at` without cutting a word or a number."""
+    if at <= 0 or at >= len(text):
+        return True
+    before, after = text[at - 1], text[at]
+    if before == " " and text[at - 2] not in _BOUND:
+        return True
+    if not (before.isdigit() or after.isdigit()):
+        if after == " " and not text[at + 1 : at + 2].isdigit():
+            return True
+        if after in _CLOSING and text[at + 1 : at + 2] in ("", " "):
+            return True
+    if before.isascii() and after.isascii() and before.isalnum() and after.isalnum():
+        return False
+    if unicodedata.category(after)[0] == "M":
+        return False
+    low = max(0, at - _REACH)
+    return not any(piece.start() < at < piece.end() for piece in _PIECE.finditer(text, low, at + _REACH))
+
+
+def figures(folded: str) -> list[str]:
+    """The numbers of a folded text in order, with sign and decimals, dashes made alike."""
+    return [figure.translate(_DASHES) for figure in _FIGURE.findall(folded)]
+
+
+def counts(fragment: str) -> bool:
+    """Whether a fragment is long enough to prove anything: two whole words, a number being one, a word of at least five
+    letters, or three characters of Chinese or Japanese, of which a word takes one or two."""
+    if fragment.isascii() and _TWO_WORDS.search(fragment):
+        return True
+    text = composed(fragment)
+    return _LONG.search(text) is not None or any(
+        not _ALNUM.search(text, one.end(), other.start()) for one, other in pairwise(_PIECE.finditer(text))
+    )
+
+
+def is_single_word(fragment: str) -> bool:
+    """Whether a fragment has one whole word or number and nothing else that says anything."""
+    if fragment.isascii() and _TWO_WORDS.search(fragment):
+        return False
+    text = composed(fragment)
+    return len(_PIECE.findall(text)) == 1 and re.search(_UNSPACED, text) is None

@@ -1,0 +1,75 @@
+"""A folded text less everything that may be written otherwise without saying something else.
+
+Spaces, hyphens, apostrophes, quotation marks, brackets, commas and invisible characters go; letters with their marks,
+digits, signs that mean something (+ < = % ° $) and the ends of sentences within the text stay.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+import regex
+
+from tasks.text.edges import figures
+from tasks.text.negation import negations
+
+_STOP = r"""[.!?。！？…]+(?=["'”’»)\]]*\s)|[。！？]"""
+_KEPT = regex.compile(rf"[\p{{L}}\p{{N}}\p{{M}}]+|[\p{{Sm}}\p{{Sc}}\p{{So}}^%‰&@#*/\\--−]|{_STOP}", regex.V1)
+_STOPS = frozenset(".!?。！？…")
+
+
+class Letters(NamedTuple):
+    """The letters of a folded text, and where they stood."""
+
+    source: str
+    """The folded text."""
+    text: str
+    """What is left of it; the end of a sentence is a full stop."""
+    places: tuple[int, ...]
+    """Where in `text` each piece begins."""
+    origins: tuple[int, ...]
+    """Where in `source` it began."""
+
+    def origin(self, at: int) -> int:
+        """Where in `source` the character `at` of `text` stood."""
+        piece = bisect_right(self.places, at) - 1
+        return self.origins[piece] + at - self.places[piece]
+
+    def place(self, origin: int) -> int:
+        """Where in `text` a kept character of `source` stands."""
+        piece = bisect_right(self.origins, origin) - 1
+        return self.places[piece] + origin - self.origins[piece]
+
+    def edges(self) -> frozenset[int]:
+        """Where in `text` pieces begin and end."""
+        return frozenset((*self.places, len(self.text)))
+
+
+def letters(folded: str) -> Letters:
+    """The letters of a folded text."""
+    pieces, places, origins, length = [], [], [], 0
+    for match in _KEPT.finditer(folded):
+        piece = "." if match[0][0] in _STOPS else match[0]
+        pieces.append(piece)
+        places.append(length)
+        origins.append(match.start())
+        length += len(piece)
+    return Letters(folded, "".join(pieces), tuple(places), tuple(origins))
+
+
+def say_the_same(one: Letters, other: Letters) -> bool:
+    """Whether two texts of equal letters hold the same numbers and the same words of negation: none that is two words,
+    or a part of one, in the other."""
+    mine, theirs = _negations(one), _negations(other)
+    return (
+        figures(one.source) == figures(other.source)
+        and len(mine) == len(theirs)
+        and {edge for span in mine for edge in span} <= other.edges()
+        and {edge for span in theirs for edge in span} <= one.edges()
+    )
+
+
+def _negations(said: Letters) -> list[tuple[int, int]]:
+    """Where words of negation begin and end among the letters."""
+    return [(said.place(low), said.place(high - 1) + 1) for low, high in negations(said.source)]

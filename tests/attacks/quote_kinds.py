@@ -1,0 +1,370 @@
+"""Kinds of quotes with the verdict that each must get, cut from any text: what the fuzzer and the tests draw from.
+
+A kind takes the words of a text and gives (text, quote), or None where this text has nothing of the kind. Kinds are
+written for what a quote says, not for how it is looked for: words are runs between blanks.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+Pair = tuple[str, str] | None
+Kind = Callable[[random.Random, str], Pair]
+
+_WORD = re.compile(r"[^\W\d_]{2,}")
+NUMBERS = ("50 kg", "150 kg", "100", "9.5 %", "99.5 %", "1,000", "3/4", "−5 °C", "12:30", "$40", "2.75", "60%", "10^3")
+NEGATIONS = ("not", "never", "doesn't", "cannot", "without", "didn’t", "no longer", "nicht", "não")
+STRANGE = ("zyxq", "qwrtl", "vbnmo")
+
+
+def words_of(text: str) -> list[str]:
+    """Words between blanks, punctuation and all."""
+    return text.split()
+
+
+def run(rng: random.Random, text: str, low: int = 3, high: int = 9) -> str | None:
+    """A run of whole words as it stands in the text, none of its numbers apart from a unit that follows."""
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    size = rng.randint(low, high)
+    if len(spans) < size:
+        return None
+    at = rng.randrange(len(spans) - size + 1)
+    quote = text[spans[at][0] : spans[at + size - 1][1]]
+    before = text[: spans[at][0]].split()[-1:] or [""]
+    if re.search(r"\d\W*$", quote) or re.search(r"\d\W*$", before[0]) or not re.search(r"[^\W\d_]{5}", quote):
+        return None
+    return None if is_elided(quote) else quote
+
+
+def is_elided(quote: str) -> bool:
+    """Whether a quote holds what may be read as an ellipsis."""
+    return "…" in quote or re.search(r"\.\s*\.\s*\.", quote) is not None
+
+
+def whole_words(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text)
+    return (text, quote) if quote else None
+
+
+def other_case(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text)
+    return (text, rng.choice([str.upper, str.lower, str.title])(quote)) if quote and quote.isascii() else None
+
+
+def other_blanks(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text)
+    return (text, re.sub(r"\s+", lambda _: rng.choice(["  ", "\n", "\u00a0", " "]), quote)) if quote else None
+
+
+def other_apostrophe(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text)
+    inner = quote and re.search(r"(?<=[^\W_])['’](?=[^\W_])", quote)
+    if not quote or not inner:
+        return None
+    other = "’" if inner[0] == "'" else "'"
+    return text, quote[: inner.start()] + other + quote[inner.end() :]
+
+
+def other_hyphen(rng: random.Random, text: str) -> Pair:
+    """A hyphen between letters changed, or put for a blank between two words of the text."""
+    quote = run(rng, text)
+    inner = quote and re.search(r"(?<=[^\W\d_])-(?=[^\W\d_])", quote)
+    if not quote or not inner:
+        return None
+    return text, quote[: inner.start()] + rng.choice([" ", "‐", "–", ""]) + quote[inner.end() :]
+
+
+def closing_stop(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text)
+    return (text, quote.rstrip(".,;:!?") + rng.choice([".", ",", ";", "…"])) if quote else None
+
+
+def quotation_marks(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text)
+    return (text, rng.choice(["“{}”", '"{}"', "«{}»", "'{}'"]).format(quote)) if quote else None
+
+
+def split_word(rng: random.Random, text: str) -> Pair:
+    """A word of the text written in two by the rater: pho tosynthesis."""
+    quote = run(rng, text)
+    return (text, _split(rng, quote)) if quote and _long(quote) else None
+
+
+def split_in_text(rng: random.Random, text: str) -> Pair:
+    """A word that the author wrote in two, and the rater in one."""
+    quote = run(rng, text)
+    if not quote or not _long(quote) or text.count(quote) != 1:
+        return None
+    return text.replace(quote, _split(rng, quote)), quote
+
+
+def joined_words(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text)
+    pairs = quote and list(re.finditer(r"(?<=[^\W\d_])\s(?=[^\W\d_])", quote))
+    if not quote or not pairs or is_negated(quote):
+        return None
+    gap = rng.choice(pairs)
+    return text, quote[: gap.start()] + quote[gap.end() :]
+
+
+def short_elision(rng: random.Random, text: str) -> Pair:
+    """Two parts of one sentence with a few words between them left out."""
+    quote = run(rng, text, 8, 14)
+    words = quote.split() if quote else []
+    if not quote or any(word[-1] in ".!?:;" for word in words) or is_negated(" ".join(words[3:-3])):
+        return None
+    if re.search(r"\d", " ".join(words[2:4] + words[-4:-2])):
+        return None
+    return text, f"{' '.join(words[:3])} {rng.choice(['…', '...', '[...]'])} {' '.join(words[-3:])}"
+
+
+def cut_first_word(rng: random.Random, text: str) -> Pair:
+    """Begins inside a word: possible in impossible."""
+    quote = run(rng, text)
+    first = quote and _WORD.match(quote)
+    if not quote or not first or len(first[0]) < 3 or first.end() - first.start() < 3:
+        return None
+    return _unless_whole(text, quote[rng.randint(1, len(first[0]) - 1) :])
+
+
+def cut_last_word(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text)
+    last = quote and re.search(r"[^\W\d_]{3,}$", quote)
+    if not quote or not last:
+        return None
+    return _unless_whole(text, quote[: -rng.randint(1, len(last[0]) - 1)])
+
+
+def half_words(rng: random.Random, text: str) -> Pair:
+    """A few characters around a blank: e t."""
+    gaps = [m.start() for m in re.finditer(r"(?<=[^\W\d_]{2})\s(?=[^\W\d_]{2})", text)]
+    if not gaps:
+        return None
+    gap = rng.choice(gaps)
+    return _unless_whole(text, text[gap - 1 : gap + 2])
+
+
+def cut_number(rng: random.Random, text: str) -> Pair:
+    """A number less its first or last digits, its sign, its decimals or its unit."""
+    number, cut = rng.choice(CUT_NUMBERS)
+    words = words_of(text)
+    if len(words) < 6:
+        return None
+    at = rng.randrange(2, len(words) - 2)
+    stored = " ".join([*words[:at], number, *words[at:]])
+    before, after = [*words[at - 2 : at], cut], [cut, *words[at : at + 2]]
+    quote = " ".join(before if number.startswith(cut) else after)
+    return None if re.search(r"\d|[…]|\.\.", " ".join(words[at - 2 : at + 2])) else (stored, quote)
+
+
+CUT_NUMBERS = (
+    ("150 kg", "50 kg"),
+    ("50 kg", "50 k"),
+    ("50 kg", "50"),
+    ("100", "10"),
+    ("99.5 %", "9.5 %"),
+    ("99.5 %", "99.5"),
+    ("99.5 %", "99"),
+    ("99.5%", "5%"),
+    ("1,000", "1"),
+    ("1,000", "000"),
+    ("3/4", "4"),
+    ("3/4", "3"),
+    ("−5 °C", "5 °C"),
+    ("-5 °C", "5 °C"),
+    ("-5 °C", "-5"),
+    ("12:30", "30"),
+    ("12:30", "12"),
+    ("$40", "40"),
+    ("2.75", "2"),
+    ("2.75", "75"),
+    ("60%", "60"),
+    ("10^3", "10"),
+    ("H2O", "H2"),
+    ("3-5", "5"),
+    (">20", "20"),
+)
+
+
+def split_number(rng: random.Random, text: str) -> Pair:
+    """Digits that stand apart in the text put together, or the other way round."""
+    words = words_of(text)
+    if len(words) < 6:
+        return None
+    at = rng.randrange(2, len(words) - 2)
+    one, other = rng.choice([("1 0", "10"), ("10", "1 0"), ("3.5", "35"), ("3.5", "3 5"), ("2,5", "25"), ("-7", "7")])
+    around = words[at - 2 : at], words[at : at + 2]
+    if re.search(r"\d|[…]|\.\.", " ".join([*around[0], *around[1]])):
+        return None
+    stored = " ".join([*words[:at], one, *words[at:]])
+    return stored, " ".join([*around[0], other, *around[1]])
+
+
+def absent_fragment(rng: random.Random, text: str) -> Pair:
+    """Fragments of the text around a short one that stands nowhere in it."""
+    quote = run(rng, text, 6, 10)
+    strange = rng.choice([*STRANGE, "99", "7", "zq", "%"])
+    if not quote or strange in text:
+        return None
+    words = quote.split()
+    return text, f"{' '.join(words[:3])} … {strange} … {' '.join(words[-3:])}"
+
+
+def elided_negation(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text, 6, 9)
+    if not quote or text.count(quote) != 1 or re.search(r"\d", quote):
+        return None
+    words = quote.split()
+    stored = text.replace(quote, " ".join([*words[:3], rng.choice(NEGATIONS), *words[3:]]))
+    first, second = " ".join(words[:3]), " ".join(words[3:])
+    if stored.count(first) != 1 or stored.count(second) != 1:
+        return None
+    return stored, f"{first} … {second}"
+
+
+def far_elision(rng: random.Random, text: str) -> Pair:
+    """The beginning of a text and its end, more than sixty words and two sentences apart."""
+    words = words_of(text)
+    if len(words) < 80:
+        return None
+    first, last, between = " ".join(words[:3]), " ".join(words[-3:]), " ".join(words[3:-3])
+    if len(re.findall(r"[.!?]\s", between)) < 2:
+        return None
+    if any(_letters(text).count(_letters(end)) > 1 for end in (first, last)):
+        return None
+    return (text, f"{first} … {last}") if not is_elided(first + " | " + last) else None
+
+
+def reversed_fragments(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text, 8, 12)
+    if not quote or text.count(quote) != 1:
+        return None
+    words = quote.split()
+    first, last = " ".join(words[:4]), " ".join(words[-4:])
+    stored = " ".join(text.split())
+    if stored.find(first, stored.find(last)) >= 0 or stored.count(last) != 1:
+        return None
+    return text, f"{last} … {first}"
+
+
+def changed_word(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text, 4, 9)
+    if not quote:
+        return None
+    words = quote.split()
+    words[rng.randrange(1, len(words) - 1)] = rng.choice(STRANGE)
+    return text, " ".join(words)
+
+
+def dropped_word(rng: random.Random, text: str) -> Pair:
+    quote = run(rng, text, 5, 9)
+    if not quote:
+        return None
+    words = quote.split()
+    del words[rng.randrange(1, len(words) - 1)]
+    left = " ".join(words)
+    is_there = _letters(left) in _letters(text) or not _WORD.search(left)
+    return None if is_there else (text, left)
+
+
+def glued_negation(rng: random.Random, text: str) -> Pair:
+    """not able for notable, and the other way round."""
+    stored, said = rng.choice([("notable", "not able"), ("not able", "notable"), ("now here", "nowhere")])
+    words = words_of(text)
+    if len(words) < 6:
+        return None
+    at = rng.randrange(2, len(words) - 2)
+    around = words[at - 2 : at], words[at : at + 2]
+    if is_elided(" ".join([*around[0], *around[1]])):
+        return None
+    whole = " ".join([*words[:at], stored, *words[at:]])
+    return whole, " ".join([*around[0], said, *around[1]])
+
+
+def frequent_word(rng: random.Random, text: str) -> Pair:
+    """One word that the text says again and again."""
+    words = re.findall(r"(?<!\w)[^\W\d_]{5,}(?!\w)", text.lower())
+    common = sorted({word for word in words if words.count(word) >= 4 and words.count(word) > len(text.split()) / 100})
+    return (text, rng.choice(common)) if common else None
+
+
+def rare_word(rng: random.Random, text: str) -> Pair:
+    words = re.findall(r"(?<![^\s(])[^\W\d_]{5,}(?![^\s.,;:)])", text)
+    alone = [word for word in words if len(re.findall(re.escape(word), text, re.IGNORECASE)) == 1]
+    return (text, rng.choice(alone)) if alone else None
+
+
+HONEST: dict[str, Kind] = {
+    kind.__name__: kind
+    for kind in (
+        whole_words,
+        other_case,
+        other_blanks,
+        other_apostrophe,
+        other_hyphen,
+        closing_stop,
+        quotation_marks,
+        split_word,
+        split_in_text,
+        joined_words,
+        short_elision,
+        rare_word,
+    )
+}
+"""Must be found."""
+
+FORGED: dict[str, Kind] = {
+    kind.__name__: kind
+    for kind in (
+        cut_first_word,
+        cut_last_word,
+        half_words,
+        cut_number,
+        split_number,
+        absent_fragment,
+        elided_negation,
+        far_elision,
+        reversed_fragments,
+        changed_word,
+        dropped_word,
+        glued_negation,
+        frequent_word,
+    )
+}
+"""Must be refused."""
+
+_NEGATED = re.compile(
+    r"\b(?:not?|nor|never|none|neither|without|cannot|can|no|nothing|nobody|nowhere|unless|except|instead|hardly|barely|"
+    r"rarely|seldom|scarcely|false\w*|wrong\w*|incorrect\w*|untrue|fail\w*|lack\w*|den\w+|ne|pas|sans|sin|ni|non|nie|"
+    r"mai|nada|nem|sem|não|nunca|jamais|nenhum\w*|ninguém|tampouco)\b|n['’`´ ]?t\b",
+    re.IGNORECASE,
+)
+
+
+def is_negated(text: str) -> bool:
+    """Whether a text says no in some way: wider than the rule, so that no kind mistakes one verdict for another."""
+    return _NEGATED.search(text) is not None
+
+
+def _letters(text: str) -> str:
+    return "".join(c for c in text.lower() if c.isalnum())
+
+
+def _long(quote: str) -> bool:
+    return any(not is_negated(word) for word in re.findall(r"(?<!\S)[^\W\d_]{4,}(?!\S)", quote))
+
+
+def _split(rng: random.Random, quote: str) -> str:
+    """The quote with one long word in two."""
+    words = [m for m in re.finditer(r"(?<!\S)[^\W\d_]{4,}(?!\S)", quote) if not is_negated(m[0])]
+    word = rng.choice(words)
+    at = rng.randint(word.start() + 1, word.end() - 1)
+    return f"{quote[:at]} {quote[at:]}"
+
+
+def _unless_whole(text: str, quote: str) -> Pair:
+    """The pair, unless the cut quote stands in the text between blanks or marks as well."""
+    stands = re.search(rf"(?<![^\W_]){re.escape(quote)}(?![^\W_])", text, re.IGNORECASE)
+    return None if stands or is_elided(quote) else (text, quote)
