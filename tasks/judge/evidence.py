@@ -56,12 +56,13 @@ class Subject:
         return cls(text, {unit.unit_id: unit for unit in units}, context)
 
     def is_rare(self, word: str) -> bool:
-        """Whether a word stands in the response once, or at most once in `RARE` words."""
-        return self._words[tuple(tokens(word))] * RARE <= max(RARE, self._words.total())
+        """Whether a word, with what hangs on it (doesn't), stands in the response once, or at most once in `RARE` words."""
+        token = max(tokens(word), key=len)
+        return self._words[token] * RARE <= max(RARE, self._words.total())
 
     @cached_property
-    def _words(self) -> Counter[tuple[str, ...]]:
-        return Counter(zip(tokens(self.text)))
+    def _words(self) -> Counter[str]:
+        return Counter(tokens(folded(self.text)))
 
     def region(self, start: int, end: int) -> Folded:
         """The text from `start` to `end`, folded once however many quotes are looked for in it."""

@@ -66,7 +66,8 @@ class _Place(NamedTuple):
 
 def is_whole(quote: str, text: str) -> bool:
     """Whether the quote is all there is of the text, which makes any length count."""
-    return bool(tokens(quote)) and tokens(quote) == tokens(text)
+    said = tokens(folded(quote))
+    return bool(said) and said == tokens(folded(text))
 
 
 def find(quote: str, text: str, start: int = 0, end: int | None = None) -> Span | None:
