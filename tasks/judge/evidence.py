@@ -23,7 +23,7 @@ from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.semantic import Matcher
 from tasks.llm.encoder import minilm
 from tasks.llm.request import Same
-from tasks.text.edges import counts, is_single_word
+from tasks.text.edges import counts, has_two_words, is_single_word
 from tasks.text.fold import Folded, fold, folded
 from tasks.text.quotes import Match, Span, Spelling, find_folded, fragments, is_whole, shortened, spelled, unquoted
 from tasks.text.tokens import tokens
@@ -56,7 +56,7 @@ class Subject:
         return cls(text, {unit.unit_id: unit for unit in units}, context)
 
     def is_rare(self, word: str) -> bool:
-        """Whether a word, with what hangs on it (doesn't), stands in the response once, or at most once in `RARE` words."""
+        """Whether a word, with what hangs on it (doesn't), stands in the response once, or once in `RARE` words."""
         token = max(tokens(word), key=len)
         return self._words[token] * RARE <= max(RARE, self._words.total())
 
@@ -157,11 +157,11 @@ def _ground(quote: str, said: str, unit_id: str | None, criterion: Criterion, su
         if match.spelling != "exact" and not proves(stored, subject):
             return Ground("too_short")
         status = "echo" if wording and wording.is_in(stored, subject.text, match.span) else "verified"
-        return Ground(status, match.span, spelled(quote, match, subject.text))
+        return Ground(status, match.span, spelled(unmarked, match, subject.text))
     context = subject.context if takes_context else None
     if context and (match := find_folded(needle, fold(context))):
         status = "echo" if wording and wording.is_in(_as_stored(needle, match, context)) else "context"
-        return Ground(status, None, spelled(quote, match, context))
+        return Ground(status, None, spelled(unmarked, match, context))
     if subject.match and not (wording and wording.is_in(needle)):
         span = subject.match.find(unmarked, low, high)
         stored = folded(subject.text[span.start : span.end]) if span else ""
@@ -175,8 +175,10 @@ def _ground(quote: str, said: str, unit_id: str | None, criterion: Criterion, su
 def proves(needle: str, subject: Subject) -> bool:
     """Whether a quote, unquoted, is long enough to prove anything: two whole words, a long one that is rare in the
     response, or all that there is of the response."""
-    pieces = fragments(needle) or [needle]
-    if any(counts(piece) and (not is_single_word(piece) or subject.is_rare(piece)) for piece in pieces):
+    pieces = fragments(needle)
+    if not pieces and has_two_words(needle):
+        return True
+    if any(counts(piece) and (not is_single_word(piece) or subject.is_rare(piece)) for piece in pieces or [needle]):
         return True
     return is_whole(needle, subject.text)
 

@@ -31,7 +31,7 @@ _WHOLE_WORD = (
 _PIECE = re.compile(rf"{_NUMBER}|{_WHOLE_WORD}|(?<!\d)\.\d+")
 _FIGURE = re.compile(r"(?:(?<![^\W_][^\W_])(?<![\d])[+\-−–])?\d+(?:[.,:/^'’·×\-−–]\d+)*")
 _DASHES = str.maketrans("−–", "--")
-_TWO_WORDS = re.compile("[a-zà-öø-ÿ]+ [a-zà-öø-ÿ]+")
+_TWO_WORDS = re.compile("[a-zà-öø-ÿ] [a-zà-öø-ÿ]")
 _LONG = re.compile(rf"{_LETTER}{{5}}|{_UNSPACED}{{5}}|{SIGN}(?:[\W_]*{SIGN}){{2}}")
 _ALNUM = re.compile(r"[^\W_]")
 _REACH = 32
@@ -66,12 +66,17 @@ def figures(folded: str) -> list[str]:
     return [figure.translate(_DASHES) for figure in _FIGURE.findall(folded)]
 
 
+def has_two_words(fragment: str) -> bool:
+    """Whether two plain words stand side by side in a folded fragment: a quick look, which may miss some."""
+    return _TWO_WORDS.search(fragment) is not None
+
+
 def counts(fragment: str) -> bool:
     """Whether a fragment is long enough to prove anything: two whole words, a number being one, a word of at least five
     letters, or three characters of Chinese or Japanese, of which a word takes one or two."""
-    if fragment.isascii() and _TWO_WORDS.search(fragment):
-        return True
     text = composed(fragment)
+    if has_two_words(text):
+        return True
     return _LONG.search(text) is not None or any(
         not _ALNUM.search(text, one.end(), other.start()) for one, other in pairwise(_PIECE.finditer(text))
     )
@@ -79,7 +84,5 @@ def counts(fragment: str) -> bool:
 
 def is_single_word(fragment: str) -> bool:
     """Whether a fragment has one whole word or number and nothing else that says anything."""
-    if fragment.isascii() and _TWO_WORDS.search(fragment):
-        return False
     text = composed(fragment)
-    return len(_PIECE.findall(text)) == 1 and re.search(_UNSPACED, text) is None
+    return not has_two_words(text) and len(_PIECE.findall(text)) == 1 and re.search(_UNSPACED, text) is None

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from tasks.text.letters import Letters, letters
+from tasks.text.letters import Letters, bare_of, letters
 
 _WORD = re.compile(r"\S+")
 _LATER = re.compile("[^\x00-\u02ff]")
@@ -20,7 +20,7 @@ class Folded:
     Most folded texts are only looked through, so the way back is worked out when it is first asked for.
     """
 
-    __slots__ = ("_is_aligned", "_letters", "_places", "source", "text")
+    __slots__ = ("_bare", "_is_aligned", "_letters", "_places", "source", "text")
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -28,6 +28,14 @@ class Folded:
         self._is_aligned: bool | None = None if len(self.text) == len(source) else False
         self._places: tuple[Sequence[int], Sequence[int]] | None = None
         self._letters: Letters | None = None
+        self._bare: str | None = None
+
+    @property
+    def bare(self) -> str:
+        """The folded text less all that is no letter or digit."""
+        if self._bare is None:
+            self._bare = bare_of(self.text)
+        return self._bare
 
     @property
     def letters(self) -> Letters:

@@ -6,6 +6,7 @@ digits, signs that mean something (+ < = % ° $) and the ends of sentences withi
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from tasks.text.negation import negations
 
 _STOP = r"""[.!?。！？…]+(?=["'”’»)\]]*\s)|[。！？]"""
 _KEPT = regex.compile(rf"[\p{{L}}\p{{N}}\p{{M}}]+|[\p{{Sm}}\p{{Sc}}\p{{So}}^%‰&@#*/\\--−]|{_STOP}", regex.V1)
+_BARE = re.compile(r"[^\W_]+")
 _STOPS = frozenset(".!?。！？…")
 
 
@@ -44,6 +46,11 @@ class Letters(NamedTuple):
     def edges(self) -> frozenset[int]:
         """Where in `text` pieces begin and end."""
         return frozenset((*self.places, len(self.text)))
+
+
+def bare_of(folded: str) -> str:
+    """A folded text less all that is no letter or digit: what does not stand in it bare stands in it nowhere."""
+    return "".join(_BARE.findall(folded))
 
 
 def letters(folded: str) -> Letters:

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from tasks.text.edges import counts, is_edge
 from tasks.text.fold import Folded, fold, folded
-from tasks.text.letters import Letters, letters, say_the_same
+from tasks.text.letters import Letters, bare_of, letters, say_the_same
 from tasks.text.negation import is_negated
 from tasks.text.tokens import tokens
 
@@ -99,8 +99,14 @@ def find_folded(needle: str, region: Folded, offset: int = 0) -> Match | None:
     there, in order; between two of them lie at most `MAX_GAP` characters, one end of a sentence and no negation; and
     one fragment must be long enough to count. Case is folded and not told apart here (`tells_case`).
     """
+    if not needle:
+        return None
+    low = region.text.find(needle)
+    if low >= 0 and is_edge(region.text, low) and is_edge(region.text, low + len(needle)):
+        start, end = region.span(low, low + len(needle))
+        return Match((Span(offset + start, offset + end),), "exact")
     pieces = fragments(needle)
-    places = _standing(needle, region) if needle else iter(())
+    places = _standing(needle, region)
     if not pieces:
         places = itertools.chain(places, _respelled(needle, region))
     place = next(places, None)
@@ -113,10 +119,11 @@ def find_folded(needle: str, region: Folded, offset: int = 0) -> Match | None:
 
 
 def spelled(quote: str, match: Match, text: str) -> Spelling:
-    """How a quote that was found differs from the stored text, case included."""
-    if match.spelling != "exact":
+    """How a quote, unquoted, differs from the stored text that it was found in, case included."""
+    start, end = match.pieces[0]
+    if match.spelling != "exact" or text[start:end] == quote:
         return match.spelling
-    pieces = fragments(unquoted(quote)) if len(match.pieces) > 1 else [unquoted(quote)]
+    pieces = fragments(quote) if len(match.pieces) > 1 else [quote]
     said = " ".join(" ".join(pieces).split())
     stored = " ".join(" ".join(text[span.start : span.end] for span in match.pieces).split())
     return "exact" if said == stored or said.casefold() != stored.casefold() else "case"
@@ -124,7 +131,7 @@ def spelled(quote: str, match: Match, text: str) -> Spelling:
 
 def fragments(needle: str) -> list[str]:
     """What ellipses leave of an unquoted quote; nothing where there is none."""
-    if "." not in needle and "…" not in needle:
+    if needle.count(".") < len("...") and "…" not in needle:
         return []
     pieces = _ELLIPSIS.split(needle)
     if len(pieces) == 1:
@@ -194,9 +201,10 @@ def _occurrences(needle: str, text: str) -> Iterator[int]:
 
 def _respelled(needle: str, region: Folded) -> Iterator[_Place]:
     """Where the letters of a needle stand between edges, in order, with other marks or spaces."""
-    said = letters(needle.strip(_EDGES + _STOPS))
-    if not said.text:
+    bare = bare_of(needle)
+    if not bare or bare not in region.bare:
         return
+    said = letters(needle.strip(_EDGES + _STOPS))
     stored = region.letters
     at = -1
     for _ in range(_MOST_PLACES):
