@@ -45,6 +45,8 @@ class Wording:
         text, span: the response and where the quote stands in it, where it does.
         """
         said = words(needle)
+        if len(said) > 2 and self.pairs.isdisjoint(pairwise(said)) and not fragments(needle):
+            return False  # no run takes in more than its first and its last word
         # Most quotes end here: where few words are not copied, and the others stand in long runs, few pairs are new.
         if len(set(pairwise(said)) - self.pairs) > _most_new(len(said)):
             return False

@@ -124,7 +124,9 @@ def grounded(
         if status in HOLDS and span in held:
             status, span, spelling = DUPLICATE
         elif status in HOLDS:
-            held |= {said, span} if span else {said}
+            held.add(said)
+            if span:
+                held.add(span)
         else:
             failed.add((unit_id, said))
         start, end = span or (None, None)
@@ -153,20 +155,22 @@ def _ground(quote: str, said: str, unit_id: str | None, criterion: Criterion, su
     wording = subject.apart if takes_context else subject.wording
     low, high = _region(unit_id, criterion, subject)
     if match := find_folded(needle, subject.region(low, high), low):
-        stored = _as_stored(needle, match, subject.text)
-        if match.spelling != "exact" and not proves(stored, subject):
-            return Ground("too_short")
-        status = "echo" if wording and wording.is_in(stored, subject.text, match.span) else "verified"
-        return Ground(status, match.span, spelled(unmarked, match, subject.text))
+        span, stored = match.span, needle
+        if match.spelling != "exact":
+            stored = _as_stored(match, subject.text)
+            if not proves(stored, subject):
+                return Ground("too_short")
+        status = "echo" if wording and wording.is_in(stored, subject.text, span) else "verified"
+        return Ground(status, span, spelled(unmarked, match, subject.text))
     context = subject.context if takes_context else None
     if context and (match := find_folded(needle, fold(context))):
-        status = "echo" if wording and wording.is_in(_as_stored(needle, match, context)) else "context"
+        status = "echo" if wording and wording.is_in(_as_stored(match, context)) else "context"
         return Ground(status, None, spelled(unmarked, match, context))
     if subject.match and not (wording and wording.is_in(needle)):
-        span = subject.match.find(unmarked, low, high)
-        stored = folded(subject.text[span.start : span.end]) if span else ""
-        if span and proves(stored, subject) and not (wording and wording.is_in(stored, subject.text, span)):
-            return Ground("semantic", span)
+        meant = subject.match.find(unmarked, low, high)
+        stored = folded(subject.text[meant.start : meant.end]) if meant else ""
+        if meant and proves(stored, subject) and not (wording and wording.is_in(stored, subject.text, meant)):
+            return Ground("semantic", meant)
     if unit_id is not None and (match := find_folded(needle, subject.region(0, len(subject.text)))):
         return Ground("misattributed", match.span)
     return Ground("fabricated")
@@ -183,10 +187,8 @@ def proves(needle: str, subject: Subject) -> bool:
     return is_whole(needle, subject.text)
 
 
-def _as_stored(needle: str, match: Match, text: str) -> str:
+def _as_stored(match: Match, text: str) -> str:
     """A quote in the words of the text that it was found in, folded: no spelling hides an echo."""
-    if match.spelling == "exact":
-        return needle
     return " … ".join(folded(text[span.start : span.end]) for span in match.pieces)
 
 

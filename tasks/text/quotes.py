@@ -53,7 +53,7 @@ class Match(NamedTuple):
     @property
     def span(self) -> Span:
         """From the first character to the last, with what an ellipsis leaves out."""
-        return Span(self.pieces[0].start, self.pieces[-1].end)
+        return self.pieces[0] if len(self.pieces) == 1 else Span(self.pieces[0].start, self.pieces[-1].end)
 
 
 class _Place(NamedTuple):

@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
 from tasks.judge import echo
 from tasks.llm.request import Same
+from tasks.text.edges import counts
 from tasks.text.fold import Folded, folded
-from tasks.text.quotes import counts, find_folded, unquoted
+from tasks.text.quotes import find_folded, unquoted
 from tasks.text.units import units
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,8 +18,11 @@ import pandas as pd
 import recorded_calibration
 import recorded_samples
 
+from tasks.contracts.bundle import Criterion
+from tasks.judge.evidence import HOLDS, Subject, ground
 from tasks.text.fold import fold, folded
-from tasks.text.quotes import counts, find_folded, unquoted
+from tasks.text.quotes import find_folded, unquoted
+from tasks.text.units import units
 
 STRICT = {"asap_aes": "gpt-3.5 98.9%, llama-2 about 10%", "healthbench": "70B 26%, 8B 51%, 3.3-70B 0%"}
 """Rates that the notes on the data give over all rows; this is a portion of about 70% of them."""
@@ -27,6 +30,7 @@ QUOTED = re.compile(r"“([^“”]{1,800})”|\"([^\"\n]{1,800})\"|(?<!\w)‘([
 SINGLE = re.compile(QUOTED.pattern + r"|(?<!\w)'([^\n]{3,800}?)'(?!\w)")
 """Also between straight single quotes, which in English prose are mostly apostrophes."""
 THREE_WORDS = 3
+QUOTED_CRITERION = Criterion(id="C", trait="t", text="c", levels=("absent", "present"))
 
 
 def table(title: str, rows: Sequence[dict[str, object]]) -> None:
@@ -118,7 +122,7 @@ def _differences(name: str, one: Recorded) -> list[dict[str, object]]:
 
 
 def quotes(sets: Iterable[tuple[str, Recorded]]) -> None:
-    """What becomes of the quotations in rationales under this project's rule: exact containment after folding."""
+    """What becomes of the quotations in rationales under this project's rule."""
     rows = []
     for name, one in sets:
         for judge, said, text, material in _rationales(name, one):
@@ -130,7 +134,7 @@ def quotes(sets: Iterable[tuple[str, Recorded]]) -> None:
             ]
             if not found:
                 continue
-            status = pd.DataFrame(found, columns=["status", "words", "elided", "trimmed", "raw"])
+            status = pd.DataFrame(found, columns=["status", "words", "elided", "spelling", "raw"])
             long = status[status["words"] >= THREE_WORDS]
             held = long["status"] == "verified"
             rows.append(
@@ -146,7 +150,8 @@ def quotes(sets: Iterable[tuple[str, Recorded]]) -> None:
                     "fabricated": (status["status"] == "fabricated").mean(),
                     "of 3 words or more": len(long),
                     "verified then": held.mean() if len(long) else None,
-                    "without closing .,": (held | long["trimmed"]).mean() if len(long) else None,
+                    "other marks": (held & (long["spelling"] == "marks")).mean() if len(long) else None,
+                    "other blanks": (held & (long["spelling"] == "spacing")).mean() if len(long) else None,
                     "letter by letter": long["raw"].mean() if len(long) else None,
                 }
             )
@@ -172,19 +177,15 @@ def _rationales(name: str, one: Recorded) -> Iterable[tuple[object, list[str], l
         yield judge, part["reply"].tolist(), part["text"].tolist(), part["material"].fillna("").tolist()
 
 
-def _ground(quote: str, text: str, material: str) -> tuple[str, int, bool, bool, bool]:
-    """(status, words, whether elided, whether it holds without the full stop or comma that English puts inside, whether
-    it stands there letter by letter)."""
+def _ground(quote: str, text: str, material: str) -> tuple[str, int, bool, str, bool]:
+    """(status, words, whether elided, how it is written beside the text, whether it stands there letter by letter)."""
     elided = "..." in quote or "…" in quote
     words = len(folded(quote).replace("...", " ").split())
-    if not counts(quote):
-        return "too_short", words, elided, False, quote in text
-    region, said = fold(text), folded(unquoted(quote))
-    if find_folded(said, region) is not None:
-        return "verified", words, elided, True, quote in text
-    trimmed = find_folded(said.rstrip(".,;:"), region) is not None
-    beside = not trimmed and find_folded(said.rstrip(".,;:"), fold(material)) is not None
-    return "material" if beside else "fabricated", words, elided, trimmed, False
+    status, _, spelling = ground(quote, None, QUOTED_CRITERION, Subject.of(text, units(text)))
+    if status in HOLDS:
+        return "verified", words, elided, spelling, quote in text
+    beside = find_folded(folded(unquoted(quote)), fold(material)) is not None
+    return "material" if beside else status, words, elided, spelling, False
 
 
 PARTS = {

@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tasks.judge.semantic import Matcher
 from tasks.llm.encoder import minilm
-from tasks.text.quotes import counts, find
+from tasks.text.edges import counts
+from tasks.text.quotes import find
 from tasks.text.units import units
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
