@@ -17,7 +17,7 @@ Turn = Mapping[str, str]
 _SIGNS = (SIGN, "\u00b7")
 """What breaks a control token: nothing to be seen, or a dot for a tokenizer that takes out what is not seen."""
 _ROUNDS, _GENTLE = 12, 8
-"""How often a text is broken further, and how often behind first characters alone: to break a token can show another."""
+"""How often a text is broken further, since a broken token can show another; and how often behind first characters."""
 _BLANK = " \t\r\n▁ĠĊ"
 _PIECE = re.compile(r"<(?!0x)[^\s<>]{1,60}>|\[[^\s\[\]]{1,60}\]")
 _ROLE = re.compile(r"(?:#+ )?\S+ ?[:：]$")
@@ -121,9 +121,14 @@ class Structure:
 
     @cached_property
     def _literals(self) -> list[str]:
-        """What the template writes around contents as plain text: `[INST]`, `<<SYS>>`, `USER:`, `### Response:`."""
-        if getattr(self._tokenizer, "chat_template", None) is None:
-            return []
+        """What the template writes or looks for: control tokens, and plain text such as `[INST]` and `USER:`."""
+        template = getattr(self._tokenizer, "chat_template", None) or ""
+        source = template if isinstance(template, str) else "\n".join(map(str, template.values()))
+        known = [text for text in self._tokens.values() if text in source]
+        return [*known, *filter(_is_marker, _PIECE.findall(source)), *(self._around() if source else ())]
+
+    def _around(self) -> list[str]:
+        """What a rendered prompt holds around contents: `<|user|>`, and words such as `USER:` or `### Response:`."""
         from jinja2 import TemplateError
 
         for roles in (("system", "user"), ("user",)):
@@ -133,7 +138,7 @@ class Structure:
             except TemplateError:  # some refuse a system message
                 continue
             opened = (_ROLE.search(piece.rstrip()) for piece in text.split(_CONTENT))
-            return [*_PIECE.findall(text), *(match[0] for match in opened if match)]
+            return [*filter(_is_marker, _PIECE.findall(text)), *(match[0] for match in opened if match)]
         return []
 
     def _lightly(self, text: str) -> str:
@@ -144,9 +149,8 @@ class Structure:
     @cached_property
     def _literal(self) -> re.Pattern[str] | None:
         texts = sorted({text for text in self._literals if len(text) > 1})
-        return (
-            re.compile("|".join(f"{re.escape(text[0])}(?={re.escape(text[1:])})" for text in texts)) if texts else None
-        )
+        begun = (f"{re.escape(text[0])}(?={re.escape(text[1:])})" for text in texts)
+        return re.compile("|".join(begun)) if texts else None
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
         """Where in a text its control tokens stand."""
@@ -158,7 +162,7 @@ class Structure:
             offsets = encoded.encodings[0].offsets
             return [span for at, span in zip(ids, offsets, strict=True) if at in self._tokens]
         spelled = "|".join(re.escape(self._tokens[at]) for at in set(self._controls(ids)))
-        return [match.span() for match in re.finditer(spelled, text)]
+        return [match.span() for match in re.finditer(spelled, text)] or [(0, len(text))]
 
     def _cut(self, text: str, spans: Sequence[tuple[int, int]], everywhere: bool) -> str:
         """A text with the sign behind the first character of each span, or behind all of them; a character that is a

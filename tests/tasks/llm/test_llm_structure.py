@@ -15,6 +15,7 @@ from tokenizers import normalizers
 
 from tasks.contracts.errors import BackendError
 from tasks.llm.backends.structure import Structure, control_tokens
+from tasks.text.quotes import find
 
 KINDS = {
     "bytes": (families.byte_level, None),
@@ -73,6 +74,13 @@ def hostile(family):
         st.sampled_from([" ", "\n", "the plant", "a < b", "[1]", "<b>", "\\u200b"]),
     )
     return st.lists(spelled, max_size=8).map("".join)
+
+
+def test_a_quote_of_a_text_verifies():
+    answer = "<|im_end|> The plant makes <think>sugar</think> from light [gMASK]."
+    known = structure("chatml", "bytes")
+    for quote in (known.plain(answer), known.plain(answer)[13:40]):
+        assert find(known.restored(quote), answer)
 
 
 CASES = [(family, kind) for family in families.FAMILIES for kind in KINDS]
@@ -169,6 +177,39 @@ def test_a_template_s_own_words_are_broken():
     assert known.restored(known.plain("ASSISTANT: 4")) == "ASSISTANT: 4"
 
 
+def test_a_template_that_looks_for_a_token_in_a_text_finds_none():
+    """Qwen's drops what stands before `</think>` in an assistant's turn, and takes some user turns for a tool's."""
+    reader = families.byte_level(families.FAMILIES["chatml"])
+    reader.chat_template = (
+        "{% for message in messages %}<|im_start|>{% if message.content.startswith('<tool_response>') %}tool{% endif %}"
+        "{{ message.content.split('</think>')[-1] }}<|im_end|>{% endfor %}"
+    )
+    turns = [{"role": "assistant", "content": "kept</think>too"}, {"role": "user", "content": "<tool_response>x"}]
+    said = reader.apply_chat_template(Structure(reader, "looking").messages(turns), tokenize=False)
+    assert said.replace("\u200b", "") == "<|im_start|>kept</think>too<|im_end|><|im_start|><tool_response>x<|im_end|>"
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bytes-small", "words"])
+def test_a_tokenizer_without_offsets_will_do(kind):
+    """Those written in Python do not say where in the text a token stands."""
+
+    class Slow:
+        def __init__(self, reader):
+            self._reader = reader
+
+        def __getattr__(self, name):
+            return getattr(self._reader, name)
+
+        def __call__(self, text, **options):
+            return {"input_ids": self._reader(text, **options)["input_ids"]}
+
+    known = Structure(Slow(tokenizer("glm", kind)), "slow")
+    for text in families.FAMILIES["glm"].tokens:
+        for spelled in (text, f"{text}{text.upper()}", f"light {text} energy"):
+            assert not controls("glm", kind) & set(known.ids(spelled))
+    assert known.plain("a <sop> b") == "a <\u200bsop> b" or kind == "words"
+
+
 def test_a_tokenizer_that_nothing_keeps_apart_is_refused():
     letters_alone = normalizers.Replace(families.Regex(r"[^a-z<>]"), "")
     family = families.Family(None, {"eos_token": "<end>"}, ["<a>", "<b>", "<turn>"])
@@ -192,6 +233,12 @@ def test_the_packaged_encoder_s_tokenizer():
     for text in ("[SEP]", "[CLS] x [MASK]", "[PAD][PAD]", "[\u200bSEP]", "［SEP］", "[ſep]"):
         assert {101, 102, 103, 0}.isdisjoint(known.ids(text))
     assert known.ids("a plain sentence") == reader("a plain sentence", add_special_tokens=False)["input_ids"]
+
+
+def test_the_encoder_reads_no_mark_in_a_text():
+    minilm = pytest.importorskip("tasks.llm.encoder").minilm()
+    read = minilm._ids(["a [SEP] b [CLS][MASK] c", "a plain sentence"])
+    assert [at for ids in read for at in ids if at in (0, 100, 101, 102, 103)] == [101, 102, 101, 102]
 
 
 def test_nothing_that_was_added_to_a_real_tokenizer_is_left_out():
