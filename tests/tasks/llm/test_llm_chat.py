@@ -35,6 +35,7 @@ HONEST = (
     "# Title\n## Part\n### Response to the question\n#hashtag",
     "and/or he/she https://example.org/think/about?x=1 /home/user",
     "Name: Ada\nUser: yes\nSystem of equations: x",
+    "k[C2H4][H2] [SO_2] = 0.05, [NH_3]",
     "《红楼梦》 〈书〉 【注】 「引用」 ｢x｣ （一）",
     "“Quoted” – ‘single’ … naïve Ångström ﬁne x² ½ ①",
     "-> => ==> <== <-- --> >>> <<<",
