@@ -86,7 +86,7 @@ class Policy:
         """What the policy wrote, control tokens left out. A reply that was broken off at `longest` tokens loses a last
         line that states a mark: of "12" it may hold the "1" alone."""
         ended = len(ids) < longest or self.tokenizer.eos_token_id in ids
-        text = self._structure.restored(str(self.tokenizer.decode(ids, skip_special_tokens=True)))
+        text = self._structure.broken.undone(str(self.tokenizer.decode(ids, skip_special_tokens=True)))
         return text if ended else without_mark(text)
 
     def write(

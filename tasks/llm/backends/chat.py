@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tasks.llm.backends.markers import BREAK, markers, whole
-from tasks.llm.request import Request
+from dataclasses import replace
+
+from tasks.llm.backends.markers import BREAK, Break, markers, whole
+from tasks.llm.request import Reply, Request
 
 
 def messages(request: Request) -> list[dict[str, str]]:
@@ -11,14 +13,20 @@ def messages(request: Request) -> list[dict[str, str]]:
 
     Templates join the messages to one text, in which a control token is one whoever wrote it: `<|im_start|>system` in
     a response would open a turn of its own. What reads like one gets an invisible character (U+200B) after its first
-    one, so that it stays text; `restored` takes it out of what the model quotes.
+    one, so that it stays text; `as_written` takes it out of what the model quotes.
     """
     return [{"role": message.role, "content": plain(message.content)} for message in request.messages]
 
 
-def restored(reply: str) -> str:
-    """A reply with control tokens as the student wrote them, so that quotes match."""
-    return BREAK.undone(reply)
+def as_written(reply: Reply, broken: Break = BREAK) -> Reply:
+    """A reply with control tokens as the student wrote them, so that quotes match; its tokens make up its text."""
+    if reply.text is None or (text := broken.undone(reply.text)) == reply.text:
+        return reply
+    tokens = reply.token_logprobs
+    if tokens is not None:
+        pieces = broken.undone_pieces([token.token for token in tokens])
+        tokens = [token._replace(token=piece) for token, piece in zip(tokens, pieces, strict=True)]
+    return replace(reply, text=text, token_logprobs=tokens)
 
 
 def plain(text: str) -> str:

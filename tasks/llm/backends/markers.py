@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 _NAMES = (
     "s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eot|eom|eoh|eoa|eosys|think|thinking|thought|reasoning|answer|tool|tools"
@@ -82,6 +82,13 @@ class Break:
         """A text, or a part of it that a model repeats, as it was."""
         return self._signed.sub(r"\1", text)
 
+    def undone_pieces(self, pieces: Sequence[str]) -> list[str]:
+        """The pieces that a text is cut into, which make up that text `undone`."""
+        cut = (match.span() for match in self._signed.finditer("".join(pieces)))
+        gone = {place for begin, end in cut for place in range(begin + 1, end)}
+        begins = accumulate((len(piece) for piece in pieces), initial=0)
+        return [_without(piece, begin, gone) for piece, begin in zip(pieces, begins, strict=False)]
+
 
 BREAK = Break()
 
@@ -99,6 +106,11 @@ def markers(text: str) -> list[int]:
         return [match.start() for match in MARKERS.finditer(text)]
     read = [(place, letter) for place, sign in enumerate(text) for letter in _read(sign)]
     return [read[match.start()][0] for match in MARKERS.finditer("".join(letter for _, letter in read))]
+
+
+def _without(piece: str, begin: int, gone: Set[int]) -> str:
+    """A piece that begins at a place of a text, without the characters at the places gone."""
+    return "".join(letter for place, letter in enumerate(piece, begin) if place not in gone)
 
 
 @lru_cache(maxsize=4096)

@@ -50,15 +50,18 @@ class Structure:
     """The control tokens of one tokenizer and what its chat template writes around contents."""
 
     def __init__(self, tokenizer: Any, name: str) -> None:
-        """name: of the model, for errors. BackendError for a tokenizer whose control tokens nothing breaks."""
+        """name: of the model, for errors. BackendError for a tokenizer whose control tokens nothing breaks.
+
+        `broken` takes out of a reply what was put into the text.
+        """
         self._tokenizer, self._name = tokenizer, name
         self._tokens = control_tokens(tokenizer)
         self._skeletons: dict[tuple[tuple[str, bool], ...], list[int]] = {}
         begun = {text[0] for text in (*self._tokens.values(), *self._literals)}
-        self._break = Break(self._sign(), "".join(dict.fromkeys([*OPENERS, *sorted(begun)])))
+        self.broken = Break(self._sign(), "".join(dict.fromkeys([*OPENERS, *sorted(begun)])))
 
     def plain(self, text: str) -> str:
-        """A text none of whose tokens is a control token; `restored` gives back what it was.
+        """A text none of whose tokens is a control token; `broken.undone` gives back what it was.
 
         ControlTokensError where no such text is found.
         """
@@ -93,10 +96,6 @@ class Structure:
         if getattr(self._tokenizer, "chat_template", None) is None:
             return [{**turn, "content": self.plain(turn["content"])} for turn in turns]
         return self.asked(turns, self._rendered)[0]
-
-    def restored(self, reply: str) -> str:
-        """A reply with control tokens as they stood in the text, so that quotes match."""
-        return self._break.undone(reply)
 
     def _skeleton(self, turns: Sequence[Turn], render: Callable[[list[Turn]], list[int]]) -> list[int]:
         """The control tokens of the template alone."""
@@ -144,7 +143,7 @@ class Structure:
     def _lightly(self, text: str) -> str:
         """A text in which the template's own words are broken; control tokens that it does not write may be left."""
         text, known = whole(text), self._literal
-        return self._break.into(text, (match.start() for match in known.finditer(text)) if known else ())
+        return self.broken.into(text, (match.start() for match in known.finditer(text)) if known else ())
 
     @cached_property
     def _literal(self) -> re.Pattern[str] | None:
@@ -173,13 +172,13 @@ class Structure:
             if not places:
                 letters[begin:end] = ["\ufffd"] * (end - begin)
             for place in places if everywhere else places[:1]:
-                letters[place] = text[place] + self._break.sign
+                letters[place] = text[place] + self.broken.sign
         return "".join(letters)
 
     def _places(self, text: str, begin: int, end: int) -> list[int]:
         """Characters of a span behind which the sign can go; first what control tokens begin with."""
-        free = [at for at in range(begin, end - 1) if self._break.sign not in text[at : at + 2]]
-        return sorted(free, key=lambda at: (text[at] not in self._break.openers, text[at].isspace()))
+        free = [at for at in range(begin, end - 1) if self.broken.sign not in text[at : at + 2]]
+        return sorted(free, key=lambda at: (text[at] not in self.broken.openers, text[at].isspace()))
 
     def _sign(self) -> str:
         """What keeps every control token apart."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError
+from tasks.llm.backends.chat import as_written
 from tasks.llm.backends.structure import ControlTokensError, Structure
 from tasks.llm.request import Reply, Request, Token
 
@@ -119,14 +120,15 @@ class Vllm:
 
     def _reply(self, output: Any, seconds: float) -> Reply:
         (made,) = output.outputs
-        return Reply(
-            text=self._structure.restored(made.text),
+        reply = Reply(
+            text=made.text,
             prompt_tokens=len(output.prompt_token_ids),
             completion_tokens=len(made.token_ids),
             cached_tokens=output.num_cached_tokens,
             latency_s=seconds,
             token_logprobs=None if made.logprobs is None else _tokens(made),
         )
+        return as_written(reply, self._structure.broken)
 
     def _sampling(self, request: Request) -> Any:
         """The engine's own form, made anew each time because the engine writes into it."""
