@@ -74,9 +74,8 @@ class Policy:
         if self.tokenizer.chat_template is None:
             return list(self.tokenizer(turns[0]["content"])["input_ids"])
         options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
-        return list(
-            self.tokenizer(self.tokenizer.apply_chat_template(turns, **options), add_special_tokens=False)["input_ids"]
-        )
+        text = self.tokenizer.apply_chat_template(turns, **options)
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     @cached_property
     def _structure(self) -> Structure:
