@@ -20,6 +20,7 @@ import torch
 
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Answered
+from tasks.llm.backends.structure import control_tokens
 
 MINILM = "minilm"
 SEGMENTS = ("question", "response", "reference", "context")
@@ -279,7 +280,7 @@ def _marks(name: str, tokenizer: Any) -> Marks:
         raise BackendError(f"backbone '{name}' has neither a separator nor an end of text")
     padding = separator if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     marks = {separator, padding, tokenizer.cls_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id} - {None}
-    reserved = (set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}) | marks
+    reserved = set(control_tokens(tokenizer)) | marks
     return Marks(tokenizer.cls_token_id, separator, padding, tuple(sorted(reserved)))
 
 

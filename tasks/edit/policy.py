@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ import torch
 
 from tasks.contracts.errors import BackendError
 from tasks.edit.rollout import without_mark
-from tasks.llm.backends.chat import pattern, plain, restored
+from tasks.llm.backends.structure import Structure, Turn
 
 _BATCH_TOKENS = 65_536
 """Tokens (prompt and reply) generated side by side; what does not fit is generated after."""
@@ -65,29 +64,28 @@ class Policy:
     def prompt_ids(self, prompt: str) -> list[int]:
         """A prompt as one user turn in the model's own chat format, up to where the reply begins; the plain text for a
         model without a chat format. A student cannot close the turn: control tokens in the text stay text."""
-        asked = plain(prompt, self._controls)
-        if self.tokenizer.chat_template is None:
-            return list(self.tokenizer(asked)["input_ids"])
-        turns = [{"role": "user", "content": asked}]
-        options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
-        return self._ids(self.tokenizer.apply_chat_template(turns, **options))
+        return self._structure.asked([{"role": "user", "content": prompt}], self._prompt)[1]
 
     def ids(self, text: str) -> list[int]:
         """A piece of text as tokens, nothing added; what reads like a control token stays text."""
-        return self._ids(plain(text, self._controls))
+        return self._structure.ids(text)
 
-    def _ids(self, text: str) -> list[int]:
+    def _prompt(self, turns: list[Turn]) -> list[int]:
+        if self.tokenizer.chat_template is None:
+            return list(self.tokenizer(turns[0]["content"])["input_ids"])
+        options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        text = self.tokenizer.apply_chat_template(turns, **options)
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     @cached_property
-    def _controls(self) -> re.Pattern[str]:
-        return pattern(self.tokenizer.all_special_tokens)
+    def _structure(self) -> Structure:
+        return Structure(self.tokenizer, self.name)
 
     def text(self, ids: Sequence[int], longest: int) -> str:
         """What the policy wrote, control tokens left out. A reply that was broken off at `longest` tokens loses a last
         line that states a mark: of "12" it may hold the "1" alone."""
         ended = len(ids) < longest or self.tokenizer.eos_token_id in ids
-        text = restored(str(self.tokenizer.decode(ids, skip_special_tokens=True)))
+        text = self._structure.broken.undone(str(self.tokenizer.decode(ids, skip_special_tokens=True)))
         return text if ended else without_mark(text)
 
     def write(

@@ -61,7 +61,7 @@ class MiniLM:
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """float32 of shape (len(texts), 384), rows of length 1."""
         torch, distinct = self._torch, list(dict.fromkeys(texts))
-        ids = self._tokenizer(distinct, truncation=True, max_length=_MAX_TOKENS)["input_ids"] if distinct else []
+        ids = self._ids(distinct) if distinct else []
         vectors = np.zeros((len(distinct), self._model.config.hidden_size), np.float32)
         for batch in _batches([len(tokens) for tokens in ids]):
             padded = self._tokenizer.pad({"input_ids": [ids[i] for i in batch]}, return_tensors="pt")
@@ -72,6 +72,11 @@ class MiniLM:
                 vectors[batch] = torch.nn.functional.normalize(pooled, dim=1).numpy()
         row = {text: i for i, text in enumerate(distinct)}
         return vectors[[row[text] for text in texts]]
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        """Each text between the two marks that open and close it; "[SEP]" in a text is five characters."""
+        read = self._tokenizer(texts, truncation=True, max_length=_MAX_TOKENS, split_special_tokens=True)
+        return list(read["input_ids"])
 
 
 @cache

@@ -19,6 +19,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL = ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
+ADDED = ["<think>", "[TOOL]"]
 CONTEXT = 16384
 STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}
 OPTIONS = {"dtype": "float32", "enforce_eager": True, "max_model_len": CONTEXT}
@@ -74,6 +75,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
     )
     tokenizer.train_from_iterator((path.read_text(encoding="utf-8") for path in texts), trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
+    fast.add_tokens(ADDED)
     fast.chat_template = TEMPLATE
     return fast
 

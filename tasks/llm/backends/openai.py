@@ -21,7 +21,7 @@ import httpx
 
 from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError
-from tasks.llm.backends.chat import messages, restored
+from tasks.llm.backends.chat import as_written, messages
 from tasks.llm.backends.pace import Pace
 from tasks.llm.request import Reply, Request, Token
 
@@ -271,14 +271,15 @@ class OpenAI:
             return Reply(error=f"empty: the model gave no text: {self._safe(str(refusal))}")
         usage = _mapping(body.get("usage"))
         given = _mapping(choice.get("logprobs")).get("content") if request.want_logprobs else None
-        return Reply(
-            text=restored(text),
+        reply = Reply(
+            text=text,
             prompt_tokens=_count(usage.get("prompt_tokens")),
             completion_tokens=_count(usage.get("completion_tokens")),
             cached_tokens=_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
             latency_s=seconds,
             token_logprobs=_tokens(given) if given else None,
         )
+        return as_written(reply)
 
     def _safe(self, text: str) -> str:
         """What somebody else said, on one line, without the key and cut short."""

@@ -21,7 +21,8 @@ from typing import Any
 
 from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError
-from tasks.llm.backends.chat import messages, pattern, restored
+from tasks.llm.backends.chat import as_written
+from tasks.llm.backends.structure import ControlTokensError, Structure
 from tasks.llm.request import Reply, Request, Token
 
 _HINT = "backend 'vllm' needs vLLM: pip install 'rubricflow[vllm]'"
@@ -69,13 +70,14 @@ class Vllm:
         self._engine, self._weights = engine, str(folder or engine.model)
         self._local = folder is not None
         self._loaded: Any = None
-        self._controls = pattern(())
+        self._structure: Structure
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as its decoding ends; a request that is not waited for any more is given up."""
         if self._loaded is None:
-            self._loaded = load(self._weights, self._local, self._engine.options)
-            self._controls = pattern(self._loaded.get_tokenizer().all_special_tokens)
+            loaded = load(self._weights, self._local, self._engine.options)
+            self._structure = Structure(loaded.get_tokenizer(), self._engine.model)
+            self._loaded = loaded
         llm, waiting = self._loaded, enumerate(requests)
         running: dict[str, tuple[int, float]] = {}
         try:
@@ -89,7 +91,7 @@ class Vllm:
                 for output in _step(llm):
                     if output.finished and output.request_id in running:
                         index, begun = running.pop(output.request_id)
-                        yield index, _reply(output, time.monotonic() - begun)
+                        yield index, self._reply(output, time.monotonic() - begun)
         finally:
             if running:
                 llm.llm_engine.abort_request(list(running))
@@ -99,7 +101,11 @@ class Vllm:
         from vllm.exceptions import VLLMValidationError
 
         try:
-            (known,) = llm.enqueue_chat(messages(request, self._controls), self._sampling(request), use_tqdm=False)
+            turns = [{"role": message.role, "content": message.content} for message in request.messages]
+            said = self._structure.messages(turns)
+            (known,) = llm.enqueue_chat(said, self._sampling(request), use_tqdm=False)
+        except ControlTokensError as error:
+            return Reply(error=f"refused: {_line(error)}")
         except VLLMValidationError as error:
             if error.parameter in ("input_tokens", "input_text", "max_tokens"):
                 return Reply(error=f"too_long: {_line(error)}")
@@ -111,6 +117,18 @@ class Vllm:
             raise BackendError(f"vllm: '{self._engine.model}' refuses the messages: {_line(error)}") from error
         running[known.rpartition("-")[0] or known] = (index, time.monotonic())  # the engine appends a random part
         return None
+
+    def _reply(self, output: Any, seconds: float) -> Reply:
+        (made,) = output.outputs
+        reply = Reply(
+            text=made.text,
+            prompt_tokens=len(output.prompt_token_ids),
+            completion_tokens=len(made.token_ids),
+            cached_tokens=output.num_cached_tokens,
+            latency_s=seconds,
+            token_logprobs=None if made.logprobs is None else _tokens(made),
+        )
+        return as_written(reply, self._structure.broken)
 
     def _sampling(self, request: Request) -> Any:
         """The engine's own form, made anew each time because the engine writes into it."""
@@ -163,18 +181,6 @@ def _step(llm: Any) -> list[Any]:
         return list(llm.llm_engine.step())
     except Exception as error:
         raise BackendError(f"vllm: the engine broke: {_line(error)}; every reply before this is kept") from error
-
-
-def _reply(output: Any, seconds: float) -> Reply:
-    (made,) = output.outputs
-    return Reply(
-        text=restored(made.text),
-        prompt_tokens=len(output.prompt_token_ids),
-        completion_tokens=len(made.token_ids),
-        cached_tokens=output.num_cached_tokens,
-        latency_s=seconds,
-        token_logprobs=None if made.logprobs is None else _tokens(made),
-    )
 
 
 def _tokens(made: Any) -> list[Token]:

@@ -236,3 +236,14 @@ def test_a_backbone_that_matches_is_another_one_and_made_again_as_such(backbone_
     assert states[tokens.segments == RESPONSE, plain.width].tolist() == [GAIN, GAIN]
     again = rebuilt(matching.name, matching.blueprint(), matching.model.state_dict())
     np.testing.assert_array_equal(encode(again, tokens).values, states)
+
+
+def test_every_added_token_is_reserved(backbone_folder: Folder) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(backbone_folder("gpt2"))
+    tokenizer.add_tokens(["<think>", "photosynthesis"])
+    thinking, word = tokenizer.convert_tokens_to_ids(["<think>", "photosynthesis"])
+    reserved = backbones._marks("gpt2", tokenizer).reserved
+    assert thinking in reserved
+    assert word not in reserved

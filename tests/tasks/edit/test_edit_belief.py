@@ -124,7 +124,12 @@ def test_a_tokenizer_without_digits_is_refused():
     grader = policy("llama", "digits")
 
     class Blind:
-        eos_token_id, chat_template, all_special_tokens = 0, None, []
+        eos_token_id, unk_token_id, chat_template, all_special_ids, all_special_tokens = 0, None, None, [], []
+
+        def get_vocab(self):
+            return {}
+
+        get_added_vocab = get_vocab
 
         def __call__(self, text, add_special_tokens=True):
             return {"input_ids": [5] * len(text.split(":")[0])}

@@ -31,6 +31,18 @@ def test_control_tokens_in_a_text_stay_text(chat: bool) -> None:
     assert not special & set(asked.ids(HOSTILE))
 
 
+def test_tokens_that_were_added_stay_text_whether_special_or_not() -> None:
+    asked = policy("qwen3", "digits", chat=True)
+    added = ["<think>", "[gMASK]", "[|assistant|]", "/nothink"]
+    asked.tokenizer.add_tokens(added)
+    controls = set(asked.tokenizer.get_added_vocab().values())
+    plain, hostile = asked.prompt_ids("plants"), asked.prompt_ids(f"plants{''.join(added)}")
+    assert [token for token in hostile if token in controls] == [token for token in plain if token in controls]
+    for text in added:
+        assert not controls & set(asked.ids(text))
+        assert asked.text([*asked.ids(text), asked.tokenizer.eos_token_id], 500) == text
+
+
 def test_a_quoted_control_token_comes_back_as_the_student_wrote_it(chatting: Policy) -> None:
     assert chatting.text([*chatting.ids(HOSTILE), chatting.tokenizer.eos_token_id], 500) == HOSTILE
 

@@ -7,10 +7,8 @@ import pytest
 from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError, InputError
 from tasks.llm.backends import vllm
-from tasks.llm.backends.chat import messages, pattern
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.engines import open_engine
-from tasks.llm.request import Message, Request
 
 
 def nobody(name):
@@ -107,9 +105,3 @@ def test_what_changes_replies_is_part_of_the_model(installed, weights):
 def test_a_folder_that_holds_no_model_is_named(installed, tmp_path):
     with pytest.raises(BackendError, match=r"holds no model: there is no config\.json"):
         open_engine("vllm", Engine(model="."), nobody, tmp_path)
-
-
-def test_the_control_tokens_of_a_known_tokenizer_are_broken():
-    request = Request(messages=(Message("user", "a <turn> b <|x|> c <b> $$$"),), role="grade", subject="r")
-    (message,) = messages(request, pattern(["<turn>", "$$$", "b", ""]))
-    assert message["content"] == "a <\u200bturn> b <\u200b|x|> c <b> $\u200b$$"

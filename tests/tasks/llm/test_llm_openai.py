@@ -218,6 +218,17 @@ def test_half_a_surrogate_pair_and_control_tokens_of_a_student_are_text(serve):
     assert reply.text == "a \ufffd b <|im_start|>system [INST] <s> x < y [1]"
 
 
+def test_control_tokens_of_every_family_are_sent_as_text_and_come_back(serve):
+    text = (
+        "[|assistant|] [gMASK]<sop> [THINK] [TOOL_CONTENT] <start_of_image> <extra_id_0> <think> </think> <tool_call>"
+    )
+    server = serve()
+    (reply,) = answers(client(server), [asking(text)])
+    (sent,) = server.asked
+    assert all(token not in sent for token in text.replace("><", "> <").split())
+    assert reply.text == text
+
+
 def test_a_model_that_refuses_gives_an_error_reply(serve):
     server = serve(lambda n, body: http(200, body_of(None, finish_reason="content_filter")))
     (reply,) = answers(client(server), [asking()])

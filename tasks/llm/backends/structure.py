@@ -1,0 +1,199 @@
+"""What is structure to a tokenizer in hand, and texts of which nothing becomes structure: held by token ids."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from tasks.contracts.errors import BackendError
+from tasks.llm.backends.markers import MARKERS, OPENERS, SIGN, Break, whole
+
+Turn = Mapping[str, str]
+"""Role and content of a message."""
+_SIGNS = (SIGN, "\u00b7")
+"""What breaks a control token: nothing to be seen, or a dot for a tokenizer that takes out what is not seen."""
+_ROUNDS, _GENTLE = 12, 8
+"""How often a text is broken further, since a broken token can show another; and how often behind first characters."""
+_BLANK = " \t\r\n▁ĠĊ"
+_PIECE = re.compile(r"<(?!0x)[^\s<>]{1,60}>|\[[^\s\[\]]{1,60}\]")
+_ROLE = re.compile(r"(?:#+ )?\S+ ?[:：]$")
+_UNKNOWN = "\U0010fffd 𒈙 ꙮ ⍰"
+"""Characters of which a vocabulary without bytes will not know all."""
+_CONTENT = "-0-"
+
+
+class ControlTokensError(BackendError):
+    """A text that cannot be kept from becoming control tokens."""
+
+
+def control_tokens(tokenizer: Any) -> dict[int, str]:
+    """Id → text of every token that text must not become: all added ones, special or not, and what the vocabulary
+    holds of the spellings that `markers` knows.
+
+    Left out are white space; words and single characters that are not special, which are vocabulary; and the token for
+    unknown characters, where a character can be unknown.
+    """
+    special = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+    special |= {at: str(one) for at, one in getattr(tokenizer, "added_tokens_decoder", {}).items() if one.special}
+    added = {at: text for text, at in tokenizer.get_added_vocab().items() if _has_sign(text.strip(_BLANK))}
+    pieces = {at: text for text, at in tokenizer.get_vocab().items() if _is_marker(text.strip(_BLANK))}
+    found = {at: text.strip(_BLANK) for at, text in (pieces | added | special).items()}
+    unknown = set(tokenizer(_UNKNOWN, add_special_tokens=False)["input_ids"])
+    return {at: text for at, text in found.items() if text and at not in unknown}
+
+
+class Structure:
+    """The control tokens of one tokenizer and what its chat template writes around contents."""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        """name: of the model, for errors. BackendError for a tokenizer whose control tokens nothing breaks.
+
+        `broken` takes out of a reply what was put into the text.
+        """
+        self._tokenizer, self._name = tokenizer, name
+        self._tokens = control_tokens(tokenizer)
+        self._skeletons: dict[tuple[tuple[str, bool], ...], list[int]] = {}
+        begun = {text[0] for text in (*self._tokens.values(), *self._literals)}
+        self.broken = Break(self._sign(), "".join(dict.fromkeys([*OPENERS, *sorted(begun)])))
+
+    def plain(self, text: str) -> str:
+        """A text none of whose tokens is a control token; `broken.undone` gives back what it was.
+
+        ControlTokensError where no such text is found.
+        """
+        said = self._lightly(text)
+        for number in range(_ROUNDS):
+            spans = self._spans(said)
+            if not spans:
+                return said
+            said = self._cut(said, spans, everywhere=number >= _GENTLE)
+        raise ControlTokensError(f"'{self._name}' reads control tokens in a text, whatever breaks them: {text[:60]!r}")
+
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text, nothing added and no control token among them."""
+        return self._ids_of(self.plain(text))
+
+    def asked(self, turns: Sequence[Turn], render: Callable[[list[Turn]], list[int]]) -> tuple[list[Turn], list[int]]:
+        """The turns with contents that stay text, and their tokens.
+
+        render: turns → tokens of the whole prompt. The control tokens are those that the template writes around
+        contents that hold none: ControlTokensError where they are not.
+        """
+        skeleton = self._skeleton(turns, render)
+        for soften in (self._lightly, self.plain):
+            softened: list[Turn] = [{**turn, "content": soften(turn["content"])} for turn in turns]
+            ids = render(softened)
+            if self._controls(ids) == skeleton:
+                return softened, ids
+        raise ControlTokensError(f"'{self._name}' reads control tokens where a text meets its chat template")
+
+    def messages(self, turns: Sequence[Turn]) -> list[Turn]:
+        """`asked` of the tokenizer's own chat template; contents alone where it has none."""
+        if getattr(self._tokenizer, "chat_template", None) is None:
+            return [{**turn, "content": self.plain(turn["content"])} for turn in turns]
+        return self.asked(turns, self._rendered)[0]
+
+    def _skeleton(self, turns: Sequence[Turn], render: Callable[[list[Turn]], list[int]]) -> list[int]:
+        """The control tokens of the template alone."""
+        key = tuple((turn["role"], bool(turn["content"].strip())) for turn in turns)
+        if key not in self._skeletons:
+            harmless = [{"role": role, "content": "x" if is_said else ""} for role, is_said in key]
+            self._skeletons[key] = self._controls(render(list(harmless)))
+        return self._skeletons[key]
+
+    def _controls(self, ids: Iterable[int]) -> list[int]:
+        return [at for at in ids if at in self._tokens]
+
+    def _rendered(self, turns: list[Turn]) -> list[int]:
+        text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return self._ids_of(text)
+
+    def _encoded(self, text: str) -> Any:
+        return self._tokenizer(text, add_special_tokens=False)
+
+    def _ids_of(self, text: str) -> list[int]:
+        return list(self._encoded(text)["input_ids"])
+
+    @cached_property
+    def _literals(self) -> list[str]:
+        """What the template writes or looks for: control tokens, and plain text such as `[INST]` and `USER:`."""
+        template = getattr(self._tokenizer, "chat_template", None) or ""
+        source = template if isinstance(template, str) else "\n".join(map(str, template.values()))
+        known = [text for text in self._tokens.values() if text in source]
+        return [*known, *filter(_is_marker, _PIECE.findall(source)), *(self._around() if source else ())]
+
+    def _around(self) -> list[str]:
+        """What a rendered prompt holds around contents: `<|user|>`, and words such as `USER:` or `### Response:`."""
+        from jinja2 import TemplateError
+
+        for roles in (("system", "user"), ("user",)):
+            turns = [{"role": role, "content": _CONTENT} for role in roles]
+            try:
+                text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            except TemplateError:  # some refuse a system message
+                continue
+            opened = (_ROLE.search(piece.rstrip()) for piece in text.split(_CONTENT))
+            return [*filter(_is_marker, _PIECE.findall(text)), *(match[0] for match in opened if match)]
+        return []
+
+    def _lightly(self, text: str) -> str:
+        """A text in which the template's own words are broken; control tokens that it does not write may be left."""
+        text, known = whole(text), self._literal
+        return self.broken.into(text, (match.start() for match in known.finditer(text)) if known else ())
+
+    @cached_property
+    def _literal(self) -> re.Pattern[str] | None:
+        texts = sorted({text for text in self._literals if len(text) > 1})
+        begun = (f"{re.escape(text[0])}(?={re.escape(text[1:])})" for text in texts)
+        return re.compile("|".join(begun)) if texts else None
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in a text its control tokens stand."""
+        encoded = self._encoded(text)
+        ids: list[int] = encoded["input_ids"]
+        if self._tokens.keys().isdisjoint(ids):
+            return []
+        if getattr(encoded, "encodings", None):
+            offsets = encoded.encodings[0].offsets
+            return [span for at, span in zip(ids, offsets, strict=True) if at in self._tokens]
+        spelled = "|".join(re.escape(self._tokens[at]) for at in set(self._controls(ids)))
+        return [match.span() for match in re.finditer(spelled, text)] or [(0, len(text))]
+
+    def _cut(self, text: str, spans: Sequence[tuple[int, int]], everywhere: bool) -> str:
+        """A text with the sign behind the first character of each span, or behind all of them; a character that is a
+        control token by itself becomes U+FFFD."""
+        letters = list(text)
+        for begin, end in spans:
+            places = self._places(text, begin, end)
+            if not places:
+                letters[begin:end] = ["\ufffd"] * (end - begin)
+            for place in places if everywhere else places[:1]:
+                letters[place] = text[place] + self.broken.sign
+        return "".join(letters)
+
+    def _places(self, text: str, begin: int, end: int) -> list[int]:
+        """Characters of a span behind which the sign can go; first what control tokens begin with."""
+        free = [at for at in range(begin, end - 1) if self.broken.sign not in text[at : at + 2]]
+        return sorted(free, key=lambda at: (text[at] not in self.broken.openers, text[at].isspace()))
+
+    def _sign(self) -> str:
+        """What keeps every control token apart."""
+        spelled = {at: text for at, text in self._tokens.items() if len(text) > 1}
+        for sign in _SIGNS:
+            apart = (self._ids_of(sign.join(text)) for text in spelled.values())
+            if spelled.keys().isdisjoint(chain.from_iterable(apart)):
+                return sign
+        raise BackendError(f"nothing keeps the control tokens of '{self._name}' apart from text that reads like them")
+
+
+def _has_sign(text: str) -> bool:
+    """Whether a text is more than a word or a single character."""
+    return len(text) > 1 and any(unicodedata.category(letter)[0] in "PS" for letter in text)
+
+
+def _is_marker(piece: str) -> bool:
+    return _PIECE.fullmatch(piece) is not None and MARKERS.match(piece) is not None
