@@ -31,7 +31,7 @@ from tasks.text.units import Unit
 
 INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo"})
 HOLDS = frozenset({"verified", "context", "semantic"})
-RARE = 200
+RARE = 100
 """One word alone proves something where at most one word in so many is it."""
 
 

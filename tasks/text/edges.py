@@ -10,6 +10,8 @@ import re
 import unicodedata
 from itertools import pairwise
 
+import regex
+
 from tasks.text.tokens import SIGN, composed
 
 _UNSPACED = SIGN[:-1] + "\u3005\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
@@ -36,6 +38,7 @@ _LONG = re.compile(rf"{_LETTER}{{5}}|{_UNSPACED}{{5}}|{SIGN}(?:[\W_]*{SIGN}){{2}
 _ALNUM = re.compile(r"[^\W_]")
 _REACH = 32
 """Characters to either side that are looked at: longer words and numbers are nobody's."""
+_SEAM = regex.compile(r"(?<=\p{Ll}{3})(?=\p{Lu})|(?<=\p{Lu}{3})(?=\p{Ll}\p{Lu})|(?<=\p{L}{3})(?=\d{1,2}[.)](?!\d))")
 _BOUND = frozenset("0123456789$€£¥")
 """What a unit or a number may be bound to across a blank."""
 _CLOSING = frozenset(".,;:!?)")
@@ -59,6 +62,12 @@ def is_edge(text: str, at: int) -> bool:
         return False
     low = max(0, at - _REACH)
     return not any(piece.start() < at < piece.end() for piece in _PIECE.finditer(text, low, at + _REACH))
+
+
+def is_seam(text: str, at: int) -> bool:
+    """Whether a lost line break glued two words together before the character `at` of a stored text: membraneActive,
+    cellrRNA, ribosome3. (the number of a list)."""
+    return _SEAM.match(text, at) is not None
 
 
 def figures(folded: str) -> list[str]:

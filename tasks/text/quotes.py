@@ -13,13 +13,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from tasks.text.edges import counts, is_edge
+from tasks.text.edges import counts, is_edge, is_seam
 from tasks.text.fold import Folded, fold, folded
 from tasks.text.letters import Letters, bare_of, letters, say_the_same
 from tasks.text.negation import is_negated
 from tasks.text.tokens import tokens
 
-_ELLIPSIS = re.compile(r"\s*(?:[\[(]\s*)?(?:…|\.\s?\.\s?\.[.\s]*)(?:\s*[\])])?\s*")
+_ELLIPSIS = re.compile(r"(?:(?<!\s)\s++)?(?:[\[(]\s*+)?(?:…|\.\s?\.\s?\.[.\s]*)(?:\s*[\])])?\s*")
 _EDGES = string.whitespace + "\u00a0\"'“”‘’«»`"
 _STOPS = ".,;:!?"
 _SENTENCE_END = re.compile(r"[.!?。！？]+[\"'”’)\]]*(?:\s|$)")
@@ -102,7 +102,7 @@ def find_folded(needle: str, region: Folded, offset: int = 0) -> Match | None:
     if not needle:
         return None
     low = region.text.find(needle)
-    if low >= 0 and is_edge(region.text, low) and is_edge(region.text, low + len(needle)):
+    if low >= 0 and _is_whole(region, low, low + len(needle)):
         start, end = region.span(low, low + len(needle))
         return Match((Span(offset + start, offset + end),), "exact")
     pieces = fragments(needle)
@@ -138,6 +138,16 @@ def fragments(needle: str) -> list[str]:
         return []
     stripped = (piece.strip(_EDGES + _STOPS) for piece in pieces)
     return [piece for piece in stripped if piece]
+
+
+def _is_whole(region: Folded, low: int, high: int) -> bool:
+    """Whether the folded characters [low, high) of a region cut no word and no number."""
+    return all(is_edge(region.text, at) or _is_glued(region, at) for at in (low, high))
+
+
+def _is_glued(region: Folded, at: int) -> bool:
+    """Whether two words that a lost line break glued together meet before a folded character."""
+    return is_seam(region.source, region.span(at, at + 1)[0])
 
 
 def _match(places: Iterable[_Place], region: Folded, offset: int) -> Match:
@@ -179,7 +189,7 @@ def _places(fragment: str, region: Folded) -> Iterator[_Place]:
 def _standing(needle: str, region: Folded) -> Iterator[_Place]:
     """Where a needle stands as it is between edges, in order."""
     for low in _occurrences(needle, region.text):
-        if is_edge(region.text, low) and is_edge(region.text, low + len(needle)):
+        if _is_whole(region, low, low + len(needle)):
             yield _Place(low, low + len(needle), "exact")
 
 
@@ -212,7 +222,7 @@ def _respelled(needle: str, region: Folded) -> Iterator[_Place]:
         if at < 0:
             return
         low, high = stored.origin(at), stored.origin(at + len(said.text) - 1) + 1
-        if is_edge(region.text, low) and is_edge(region.text, high):
+        if _is_whole(region, low, high):
             there = letters(region.text[low:high])
             if say_the_same(said, there):
                 yield _Place(low, high, _difference(said, there))

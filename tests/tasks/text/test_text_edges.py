@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.text.edges import counts, figures, is_edge, is_single_word
+from tasks.text.edges import counts, figures, is_edge, is_seam, is_single_word
 
 NUMBERS = "−5 °c|-5|+3|50 kg|50kg|9.5 %|99.5%|$1,000|€ 5|2/3|12:30|10^3|10³|3-5|>20|1.5e5|2.75|0,5|18 m/s"
 WORDS = "h2o|can't|doesn’t|non-toxic|sugar-free|isn't|n'est|plant's"
@@ -41,6 +41,21 @@ def test_scripts_without_blanks_may_be_parted_between_characters(text: str) -> N
     marks = {at for at, c in enumerate(text) if unicodedata.category(c)[0] == "M"}
     assert all(is_edge(text, at) for at in range(len(text)) if at not in marks)
     assert not any(is_edge(text, at) for at in marks)
+
+
+@pytest.mark.parametrize(
+    ("text", "seams"),
+    [
+        ("membraneActive", [8]),
+        ("CELLrRNA", [4]),
+        ("ribosome3. Then", [8]),
+        ("at home2) go", [7]),
+        ("mRNA NaCl pH McDonald H2O vitamin12 x2.", []),
+        ("growth3.5", []),
+    ],
+)
+def test_a_seam_is_where_a_line_break_was_lost(text: str, seams: list[int]) -> None:
+    assert [at for at in range(len(text)) if is_seam(text, at)] == seams
 
 
 @pytest.mark.parametrize(
