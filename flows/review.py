@@ -15,11 +15,12 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.study import load_study
 from tasks.contracts.tables import Gradings, Judgments, TableRef
 from tasks.review.access import Access
-from tasks.review.app import create_app, serve
+from tasks.review.app import create_app
 from tasks.review.asked import Asked
 from tasks.review.board import Board
 from tasks.review.label_studio import config, project, read_export
 from tasks.review.ledger import Ledger
+from tasks.review.server import serve
 from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.subject import standing

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import threading
-import webbrowser
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import uvicorn
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field, ValidationError
+from starlette.requests import ClientDisconnect
 
-from tasks.contracts.errors import InputError, StoreError, UserError
+from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.table import Frozen
 from tasks.review.access import Access, Guard, reviewer_name
 from tasks.review.board import Board
 from tasks.review.ledger import Act, Ledger, Stored
+from tasks.review.places import remember
 from tasks.review.sight import Refused, Reviews, key_of
 from tasks.review.view import listed, opened
 
@@ -174,6 +173,7 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
         rater = _known(access, request)
         if rater is None:
             raise Refused(401, "open the link that you were given" if access.reviewers else "say who you are")
+        remember(request)
         return rater
 
     @routes.get("/me")
@@ -207,22 +207,6 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
     return routes
 
 
-def serve(app: FastAPI, host: str, port: int, open_browser: bool) -> None:
-    """Serves until it is stopped; InputError where the address cannot be bound."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        raise InputError(f"the address cannot be bound: {error}", field="port", hint="is it in use?") from error
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none", lifespan="on")
-    )
-    if open_browser:  # it listens already, so the browser only waits
-        webbrowser.open(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
-    with listening, suppress(KeyboardInterrupt):  # which is how it is stopped
-        server.run(sockets=[listening])
-
-
 def _json(content: object, status: int = 200) -> Response:
     """In ASCII: half a surrogate pair, which a student may have written, has no other encoding."""
     return Response(json.dumps(content, allow_nan=False), status, media_type="application/json")
@@ -252,10 +236,13 @@ async def _read(request: Request, model: type[_Model]) -> _Model:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Refused(415, "the body is JSON")
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > _BODY:
-            raise Refused(413, f"the body is longer than {_BODY} bytes")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > _BODY:
+                raise Refused(413, f"the body is longer than {_BODY} bytes")
+    except ClientDisconnect as error:
+        raise Refused(400, "the body has no end") from error
     try:
         return model.model_validate_json(bytes(body))
     except ValidationError as error:
