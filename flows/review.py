@@ -23,6 +23,7 @@ from tasks.review.ledger import Ledger
 from tasks.review.server import serve
 from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
+from tasks.review.sight import as_told
 from tasks.review.subject import standing
 from tasks.review.task import LEDGER, acts_of, open_board, waiting_labels, waiting_scores
 from tasks.store.warehouse import Run, Warehouse, write_atomically
@@ -69,7 +70,8 @@ def board_of(study_file: Path, warehouse: Path, limit: int | None = None) -> Boa
 
 def take(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
     """Write the queue for a spreadsheet (.csv), or for Label Studio (.json, with its labelling configuration beside it
-    as .xml); returns how many cases it holds. Machines' levels are in neither: a second rater is blind."""
+    as .xml); returns how many cases it holds. Neither machines' levels nor why a case waits are in it: who votes is
+    blind."""
     asked = asked_of(board_of(study_file, warehouse, limit))
     if _kind(to) == ".csv":
         write_atomically(to, as_csv(asked))
@@ -90,7 +92,7 @@ def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rate
     else:
         acts = read_export(read, board.study, asked)
     with Ledger(warehouse / LEDGER) as ledger:
-        ledger.add_all(acts)
+        ledger.add_all(as_told(acts, ledger.acts(board.study)))
     return len(acts)
 
 
@@ -116,7 +118,6 @@ def asked_of(board: Board) -> list[Asked]:
             response_id=case.response_id,
             criterion_id=ballot.criterion_id,
             rank=rank,
-            why=case.why,
             question=case.question,
             response=case.text,
             reference=case.reference,

@@ -23,7 +23,7 @@ from tasks.review.access import Access, Guard, reviewer_name
 from tasks.review.board import Board
 from tasks.review.ledger import Act, Ledger, Stored
 from tasks.review.places import remember
-from tasks.review.sight import Refused, Reviews, key_of
+from tasks.review.sight import Refused, Reviews
 from tasks.review.view import listed, opened
 
 _LOG = logging.getLogger(__name__)
@@ -73,10 +73,10 @@ class Desk:
         self._reviews, self._ledger, self._lock = Reviews(board), ledger, threading.Lock()
         self._study = board.study
 
-    def listed(self, rater: str) -> dict[str, Any]:
+    def listed(self, rater: str, adjudicating: bool) -> dict[str, Any]:
         with self._lock:
             self._catch_up()
-            return listed(self._reviews, rater)
+            return listed(self._reviews, rater, adjudicating)
 
     def opened(self, number: int, rater: str, adjudicating: bool) -> dict[str, Any]:
         with self._lock:
@@ -96,10 +96,12 @@ class Desk:
                 if not _says(known, act):
                     raise Refused(409, "another act has this id")
                 return known
-            self._reviews.check(act)
+            case = self._reviews.case(act)
+            if sent.shown:
+                self._reviews.show(case, act.rater_id)
+            self._reviews.check(case, act)
             if act.kind == "vote":
-                case = self._reviews.board.cases[self._reviews.board.places[key_of(act)]]
-                act = replace(act, blind=not sent.shown and self._reviews.is_blind(case, act.rater_id))
+                act = replace(act, blind=self._reviews.is_blind(case, act.rater_id))
             stored = self._ledger.add(act)
             self._catch_up()  # with what others stored a moment before
             return stored
@@ -188,8 +190,8 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
         return _with_pass(_json({"reviewer": name}), access, name)
 
     @routes.get("/cases")
-    def cases(request: Request) -> Response:
-        return _json(desk.listed(asking(request)))
+    def cases(request: Request, adjudicating: bool = False) -> Response:
+        return _json(desk.listed(asking(request), adjudicating))
 
     @routes.get("/cases/{number}")
     def case(request: Request, number: int, adjudicating: bool = False) -> Response:

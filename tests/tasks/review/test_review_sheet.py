@@ -24,7 +24,6 @@ IDS = TEXTS | st.sampled_from(["007", "1e5", "MAR-1", "=1+1", "'", "''=", "TRUE"
 def label(response_id="r1", criterion="c1", **changes):
     given_ = {
         "rank": 1,
-        "why": "Annotators 1 level apart on c1",
         "question": "Why?",
         "response": "Because.",
         "reference": None,
@@ -34,7 +33,7 @@ def label(response_id="r1", criterion="c1", **changes):
     return Asked(response_id, criterion, **{**given_, **changes})
 
 
-SCORE = Asked("r1", None, 1, "No score", "Why?", "Because.", None, "", ("0", "0.5", "1"))
+SCORE = Asked("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))
 TWO = [label(), label(criterion="c2"), label("r2"), label("r2", "c2")]
 
 
@@ -112,7 +111,7 @@ def test_a_sheet_shows_what_is_asked_and_nothing_of_machines():
 @settings(max_examples=150, deadline=None)
 @given(st.lists(IDS, min_size=1, max_size=3, unique=True), IDS, TEXTS, TEXTS.filter(str.strip), st.sampled_from(",;\t"))
 def test_ids_come_back_through_a_spreadsheet_as_they_were(tmp_path_factory, ids, criterion, text, rater, delimiter):
-    asked = [label(one, criterion, response=text, why=text, levels=(text, "b")) for one in ids]
+    asked = [label(one, criterion, response=text, levels=(text, "b")) for one in ids]
     rows = filled(asked, [("1", "ok")] * len(ids), rater)
     path = saved(rows, tmp_path_factory.getbasetemp() / "hostile.csv", delimiter)
     votes = [act for act in read_sheet(path, "study", asked) if act.kind == "vote"]
@@ -140,7 +139,7 @@ def test_no_cell_is_a_formula_however_a_program_splits_the_file(text):
     safe = guarded(text)
     assert unguarded(safe) == text
     assert not safe.lstrip(" ").startswith(("\t", "\r", "="))
-    content = as_csv([label(text, text, response=text, concept=text, why=text, levels=(text, text))])
+    content = as_csv([label(text, text, response=text, concept=text, levels=(text, text))])
     for piece in re.split("[,;\t\r\n]", content.decode("utf-8-sig")):
         assert not re.match(r"[\s\"\ufeff]*[=+\-@＝＋－＠]", piece)
 
@@ -206,5 +205,5 @@ def test_a_bad_file_is_named(tmp_path):
         read_sheet(path, "study", TWO)
     saved(rows, path)
     path.write_text(path.read_text() + ",".join("abcdefghijklmno"))
-    with pytest.raises(InputError, match="row 5: has 15 cells, the header has 12"):
+    with pytest.raises(InputError, match="row 5: has 15 cells, the header has 11"):
         read_sheet(path, "study", TWO)
