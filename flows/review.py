@@ -27,6 +27,7 @@ from tasks.review.sight import as_told
 from tasks.review.subject import standing
 from tasks.review.task import LEDGER, acts_of, open_board, waiting_labels, waiting_scores
 from tasks.store.warehouse import Run, Warehouse, write_atomically
+from tasks.text.formulas import guarded
 
 
 def review(
@@ -98,7 +99,8 @@ def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rate
 
 def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
     """Write what people's votes on scores come to as a CSV (response_id, score, settled_by), which a study can name as
-    an adjudicated rater's; returns how many scores are settled. Labels are settled by `adjudicate`."""
+    an adjudicated rater's; returns how many scores are settled. Labels are settled by `adjudicate`. An id that a
+    spreadsheet would run as a formula has an apostrophe before it, and is known by it when the file is read."""
     board = board_of(study_file, warehouse, limit)
     current = {(case.response_id, one.criterion_id): one.digest for case in board.cases for one in board.ballots(case)}
     counted = standing((act for act in acts_of(warehouse, board.study) if act.subject_kind == "score"), current)
@@ -106,7 +108,7 @@ def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> i
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["response_id", "score", "settled_by"])
     found = {on: one for on, one in outcomes(counted).items() if one.value is not None}
-    rows.writerows([response, f"{one.value:g}", one.settled_by] for (response, _), one in found.items())
+    rows.writerows([guarded(response), f"{one.value:g}", one.settled_by] for (response, _), one in found.items())
     write_atomically(to, text.getvalue().encode())
     return len(found)
 

@@ -58,8 +58,8 @@ def world(hidden: dict[str, Any]) -> Board:
     labels = dict(zip(("C1", "C2", "C3"), ((label,) for label in hidden["labels"]), strict=True))
     machine = {(name, criterion): said for name in ("R-0412", "R-0276", "R-0618") for criterion, said in labels.items()}
     machine["R-0618", None] = hidden["labels"][:1]
-    estimates = dict.fromkeys(("R-0412", "R-0276"), dict(zip(HEAD.criteria, hidden["shares"], strict=True)))
-    return replace(board, machine=machine, estimates=estimates)
+    shares = dict(zip(HEAD.criteria, hidden["shares"], strict=True))
+    return replace(board, machine=machine, estimates={"R-0412": shares, "R-0276": shares})
 
 
 def acts_of(board: Board, hidden: dict[str, Any]) -> Iterator[Act]:
