@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.judge import Reader
 from tasks.llm.extract import extract
+from tasks.text.patterns import compiled, matches
 
 _LONGEST = 20_000
 """Characters that a pattern is tried on."""
+_FIELD = "pattern"
 _NO_VALUES: Mapping[str, float] = MappingProxyType({})
 _LEADING = re.compile(
     r"\s*(?:(?:score|points?|level|mark|grade|band)\b[\s:=#]*)*([-+]?\d+(?:\.\d+)?)(?![,.]?\d)", re.IGNORECASE
@@ -49,25 +50,16 @@ def pattern(
     holds no number. A group that took no part in the match is passed over.
 
     values: lower-case words, letters or signs → the number that a group stands for which is one of them.
-    Only the first 20,000 characters are searched. InputError for a regex that does not compile or has no group.
+    Only the first 20,000 characters are searched. InputError for a regex that does not compile, has no group or takes
+    seconds.
     """
-    compiled = _compiled(regex)
-    matches = list(compiled.finditer(text[:_LONGEST]))
-    if not matches:
+    if compiled(regex, _FIELD).groups < 1:
+        raise InputError(f"'{regex}' has no group", field=_FIELD, hint="put the number in parentheses: (\\d+)")
+    found = matches(regex, text[:_LONGEST], _FIELD)
+    if not found:
         return None
-    groups = [group for group in matches[0 if take == "first" else -1].groups() if group is not None]
+    groups = [group for group in found[0 if take == "first" else -1].groups() if group is not None]
     return _sum([values.get(group.casefold(), _number(group)) for group in groups])
-
-
-@lru_cache(maxsize=64)
-def _compiled(regex: str) -> re.Pattern[str]:
-    try:
-        compiled = re.compile(regex)
-    except re.error as error:
-        raise InputError(f"'{regex}' is not a regular expression: {error}", field="pattern") from error
-    if compiled.groups < 1:
-        raise InputError(f"'{regex}' has no group", field="pattern", hint="put the number in parentheses: (\\d+)")
-    return compiled
 
 
 def _sum(numbers: Sequence[float | None]) -> float | None:
