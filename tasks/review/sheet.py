@@ -13,6 +13,7 @@ from tasks.review.ledger import CANNOT_BE_JUDGED, Act
 from tasks.review.subject import DIGEST, Subject
 from tasks.store.cells import quoted
 from tasks.text.formulas import guarded, unguarded
+from tasks.text.numbers import number_of
 
 COLUMNS = (
     "rank",
@@ -160,10 +161,5 @@ def _answer(path: Path, row: int, cells: Mapping[str, str], question: Asked) -> 
 
 def _choice(said: str, question: Asked) -> str:
     """The choice that a cell means: a spreadsheet may write 2 as 2.0, or with a comma."""
-    for choice in question.choices:
-        try:
-            if float(said.replace(",", ".")) == float(choice):
-                return choice
-        except ValueError:
-            break
-    return said
+    meant = number_of(said.replace(",", "."))
+    return said if meant is None else next((choice for choice in question.choices if float(choice) == meant), said)
