@@ -134,8 +134,8 @@ def test_ids_survive_a_spreadsheet_that_swallows_the_apostrophe(tmp_path, name):
 def test_no_cell_is_a_formula_however_a_program_splits_the_file(text):
     content = as_csv([label(text, text, response=text, concept=text, levels=(text, text))])
     for piece in re.split("[,;\t\r\n]", content.decode("utf-8-sig")):
-        assert not re.match(r"[\s\"\ufeff]*[=@＝＠]", piece)
-        assert not re.match(r"[\s\"\ufeff]*[+\-＋－](?![0-9]+\"?$)", piece)
+        number = r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[\]} ]*\"*$"
+        assert not re.match(rf"[\s\"\ufeff]*(?!{number})[=+\-@＝＋－＠]", piece)
 
 
 def broken(row=0, **cells):
