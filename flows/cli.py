@@ -19,6 +19,7 @@ from tasks.contracts.errors import BackendError, UserError
 from tasks.contracts.table import columns as described
 from tasks.contracts.tables import BY_NAME
 from tasks.store.warehouse import Run, Warehouse
+from tasks.text.formulas import cell
 
 app = typer.Typer(
     help="Grade open-ended text with rubrics.",
@@ -249,7 +250,10 @@ def sql(
     run: Annotated[str | None, typer.Option("--run", help="Run id; the latest one if not given.")] = None,
     warehouse: WarehouseFolder = HOUSE,
 ) -> None:
-    """Ask a run in SQL. Prints a table, or CSV where the output is not a terminal."""
+    """Ask a run in SQL. Prints a table, or CSV where the output is not a terminal.
+
+    In CSV an apostrophe goes before what a spreadsheet would run as a formula; the tables themselves are Parquet files.
+    """
     with _for_people():
         from tasks.store.catalogue import ask, questions
 
@@ -314,8 +318,8 @@ def _run(warehouse: Path, run_id: str | None) -> Run:
 def _print_rows(header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     if not sys.stdout.isatty():
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+        writer.writerow(map(cell, header))
+        writer.writerows(map(cell, row) for row in rows)
         return
     table = Table(*header)
     for row in rows:

@@ -15,16 +15,19 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.study import load_study
 from tasks.contracts.tables import Gradings, Judgments, TableRef
 from tasks.review.access import Access
-from tasks.review.app import create_app, serve
+from tasks.review.app import create_app
 from tasks.review.asked import Asked
 from tasks.review.board import Board
 from tasks.review.label_studio import config, project, read_export
 from tasks.review.ledger import Ledger
+from tasks.review.server import serve
 from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
+from tasks.review.sight import as_told
 from tasks.review.subject import standing
 from tasks.review.task import LEDGER, acts_of, open_board, waiting_labels, waiting_scores
 from tasks.store.warehouse import Run, Warehouse, write_atomically
+from tasks.text.formulas import guarded
 
 
 def review(
@@ -68,7 +71,8 @@ def board_of(study_file: Path, warehouse: Path, limit: int | None = None) -> Boa
 
 def take(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
     """Write the queue for a spreadsheet (.csv), or for Label Studio (.json, with its labelling configuration beside it
-    as .xml); returns how many cases it holds. Machines' levels are in neither: a second rater is blind."""
+    as .xml); returns how many cases it holds. Neither machines' levels nor why a case waits are in it: who votes is
+    blind."""
     asked = asked_of(board_of(study_file, warehouse, limit))
     if _kind(to) == ".csv":
         write_atomically(to, as_csv(asked))
@@ -89,13 +93,14 @@ def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rate
     else:
         acts = read_export(read, board.study, asked)
     with Ledger(warehouse / LEDGER) as ledger:
-        ledger.add_all(acts)
+        ledger.add_all(as_told(acts, ledger.acts(board.study)))
     return len(acts)
 
 
 def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
     """Write what people's votes on scores come to as a CSV (response_id, score, settled_by), which a study can name as
-    an adjudicated rater's; returns how many scores are settled. Labels are settled by `adjudicate`."""
+    an adjudicated rater's; returns how many scores are settled. Labels are settled by `adjudicate`. An id that a
+    spreadsheet would run as a formula has an apostrophe before it, and is known by it when the file is read."""
     board = board_of(study_file, warehouse, limit)
     current = {(case.response_id, one.criterion_id): one.digest for case in board.cases for one in board.ballots(case)}
     counted = standing((act for act in acts_of(warehouse, board.study) if act.subject_kind == "score"), current)
@@ -103,7 +108,7 @@ def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> i
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["response_id", "score", "settled_by"])
     found = {on: one for on, one in outcomes(counted).items() if one.value is not None}
-    rows.writerows([response, f"{one.value:g}", one.settled_by] for (response, _), one in found.items())
+    rows.writerows([guarded(response), f"{one.value:g}", one.settled_by] for (response, _), one in found.items())
     write_atomically(to, text.getvalue().encode())
     return len(found)
 
@@ -115,7 +120,6 @@ def asked_of(board: Board) -> list[Asked]:
             response_id=case.response_id,
             criterion_id=ballot.criterion_id,
             rank=rank,
-            why=case.why,
             question=case.question,
             response=case.text,
             reference=case.reference,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from tasks.edit.revise import Attempt, Candidate, Revision, Write, diagnosis, re
 from tasks.edit.rollout import Sample, cut, read_mark
 from tasks.edit.select import candidates, named, thresholds, weak
 from tasks.edit.tuning import Tuned
+from tasks.text.patterns import begins
 
 Floats = npt.NDArray[np.float64]
 Key = tuple[str, int]
@@ -163,11 +163,10 @@ def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: i
         "prefix": _column(steps, "grounding_prefix"),
         "prefix_residual": _column(steps, "prefix_residual"),
     }
-    together = re.compile(synthesis)
     rows = steps.select(["response_id", "sample", "start", "end"]).to_pylist()
     labels: list[Label] = [
         "synthesis"
-        if together.match(texts[row["response_id"], row["sample"]][row["start"] : row["end"]])
+        if begins(synthesis, texts[row["response_id"], row["sample"]][row["start"] : row["end"]], "edit.synthesis")
         else "grounding"
         for row in rows
     ]

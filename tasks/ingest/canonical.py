@@ -6,7 +6,7 @@ What a single row can break is refused here; what takes all rows to see is refus
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from tasks.contracts.table import Row, schema
 from tasks.contracts.tables import Gradings, Judgments, Responses, Units
 from tasks.ingest.listed import listed
 from tasks.store.cells import as_number, as_text, need, quoted, text_or_none, texts
+from tasks.text.formulas import unguarded
 from tasks.text.units import units
 
 Record = dict[str, Any]
@@ -125,11 +126,15 @@ def answers(source: Source, frame: pd.DataFrame) -> Answers:
     )
 
 
-def scored(source: Source, frame: pd.DataFrame) -> tuple[list[int], list[str]]:
-    """(number of the row, response) of each row of a file of scores; InputError for a missing column or value."""
+def scored(source: Source, frame: pd.DataFrame, known: Container[str]) -> tuple[list[int], list[str]]:
+    """(number of the row, response) of each row of a file of scores; InputError for a missing column or value.
+
+    known: the responses. An id that `votes --scores` kept from running as a formula is the one that it was before.
+    """
     given = {"scored": source.scored or ""}
     named = _texts(source, frame, given, given, {"scored"}, ("scored",))
-    return _numbers(frame), [str(cell) for cell in named["scored"]]
+    ids = [str(cell) for cell in named["scored"]]
+    return _numbers(frame), [name if name in known else unguarded(name) for name in ids]
 
 
 def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:

@@ -58,7 +58,7 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     graded: set[tuple[int, str]] = set()
     for source, chunks in (stream for stream in streams if stream.source.scored):
         for frame in chunks():
-            _scores(found, source, *scored(source, frame), scores(source, frame), target, graded)
+            _scores(found, source, *scored(source, frame, found.places), scores(source, frame), target, graded)
     marked: set[tuple[int, str, str]] = set()
     for source, chunks in (stream for stream in streams if stream.source.marks):
         for frame in chunks():

@@ -89,7 +89,7 @@ def _shards(
                 yield answer_tables(some, scores(source, frame), mine)
     for source, chunks in (stream for stream in sources if stream.source.scored):
         for frame in chunks():
-            _, ids = scored(source, frame)
+            _, ids = scored(source, frame, found.places)
             places = [found.places[key] for key in ids]
             keep = [at for at, place in enumerate(places) if sides[place] is not None]
             items = [found.item_id[place] for place in places]

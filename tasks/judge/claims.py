@@ -21,6 +21,7 @@ from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import round_half_up
 from tasks.llm.request import Same
+from tasks.text.numbers import number_of
 
 _KEPT = 2_000
 _NO_QUOTES: tuple[str, ...] = ()
@@ -194,14 +195,11 @@ def _plain(value: Any, notes: Counter[str]) -> int | float | None:
     """A number as it stands, or written as text or with a needless decimal point, which is noted."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    try:
-        number = value if isinstance(value, int) else float(value)
-    except ValueError:
-        return None
-    if number != number:
+    stated = number_of(value) if isinstance(value, str) else value
+    if stated is None or stated != stated:
         return None
     notes["canonicalised"] += isinstance(value, str) or (isinstance(value, float) and value.is_integer())
-    return number
+    return stated
 
 
 def _numbers(

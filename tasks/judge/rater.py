@@ -150,7 +150,11 @@ def _reading(foreign: Foreign) -> Callable[[str, Request], str | None]:
         question: Question = request.data
         item_id = question.item_id
         special = foreign.items.get(item_id)
-        value = read_score(text, (special and special.reader) or foreign.reader)
+        try:
+            value = read_score(text, (special and special.reader) or foreign.reader)
+        except InputError as error:
+            rule = f"reply about response '{request.subject}': {error.rule}"
+            raise InputError(rule, file=foreign.file, field=f"reader.{error.field}", hint=error.hint) from error
         if value is None:
             return None
         return json.dumps({"score": rescale(value, foreign, item_id, question.bundle.scale)})

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
+
+import regex
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.judge import Reader
 from tasks.llm.extract import extract
+from tasks.text.patterns import compiled, matches
 
 _LONGEST = 20_000
 """Characters that a pattern is tried on."""
+_FIELD = "pattern"
 _NO_VALUES: Mapping[str, float] = MappingProxyType({})
-_LEADING = re.compile(
-    r"\s*(?:(?:score|points?|level|mark|grade|band)\b[\s:=#]*)*([-+]?\d+(?:\.\d+)?)(?![,.]?\d)", re.IGNORECASE
+_LEADING = regex.compile(
+    r"\s*(?:(?:score|points?|level|mark|grade|band)\b[\s:=#]*)*([-+]?[0-9]+(?:\.[0-9]+)?)(?![,.]?\p{N}|_|[ex][+-]?\p{N})",
+    regex.IGNORECASE,
 )
 
 
@@ -26,7 +29,7 @@ def read_score(text: str, reader: Reader) -> float | None:
     if reader.pattern is None:
         return json_keys(text, reader.json_keys)
     values = {name.casefold(): value for name, value in reader.values.items()}
-    found = (pattern(text, regex, reader.take, values) for regex in (reader.pattern, *reader.otherwise))
+    found = (pattern(text, one, reader.take, values) for one in (reader.pattern, *reader.otherwise))
     return next((score for score in found if score is not None), None)
 
 
@@ -43,31 +46,22 @@ def json_keys(text: str, keys: Sequence[str]) -> float | None:
 
 
 def pattern(
-    text: str, regex: str, take: Literal["first", "last"], values: Mapping[str, float] = _NO_VALUES
+    text: str, expression: str, take: Literal["first", "last"], values: Mapping[str, float] = _NO_VALUES
 ) -> float | None:
     """Sum of the numbers that the groups of the first or last match begin with; None without a match, or where a group
     holds no number. A group that took no part in the match is passed over.
 
     values: lower-case words, letters or signs → the number that a group stands for which is one of them.
-    Only the first 20,000 characters are searched. InputError for a regex that does not compile or has no group.
+    Only the first 20,000 characters are searched. InputError for an expression that does not compile, has no group or
+    takes seconds.
     """
-    compiled = _compiled(regex)
-    matches = list(compiled.finditer(text[:_LONGEST]))
-    if not matches:
+    if compiled(expression, _FIELD).groups < 1:
+        raise InputError(f"'{expression}' has no group", field=_FIELD, hint="put the number in parentheses: (\\d+)")
+    found = matches(expression, text[:_LONGEST], _FIELD)
+    if not found:
         return None
-    groups = [group for group in matches[0 if take == "first" else -1].groups() if group is not None]
+    groups = [group for group in found[0 if take == "first" else -1].groups() if group is not None]
     return _sum([values.get(group.casefold(), _number(group)) for group in groups])
-
-
-@lru_cache(maxsize=64)
-def _compiled(regex: str) -> re.Pattern[str]:
-    try:
-        compiled = re.compile(regex)
-    except re.error as error:
-        raise InputError(f"'{regex}' is not a regular expression: {error}", field="pattern") from error
-    if compiled.groups < 1:
-        raise InputError(f"'{regex}' has no group", field="pattern", hint="put the number in parentheses: (\\d+)")
-    return compiled
 
 
 def _sum(numbers: Sequence[float | None]) -> float | None:

@@ -15,7 +15,7 @@ _CHUNK = {quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL) f
 _AFTER_KEY = re.compile(r"\s*(?::|\Z)")
 _AFTER_VALUE = re.compile(r"""\s*(?:[}\]#]|//|/\*|\Z|,\s*(?:["'}#]|//|/\*|\Z))""")
 _AFTER_ITEM = re.compile(r"""\s*(?:[}\]#]|//|/\*|\Z|,\s*(?:["'\[{}\]#\d-]|//|/\*|[Tt]rue|[Ff]alse|None|null|\Z))""")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?(?=[\s,}\]#]|//|/\*|\Z)")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?(?=[\s,}\]#]|//|/\*|\Z)")
 _WORD = re.compile(r"-?[A-Za-z]+(?=[\s,}\]#]|//|/\*|\Z)")
 _STUB = re.compile(r"[\w.-]{1,10}\Z")
 _BARE = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){0,3} \d+(?:\.\d+)?(?=\s*[,}\n])")

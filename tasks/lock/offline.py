@@ -27,8 +27,8 @@ from tasks.text.units import units
 MODEL = "offline-rubrics-1"
 TOGETHER = 0.35
 """Share of neighbouring clauses of a sentence that stay one item."""
-_CLAUSE = re.compile(r";\s*|,\s+(?:and|but|while|or)\s+|\s+as well as\s+")
-_WRAPPED = re.compile(r"[ \t]*\n[ \t]*(?=[a-z(])")
+_CLAUSE = re.compile(r";\s*|,\s+(?:and|but|while|or)\s+|(?<!\s)\s++as well as\s+")
+_WRAPPED = re.compile(r"(?:(?<![ \t])[ \t]++)?\n[ \t]*(?=[a-z(])")
 _COSTS = re.compile(r"\b(?:marks? off|deduct|penal|subtract)", re.IGNORECASE)
 _FEWEST_WORDS = 3
 _LEVELS = (

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import threading
-import webbrowser
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import uvicorn
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field, ValidationError
+from starlette.requests import ClientDisconnect
 
-from tasks.contracts.errors import InputError, StoreError, UserError
+from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.table import Frozen
 from tasks.review.access import Access, Guard, reviewer_name
 from tasks.review.board import Board
 from tasks.review.ledger import Act, Ledger, Stored
-from tasks.review.sight import Refused, Reviews, key_of
+from tasks.review.places import remember
+from tasks.review.sight import Refused, Reviews
 from tasks.review.view import listed, opened
 
 _LOG = logging.getLogger(__name__)
@@ -74,10 +73,10 @@ class Desk:
         self._reviews, self._ledger, self._lock = Reviews(board), ledger, threading.Lock()
         self._study = board.study
 
-    def listed(self, rater: str) -> dict[str, Any]:
+    def listed(self, rater: str, adjudicating: bool) -> dict[str, Any]:
         with self._lock:
             self._catch_up()
-            return listed(self._reviews, rater)
+            return listed(self._reviews, rater, adjudicating)
 
     def opened(self, number: int, rater: str, adjudicating: bool) -> dict[str, Any]:
         with self._lock:
@@ -97,10 +96,12 @@ class Desk:
                 if not _says(known, act):
                     raise Refused(409, "another act has this id")
                 return known
-            self._reviews.check(act)
+            case = self._reviews.case(act)
+            if sent.shown:
+                self._reviews.show(case, act.rater_id)
+            self._reviews.check(case, act)
             if act.kind == "vote":
-                case = self._reviews.board.cases[self._reviews.board.places[key_of(act)]]
-                act = replace(act, blind=not sent.shown and self._reviews.is_blind(case, act.rater_id))
+                act = replace(act, blind=self._reviews.is_blind(case, act.rater_id))
             stored = self._ledger.add(act)
             self._catch_up()  # with what others stored a moment before
             return stored
@@ -174,6 +175,7 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
         rater = _known(access, request)
         if rater is None:
             raise Refused(401, "open the link that you were given" if access.reviewers else "say who you are")
+        remember(request)
         return rater
 
     @routes.get("/me")
@@ -188,8 +190,8 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
         return _with_pass(_json({"reviewer": name}), access, name)
 
     @routes.get("/cases")
-    def cases(request: Request) -> Response:
-        return _json(desk.listed(asking(request)))
+    def cases(request: Request, adjudicating: bool = False) -> Response:
+        return _json(desk.listed(asking(request), adjudicating))
 
     @routes.get("/cases/{number}")
     def case(request: Request, number: int, adjudicating: bool = False) -> Response:
@@ -205,22 +207,6 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
         return _json({"number": stored.number, "at": stored.at.isoformat(), "blind": stored.blind})
 
     return routes
-
-
-def serve(app: FastAPI, host: str, port: int, open_browser: bool) -> None:
-    """Serves until it is stopped; InputError where the address cannot be bound."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        raise InputError(f"the address cannot be bound: {error}", field="port", hint="is it in use?") from error
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none", lifespan="on")
-    )
-    if open_browser:  # it listens already, so the browser only waits
-        webbrowser.open(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
-    with listening, suppress(KeyboardInterrupt):  # which is how it is stopped
-        server.run(sockets=[listening])
 
 
 def _json(content: object, status: int = 200) -> Response:
@@ -252,10 +238,13 @@ async def _read(request: Request, model: type[_Model]) -> _Model:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Refused(415, "the body is JSON")
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > _BODY:
-            raise Refused(413, f"the body is longer than {_BODY} bytes")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > _BODY:
+                raise Refused(413, f"the body is longer than {_BODY} bytes")
+    except ClientDisconnect as error:
+        raise Refused(400, "the body has no end") from error
     try:
         return model.model_validate_json(bytes(body))
     except ValidationError as error:

@@ -28,8 +28,6 @@ class Asked:
     """The concept; None for the score."""
     rank: int
     """The response's place in the queue."""
-    why: str
-    """Why it is asked about."""
     question: str
     """The question that the response answers."""
     response: str

@@ -35,7 +35,7 @@ def config(asked: Iterable[Asked]) -> str:
         ElementTree.SubElement(view, "Header", value=title)
         ElementTree.SubElement(view, "Text", name=name, value=f"${name}")
     for criterion, concept, levels in projects.pop():
-        question = Asked("", criterion, 1, "", "", "", None, concept, levels)
+        question = Asked("", criterion, 1, "", "", None, concept, levels)
         _add_choices(view, question)
     ElementTree.SubElement(view, "Header", value=f"Comment (needed for {CANNOT_BE_JUDGED})")
     ElementTree.SubElement(view, "TextArea", name=_COMMENT, toName=_SHOWN, maxSubmissions="1", editable="true")
@@ -114,7 +114,6 @@ def _task(
             "response_id": response_id,
             "subject_kind": kind,
             "rank": first.rank,
-            "why": first.why,
             "digests": {_control(criterion): one.digest for (_, criterion), one in questions.items()},
         },
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -13,12 +12,13 @@ from tasks.review.asked import Answer, Asked, Case, acts_of, cases_of, fault, un
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act
 from tasks.review.subject import DIGEST, Subject
 from tasks.store.cells import quoted
+from tasks.text.formulas import guarded, unguarded
+from tasks.text.numbers import number_of
 
 COLUMNS = (
     "rank",
     "response_id",
     "criterion_id",
-    "why",
     "question",
     "response",
     "concept",
@@ -32,11 +32,6 @@ NEEDED = ("response_id", "criterion_id", "level", "comment", "digest")
 """The columns that are read back, beside `rater_id` where it is there."""
 LONGEST = 32_000
 """Characters of a text; a spreadsheet's cell holds little more, and spills the rest over the rows below."""
-_STARTS = re.compile(r"(?:\A|[,;\t\r\n])[\s\x00-\x1f\u200b-\u200f\u2060\ufeff\"',;]*+[=+\-@＝＋－＠]?")
-"""Where a cell begins, or would if a program took another separator or lost count of the quotes, and the character
-there that makes a formula of it. It consumes all it looks at, so that hostile texts cost no more than others."""
-_FORMULA = tuple("=+-@＝＋－＠")
-_BREAKS = re.compile(r"[ ']*[\t\r\n]")
 
 
 def as_csv(asked: Iterable[Asked]) -> bytes:
@@ -55,7 +50,6 @@ def as_csv(asked: Iterable[Asked]) -> bytes:
             "rank": str(one.rank),
             "response_id": _id_cell(one.response_id),
             "criterion_id": _id_cell(one.criterion_id or ""),
-            "why": _text_cell(one.why),
             "question": _text_cell(one.question),
             "response": _text_cell(one.response),
             "concept": _text_cell(one.concept or "Score"),
@@ -96,27 +90,6 @@ def read_sheet(path: Path, study: str, asked: Iterable[Asked], rater_id: str | N
             row = seen[rater, next(iter(answers))]
             raise InputError(f"the response has levels, but none for {left}", file=path, row=row, field="level")
     return [act for (rater, _), answers in filled.items() for act in acts_of(study, rater, answers, blind=True)]
-
-
-def guarded(text: str) -> str:
-    """A text that no spreadsheet takes for a formula, however it splits the file: an apostrophe goes before what would
-    make one, and before a leading tab or line break."""
-    safe = _STARTS.sub(lambda found: _with_apostrophe(found[0]), text)
-    return "'" + safe if _BREAKS.match(safe) else safe
-
-
-def unguarded(text: str) -> str:
-    """What `guarded` was given."""
-    found = text[1:] if text.startswith("'") and _BREAKS.match(text) else text
-    return _STARTS.sub(lambda start: _without_apostrophe(start[0]), found)
-
-
-def _with_apostrophe(start: str) -> str:
-    return f"{start[:-1]}'{start[-1]}" if start.endswith(_FORMULA) else start
-
-
-def _without_apostrophe(start: str) -> str:
-    return start[:-2] + start[-1] if start.endswith(_FORMULA) and start[-2:-1] == "'" else start
 
 
 def _text_cell(text: str) -> str:
@@ -188,10 +161,5 @@ def _answer(path: Path, row: int, cells: Mapping[str, str], question: Asked) -> 
 
 def _choice(said: str, question: Asked) -> str:
     """The choice that a cell means: a spreadsheet may write 2 as 2.0, or with a comma."""
-    for choice in question.choices:
-        try:
-            if float(said.replace(",", ".")) == float(choice):
-                return choice
-        except ValueError:
-            break
-    return said
+    meant = number_of(said.replace(",", "."))
+    return said if meant is None else next((choice for choice in question.choices if float(choice) == meant), said)

@@ -6,13 +6,15 @@ and no reason for the doubt until they have submitted the case themselves.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tasks.review.board import Ballot, Board, Case, Key
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act, Stored
+from tasks.review.settle import conflicts
+from tasks.review.subject import standing
 
 
 class Refused(Exception):
@@ -39,10 +41,12 @@ class State:
 
     hands: Mapping[str, Hand]
     """Rater → their part."""
+    counted: Mapping[str, Mapping[str | None, Stored]]
+    """Rater → criterion → the vote that counts, see `standing`."""
     settled: Mapping[str | None, Stored]
     """Criterion → the adjudication that stands."""
     apart: tuple[str | None, ...]
-    """The criteria on which submitted votes differ with no majority, and which nobody adjudicated."""
+    """The criteria on which the votes that count differ with no majority, and which nobody adjudicated."""
 
 
 _NOTHING = Hand({}, None)
@@ -101,7 +105,7 @@ class Reviews:
     def state(self, case: Case) -> State:
         """What people have come to on a case, by the acts so far."""
         if case.key not in self._states:
-            self._states[case.key] = _state(self.live(case.key), self.ballots(case))
+            self._states[case.key] = _state(self._by_case.get(case.key, []), self.live(case.key), self.ballots(case))
         return self._states[case.key]
 
     def hand(self, case: Case, rater: str) -> Hand:
@@ -129,26 +133,40 @@ class Reviews:
         submitted = self.hand(case, rater).submission is not None
         return Sight(submitted or not self.is_second(case, rater), submitted)
 
-    def show(self, case: Case, rater: str, sight: Sight) -> None:
-        """Remembers that more than the response was shown: later votes are not blind."""
-        if any(sight):
-            self._shown.add((rater, case.key))
+    def show(self, case: Case, rater: str) -> None:
+        """Remembers that the rater was shown more than the response: later votes are not blind."""
+        self._shown.add((rater, case.key))
+
+    def was_shown(self, case: Case, rater: str) -> bool:
+        """Whether the rater has seen machine or votes: as far as shown since the start, and as their acts tell."""
+        return (rater, case.key) in self._shown or (rater, case.key) in informed(self._by_case.get(case.key, []))
 
     def is_blind(self, case: Case, rater: str) -> bool:
-        """Whether the rater has seen neither machine nor votes: as far as shown since the start, and as acts tell."""
-        told = any(
-            s.blind is False or s.kind in ("submit", "adjudicate")
-            for s in self._by_case.get(case.key, [])
-            if s.rater_id == rater
-        )
-        return not told and (rater, case.key) not in self._shown and self.is_second(case, rater)
+        """Whether a vote of the rater's is blind now."""
+        return self.is_second(case, rater) and not self.was_shown(case, rater)
 
-    def check(self, act: Act) -> None:
-        """Refused for an act that must not be stored."""
+    def conflicts(self, case: Case, rater: str, adjudicating: bool) -> int:
+        """How many criteria wait for an adjudicator, as far as the rater may know; 0 for who votes blind.
+
+        Who asks in order to adjudicate is told of every case without votes of their own, and is not blind after that
+        where several others' votes count.
+        """
+        if not self.may_adjudicate(case, rater):
+            return 0
+        state = self.state(case)
+        if adjudicating and len(state.counted) > 1:
+            self.show(case, rater)
+        return len(state.apart) if self.was_shown(case, rater) else 0
+
+    def case(self, act: Act) -> Case:
+        """What an act is about; Refused where it is not on the board."""
         place = self.board.places.get(key_of(act))
         if place is None:
             raise Refused(404, "this case is not on the board")
-        case = self.board.cases[place]
+        return self.board.cases[place]
+
+    def check(self, case: Case, act: Act) -> None:
+        """Refused for an act on a case that must not be stored."""
         {"vote": self._vote, "undo": self._undo, "submit": self._submit, "adjudicate": self._adjudicate}[act.kind](
             case, act
         )
@@ -195,42 +213,52 @@ class Reviews:
         self._answers(case, act)
         if not self.may_adjudicate(case, act.rater_id):
             raise Refused(403, "you have votes here: submit them first")
+        if not self.was_shown(case, act.rater_id):
+            raise Refused(403, "open this case to adjudicate it")
         if act.criterion_id not in self.state(case).apart:
             raise Refused(409, "there is nothing to adjudicate")
         if not (act.comment or "").strip():
             raise Refused(422, "a comment must say how it was settled")
 
 
-def _state(live: list[Stored], ballots: tuple[Ballot, ...]) -> State:
-    """live: the acts on a case that were not taken back, in their order."""
+def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Ballot]) -> State:
+    """acts: all on a case, in their order; live: those that were not taken back."""
     current = {ballot.criterion_id: ballot.digest for ballot in ballots}
     votes: dict[str, dict[str | None, Stored]] = defaultdict(dict)
     submissions: dict[str, Stored] = {}
-    settled: dict[str | None, Stored] = {}
     for act in live:
-        holds = current.get(act.criterion_id) == act.digest
         if act.kind == "submit":
             submissions[act.rater_id] = act
-        elif act.kind == "adjudicate" and holds:
-            settled[act.criterion_id] = act
         elif act.kind == "vote":
             submissions.pop(act.rater_id, None)
-            if holds:
+            if current.get(act.criterion_id) == act.digest:
                 votes[act.rater_id][act.criterion_id] = act
     hands = {
         rater: Hand(cast, submissions.get(rater) if len(cast) == len(ballots) else None)
         for rater, cast in votes.items()
     }
-    return State(hands, settled, tuple(c for c in _apart(hands, ballots) if c not in settled))
+    stand = standing(
+        acts, {(acts[0].response_id, criterion): digest for criterion, digest in current.items()} if acts else {}
+    )
+    counted: dict[str, dict[str | None, Stored]] = defaultdict(dict)
+    for vote in stand.votes:
+        counted[vote.rater_id][vote.criterion_id] = vote
+    apart = {conflict.subject[1] for conflict in conflicts(stand)}
+    settled = {act.criterion_id: act for act in stand.adjudications}
+    return State(hands, counted, settled, tuple(criterion for criterion in current if criterion in apart))
 
 
-def _apart(hands: Mapping[str, Hand], ballots: tuple[Ballot, ...]) -> list[str | None]:
-    """What submitted votes differ on, none of them with more than half."""
-    done = [hand for hand in hands.values() if hand.submission]
-    if len(done) < 2:
-        return []
-    values = {b.criterion_id: Counter(hand.votes[b.criterion_id].value for hand in done) for b in ballots}
-    return [criterion for criterion, counted in values.items() if 2 * max(counted.values()) <= len(done)]
+def informed(acts: Iterable[Stored]) -> set[tuple[str, Key]]:
+    """(rater, case) where somebody has seen machine or votes, as their acts tell: whoever submits is shown both."""
+    return {(act.rater_id, key_of(act)) for act in acts if act.blind is False or act.kind in ("submit", "adjudicate")}
+
+
+def as_told(acts: Iterable[Act], known: Sequence[Stored]) -> list[Act]:
+    """Acts from outside the page, of which none is blind where the page has shown its rater more, as the acts that are
+    known tell."""
+    told, blind = informed(known), {act.act_id: act.blind for act in known}
+    fresh = ((act, False if (act.rater_id, key_of(act)) in told else act.blind) for act in acts)
+    return [replace(act, blind=blind.get(act.act_id, is_blind)) for act, is_blind in fresh]
 
 
 def key_of(act: Act) -> Key:

@@ -12,6 +12,8 @@ from tasks.review.ledger import Act, Stored
 
 Subject = tuple[str, str | None]
 """(response, criterion), or (response, None) for its score."""
+_Part = tuple[str, str, str]
+"""A subject kind, a response and a rater."""
 DIGEST = re.compile("[0-9a-f]{64}")
 """What a digest looks like."""
 
@@ -44,13 +46,12 @@ def standing(acts: Iterable[Stored], current: Mapping[Subject, str]) -> Standing
     """Which of a study's acts, given in their order, count. current: each subject's digest as it is now.
 
     A rater takes back acts of their own only, and an undo can be undone. A vote counts from the rater's next submit of
-    its response on; what they vote after it waits for another submit, while the vote before goes on to count.
+    its response on; what they vote after it waits for another submit, while the vote before goes on to count. Who takes
+    a submission back says nothing until they vote again; that vote is their last word, and counts with those that they
+    leave as they were.
     """
-    left = _not_taken_back(list(acts))
-    submitted: dict[tuple[str, str, str], int] = {}
-    for act in left:
-        if act.kind == "submit":
-            submitted[act.subject_kind, act.response_id, act.rater_id] = act.number
+    left, withdrawn = _not_taken_back(list(acts))
+    final = _final(left, withdrawn)
     latest: dict[tuple[str, Subject], Stored] = {}
     outdated: dict[tuple[str, Subject], Stored] = {}
     adjudications: list[Stored] = []
@@ -59,25 +60,46 @@ def standing(acts: Iterable[Stored], current: Mapping[Subject, str]) -> Standing
         holds = current.get(subject_of(act)) == act.digest
         if act.kind == "adjudicate":
             (adjudications if holds else overtaken).append(act)
-        elif act.kind == "vote" and act.number < submitted.get((act.subject_kind, act.response_id, act.rater_id), 0):
+        elif act.kind == "vote" and act.number <= final.get(_part(act), 0):
             (latest if holds else outdated)[act.rater_id, subject_of(act)] = act
     overtaken += [act for on, act in outdated.items() if on not in latest]
     return Standing(_ordered(latest.values()), tuple(adjudications), _ordered(overtaken))
 
 
-def _not_taken_back(acts: Sequence[Stored]) -> list[Stored]:
-    """The acts that nobody undid, undos left out: from the last to the first, so that an undone undo undoes nothing."""
-    raters = {act.act_id: act.rater_id for act in acts}
+def _final(left: Sequence[Stored], withdrawn: Mapping[_Part, int]) -> dict[_Part, int]:
+    """The number up to which a rater's votes on a case count: that of the last submit or, where one was taken back
+    since, of the last vote after that."""
+    submitted = {_part(act): act.number for act in left if act.kind == "submit"}
+    again = {
+        _part(act): act.number
+        for act in left
+        if act.kind == "vote" and submitted.get(_part(act), 0) < withdrawn.get(_part(act), 0) < act.number
+    }
+    return submitted | again
+
+
+def _part(act: Act) -> _Part:
+    return act.subject_kind, act.response_id, act.rater_id
+
+
+def _not_taken_back(acts: Sequence[Stored]) -> tuple[list[Stored], dict[_Part, int]]:
+    """The acts that nobody undid, undos left out, and when a rater last took back a submission of a case. It goes from
+    the last act to the first, so that an undone undo undoes nothing."""
+    by_id = {act.act_id: act for act in acts}
     gone: set[str] = set()
     left: list[Stored] = []
+    withdrawn: dict[_Part, int] = {}
     for act in reversed(acts):
         if act.act_id in gone:
             continue
+        undone = by_id.get(act.undoes or "")
         if act.kind != "undo":
             left.append(act)
-        elif act.undoes is not None and raters.get(act.undoes) == act.rater_id:
-            gone.add(act.undoes)
-    return left[::-1]
+        elif undone and undone.rater_id == act.rater_id:
+            gone.add(undone.act_id)
+            if undone.kind == "submit":
+                withdrawn.setdefault(_part(undone), act.number)
+    return left[::-1], withdrawn
 
 
 def _ordered(acts: Iterable[Stored]) -> tuple[Stored, ...]:

@@ -34,9 +34,13 @@ class Span(NamedTuple):
     criterion: str
 
 
-def listed(reviews: Reviews, rater: str) -> dict[str, Any]:
-    """Every case with the reviewer's own state, what waits for an adjudicator, and what they may take back."""
-    cases = [_row(reviews, case, rater) for case in reviews.board.cases]
+def listed(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict[str, Any]:
+    """Every case with the reviewer's own state, what waits for an adjudicator, and what they may take back.
+
+    Why a case waits, and whether others differ on it, tells something of both: it is in the list only of whom was shown
+    the case's machine or votes already, or who asks what there is to adjudicate.
+    """
+    cases = [_row(reviews, case, rater, adjudicating) for case in reviews.board.cases]
     mine = sorted(
         (s for case in reviews.board.cases for s in reviews.live(case.key) if s.rater_id == rater),
         key=lambda stored: stored.number,
@@ -45,24 +49,25 @@ def listed(reviews: Reviews, rater: str) -> dict[str, Any]:
         "title": reviews.board.title,
         "study": reviews.board.study,
         "reviewer": rater,
+        "adjudicating": adjudicating,
         "grader": reviews.board.grader is not None,
         "cases": cases,
         "latest": [_taken(reviews.board, stored) for stored in mine[-_LATEST:]],
     }
 
 
-def _row(reviews: Reviews, case: Case, rater: str) -> dict[str, Any]:
+def _row(reviews: Reviews, case: Case, rater: str, adjudicating: bool) -> dict[str, Any]:
     hand = reviews.hand(case, rater)
-    submitted = hand.submission is not None
-    hidden = not reviews.sight(case, rater).machine
+    shown = reviews.sight(case, rater).machine and reviews.was_shown(case, rater)
     return {
         "subject_kind": case.subject_kind,
         "response_id": case.response_id,
-        "why": None if hidden else case.why,
+        "why": case.why if shown else None,
+        "second": reviews.is_second(case, rater),
         "asked": len(reviews.ballots(case)),
         "voted": len(hand.votes),
-        "submitted": submitted,
-        "conflicts": len(reviews.state(case).apart) if reviews.may_adjudicate(case, rater) else 0,
+        "submitted": hand.submission is not None,
+        "conflicts": reviews.conflicts(case, rater, adjudicating),
     }
 
 
@@ -79,7 +84,8 @@ def _taken(board: Board, stored: Stored) -> dict[str, Any]:
 def opened(reviews: Reviews, case: Case, rater: str, adjudicating: bool = False) -> dict[str, Any]:
     """One case, with no more than the reviewer may see; Refused where they may not adjudicate."""
     sight = reviews.sight(case, rater, adjudicating)
-    reviews.show(case, rater, sight)
+    if any(sight):
+        reviews.show(case, rater)
     hand = reviews.hand(case, rater)
     machine = _machine(reviews.board, case) if sight.machine else {}
     return {
@@ -102,13 +108,13 @@ def opened(reviews: Reviews, case: Case, rater: str, adjudicating: bool = False)
 
 
 def _people(reviews: Reviews, case: Case, rater: str) -> dict[str, Any]:
-    """Votes of others who submitted, what they differ on and what is settled; the key '' stands for the score."""
+    """Votes of others that count, what they differ on and what is settled; the key '' stands for the score."""
     state = reviews.state(case)
     return {
         "others": [
-            {"rater": name, "votes": {criterion or "": _said(vote) for criterion, vote in hand.votes.items()}}
-            for name, hand in state.hands.items()
-            if name != rater and hand.submission
+            {"rater": name, "votes": {criterion or "": _said(vote) for criterion, vote in votes.items()}}
+            for name, votes in state.counted.items()
+            if name != rater
         ],
         "apart": [criterion or "" for criterion in state.apart],
         "settled": {

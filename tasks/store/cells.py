@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tasks.contracts.errors import InputError
+from tasks.text.numbers import number_of
 
 _NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
@@ -53,14 +54,19 @@ def as_number(cell: Any, file: object, row: int | None, field: str | None) -> fl
     """A cell as a number; None where it is missing or blank, InputError where it is no finite number."""
     if missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
-    try:
-        # Python reads 1_0 as 10 and true as 1; no file of scores means that.
-        found = math.nan if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell) else float(cell)
-    except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
+    found = number_of(cell) if isinstance(cell, str) else _finite(cell)
+    if found is None:
         raise InputError(f"{quoted(cell)} is not a finite number", file=file, row=row, field=field)
     return found
+
+
+def _finite(cell: Any) -> float | None:
+    """Python reads true as 1 and b"1" as 1; no file of scores means that."""
+    try:
+        found = math.nan if isinstance(cell, bool | bytes) else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
 
 
 def quoted(cell: Any) -> str:

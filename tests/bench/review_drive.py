@@ -83,8 +83,8 @@ def vote(page, cases, criteria, said, shot=None):
 def settle(page, shot=None):
     """Settles every conflict on the middle level, with a record; returns how many there were."""
     waiting, settled = page.locator("#conflicts"), 0
-    page.locator("#conflicts", has_text=re.compile("[0-9]")).wait_for()
     page.keyboard.press("a")
+    page.locator("#conflicts", has_text=re.compile("[0-9]")).wait_for()
     while waiting.inner_text().strip() != "To adjudicate 0":
         page.locator(".why", has_text="You settle what the others disagree on").wait_for()
         page.keyboard.press("1")

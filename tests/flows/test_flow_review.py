@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import uuid
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from flows import review
+from flows import cli, review
 from tasks.contracts.bundle import Scale
+from tasks.contracts.study import ScoreColumns, Source
+from tasks.ingest.canonical import scored
 from tasks.review.board import Board, Case
 from tasks.review.ledger import Act, Ledger
 from tasks.review.task import LEDGER
@@ -45,5 +49,21 @@ def test_what_votes_on_scores_come_to_is_a_file(tmp_path: Path, monkeypatch: pyt
             ["response_id", "score", "settled_by"],
             ["r1", "1.5", "agreed_votes"],
             ["r2", "1", "discussion"],
-            ["=r3", "0.5", "one_vote"],
+            ["'=r3", "0.5", "one_vote"],
         ]
+
+
+def test_a_file_of_settled_scores_is_read_with_the_ids_as_they_were() -> None:
+    source = Source(file="after.csv", scored="response_id", scores=(ScoreColumns(rater="people", score="score"),))
+    frame = pd.DataFrame({"response_id": ["r1", "'=r3", "'=r9"], "score": ["1", "2", "0"]}, dtype=object)
+    assert scored(source, frame, {"r1", "=r3", "'=r9"})[1] == ["r1", "=r3", "'=r9"]
+
+
+def test_csv_of_a_query_runs_nothing_and_keeps_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    cli._print_rows(["=a", "b"], [("=cmd|' /C calc'!A0", -1.5), ("-1.5", None), ("a\n- b;＝1", [1, -2.5])])
+    assert list(csv.reader(io.StringIO(capsys.readouterr().out))) == [
+        ["'=a", "b"],
+        ["'=cmd|' /C calc'!A0", "-1.5"],
+        ["-1.5", ""],
+        ["a\n'- b;'＝1", "[1, -2.5]"],
+    ]

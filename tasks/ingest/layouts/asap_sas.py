@@ -6,7 +6,7 @@ import re
 
 import pandas as pd
 
-_PARAGRAPH_MARK = re.compile(r"\s*\^\s?[pP]\s*")
+_PARAGRAPH_MARK = re.compile(r"(?:(?<!\s)\s++)?\^\s?[pP]\s*")  # blanks are tried once, not from each
 
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:

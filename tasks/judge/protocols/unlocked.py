@@ -25,6 +25,7 @@ from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Verdict, verify
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Message, Reply, Request, Same
+from tasks.text.numbers import number_of
 
 KEYS = frozenset({"traits"})
 
@@ -132,10 +133,10 @@ def _with_level(trait: Trait, given: Any) -> Any:
     stated = given.get("score")
     if isinstance(stated, bool) or not isinstance(stated, int | float | str):
         return given
-    try:
-        level = round((float(stated) - trait.min) / trait.step, 9)
-    except ValueError:
+    value = number_of(str(stated))
+    if value is None:
         return given
+    level = round((value - trait.min) / trait.step, 9)
     return {"evidence": given.get("evidence"), "level": int(level) if level.is_integer() else level}
 
 

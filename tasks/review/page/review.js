@@ -18,7 +18,9 @@ let visit = 0, drawn = -1;
 // ---- talking to the server
 async function refresh() {
   try {
-    page.list = await ask("/api/cases");
+    const list = await ask(`/api/cases?adjudicating=${page.adjudicating}`);
+    if (list.adjudicating !== page.adjudicating) return;  // another request is on its way
+    page.list = list;
     count();
     drawFrame();
   } catch (error) { if (error.status === 401) begin(); }
@@ -41,6 +43,7 @@ async function go(number, adjudicating = false, focus = 0) {
   }
   page.log = page.log.filter(act => nameOf(act) !== nameOf(page.view) || !known.has(act.act_id));
   if (page.view.sees_machine) remember();
+  page.list.cases[number].why = page.view.why;
   page.crit = Math.max(0, Math.min(page.view.asked.length - 1, focus));
   draw();
   if (drawn !== number) document.querySelectorAll("main, #rubric").forEach(pane => pane.scrollTop = 0);
@@ -98,9 +101,9 @@ function drawFrame() {
   const shown = list.cases.map((row, number) => ({
     number, conflicts: row.conflicts, id: row.response_id, lost: lost.has(nameOf(row)),
     state: lost.has(nameOf(row)) ? "not stored" : adjudicating ? `${row.conflicts} of ${row.asked}` : done(row),
-    why: adjudicating ? "Reviewers disagree" : row.why ?? "Second rating, blind" }));
+    why: adjudicating ? "Reviewers disagree" : row.why ?? (row.second ? "Second rating, blind" : "Not opened yet") }));
   queue.show(adjudicating ? shown.filter(row => row.conflicts) : shown, page.at);
-  $("conflicts").textContent = `To adjudicate ${waiting.length}`;
+  $("conflicts").textContent = list.adjudicating || waiting.length ? `To adjudicate ${waiting.length}` : "To adjudicate";
   $("waiting").setAttribute("aria-pressed", String(!adjudicating));
   $("conflicts").setAttribute("aria-pressed", String(adjudicating));
   const sum = field => list.cases.reduce((total, row) => total + Number(row[field]), 0);
@@ -278,8 +281,9 @@ function step(by) {                                // through the list that is s
   say("Nothing waits for an adjudicator.");
 }
 
-function toggleList() {
+async function toggleList() {                      // the server tells who is to adjudicate what others differ on
   page.adjudicating = !page.adjudicating;
+  await refresh();
   drawFrame();
   const cases = page.list.cases, first = cases.findIndex(row => page.adjudicating ? row.conflicts : !row.submitted);
   if (first >= 0) open(first, page.adjudicating);

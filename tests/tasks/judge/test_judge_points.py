@@ -140,7 +140,7 @@ def test_a_broken_field_is_named(change, violation):
         (11, "off_range"),
         (-1, "off_range"),
         (10**400, "off_range"),
-        ("inf", "off_range"),
+        ("inf", "malformed"),
         (7.5, "malformed"),
         (True, "malformed"),
         ("seven", "malformed"),

@@ -75,3 +75,8 @@ def test_patterns_are_tried_in_turn_until_one_reads_a_score():
 
 def test_without_a_pattern_the_keys_are_read():
     assert read_score('{"a": 1, "b": 2}', Reader(json_keys=("a", "b"))) == 3.0
+
+
+def test_a_pattern_that_would_never_end_ends_the_run():
+    with pytest.raises(InputError, match=r"field 'pattern': .* takes longer than"):
+        pattern("a" * 5000 + "!", r"(a|aa)+(\d)$", "first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi.testclient import TestClient
-from review_scene import PORT, free_port, scene
+from review_scene import PORT, scene
 
 from tasks.review.access import Access
 from tasks.review.app import create_app
 from tasks.review.board import Board
+from tasks.review.places import Limits, usual_limits
+from tasks.review.server import Server
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 
@@ -60,13 +62,14 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def serving(ledger_path: Path) -> Iterator[Callable[..., str]]:
-    """serving(board): serves it in a thread, and says where."""
-    started: list[tuple[uvicorn.Server, threading.Thread]] = []
+    """serving(board, limits): serves it in a thread, and says where."""
+    started: list[tuple[Server, threading.Thread]] = []
 
-    def serve(board: Board | None = None) -> str:
-        port = free_port()
+    def serve(board: Board | None = None, limits: Limits | None = None) -> str:
+        listening = socket.create_server(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
         app = create_app(board or scene(), ledger_path, Access("127.0.0.1", port))
-        server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", access_log=False))
+        server = Server(app, listening, limits or usual_limits())
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         started.append((server, thread))
@@ -78,6 +81,8 @@ def serving(ledger_path: Path) -> Iterator[Callable[..., str]]:
     for server, thread in started:
         server.should_exit = True
         thread.join(5)
+        assert not thread.is_alive()
+        server.listening.close()
 
 
 @pytest.fixture

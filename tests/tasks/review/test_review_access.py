@@ -19,8 +19,9 @@ from review_scene import PORT, free_port, scene
 
 from tasks.contracts.errors import InputError
 from tasks.review.access import Access, reviewer_name
-from tasks.review.app import create_app, serve
+from tasks.review.app import create_app
 from tasks.review.ledger import Ledger
+from tasks.review.server import serve
 
 BASE = f"http://127.0.0.1:{PORT}"
 OWN = {"x-rubricflow": "1"}

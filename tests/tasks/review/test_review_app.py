@@ -69,8 +69,10 @@ def is_blind(view: dict[str, Any]) -> bool:
 
 def test_the_first_sees_the_machine_and_the_second_nothing_until_submitted(visit: Visit) -> None:
     ada, bo = visit("Ada"), visit("Bo")
+    assert [row["why"] for row in ada.get("/api/cases").json()["cases"]] == [None] * 4  # nobody has opened any
     first = told(ada)
     assert first["why"] == "Annotators 2 levels apart on C3"
+    assert ada.get("/api/cases").json()["cases"][0]["why"] == "Annotators 2 levels apart on C3"
     assert first["asked"][0]["machine"][0]["value"] == "2"
     assert first["grader"]["shares"] == [0.95, 0.5, 0.25]
     assert vote(ada, "C1", "2")["blind"] is False
@@ -125,8 +127,11 @@ def test_a_conflict_is_settled_with_a_record_of_the_discussion(visit: Visit) -> 
     ada, bo, cyd = visit("Ada"), visit("Bo"), visit("Cyd")
     rate(ada, "201")
     rate(bo, "20x")
-    assert cyd.get("/api/cases").json()["cases"][0]["conflicts"] == 1
+    assert cyd.get("/api/cases").json()["cases"][0]["conflicts"] == 0
     assert is_blind(told(cyd))
+    unseen = {"criterion_id": "C3", "value": "1", "digest": told(cyd)["asked"][2]["digest"], "comment": "so"}
+    sent(cyd, "adjudicate", status=403, **unseen)
+    assert cyd.get("/api/cases", params={"adjudicating": True}).json()["cases"][0]["conflicts"] == 1
     digest = told(cyd)["asked"][2]["digest"]
     by = {"criterion_id": "C3", "value": "1", "digest": digest}
     assert told(cyd, adjudicating=True)["apart"] == ["C3"]

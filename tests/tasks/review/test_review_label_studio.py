@@ -19,11 +19,11 @@ TEXTS = st.text(st.one_of(st.sampled_from("<>&\"'$$a]/ \0\n\ufffe"), st.characte
 def label(response_id="r1", criterion="c1", rank=1, **changes):
     given_ = {"response": "Because.", "reference": None, "concept": "says why", "levels": ("no", "partly", "yes")}
     given_ |= changes
-    return Asked(response_id, criterion, rank, "Annotators differ", "Why?", **given_)
+    return Asked(response_id, criterion, rank, "Why?", **given_)
 
 
 TWO = [label("r2", rank=2), label("r2", "c2", 2), label(), label(criterion="c2")]
-SCORE = Asked("r1", None, 1, "No score", "Why?", "Because.", None, "", ("0", "0.5", "1"))
+SCORE = Asked("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))
 
 
 def chosen(name, value):

@@ -3,16 +3,15 @@
 import csv
 import io
 import re
-import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
 from tasks.review.asked import Asked
 from tasks.review.ledger import Ledger
-from tasks.review.sheet import COLUMNS, LONGEST, as_csv, guarded, read_sheet, unguarded
+from tasks.review.sheet import COLUMNS, as_csv, read_sheet
 from tasks.review.subject import standing
 
 TEXTS = st.text(
@@ -24,7 +23,6 @@ IDS = TEXTS | st.sampled_from(["007", "1e5", "MAR-1", "=1+1", "'", "''=", "TRUE"
 def label(response_id="r1", criterion="c1", **changes):
     given_ = {
         "rank": 1,
-        "why": "Annotators 1 level apart on c1",
         "question": "Why?",
         "response": "Because.",
         "reference": None,
@@ -34,7 +32,7 @@ def label(response_id="r1", criterion="c1", **changes):
     return Asked(response_id, criterion, **{**given_, **changes})
 
 
-SCORE = Asked("r1", None, 1, "No score", "Why?", "Because.", None, "", ("0", "0.5", "1"))
+SCORE = Asked("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))
 TWO = [label(), label(criterion="c2"), label("r2"), label("r2", "c2")]
 
 
@@ -112,7 +110,7 @@ def test_a_sheet_shows_what_is_asked_and_nothing_of_machines():
 @settings(max_examples=150, deadline=None)
 @given(st.lists(IDS, min_size=1, max_size=3, unique=True), IDS, TEXTS, TEXTS.filter(str.strip), st.sampled_from(",;\t"))
 def test_ids_come_back_through_a_spreadsheet_as_they_were(tmp_path_factory, ids, criterion, text, rater, delimiter):
-    asked = [label(one, criterion, response=text, why=text, levels=(text, "b")) for one in ids]
+    asked = [label(one, criterion, response=text, levels=(text, "b")) for one in ids]
     rows = filled(asked, [("1", "ok")] * len(ids), rater)
     path = saved(rows, tmp_path_factory.getbasetemp() / "hostile.csv", delimiter)
     votes = [act for act in read_sheet(path, "study", asked) if act.kind == "vote"]
@@ -131,28 +129,13 @@ def test_ids_survive_a_spreadsheet_that_swallows_the_apostrophe(tmp_path, name):
     assert (vote.response_id, vote.criterion_id, vote.rater_id) == (name, name, "Ann")
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(TEXTS)
-@example("\t =1")
-@example("a;\n'\"=cmd|' /C calc'!A0")
-@example("  \n")
 def test_no_cell_is_a_formula_however_a_program_splits_the_file(text):
-    safe = guarded(text)
-    assert unguarded(safe) == text
-    assert not safe.lstrip(" ").startswith(("\t", "\r", "="))
-    content = as_csv([label(text, text, response=text, concept=text, why=text, levels=(text, text))])
+    content = as_csv([label(text, text, response=text, concept=text, levels=(text, text))])
     for piece in re.split("[,;\t\r\n]", content.decode("utf-8-sig")):
-        assert not re.match(r"[\s\"\ufeff]*[=+\-@＝＋－＠]", piece)
-
-
-def test_a_hostile_text_costs_no_more_than_another():
-    begin = time.process_time()
-    for text in ("\n" * 300_000, ";'" * 150_000, " " * 300_000, ";=" * 150_000):
-        assert unguarded(guarded(text)) == text
-    assert time.process_time() - begin < 3
-    cell = rows_of(as_csv([label(response=";=" * 150_000)]))[0]["response"]
-    assert len(cell) < LONGEST + 20
-    assert cell.endswith("[… cut here]")
+        number = r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[\]} ]*\"*$"
+        assert not re.match(rf"[\s\"\ufeff]*(?!{number})[=+\-@＝＋－＠]", piece)
 
 
 def broken(row=0, **cells):
@@ -206,5 +189,5 @@ def test_a_bad_file_is_named(tmp_path):
         read_sheet(path, "study", TWO)
     saved(rows, path)
     path.write_text(path.read_text() + ",".join("abcdefghijklmno"))
-    with pytest.raises(InputError, match="row 5: has 15 cells, the header has 12"):
+    with pytest.raises(InputError, match="row 5: has 15 cells, the header has 11"):
         read_sheet(path, "study", TWO)

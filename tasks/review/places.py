@@ -1,0 +1,179 @@
+"""Connections of the review page, of which only so many are open at once, each for a short time while it waits for its
+client.
+
+Whoever opens connections and says nothing, half a request or one byte a second, or never takes what is answered, is put
+out as soon as a place is needed, those who have waited longest first, and after a while in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+from fastapi import Request
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What connections may take."""
+
+    places: int
+    """Connections at once, at most; no more than half of them from one address."""
+    request_s: float = 10.0
+    """Seconds for a whole request, head and body: since the connection was opened, or since the answer before."""
+    answer_s: float = 60.0
+    """Seconds for taking an answer."""
+    stay_s: float = 0.01
+    """Seconds that everybody has to begin, before their place is another's."""
+    unsent: int = 64 * 2**20
+    """Bytes of answers that wait to be taken, at most, but for a single one."""
+
+
+def usual_limits() -> Limits:
+    """256 places, fewer where the process may have few file descriptors: 32 are for the ledger and all else."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Limits(256 if descriptors == resource.RLIM_INFINITY else max(8, min(256, descriptors - 32)))
+
+
+def remember(request: Request) -> None:
+    """Says of a request that it is a reviewer's: between requests their connection keeps its place before others."""
+    request.state.known = True
+
+
+class Visit(H11Protocol):
+    """A connection, which is closed when its client lets it wait for too long or when its place is needed."""
+
+    def __init__(self, places: Places, *about: Any) -> None:
+        super().__init__(*about)
+        self._places = places
+        self.since = 0.0
+        """When the client's turn began."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Where the client is."""
+        return self.client[0] if self.client else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is the client's turn: to end a request, or to take an answer."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY) or self.unsent > 0 or self.transport.is_closing()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the client has not taken."""
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it answered a reviewer and is open for the next request, of which nothing has come yet."""
+        known = bool(self.scope) and bool(self.scope["state"].get("known"))
+        return known and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0] and not self.unsent
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The client's first turn begins."""
+        super().connection_made(transport)
+        self._turn()
+        self._places.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The place is free."""
+        self._places.leave(self)
+        if self._timer:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """The client's next turn begins: to take the answer, and to ask again."""
+        self._turn()
+        self._places.spare_memory()
+        super().on_response_complete()
+
+    def shutdown(self) -> None:
+        """Nobody who lets the server wait keeps it from stopping."""
+        if self.waits:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def _turn(self) -> None:
+        self.since = self.loop.time()
+        self._look_later()
+
+    def _look_later(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(self._places.limits.request_s, self._look)
+
+    def _look(self) -> None:
+        taken = self.loop.time() - self.since
+        if self.waits and (not self.unsent or taken >= self._places.limits.answer_s):
+            self.transport.abort()
+        else:
+            self._look_later()
+
+
+class Places:
+    """The open connections."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._open: set[Visit] = set()
+
+    def pause(self, address: str, now: float) -> float:
+        """Seconds until there is a place for an address, or until it is worth while to ask again."""
+        going = self._going(address)
+        if going is None:
+            return self.limits.stay_s
+        return max([0.0, *(visit.since + self.limits.stay_s - now for visit in going)])
+
+    def enter(self, visit: Visit) -> None:
+        """A connection more: others are closed for it, of its own address where that has half of the places."""
+        for other in self._going(visit.address) or ():
+            self._open.discard(other)
+            other.transport.abort()
+        self._open.add(visit)
+
+    def leave(self, visit: Visit) -> None:
+        """A connection less."""
+        self._open.discard(visit)
+
+    def spare_memory(self) -> None:
+        """Closes connections whose clients do not take their answers, while those are too much together."""
+        slow = _longest_first(visit for visit in self._open if visit.unsent)
+        unsent = sum(visit.unsent for visit in slow)
+        for visit in slow[:-1]:
+            if unsent <= self.limits.unsent:
+                return
+            unsent -= visit.unsent
+            visit.transport.abort()
+
+    def _going(self, address: str | None) -> list[Visit] | None:
+        """Those that are closed for one more of an address; None where it has to wait, because all are answered."""
+        own, half = [visit for visit in self._open if visit.address == address], self.limits.places // 2
+        return _first_to_go(own, half) if len(own) >= half else _first_to_go(self._open, self.limits.places)
+
+
+def _first_to_go(crowd: Collection[Visit], most: int) -> list[Visit] | None:
+    """Whom to close, so that there is room for one more among `most`; None where all are being answered.
+
+    Those that have waited longest for their clients go first. Kept ones go last while they are no more than half: so
+    strangers do not put reviewers out, and reviewers who do nothing leave places for who comes.
+    """
+    count = len(crowd) + 1 - most
+    if count <= 0:
+        return []
+    kept = _longest_first(visit for visit in crowd if visit.is_kept)
+    others = _longest_first(visit for visit in crowd if visit.waits and not visit.is_kept)
+    spare = max(0, len(kept) - most // 2)
+    return [*kept[:spare], *others, *kept[spare:]][:count] or None
+
+
+def _longest_first(visits: Iterable[Visit]) -> list[Visit]:
+    return sorted(visits, key=lambda visit: visit.since)

@@ -1,0 +1,48 @@
+"""Texts in files that a spreadsheet opens: none of them runs as a formula, and each can be read back as it was.
+
+A program may take another separator than the file's, lose count of its quotes or pass over blanks and unseen
+characters, so that a formula can begin at a text's start and behind each separator in it (OWASP, CSV injection). There
+an apostrophe goes before what would begin one. A plain number is none: -1.5 stays -1.5.
+"""
+
+from __future__ import annotations
+
+import regex
+
+_SIGNS = r"=+\-@＝＋－＠﹦﹢﹣﹫"
+_NUMBER = r"[+\-](?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+\-]?[0-9]+)?[\]} ]*(?:[,;\t\r\n]|\Z)"
+_STARTS = regex.compile(rf"(?:\A|[,;\t\r\n])[\p{{Z}}\p{{C}}\"',;]*+(?:(?!{_NUMBER})[{_SIGNS}])?")
+"""Where a cell begins, and the sign there that makes a formula of it. It consumes all it looks at, so that hostile
+texts cost no more than others."""
+_IS_SIGN = regex.compile(f"[{_SIGNS}]")
+_BREAKS = regex.compile(r"[ ']*[\t\r\n]")
+
+
+def guarded(text: str) -> str:
+    """A text that no spreadsheet takes for a formula, however it splits the file: an apostrophe goes before what would
+    make one, and before a leading tab or line break."""
+    safe = _STARTS.sub(lambda start: _with_apostrophe(start[0]), text)
+    return "'" + safe if _BREAKS.match(safe) else safe
+
+
+def unguarded(text: str) -> str:
+    """What `guarded` was given."""
+    plain = text[1:] if text.startswith("'") and _BREAKS.match(text) else text
+    return _STARTS.sub(lambda start: _without_apostrophe(start[0]), plain)
+
+
+def cell(value: object) -> object:
+    """A value as a cell of a CSV file: numbers and what is missing as they are, all else as guarded text."""
+    return value if value is None or isinstance(value, int | float) else guarded(str(value))
+
+
+def _with_apostrophe(start: str) -> str:
+    return f"{start[:-1]}'{start[-1]}" if _ends_with_sign(start) else start
+
+
+def _without_apostrophe(start: str) -> str:
+    return start[:-2] + start[-1] if _ends_with_sign(start) and start[-2:-1] == "'" else start
+
+
+def _ends_with_sign(start: str) -> bool:
+    return bool(_IS_SIGN.match(start[-1:]))
