@@ -55,8 +55,7 @@ def released(
     if bounded.any():
         low, high, human = (rows[name].to_numpy(float) for name in ("low", "high", TARGET))
         steps = _steps(rows, scales)
-        # A mean of two people may lie between two steps: an interval holds the levels that it touches.
-        held = (human >= low - steps / 2 - SLACK) & (human <= high + steps / 2 + SLACK)
+        held = (human >= low - SLACK) & (human <= high + SLACK)
         for name, top in (("interval_coverage", held), ("interval_width", (high - low) / steps)):
             value, found = share(np.where(bounded, top, 0.0), bounded.astype(float), codes, draws, seed)
             yield record(part, name, value, int(bounded.sum()), stage="calibrated", raters=names, interval=found)
