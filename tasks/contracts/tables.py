@@ -479,6 +479,8 @@ class Metrics(Row):
     resampled: str
     """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors; '' without an
     interval."""
+    clusters: Annotated[int, Ge(0)] | None
+    """How many of them; null where nothing was resampled. With fewer than 20 the interval may be too narrow."""
     undefined_draws: Annotated[int, Ge(0)]
     """Bootstrap draws in which the metric was undefined."""
     note: str | None
@@ -505,6 +507,8 @@ class Verdicts(Row):
     """Lower end of the 95% interval."""
     high: float | None
     """Upper end."""
+    clusters: Annotated[int, Ge(0)] | None
+    """How many the bootstrap resamples, as in `metrics`."""
     n: Annotated[int, Ge(0)]
     """Responses it rests on."""
     least: float | None

@@ -85,9 +85,10 @@ def share(
         return value, None
     sums = sums_by_code(np.column_stack([top, bottom]).astype(float), codes, int(codes.max()) + 1)
     # A cluster code without rows here belongs to another part of the set.
-    (totals,) = draw_totals([sums[np.bincount(codes, minlength=len(sums)) > 0]], draws, seed)
+    sums = sums[np.bincount(codes, minlength=len(sums)) > 0]
+    (totals,) = draw_totals([sums], draws, seed)
     ratios = np.divide(totals[:, 0], totals[:, 1], out=np.full(draws, np.nan), where=totals[:, 1] > 0)
-    return value, interval(ratios)
+    return value, interval(ratios, len(sums))
 
 
 def binomial(count: int, n: int, level: float = 0.95) -> Interval | None:
