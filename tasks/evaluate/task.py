@@ -228,7 +228,7 @@ def report_rewards(run: Run, manifest: Path) -> None:
     Prefect UI."""
     page = write_rewards(run)
     diagnostics = run.read(run.ref(Diagnostics, "reward"))
-    notes = tuple(cautions(diagnostics["items"].to_pylist()))
+    notes = tuple(cautions(diagnostics["clusters"].to_pylist()))
     title = "Rewards, and what they pay without licence"
     table = Table("rewards", title, REWARDS, tuple(summary_rows(diagnostics)), notes)
     create_link_artifact(page.resolve().as_uri(), link_text="report", key="reward-report", description=run.run_id)

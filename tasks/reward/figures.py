@@ -34,7 +34,7 @@ class Figure(NamedTuple):
     low: float | None
     high: float | None
     note: str | None
-    items: int | None = None
+    clusters: int | None = None
     """How many the interval resamples."""
 
     def noted(self, note: str | None) -> Figure:

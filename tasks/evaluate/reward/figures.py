@@ -78,7 +78,7 @@ class Found:
 
     def cell(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
         """One number with its interval."""
-        found = self.row(metric, aggregation, by, slice_) or dict.fromkeys(("value", "low", "high", "items"))
+        found = self.row(metric, aggregation, by, slice_) or dict.fromkeys(("value", "low", "high", "clusters"))
         return _cell(found, DIGITS.get(metric, 3))
 
     def cases(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
@@ -95,7 +95,7 @@ class Found:
 
 
 def _cell(row: Mapping[str, Any], digits: int) -> Cell:
-    return Cell(row["value"], row["low"], row["high"], digits=digits, ends="interval", clusters=row["items"])
+    return Cell(row["value"], row["low"], row["high"], digits=digits, ends="interval", clusters=row["clusters"])
 
 
 def sentence(found: Found) -> str:

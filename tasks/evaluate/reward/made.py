@@ -29,7 +29,7 @@ def facts(view: RewardView) -> Iterator[tuple[str, str]]:
         yield from _recorded(gear)
     yield "threshold", say.level(view.settings.threshold)
     intervals = f"95%, {say.count(view.settings.draws)} draws over items, seed {view.settings.seed}"
-    yield "intervals", "; ".join((intervals, *cautions(view.diagnostics["items"].to_pylist())))
+    yield "intervals", "; ".join((intervals, *cautions(view.diagnostics["clusters"].to_pylist())))
 
 
 def _recorded(gear: pa.Table) -> Iterator[tuple[str, str]]:

@@ -81,7 +81,7 @@ def _digits(metric: str, value: float) -> str:
 def _ends(row: Row) -> str:
     if row["low"] is None or row["high"] is None:
         return say.NOT_KNOWN
-    mark = MARK if is_few(row["items"]) else ""
+    mark = MARK if is_few(row["clusters"]) else ""
     return f"{_digits(row['metric'], row['low'])} to {_digits(row['metric'], row['high'])}{mark}"
 
 

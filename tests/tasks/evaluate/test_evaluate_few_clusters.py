@@ -56,7 +56,7 @@ def of_graders(responses: int) -> str:
 
 def of_rewards(items: int) -> str:
     made = reward_scene.made()
-    return reward_page(replace(made, diagnostics=counted(made.diagnostics, "items", items)))
+    return reward_page(replace(made, diagnostics=counted(made.diagnostics, "clusters", items)))
 
 
 def experiment(clusters: int) -> list[Table]:

@@ -234,7 +234,7 @@ def test_intervals_are_those_of_a_loop_over_resampled_items(seed):
         for metric, values in drawn.items():
             cases = ours["preservation" if metric == "preservation" else "leakage", by]
             held = len({locals_.item_id[n].as_py() for n, _ in cases})
-            assert found[metric, by, "all"]["items"] == held
+            assert found[metric, by, "all"]["clusters"] == held
             ends = interval(np.array(values), held)[:2]
             assert [found[metric, by, "all"][end] for end in ("low", "high")] == pytest.approx(list(ends))
 
