@@ -297,7 +297,7 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
         from flows.compare import compared
 
         _print_rows(
-            ["scale", "statistic", "b - a", "low", "high", "p", "responses", "resampled"],
+            ["scale", "statistic", "b - a", "low", "high", "p", "responses", "resampled", "clusters", "note"],
             compared(_run(warehouse, a), _run(warehouse, b)),
         )
 

@@ -12,13 +12,14 @@ from tasks.evaluate.compare import compare, in_common
 from tasks.evaluate.scores import ScoreTables, score_frame
 from tasks.evaluate.slices import ScaleBounds
 from tasks.evaluate.task import read_scores
+from tasks.stats.bootstrap import cautions
 from tasks.store.manifest import read_manifest
 from tasks.store.warehouse import Run
 
 
 def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
-    """(scale, statistic, difference b − a, its interval, p, responses, what was resampled) for the calibrated scores,
-    apart for items of each scale."""
+    """(scale, statistic, difference b − a, its interval, p, responses, what was resampled and how many, what to know of
+    so few) for the calibrated scores, apart for items of each scale."""
     tables, study, scales = finished(a)
     scores_a = score_frame(tables, study.evaluation.target).frame
     tables, other, others = finished(b)
@@ -31,7 +32,8 @@ def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
         part = scores_a[scores_a["item_id"].map(scales) == scale]
         found, n, resampled = compare(part, scores_b, scale, plan.draws, plan.seed)
         for name, gap in found.items():
-            yield f"{scale[0]:g} to {scale[1]:g}", name, gap.estimate, gap.low, gap.high, gap.p, n, resampled
+            of = n, resampled, gap.clusters, next(cautions([gap.clusters]), None)
+            yield f"{scale[0]:g} to {scale[1]:g}", name, gap.estimate, gap.low, gap.high, gap.p, *of
 
 
 def finished(run: Run) -> tuple[Iterator[ScoreTables], Study, dict[str, ScaleBounds]]:

@@ -72,12 +72,12 @@ def agreements(
         whole = [table.sum(axis=0, keepdims=True) for table in sums]
         drawn = draw_totals(sums, draws, seed) if draws else whole
         who = " and ".join(name for name, _ in some)
-        for concept, found, resampled in zip(tables, whole, drawn, strict=True):
-            n = int(found[0, -1])
+        for concept, found, resampled, table in zip(tables, whole, drawn, sums, strict=True):
+            n, responses = int(found[0, -1]), int(np.count_nonzero(table[:, -1]))
             mixed = concept == ALL and len(set(criteria.values())) > 1
             for metric in METRICS if len(some) == 2 else METRICS[:1]:
                 row = {"phase": phase, "raters": who, "criterion_id": concept, "metric": metric, "n": n}
-                rows.append(row | _figures(metric, found, resampled if draws else None, mixed))
+                rows.append(row | _figures(metric, found, resampled if draws else None, responses, mixed))
     return rows
 
 
@@ -110,8 +110,8 @@ def _coincidences(levels: Ints, size: int) -> Floats:
     return np.column_stack([pairs.reshape(len(count), -1), count >= 2])
 
 
-def _figures(metric: str, whole: Floats, drawn: Floats | None, mixed: bool) -> dict[str, Any]:
-    """Value, interval and note; mixed: of concepts with unlike numbers of levels."""
+def _figures(metric: str, whole: Floats, drawn: Floats | None, responses: int, mixed: bool) -> dict[str, Any]:
+    """Value, interval and note; responses: with labels to compare; mixed: of concepts with unlike numbers of levels."""
     value = float(_statistic(metric, whole)[0])
     note = None
     if mixed and metric != "exact":
@@ -121,7 +121,7 @@ def _figures(metric: str, whole: Floats, drawn: Floats | None, mixed: bool) -> d
         note = f"undefined: {'fewer than two responses have labels to compare' if few else 'all labels are one level'}"
     if note:
         return {"value": None, "low": None, "high": None, "note": note}
-    low, high = (None, None) if drawn is None else interval(_statistic(metric, drawn))[:2]
+    low, high = (None, None) if drawn is None else interval(_statistic(metric, drawn), responses)[:2]
     return {"value": value, "low": low, "high": high, "note": None}
 
 

@@ -157,7 +157,7 @@ def _measured(grades: Ints, right: Ints, classes: int, draws: int, seed: int) ->
         none = stats[0].value
         for asked, stat in enumerate(stats):
             change = None if none is None or stat.value is None else stat.value - none
-            low, high, _ = interval(drawn[metric][asked] - drawn[metric][0])
+            low, high = interval(drawn[metric][asked] - drawn[metric][0], len(right))[:2]
             row = {"asked": asked, "metric": metric, "value": stat.value, "change": change, "low": low, "high": high}
             found.append(row | {"n": len(right)})
     return found

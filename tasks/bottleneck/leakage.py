@@ -155,7 +155,7 @@ def cross_fitted(features: Floats, classes: Ints, seed: int) -> Floats:
 
 def _leak(gain: Floats, control: Floats, of: float, seed: int) -> Leak:
     (totals,) = draw_totals([np.stack([gain, gain - control, np.ones_like(gain)], axis=1)], DRAWS, seed)
-    within, excess = (interval(total / totals[:, 2]) for total in totals[:, :2].T)
+    within, excess = (interval(total / totals[:, 2], len(gain)) for total in totals[:, :2].T)
     return Leak(len(gain), float(gain.mean()), float(control.mean()), within, excess, of)
 
 
@@ -176,6 +176,6 @@ def _entropy(classes: Ints) -> float:
 def _said(leak: Leak) -> str | None:
     if leak.value is None or leak.control is None:
         return leak.note
-    (low, high, _), (least, most, _) = leak.within, leak.excess
+    (low, high), (least, most) = leak.within[:2], leak.excess[:2]
     over = leak.value - leak.control
     return f"nats, [{low:.4f}, {high:.4f}]; over its control {over:+.4f} [{least:+.4f}, {most:+.4f}]"

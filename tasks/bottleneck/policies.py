@@ -183,8 +183,8 @@ def savings(
     values = np.array([[_value(metric, right, given, classes) for given in of] for of in grades])
     sample = drawn_metrics(np.concatenate(grades), right, classes, draws, seed)[metric]
     drawn = np.moveaxis(sample.reshape(len(POLICIES), len(shares), draws), 2, 1)
-    areas = _compared(_area(values, shares), _area(drawn, shares))
-    needs = _compared(_needed(values, shares), _needed(drawn, shares))
+    areas = _compared(_area(values, shares), _area(drawn, shares), len(rows))
+    needs = _compared(_needed(values, shares), _needed(drawn, shares), len(rows))
     return [
         Saving(policy, metric, len(rows), questions, shares, values[at], areas[at], needs[at])
         for at, policy in enumerate(POLICIES)
@@ -221,12 +221,13 @@ def _needed(values: Floats, shares: Floats) -> Floats:
     return np.where(at > 0, shares[at] - (high - GAIN) / np.where(at > 0, high - low, 1) * shares[1], np.nan)
 
 
-def _compared(values: Floats, drawn: Floats) -> list[Compared]:
-    """Each policy's number beside that of random; values: (policies,), drawn: (policies, draws)."""
+def _compared(values: Floats, drawn: Floats, responses: int) -> list[Compared]:
+    """Each policy's number beside that of random; values: (policies,), drawn: (policies, draws), of so many
+    responses."""
     by = POLICIES.index("random")
     found = []
     for value, sample in zip(values, drawn, strict=True):
-        low, high, _ = interval(sample - drawn[by])
+        low, high = interval(sample - drawn[by], responses)[:2]
         found.append(Compared(_plain(value), _plain(value - values[by]), low, high))
     return found
 

@@ -50,7 +50,7 @@ def outcome(labels: Labels, tried: CrossFitted, fold: Ints, release: Release) ->
         epsilon=tuple(thinned(epsilon).tolist()),
         reach=float(reach) if np.isfinite(reach) else None,
         tolerance=release.tolerance,
-        grain=grain_of(labels.steps(labels.human)),
+        grain=grain_of(labels.steps(labels.human), labels.weight),
     )
     return spread, _outcome(labels, tried, fold, sigma, spread)
 

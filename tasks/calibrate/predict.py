@@ -130,7 +130,8 @@ def _told(spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, 
     steps, sigma_steps = (aligned - scale.min) / scale.step, sigma * top
     level = to_levels(mapped.score[known], *scale.bounds).astype(np.float64)
     reach = np.inf if spread.reach is None else spread.reach
-    low[known], high[known] = interval(aligned, reach * sigma * (scale.max - scale.min), scale.bounds)
+    q = reach * sigma * (scale.max - scale.min)
+    low[known], high[known] = interval(aligned, q, scale.bounds, spread.grain)
     risk[known] = risks(steps, sigma_steps, level, top, epsilon, spread.tolerance, spread.grain)
     levels[known] = level_probabilities(steps, sigma_steps, top, epsilon)
     return Told(low, high, risk, levels)

@@ -6,6 +6,8 @@ residuals of the labelled rows, each by a fit that had not seen the row.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,8 +24,8 @@ FLAT = 1e-9
 """Features that vary by no more than this share of their mean are taken as constant."""
 KEPT = 500
 """Standardised residuals that are stored, evenly spaced in rank, where there are more."""
-FINEST = 6
-"""Means of up to this many ratings are told from continuous human scores."""
+FINEST = 12
+"""Grids of up to this many parts of a step are told from continuous human scores."""
 
 
 class Sigma(Frozen):
@@ -99,9 +101,14 @@ def thinned(epsilon: Floats) -> Floats:
     return rising[np.floor((np.arange(KEPT) + 0.5) / KEPT * len(rising)).astype(np.int64)]
 
 
-def grain_of(human: Floats) -> float:
-    """The widest of 1, 1/2, ... 1/FINEST of a step that all human scores, (n,) in steps, are multiples of, else 0."""
-    for parts in range(1, FINEST + 1):
+def grain_of(human: Floats, ratings: Floats) -> float:
+    """The widest of 1, 1/2, ... 1/FINEST of a step whose multiples hold all human scores and every mean of as many
+    ratings on the scale's steps, else 0.
+
+    human: (n,) in steps; ratings: (n,) how many each is the mean of. Two people who agreed so far may differ next.
+    """
+    means = math.lcm(*map(int, np.unique(ratings)))
+    for parts in range(means, FINEST + 1, means):
         if (np.abs(human * parts - np.round(human * parts)) < SLACK * FINEST).all():
             return 1 / parts
     return 0.0

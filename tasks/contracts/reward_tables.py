@@ -222,6 +222,8 @@ class Diagnostics(Row):
     """Lower end of the 95% interval, from resampling items."""
     high: float | None
     """Upper end."""
+    clusters: Annotated[int, Ge(0)] | None
+    """How many items, of figures of what was learned how many authors, it resamples; null without an interval."""
     n: Annotated[int, Ge(0)]
     """Cases it is the mean of."""
     unscored: Annotated[int, Ge(0)]

@@ -430,9 +430,11 @@ class Predictions(Row):
     clipped: Annotated[bool, Usually(0.9, "mostly_in_set", (False,))]
     """Whether the latent score lay outside the range seen in calibration."""
     low: float | None
-    """Lower end of the conformal interval for a human score, on the scale's steps."""
+    """Lower end of the conformal interval for the human score that counts, on the grid that such scores lie on: the
+    scale's steps or, for means of several persons, equal parts of them; anywhere if there is no grid. Never above
+    `score`; rounded down at the ninth digit."""
     high: float | None
-    """Upper end."""
+    """Upper end; never below `score`, rounded up at the ninth digit."""
     risk: Share | None
     """Estimated probability that a human score differs by more than the tolerance; null without labels to tell."""
     level_probabilities: list[float] | None
@@ -477,6 +479,8 @@ class Metrics(Row):
     resampled: str
     """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors; '' without an
     interval."""
+    clusters: Annotated[int, Ge(0)] | None
+    """How many of them; null where nothing was resampled. With fewer than 20 the interval may be too narrow."""
     undefined_draws: Annotated[int, Ge(0)]
     """Bootstrap draws in which the metric was undefined."""
     note: str | None
@@ -503,6 +507,8 @@ class Verdicts(Row):
     """Lower end of the 95% interval."""
     high: float | None
     """Upper end."""
+    clusters: Annotated[int, Ge(0)] | None
+    """How many the bootstrap resamples, as in `metrics`."""
     n: Annotated[int, Ge(0)]
     """Responses it rests on."""
     least: float | None

@@ -73,12 +73,13 @@ def _followed(rows: Sequence[Mapping[str, Any]], draws: int, seed: int) -> dict[
     scored = [row for row in rows if row["predicted"] is not None and row["predicted_edited"] is not None]
     terms = _terms(scored)
     n, floored, gold, pred, inside, gold_inside, pred_inside = terms.sum(axis=0)
-    drawn = _drawn(terms, [row["response_id"] for row in scored], draws, seed)
-    floor = _ratio(floored, n, drawn[:, 1], drawn[:, 0], "no response has both marks")
-    rsr = _ratio(pred, gold, drawn[:, 3], drawn[:, 2], _why(n, "response has both marks"))
-    within = _ratio(
-        pred_inside, gold_inside, drawn[:, 6], drawn[:, 5], _why(inside, "mark under the edited scheme is above 0")
-    )
+    responses = [row["response_id"] for row in scored]
+    drawn, held = _drawn(terms, responses, draws, seed), len(set(responses))
+    floor = _ratio(floored, n, drawn[:, [1, 0]], held, "no response has both marks")
+    rsr = _ratio(pred, gold, drawn[:, [3, 2]], held, _why(n, "response has both marks"))
+    held = len({response for response, mark in zip(responses, terms[:, 4], strict=True) if mark})
+    why = _why(inside, "mark under the edited scheme is above 0")
+    within = _ratio(pred_inside, gold_inside, drawn[:, [6, 5]], held, why)
     first = {name: rows[0][name] for name in ("rater_id", "edit", "family", "totals")}
     return {
         **first,
@@ -114,10 +115,10 @@ def _why(rows: float, what: str) -> str:
     return f"undefined: the edit changes no human mark of {rows:.0f}" if rows else f"undefined: no {what}"
 
 
-def _ratio(top: float, bottom: float, drawn_top: Floats, drawn_bottom: Floats, note: str) -> Ratio:
-    """A ratio of sums; a draw in which the lower sum is 0 has none."""
+def _ratio(top: float, bottom: float, drawn: Floats, responses: int, note: str) -> Ratio:
+    """A ratio of sums; a draw, of (draws, 2), in which the lower sum is 0 has none. responses: how many it rests on."""
     if not bottom:
         return Ratio(None, note=note)
-    ratios = np.divide(drawn_top, drawn_bottom, out=np.full_like(drawn_top, np.nan), where=drawn_bottom > 0)
-    ends = interval(ratios)
+    above, below = drawn.T
+    ends = interval(np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0), responses)
     return Ratio(float(top / bottom), ends.low, ends.high)

@@ -127,12 +127,12 @@ def item_draws(
     return np.stack([statistics_of_totals(total)[metric] for total in draw_totals(blocks, draws, seed)])
 
 
-def mean_of_items(drawn: np.ndarray) -> Interval:
-    """Interval of the plain mean over the items in which the statistic is defined."""
+def mean_of_items(drawn: np.ndarray, rows: pd.DataFrame) -> Interval:
+    """Interval of the plain mean over the items in which the statistic is defined. rows: those that it is taken on."""
     defined = ~np.isnan(drawn)
     counts = defined.sum(axis=0)
     sums = np.where(defined, drawn, 0.0).sum(axis=0)
-    return interval(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+    return interval(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan), rows["cluster"].nunique())
 
 
 def _item_means(
@@ -148,15 +148,15 @@ def _item_means(
     nulls = sorted(set(by_item) - set(defined))
     note = f"undefined for {len(nulls)} items, the first {nulls[0]}" if nulls else None
     kappas = np.array(list(defined.values()))
-    n = len(both_scored(whole.rows, pair.column_a, pair.column_b))
+    rows = both_scored(whole.rows, pair.column_a, pair.column_b)
     drawn = item_draws(whole.rows, scales, pair, "qwk", draws, seed) if draws and len(kappas) else None
     means = {
         "qwk_item_mean": (
             stats.Stat(float(kappas.mean()) if len(kappas) else None),
-            mean_of_items(drawn) if drawn is not None else None,
+            mean_of_items(drawn, rows) if drawn is not None else None,
         ),
         "qwk_item_fisher": (stats.fisher_mean_kappa(kappas, np.ones(len(kappas))), None),
     }
     for name, (mean, found) in means.items():
         stat, names = stats.Stat(mean.value, note or mean.note), (pair.rater_a, pair.rater_b)
-        yield record(on_items(whole), name, stat, n, stage=pair.stage, raters=names, interval=found)
+        yield record(on_items(whole), name, stat, len(rows), stage=pair.stage, raters=names, interval=found)

@@ -131,12 +131,13 @@ def ece_interval(of: Top, codes: npt.NDArray[np.int64], draws: int, seed: int) -
     terms[np.arange(len(at)), at] = of.confidence - of.correct
     terms[:, -1] = 1.0
     sums = sums_by_code(terms, codes, int(codes.max()) + 1)
-    (totals,) = draw_totals([sums[np.bincount(codes, minlength=len(sums)) > 0]], draws, seed)
-    low, high, undefined = interval(np.abs(totals[:, :-1]).sum(axis=1) / totals[:, -1])
-    if low is None or high is None:
-        return Interval(None, None, undefined)
+    sums = sums[np.bincount(codes, minlength=len(sums)) > 0]
+    (totals,) = draw_totals([sums], draws, seed)
+    found = interval(np.abs(totals[:, :-1]).sum(axis=1) / totals[:, -1], len(sums))
+    if found.low is None or found.high is None:
+        return found
     value = ece(of).value or 0.0
-    return Interval(max(0.0, 2 * value - high), max(0.0, 2 * value - low), undefined)
+    return found._replace(low=max(0.0, 2 * value - found.high), high=max(0.0, 2 * value - found.low))
 
 
 def _top(rows: pd.DataFrame) -> Top:

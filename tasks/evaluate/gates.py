@@ -111,6 +111,11 @@ UNTESTED = (
     Gate("outside_measures", "", "", None, None, "Williamson et al. 2012", "restrict the use"),
 )
 """What a single run cannot answer."""
+NOTHING: dict[Hashable, Any] = {
+    **dict.fromkeys(("value", "low", "high", "clusters")),
+    **{"n": 0, "slice": "all", "value_of": "all"},
+}
+"""The figure of a gate that nothing was measured for."""
 
 
 def gates(
@@ -120,14 +125,7 @@ def gates(
 
     metrics: rows of `metrics` as a frame; doubles: held-out responses that two people scored.
     """
-    count: dict[Hashable, Any] = {
-        "value": float(doubles),
-        "low": float(doubles),
-        "high": float(doubles),
-        "n": doubles,
-        "value_of": "all",
-    }
-    yield _row(DOUBLY_SCORED, count | {"slice": "all"})
+    yield _row(DOUBLY_SCORED, NOTHING | dict.fromkeys(("value", "low", "high"), float(doubles)) | {"n": doubles})
     for gate in (*GATES, *_human_exact(scales), *_promises(plan)):
         for kind in [name for part in gate.slices for name in (groups if part == "group" else [part])]:
             for _, rows in _asked(metrics, gate, kind).groupby("value_of", sort=True):
@@ -139,7 +137,7 @@ def gates(
                     yield _row(gate, worst, doubtful=worst["n"] < FEWEST_OF_A_GROUP)
     asked_once = _asked(metrics, AGAIN, "all").empty
     for gate in (*((AGAIN,) if asked_once else ()), *UNTESTED):
-        yield _row(gate, {"value": None, "low": None, "high": None, "n": 0, "slice": "all", "value_of": "all"})
+        yield _row(gate, NOTHING)
 
 
 def _asked(metrics: pd.DataFrame, gate: Gate, kind: str) -> pd.DataFrame:
@@ -198,6 +196,7 @@ def _row(gate: Gate, figure: Mapping[Hashable, Any], doubtful: bool = False) -> 
         "estimate": estimate,
         "low": low,
         "high": high,
+        "clusters": None if pd.isna(figure["clusters"]) else int(figure["clusters"]),
         "n": int(figure["n"]),
         "least": gate.least,
         "most": gate.most,

@@ -110,7 +110,7 @@ def _by_length(
     sums = sums_by_code(terms, codes, int(codes.max()) + 1)
     sums = sums[np.bincount(codes, minlength=len(sums)) > 0]
     value = float(_length_share(sums.sum(axis=0, keepdims=True))[0])
-    found = interval(_length_share(draw_totals([sums], draws, seed)[0])) if draws else None
+    found = interval(_length_share(draw_totals([sums], draws, seed)[0]), len(sums)) if draws else None
     stat = Stat(None, "undefined: constant scores") if np.isnan(value) else Stat(value)
     return record(
         part,

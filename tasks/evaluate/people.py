@@ -96,22 +96,24 @@ def _lost(part: Part, raters: list[str], machine: str, draws: int, seed: int) ->
     scale = part.scale or (0.0, 1.0, 1.0)
     gaps: list[dict[str, np.ndarray]] = []
     drawn: list[dict[str, np.ndarray]] = []
-    n = 0
+    shared = []
     for one, two in combinations(raters, 2):
         rows = both_scored(own, f"human:{one}", f"human:{two}", "calibrated")
         if len(rows) < 2:
             continue
-        n += len(rows)
         couples = ((f"human:{one}", "calibrated"), (f"human:{two}", "calibrated"), (f"human:{one}", f"human:{two}"))
         codes = rows["cluster"].to_numpy()
+        shared.append(codes)
         blocks = [pair_sums(rows[a], rows[b], codes, size, scale) for a, b in couples]
         gaps.append(_gap([statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks]))
         drawn.append(_gap([statistics_of_totals(total) for total in draw_totals(blocks, draws, seed)]) if draws else {})
+    together = np.concatenate(shared) if shared else np.empty(0)
+    n, held = len(together), len(np.unique(together))
     # On shares there are no levels to be exact about.
     for name in LOST if part.scale else ("pearson",):
         values = np.array([gap[name][0] for gap in gaps if not np.isnan(gap[name][0])])
         value = Stat(float(values.mean())) if len(values) else Stat(None, "undefined: no two people scored the same")
-        found = interval(np.mean([one[name] for one in drawn], axis=0)) if draws and drawn else None
+        found = interval(np.mean([one[name] for one in drawn], axis=0), held) if draws and drawn else None
         yield record(
             part,
             f"degradation_{name}",
@@ -147,7 +149,7 @@ def lost_over_items(
         rows = both_scored(whole.rows, one, two, "calibrated")
         couples = ((one, "calibrated"), (two, "calibrated"), (one, two))
         a, b, c = (item_draws(rows, scales, Pair("", "", "", *couple), "qwk", draws, seed) for couple in couples)
-        found = mean_of_items((a + b) / 2 - c)
+        found = mean_of_items((a + b) / 2 - c, rows)
     yield record(
         on_items(whole),
         "degradation_qwk_item_mean",

@@ -55,8 +55,7 @@ def released(
     if bounded.any():
         low, high, human = (rows[name].to_numpy(float) for name in ("low", "high", TARGET))
         steps = _steps(rows, scales)
-        # A mean of two people may lie between two steps: an interval holds the levels that it touches.
-        held = (human >= low - steps / 2 - SLACK) & (human <= high + steps / 2 + SLACK)
+        held = (human >= low - SLACK) & (human <= high + SLACK)
         for name, top in (("interval_coverage", held), ("interval_width", (high - low) / steps)):
             value, found = share(np.where(bounded, top, 0.0), bounded.astype(float), codes, draws, seed)
             yield record(part, name, value, int(bounded.sum()), stage="calibrated", raters=names, interval=found)
@@ -86,9 +85,10 @@ def share(
         return value, None
     sums = sums_by_code(np.column_stack([top, bottom]).astype(float), codes, int(codes.max()) + 1)
     # A cluster code without rows here belongs to another part of the set.
-    (totals,) = draw_totals([sums[np.bincount(codes, minlength=len(sums)) > 0]], draws, seed)
+    sums = sums[np.bincount(codes, minlength=len(sums)) > 0]
+    (totals,) = draw_totals([sums], draws, seed)
     ratios = np.divide(totals[:, 0], totals[:, 1], out=np.full(draws, np.nan), where=totals[:, 1] > 0)
-    return value, interval(ratios)
+    return value, interval(ratios, len(sums))
 
 
 def binomial(count: int, n: int, level: float = 0.95) -> Interval | None:

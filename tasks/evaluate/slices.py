@@ -92,6 +92,7 @@ def record(
         "n": n,
         "unscored": unscored,
         "resampled": (resampled or part.resampled) if interval and interval.low is not None else "",
+        "clusters": interval.clusters if interval and interval.low is not None else None,
         "undefined_draws": interval.undefined if interval else 0,
         "note": "; ".join(note for note in notes if note) or None,
     }

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tasks.stats.bootstrap import MARK, is_few
+
 SHOWN = ("qwk", "icc", "mae", "within_1")
 STAGES = ("raw", "calib.", "people")
 _FIXED_WIDTH, _STATISTIC_WIDTH = 57, 22
@@ -122,27 +124,32 @@ def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
             *(_number(machine["value"].get((metric, stage))) for stage in ("raw", "calibrated")),
             _number(people.mean()),
         ]
-    low, high = (_number(machine[end].get(("qwk", "calibrated"))) for end in ("low", "high"))
+    interval = _interval(*(machine[name].get(("qwk", "calibrated")) for name in ("low", "high", "clusters")))
     counts = machine.loc[machine.index.get_level_values("stage") == "calibrated", ["n", "unscored"]].max().fillna(0)
     name = kind if value == "all" else f"{kind} {value}"
     ceiling = _number(part.loc[part["metric"] == "ceiling_qwk", "value"].mean())
-    interval = "–" if low == "–" else f"{low}…{high}"
     return (name, str(int(counts["n"])), str(int(counts["unscored"])), interval, ceiling, *cells)
 
 
 def _gate(gate: Mapping[Any, Any]) -> tuple[str, ...]:
-    low, high = _number(gate["low"]), _number(gate["high"])
     more = gate["labels_needed"]
     counted = gate["gate"] == "doubly_scored"
     return (
         f"{gate['estimate']:.0f}" if counted else _number(gate["estimate"]),
-        "–" if low == "–" or counted else f"{low}…{high}",
+        "–" if counted else _interval(gate["low"], gate["high"], gate["clusters"]),
         f"{gate['n']:,}",
         _bounds(gate),
         gate["outcome"],
         "" if pd.isna(more) else f"{int(more):,}",
         "" if gate["outcome"] == "pass" else gate["if_missed"],
     )
+
+
+def _interval(low: float | None, high: float | None, clusters: float | None) -> str:
+    """0.100…0.900, marked where few clusters were resampled."""
+    if low is None or pd.isna(low):
+        return "–"
+    return f"{_number(low)}…{_number(high)}{MARK if is_few(clusters) else ''}"
 
 
 def _bounds(gate: Mapping[Any, Any]) -> str:

@@ -53,6 +53,7 @@ from tasks.contracts.tables import (
     Verdicts,
 )
 from tasks.evaluate.annotation.figures import HEADER as AGREEMENT
+from tasks.evaluate.annotation.figures import Agreement
 from tasks.evaluate.annotation.figures import summary_rows as agreement_rows
 from tasks.evaluate.annotation.page import page as annotation_page
 from tasks.evaluate.annotation.parts import AnnotationView
@@ -84,6 +85,7 @@ from tasks.evaluate.reward.picture import pictures
 from tasks.evaluate.scores import ScoreTables, narrow, resampled, score_frame
 from tasks.evaluate.slices import Record
 from tasks.evaluate.summary import HEADER, choices, gate_rows, markdown, show, summary
+from tasks.stats.bootstrap import cautions
 from tasks.store.catalogue import catalogue
 from tasks.store.manifest import digest_of, read_manifest
 from tasks.store.naming import named
@@ -192,7 +194,8 @@ def report(run: Run, study: Study, manifest: Path) -> None:
     rows, flags = summary(metrics), gate_rows(verdicts)
     facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
     cluster = next((by for by in metrics["resampled"] if by in ("author", "response")), None)
-    facts["intervals"] = f"95%, {study.evaluation.draws} draws, resampled by {cluster}" if cluster else "none"
+    intervals = f"95%, {study.evaluation.draws} draws, resampled by {cluster}" if cluster else "none"
+    facts["intervals"] = "; ".join([intervals, *cautions(metrics["clusters"])])
     facts["target"] = study.evaluation.target
     facts |= {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
     page = write_page(run)
@@ -224,8 +227,10 @@ def report_rewards(run: Run, manifest: Path) -> None:
     """Write the reward report; print the summary and where everything is, and leave the same as artifacts in the
     Prefect UI."""
     page = write_rewards(run)
-    rows = summary_rows(run.read(run.ref(Diagnostics, "reward")))
-    table = Table("rewards", "Rewards, and what they pay without licence", REWARDS, tuple(rows))
+    diagnostics = run.read(run.ref(Diagnostics, "reward"))
+    notes = tuple(cautions(diagnostics["clusters"].to_pylist()))
+    title = "Rewards, and what they pay without licence"
+    table = Table("rewards", title, REWARDS, tuple(summary_rows(diagnostics)), notes)
     create_link_artifact(page.resolve().as_uri(), link_text="report", key="reward-report", description=run.run_id)
     create_table_artifact(as_records(table), key="reward-diagnostics")
     show_tables([table])
@@ -252,9 +257,10 @@ def report_policies(run: Run, manifest: Path) -> None:
     """Write the report of trained arms; print the summary and where everything is, and leave the same as artifacts in
     the Prefect UI."""
     page = write_policies(run)
-    rows = arm_rows(run.read(run.ref(ArmMetrics, "edit")))
+    metrics = run.read(run.ref(ArmMetrics, "edit"))
     title = "Arms on the test split: mean over seeds [95% interval] ± standard deviation over seeds"
-    table = Table("arms", title, ARMS, tuple(rows))
+    notes = tuple(cautions(metrics.filter(pc.is_valid(metrics["low"]))["n"].to_pylist()))
+    table = Table("arms", title, ARMS, tuple(arm_rows(metrics)), notes)
     where = {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}
     create_link_artifact(page.resolve().as_uri(), link_text="report", key="edit-report", description=run.run_id)
     create_table_artifact(as_records(table), key="edit-arms")
@@ -271,7 +277,9 @@ def report_annotation(run: Run, manifest: Path) -> None:
     page = write_annotation(run)
     view = _annotation(run)
     rows = agreement_rows(view.agreements, view.names)
-    table = Table("agreement", "Agreement on concepts, before and after people were asked", AGREEMENT, tuple(rows))
+    notes = tuple(Agreement(view.agreements, view.names).cautions())
+    title = "Agreement on concepts, before and after people were asked"
+    table = Table("agreement", title, AGREEMENT, tuple(rows), notes)
     create_link_artifact(page.resolve().as_uri(), link_text="report", key="annotation-report", description=run.run_id)
     create_table_artifact(as_records(table), key="annotation-agreement")
     show_tables([table])

@@ -134,6 +134,7 @@ def _record(one: Figure, left_out: int) -> Record:
         "value": one.value,
         "low": one.low,
         "high": one.high,
+        "clusters": one.clusters,
         "n": one.n,
         "unscored": left_out,
         "note": None if one.value is not None else "is not defined",

@@ -34,6 +34,8 @@ class Figure(NamedTuple):
     low: float | None
     high: float | None
     note: str | None
+    clusters: int | None = None
+    """How many the interval resamples."""
 
     def noted(self, note: str | None) -> Figure:
         """With a further note."""
@@ -70,9 +72,10 @@ class Resampling:
             return Figure(value, None, None, None)
         if self.size < 2:
             return Figure(value, None, None, "no interval: there is one item only")
-        found = interval(statistic(draw_totals([sums], self.draws, self.seed)[0]))
+        items = len(np.unique(self.codes[response]))
+        found = interval(statistic(draw_totals([sums], self.draws, self.seed)[0]), items)
         lost = f"{found.undefined} of {self.draws} draws have no value" if found.undefined else None
-        return Figure(value, found.low, found.high, lost)
+        return Figure(value, found.low, found.high, lost, items)
 
 
 def record(

@@ -50,6 +50,8 @@ class Figure:
     """Upper end."""
     n: int
     """Responses it is taken over."""
+    clusters: int | None = None
+    """How many were resampled; None without an interval."""
 
 
 def predict(train: Batch, scores: Floats, found: list[Learned], test: Batch) -> dict[Method, Floats]:
@@ -108,8 +110,9 @@ def gains(
         for name in STATISTICS:
             ours, theirs = values[method][name], values[over][name]
             gap = None if ours is None or theirs is None else ours - theirs
-            low, high = (drawn[name].low, drawn[name].high) if name in drawn else (None, None)
-            figures.append(Figure(name, method, over, gap, low, high, n))
+            ends = (drawn[name].low, drawn[name].high) if name in drawn else (None, None)
+            held = drawn[name].clusters if name in drawn else None
+            figures.append(Figure(name, method, over, gap, *ends, n, held))
     return figures
 
 

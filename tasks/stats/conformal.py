@@ -14,6 +14,9 @@ from scipy.stats import beta, binom
 
 from tasks.stats.agreement import SLACK, Floats, level_count, to_levels
 
+TIDY = 1e9
+"""Ends are written in units of 1 / TIDY; in floats, 3 steps of 0.1 are off by NOISE of a unit or less."""
+NOISE = 1e-3
 COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -57,11 +60,16 @@ def conformal_quantile(residuals: npt.ArrayLike, alpha: float) -> float:
     return float(np.partition(values, rank - 1)[rank - 1]) if rank <= len(values) else float("inf")
 
 
-def interval(score: npt.ArrayLike, q: npt.ArrayLike, scale: tuple[float, float, float]) -> tuple[Floats, Floats]:
-    """(lowest, highest) level of the scale within q of the score; the nearest level alone where none is.
+def interval(
+    score: npt.ArrayLike, q: npt.ArrayLike, scale: tuple[float, float, float], grain: float
+) -> tuple[Floats, Floats]:
+    """(lowest, highest) of the human scores within q of the score and of the score's nearest level.
 
     score: any shape, score units, unrounded; q: of a shape that goes with it, score units, >= 0, may be infinite;
-    scale: (low, high, step). ValueError on NaN, a negative q or a malformed scale.
+    scale: (low, high, step); grain: steps between neighbouring human scores, a whole part of 1, or 0 where they lie
+    anywhere. A human score on that grid is held where score ± q holds it, so that the ends cost no coverage; a wider
+    grid than that of the human scores would. Ends lie on the scale and are rounded outward to nine digits. ValueError
+    on NaN, a negative q, another grain or a malformed scale.
     """
     low, high, step = scale
     top = level_count(low, high, step) - 1
@@ -69,12 +77,20 @@ def interval(score: npt.ArrayLike, q: npt.ArrayLike, scale: tuple[float, float, 
     if not (reach >= 0).all():
         raise ValueError("q must be >= 0")
     nearest = to_levels(at, low, high, step)
-    first = np.ceil((at - reach - low) / step - SLACK)
-    last = np.floor((at + reach - low) / step + SLACK)
-    ends = (np.clip(np.where(first > last, nearest, end), 0, top) for end in (first, last))
-    # 3 steps of 0.1 are 0.30000000000000004; the level is 0.3.
-    lowest, highest = (np.round(low + step * end, 9) for end in ends)
-    return lowest, highest
+    first, last = _on_grid((at - reach - low) / step, (at + reach - low) / step, grain)
+    ends = np.where(first > last, nearest, [np.minimum(first, nearest), np.maximum(last, nearest)])
+    lowest, highest = low + step * np.clip(ends, 0, top)
+    return np.floor(lowest * TIDY + NOISE) / TIDY, np.ceil(highest * TIDY - NOISE) / TIDY
+
+
+def _on_grid(first: Floats, last: Floats, grain: float) -> tuple[Floats, Floats]:
+    """Both ends moved inward to multiples of the grain; as they are where it is 0."""
+    if not grain:
+        return first, last
+    parts = round(1 / grain) if 0 < grain <= 1 else 0
+    if abs(parts * grain - 1) > SLACK:
+        raise ValueError(f"grain must be 0 or a whole part of 1, got {grain}")
+    return np.ceil(first * parts - SLACK) / parts, np.floor(last * parts + SLACK) / parts
 
 
 def upper_bound(wrong: int, released: int, confidence: float) -> float:

@@ -58,13 +58,17 @@ def dsm_intervals(
 ) -> dict[str, Interval]:
     """Percentile interval of every group's `dsm` from one cluster bootstrap; clusters: (n,) ids.
 
-    A draw without a group's rows, or with constant scores, is undefined for it.
+    A draw without a group's rows, or with constant scores, is undefined for it. An interval is as wide as the number of
+    clusters with rows of its group asks for.
     """
     human, machine = checked_pair(human, machine)
     names, codes = _members(groups, len(human))
-    sums = sums_by_code(_group_terms(human, machine, codes, len(names)), *cluster_codes(clusters))
-    (totals,) = draw_totals([sums], draws, seed)
-    return {name: interval(drawn, level) for name, drawn in zip(names, _dsm_of_totals(totals).T, strict=True)}
+    at, size = cluster_codes(clusters)
+    (totals,) = draw_totals([sums_by_code(_group_terms(human, machine, codes, len(names)), at, size)], draws, seed)
+    return {
+        name: interval(drawn, len(np.unique(at[codes == group])), level)
+        for group, (name, drawn) in enumerate(zip(names, _dsm_of_totals(totals).T, strict=True))
+    }
 
 
 def overall_differences(human: npt.ArrayLike, machine: npt.ArrayLike, groups: npt.ArrayLike) -> Fairness:

@@ -62,8 +62,9 @@ def severity(ratings: npt.ArrayLike, clusters: npt.ArrayLike, draws: int, seed: 
     sums = sums_by_code(np.hstack([np.where(shared, gap, 0.0), shared]), codes, size)
     (totals,) = draw_totals([sums], draws, seed)
     drawn = _means(*np.split(totals, 2, axis=1))
+    held = (np.split(sums, 2, axis=1)[1] > 0).sum(axis=0).tolist()
     return [
-        Severity(n, _mean(gap[shared[:, rater], rater], SEVERITY_ROWS), interval(drawn[:, rater]))
+        Severity(n, _mean(gap[shared[:, rater], rater], SEVERITY_ROWS), interval(drawn[:, rater], held[rater]))
         for rater, n in enumerate(shared.sum(axis=0).tolist())
     ]
 

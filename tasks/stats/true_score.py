@@ -93,10 +93,11 @@ def true_score_intervals(
     ids = np.asarray(clusters)
     if ids.shape != rated.shape:
         raise ValueError(f"clusters must have shape {rated.shape}, got {ids.shape}")
-    (totals,) = draw_totals([sums_by_code(terms, *cluster_codes(ids[rated]))], draws, seed)
+    codes, size = cluster_codes(ids[rated])
+    (totals,) = draw_totals([sums_by_code(terms, codes, size)], draws, seed)
     drawn = _of_totals(totals, None)
     names = ("prmse", "r_true", "loss_association", "loss_spread", "loss_bias")
-    return {name: interval(drawn[name], level) for name in names}
+    return {name: interval(drawn[name], size, level) for name in names}
 
 
 def human_reliability(ratings: npt.ArrayLike) -> Stat:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from tasks.evaluate.experiment.table import Cell, Cells, Table, count
 from tasks.evaluate.page import say
 from tasks.evaluate.page.parts import Estimate
+from tasks.stats.bootstrap import cautions
 
 ALL, FINAL = "all", "final"
 PHASES = {"before": "before people were asked", "after": "after people were asked"}
@@ -42,7 +43,21 @@ class Agreement:
     def cell(self, raters: str, phase: Phase, criterion: str, metric: str) -> Cell:
         """One number with its interval."""
         row = self.row(raters, phase, criterion, metric)
-        return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval") if row else Cell(None)
+        if not row:
+            return Cell(None)
+        held = self._responses(raters, phase, criterion, metric)
+        return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval", clusters=held)
+
+    def _responses(self, raters: str, phase: Phase, criterion: str, metric: str) -> int:
+        """Responses that the interval resamples: of all concepts those of the concept with most labels."""
+        concepts = [name for name in self.concepts if name != ALL] if criterion == ALL else [criterion]
+        rows = (self.row(raters, phase, name, metric) for name in concepts)
+        return max((row["n"] for row in rows if row), default=0)
+
+    def cautions(self) -> Iterator[str]:
+        """What to know of the numbers whose intervals are marked."""
+        cells = (self.cell(*key) for key in self._rows)
+        yield from cautions(cell.clusters for cell in cells if cell.mark)
 
     def labels(self, raters: str, phase: Phase, criterion: str) -> Cell:
         """Labels compared."""

@@ -40,12 +40,14 @@ def _keys(agreement: Agreement) -> Iterator[Key]:
         for metric, words in ((ALPHA, "Krippendorff's alpha"), (KAPPA, "Kappa, quadratic"), ("exact", "Equal levels")):
             cell = agreement.cell(raters, phase, ALL, metric)
             if cell.value is not None:
-                interval = str(cell).partition(" ")[2].strip("[]").replace(", ", " to ")
-                below = (
-                    f"95% interval {interval}" if interval else "",
-                    f"{agreement.labels(raters, phase, ALL)} labels",
-                )
+                below = _ends(cell), f"{agreement.labels(raters, phase, ALL)} labels"
                 yield Key(f"{words}, {titled(raters, phase)}", say.number(cell.value), below)
+
+
+def _ends(cell: Cell) -> str:
+    if cell.low is None or cell.high is None:
+        return ""
+    return f"95% interval {say.number(cell.low)} to {say.number(cell.high)}{cell.mark}"
 
 
 def _agreement(agreement: Agreement) -> Section | None:
@@ -72,7 +74,7 @@ def _agreement(agreement: Agreement) -> Section | None:
             if found
         ),
         tables=tuple(table(agreement, *pair) for pair in agreement.pairs),
-        notes=tuple(agreement.notes()),
+        notes=(*agreement.notes(), *agreement.cautions()),
     )
 
 

@@ -114,7 +114,7 @@ def kind_table(found: Curves, metric: str) -> Table:
     for key, sets in found.items():
         if key.order == "confidence" and key.metric == metric:
             last = sets[-1]
-            change = Cell(last.change, last.low, last.high, ends="interval")
+            change = Cell(last.change, last.low, last.high, ends="interval", clusters=last.n)
             words = named(key.method), KINDS[key.kind], count(last.asked)
             rows.append((*words, Cell(last.value), change, Cell(last.spread), count(last.n)))
     header = ("Grader", "concepts", "set", METRICS[metric], "change [95%]", "sd over seeds", "n")

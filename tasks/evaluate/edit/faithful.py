@@ -97,5 +97,6 @@ def _named(rater: str) -> str:
 
 
 def _figure(rows: Iterable[Record], measure: Measure) -> Figure:
-    begins = MEASURES[measure][0]
-    return pooled([{"value": row[measure], "low": row[f"{begins}_low"], "high": row[f"{begins}_high"]} for row in rows])
+    begins, n = MEASURES[measure][0], "in_rubric_n" if measure == "in_rubric" else "n"
+    columns = {"value": measure, "low": f"{begins}_low", "high": f"{begins}_high", "n": n}
+    return pooled([{name: row[column] for name, column in columns.items()} for row in rows])

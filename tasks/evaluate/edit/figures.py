@@ -85,7 +85,8 @@ def pooled(rows: Sequence[Mapping[str, Any]], digits: int = 2) -> Figure:
     ends = [None if any(row[end] is None for row in known) else [row[end] for row in known] for end in ("low", "high")]
     low, high = (fmean(of) if of else None for of in ends)
     deviation = stdev(values) if len(values) > 1 else None
-    return Figure(fmean(values) if values else None, low, high, deviation, digits, "interval")
+    fewest = min((row["n"] for row in known), default=None)
+    return Figure(fmean(values) if values else None, low, high, deviation, digits, "interval", fewest)
 
 
 def summary_table(arms: Arms, part: Part) -> Table:

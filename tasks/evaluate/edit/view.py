@@ -58,7 +58,7 @@ def _keys(arms: Arms) -> Iterator[Key]:
 
 def _below(one: Figure) -> Iterator[str]:
     if one.low is not None and one.high is not None:
-        yield f"95% interval {say.number(one.low)} to {say.number(one.high)}"
+        yield f"95% interval {say.number(one.low)} to {say.number(one.high)}{one.mark}"
     if one.se is not None:
         yield f"± {say.number(one.se)} over seeds"
 

@@ -55,6 +55,8 @@ class Estimate(NamedTuple):
     low: float | None = None
     high: float | None = None
     se: float | None = None
+    clusters: int | None = None
+    """How many were resampled."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +86,19 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Pla
         return Agreement({}, 0, len(asked), None, None)
     human, machine = rows[a].to_numpy(float), rows[b].to_numpy(float)
     clusters = rows[f"{resampled(frame)}_id"].to_numpy(dtype=str)
-    sums = pair_sums(human, machine, *cluster_codes(clusters), scale)
+    codes, size = cluster_codes(clusters)
+    sums = pair_sums(human, machine, codes, size, scale)
     whole = statistics_of_totals(sums.sum(axis=0, keepdims=True))
     (totals,) = draw_totals([sums], plan.draws, plan.seed)
     drawn = statistics_of_totals(totals)
-    found = {name: _estimate(float(value[0]), drawn[name]) for name, value in whole.items()}
+    found = {name: _estimate(float(value[0]), drawn[name], size) for name, value in whole.items()}
     return Agreement(found, len(rows), len(asked) - len(rows), float(human.mean()), float(machine.mean()))
 
 
-def _estimate(value: float, drawn: Floats) -> Estimate:
+def _estimate(value: float, drawn: Floats, clusters: int) -> Estimate:
     if np.isnan(value):
         return Estimate(None)
-    low, high, _ = interval(drawn)
+    ends = interval(drawn, clusters)
     defined = drawn[~np.isnan(drawn)]
-    return Estimate(value, low, high, float(defined.std(ddof=1)) if len(defined) > 1 else None)
+    se = float(defined.std(ddof=1)) if len(defined) > 1 else None
+    return Estimate(value, ends.low, ends.high, se, clusters)

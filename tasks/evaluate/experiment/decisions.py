@@ -45,8 +45,8 @@ def _cell(found: pd.DataFrame, metric: str) -> Cell:
     if metric not in found.index:
         return Cell(None)
     ends = found.loc[[metric], _ENDS].to_numpy(dtype=float)[0].tolist()
-    value, low, high = (None if math.isnan(one) else one for one in ends)
-    return number(Estimate(value, low, high), ends="interval")
+    value, low, high, clusters = (None if math.isnan(one) else one for one in ends)
+    return number(Estimate(value, low, high, clusters=None if clusters is None else int(clusters)), ends="interval")
 
 
-_ENDS = ["value", "low", "high"]
+_ENDS = ["value", "low", "high", "clusters"]

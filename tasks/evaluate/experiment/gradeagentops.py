@@ -253,9 +253,9 @@ def _gains(base: Arm, better: Arm, plan: Plan) -> tuple[dict[str, tuple[Estimate
 
 def _gain(gap: Difference, turned: bool) -> tuple[Estimate, float | None]:
     if not turned or gap.estimate is None:
-        return Estimate(gap.estimate, gap.low, gap.high), gap.p
+        return Estimate(gap.estimate, gap.low, gap.high, clusters=gap.clusters), gap.p
     low, high = (None if end is None else 0.0 - end for end in (gap.high, gap.low))
-    return Estimate(0.0 - gap.estimate, low, high), gap.p
+    return Estimate(0.0 - gap.estimate, low, high, clusters=gap.clusters), gap.p
 
 
 def _both(base: Arm, better: Arm, plan: Plan) -> tuple[list[Cell], int]:

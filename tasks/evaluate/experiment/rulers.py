@@ -200,7 +200,7 @@ def _change(base: Arm, other: Arm, plan: Plan) -> tuple[Estimate, float | None]:
         return Estimate(None), None
     found, *_ = compare(base.held_out, other.held_out, base.scale, plan.draws, plan.seed)
     gap = found["qwk"]
-    return Estimate(gap.estimate, gap.low, gap.high), gap.p
+    return Estimate(gap.estimate, gap.low, gap.high, clusters=gap.clusters), gap.p
 
 
 def _said(variant: str) -> str:

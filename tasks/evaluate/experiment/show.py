@@ -40,7 +40,7 @@ def show(tables: Sequence[Table]) -> None:
         for row in table.rows:
             drawn.add_row(*(_line(str(cell)) for cell in row))
         console.print(drawn)
-        for note in table.notes:
+        for note in table.remarks:
             console.print(_line(note), style="dim", highlight=False)
         console.print()
 
@@ -51,7 +51,7 @@ def markdown(name: str, tables: Sequence[Table], runs: Mapping[str, str]) -> str
     for table in tables:
         lines += [f"## {table.title}", "", _row(table.header), "|" + "---|" * len(table.header)]
         lines += [_row(tuple(map(str, row))) for row in table.rows]
-        lines += ["", *(f"- {note}" for note in table.notes), ""]
+        lines += ["", *(f"- {note}" for note in table.remarks), ""]
     return "\n".join([*lines, "## Runs", "", *(f"- {arm}: `{run}`" for arm, run in runs.items()), ""])
 
 

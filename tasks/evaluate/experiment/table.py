@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tasks.evaluate.experiment.arm import Estimate
+from tasks.stats.bootstrap import MARK, cautions, is_few
 
 Ends = Literal["none", "interval", "se"]
 
@@ -20,16 +21,23 @@ class Cell(NamedTuple):
     se: float | None = None
     digits: int = 3
     ends: Ends = "none"
+    clusters: int | None = None
+    """How many the interval resamples: it is marked where these are few."""
 
     def __str__(self) -> str:
         if self.value is None:
             return "–"
         text = _number(self.value, self.digits)
         if self.ends == "se" and self.se is not None:
-            return f"{text} ± {_number(self.se, self.digits)}"
+            return f"{text} ± {_number(self.se, self.digits)}{self.mark}"
         if self.ends == "interval" and self.low is not None and self.high is not None:
-            return f"{text} [{_number(self.low, self.digits)}, {_number(self.high, self.digits)}]"
+            return f"{text} [{_number(self.low, self.digits)}, {_number(self.high, self.digits)}]{self.mark}"
         return text
+
+    @property
+    def mark(self) -> str:
+        """What points to the caution about few clusters; empty where there is none."""
+        return MARK if is_few(self.clusters) and self.ends != "none" and self.low is not None else ""
 
 
 Content: TypeAlias = Cell | str
@@ -71,11 +79,17 @@ class Table(NamedTuple):
     notes: tuple[str, ...] = ()
     figures: tuple[Panel | Shares, ...] = ()
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know about the table: its notes, and a caution where intervals are marked."""
+        marked = (cell.clusters for row in self.rows for cell in row if isinstance(cell, Cell) and cell.mark)
+        return (*self.notes, *cautions(marked))
+
 
 def number(estimate: Estimate | float | int | None, digits: int = 3, ends: Ends = "none") -> Cell:
     """A cell of an estimate or a plain number."""
     if isinstance(estimate, Estimate):
-        return Cell(*estimate, digits=digits, ends=ends)
+        return Cell(*estimate[:4], digits=digits, ends=ends, clusters=estimate.clusters)
     known = estimate is not None and math.isfinite(estimate)
     return Cell(float(estimate) if known and estimate is not None else None, digits=digits)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.evaluate.page.parts import Estimate, Unit
+from tasks.stats.bootstrap import cautions
 
 ALL = "all"
 UNITS: dict[str, Unit] = {
@@ -28,7 +29,7 @@ _COUNTS_FIRST = ("target", "people")
 class Figures:
     """Rows of `metrics` by metric, stage, slice and value."""
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._rows: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
         self._values: dict[tuple[str, str], list[str]] = defaultdict(list)
         self.pairs: list[tuple[str, str]] = []
@@ -36,8 +37,10 @@ class Figures:
         self.resampled = ""
         """What the intervals resample."""
         self.undefined_draws = 0
-        self._why = ""
         """Most bootstrap draws in which one of the metrics was undefined."""
+        self.cautions: tuple[str, ...] = tuple(cautions(row["clusters"] for row in rows))
+        """What to know of intervals that are marked."""
+        self._why = ""
         for row in rows:
             metric, stage, part, value = row["metric"], row["stage"], row["slice"], row["value_of"]
             self._rows[metric, stage, part, value].append(row)
@@ -100,4 +103,4 @@ class Figures:
 def _estimate(row: Mapping[str, Any]) -> Estimate:
     value = row["value"]
     note = row["note"] or ("" if value is not None else "undefined")
-    return Estimate(value, row["low"], row["high"], row["n"], note)
+    return Estimate(value, row["low"], row["high"], row["n"], note, row["clusters"])

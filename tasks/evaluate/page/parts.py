@@ -22,6 +22,8 @@ class Estimate:
     high: float | None = None
     n: int = 0
     note: str = ""
+    clusters: int | None = None
+    """How many the interval resamples."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Head:
     looks: tuple[Look, ...]
     keys: tuple[Key, ...]
     keys_of: str
+    cautions: tuple[str, ...]
+    """What to know of intervals that are marked."""
 
 
 @dataclass(frozen=True)

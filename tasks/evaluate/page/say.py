@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 from tasks.evaluate.page.parts import Estimate, Unit
+from tasks.stats.bootstrap import MARK, is_few
 
 NOT_KNOWN = "not known"
 _UNSEEN = re.compile(
@@ -91,11 +92,11 @@ def figure(value: float, unit: Unit) -> str:
 
 
 def interval(estimate: Estimate, unit: Unit) -> str:
-    """0.79 to 0.84; empty where there is none."""
+    """0.79 to 0.84, marked where few clusters were resampled; empty where there is none."""
     if estimate.low is None or estimate.high is None or unit == "count":
         return ""
     low, high = figure(estimate.low, unit), figure(estimate.high, unit)
-    return f"{low.removesuffix('%')} to {high}"
+    return f"{low.removesuffix('%')} to {high}{MARK if is_few(estimate.clusters) else ''}"
 
 
 def duration(seconds: float) -> str:

@@ -116,7 +116,7 @@ def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figu
     # Where items have different scales, nothing is known of the whole set but shares and means over items.
     keys = [key for key in every if key.machine.value is not None][:4] or every[:4]
     of = "Of the released held-out scores" if stage == "released" else "Of all held-out scores, before any is withheld"
-    return Head(study, date, title, tuple(looks), tuple(keys), of)
+    return Head(study, date, title, tuple(looks), tuple(keys), of, figures.cautions)
 
 
 def gate(row: Row) -> Gate:
@@ -131,7 +131,7 @@ def gate(row: Row) -> Gate:
     return Gate(
         QUESTIONS.get(row["gate"], say.worded(row["gate"]).capitalize()),
         where,
-        Estimate(row["estimate"], row["low"], row["high"], row["n"]),
+        Estimate(row["estimate"], row["low"], row["high"], row["n"], clusters=row["clusters"]),
         unit,
         bound,
         row["outcome"],

@@ -251,6 +251,7 @@ def limits(study: Row, manifest: Row, bundles: Mapping[str, Bundle], figures: Fi
     intervals = f"95%, {say.plural(evaluation.get('draws', 0), 'bootstrap draw')} of whole {by}s" if by else "none"
     if figures.undefined_draws:
         intervals += f"; a metric was undefined in up to {say.count(figures.undefined_draws)} of them"
+    intervals = "; ".join((intervals, *figures.cautions))
     facts = (
         ("Run", str(manifest.get("run_id", ""))),
         ("Grade digest", str(manifest.get("grade_digest", ""))),

@@ -78,8 +78,8 @@ class Found:
 
     def cell(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
         """One number with its interval."""
-        found = self.row(metric, aggregation, by, slice_) or {"value": None, "low": None, "high": None}
-        return Cell(found["value"], found["low"], found["high"], digits=DIGITS.get(metric, 3), ends="interval")
+        found = self.row(metric, aggregation, by, slice_) or dict.fromkeys(("value", "low", "high", "clusters"))
+        return _cell(found, DIGITS.get(metric, 3))
 
     def cases(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
         """How many cases a number is the mean of."""
@@ -92,6 +92,10 @@ class Found:
         return (
             row for row in self._rows.values() if row["metric"] not in shown or row["aggregation"] not in AGGREGATIONS
         )
+
+
+def _cell(row: Mapping[str, Any], digits: int) -> Cell:
+    return Cell(row["value"], row["low"], row["high"], digits=digits, ends="interval", clusters=row["clusters"])
 
 
 def sentence(found: Found) -> str:
@@ -164,7 +168,7 @@ def other_table(found: Found) -> Table:
     """Every other number, as it was written."""
     rows = []
     for row in found.others():
-        value = Cell(row["value"], row["low"], row["high"], digits=5, ends="interval")
+        value = _cell(row, 5)
         named = (say.worded(row["metric"]), AGGREGATIONS.get(row["aggregation"], say.worded(row["aggregation"])))
         rows.append(
             (

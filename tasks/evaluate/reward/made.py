@@ -11,6 +11,7 @@ from tasks.evaluate.page import say
 from tasks.evaluate.reward.boxes import Row
 from tasks.evaluate.reward.lines import RELATIONS
 from tasks.evaluate.reward.parts import RewardView
+from tasks.stats.bootstrap import cautions
 
 HEURISTIC = "heuristic-"
 """How the name of an annotator begins that is no model."""
@@ -27,7 +28,8 @@ def facts(view: RewardView) -> Iterator[tuple[str, str]]:
     if len(gear):
         yield from _recorded(gear)
     yield "threshold", say.level(view.settings.threshold)
-    yield "intervals", f"95%, {say.count(view.settings.draws)} draws over items, seed {view.settings.seed}"
+    intervals = f"95%, {say.count(view.settings.draws)} draws over items, seed {view.settings.seed}"
+    yield "intervals", "; ".join((intervals, *cautions(view.diagnostics["clusters"].to_pylist())))
 
 
 def _recorded(gear: pa.Table) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from tasks.evaluate.reward.lines import RELATIONS
 from tasks.evaluate.reward.made import caveats, facts
 from tasks.evaluate.reward.parts import Content, Drawing, Key, RewardView, Section
 from tasks.evaluate.reward.picture import picture, rows_of
+from tasks.stats.bootstrap import MARK, is_few
 
 RETENTIONS = 40
 """Learned factors that are in the page."""
@@ -80,7 +81,8 @@ def _digits(metric: str, value: float) -> str:
 def _ends(row: Row) -> str:
     if row["low"] is None or row["high"] is None:
         return say.NOT_KNOWN
-    return f"{_digits(row['metric'], row['low'])} to {_digits(row['metric'], row['high'])}"
+    mark = MARK if is_few(row["clusters"]) else ""
+    return f"{_digits(row['metric'], row['low'])} to {_digits(row['metric'], row['high'])}{mark}"
 
 
 def _beside(found: Found, metric: str) -> str:

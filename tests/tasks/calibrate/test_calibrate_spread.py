@@ -14,7 +14,7 @@ from tasks.calibrate.labels import Labels
 from tasks.calibrate.methods import apply_to_labels
 from tasks.calibrate.outcome import outcome
 from tasks.calibrate.release import Rule, Scope, reasons, release_rules, seen_levels
-from tasks.calibrate.spread import fit_sigma, grain_of, level_probabilities, risks, sigmas, thinned
+from tasks.calibrate.spread import fit_sigma, level_probabilities, risks, sigmas, thinned
 from tasks.contracts.bundle import Scale
 from tasks.contracts.study import Release
 from tasks.stats.agreement import to_levels
@@ -104,13 +104,6 @@ def test_continuous_human_scores_are_not_rounded():
     assert risks(two, np.ones(1), two, 5, epsilon, 1.0, 1.0) == 0
 
 
-@pytest.mark.parametrize(
-    ("human", "grain"), [([0, 1, 4], 1), ([0, 1.5], 0.5), ([1 / 3, 2], 1 / 3), ([0.5, 1 / 3], 1 / 6), ([0.123], 0)]
-)
-def test_the_grain_is_what_averaging_leaves(human, grain):
-    assert grain_of(np.array(human, dtype=float)) == pytest.approx(grain)
-
-
 def test_sigma_is_a_ridge_regression_of_absolute_residuals():
     rng = np.random.default_rng(0)
     aligned, signal = rng.uniform(0, 5, 80), rng.random((80, 1))
@@ -147,7 +140,7 @@ def test_intervals_hold_the_share_of_human_scores_asked_for():
         mapping, spread, _, _ = released_from(judged(seed), Release(coverage=0.9))
         new = judged(1_000 + seed, 2_000)
         aligned, sigma, _, _ = applied(new, mapping, spread)
-        low, high = interval(aligned, spread.reach * sigma, SCALE.bounds)
+        low, high = interval(aligned, spread.reach * sigma, SCALE.bounds, spread.grain)
         covered.append(np.mean((low <= new.human) & (new.human <= high)))
     # One calibration set of 300 leaves a standard error of 0.017 of the coverage, thirty of them 0.003.
     assert np.mean(covered) == pytest.approx(0.9, abs=0.012)

@@ -10,7 +10,7 @@ import pytest
 from tasks.contracts.table import conform, schema
 from tasks.contracts.tables import Judgments, Metrics
 from tasks.evaluate.decisions import decided, decision_figures, ece_interval, people_marks
-from tasks.stats.bootstrap import resample_counts
+from tasks.stats.bootstrap import interval, resample_counts
 from tasks.stats.probability import bins_of, ece, top
 
 KINDS = {("a", "P1"): "gold_point", ("a", "M1"): "misconception"}
@@ -142,7 +142,7 @@ def test_the_interval_is_that_of_draws_made_by_hand() -> None:
         weight = counts[codes]
         gaps = [abs((weight * (of.confidence - of.correct))[at == one].sum()) for one in range(at.max() + 1)]
         drawn.append(sum(gaps) / weight.sum())
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    low, high = interval(np.array(drawn), 40)[:2]
     value = ece(of).value
     assert found.low == pytest.approx(max(0, 2 * value - high))
     assert found.high == pytest.approx(2 * value - low)

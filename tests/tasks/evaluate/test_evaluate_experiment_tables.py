@@ -308,9 +308,14 @@ def test_stability_is_mean_and_sample_deviation() -> None:
 
 
 def test_decisions_are_the_runs_own_figures() -> None:
-    rows = [("decision_ece", 0.1, 0.05, 0.2, 300), ("decision_brier", 0.3, None, None, 300), ("qwk", 0.9, 0.8, 1.0, 40)]
-    metrics = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "n"])
+    rows = [
+        ("decision_ece", 0.1, 0.05, 0.2, 300, 12),
+        ("decision_brier", 0.3, None, None, 300, None),
+        ("qwk", 0.9, 0.8, 1.0, 40, 40),
+    ]
+    metrics = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "n", "clusters"])
     table = decisions.table([make("A", 1.0, metrics=metrics), make("B", 1.0)])
     assert [cell(table, row, "decisions").value for row in (0, 1)] == [300, 0]
-    assert str(cell(table, 0, "ECE")) == "0.100 [0.050, 0.200]"
+    assert str(cell(table, 0, "ECE")) == "0.100 [0.050, 0.200]†"
+    assert "from 12 " in table.remarks[-1]
     assert (str(cell(table, 0, "Brier")), cell(table, 1, "ECE").value) == ("0.300", None)

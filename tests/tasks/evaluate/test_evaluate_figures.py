@@ -145,10 +145,13 @@ def test_released_scores_and_their_errors_are_counted(both: tuple[pd.DataFrame, 
     assert value(metrics, "beyond_tolerance", stage="released") == pytest.approx(wrong.mean())
 
 
-def test_an_interval_holds_the_levels_that_it_touches(both: tuple[pd.DataFrame, ...]) -> None:
+def test_coverage_counts_human_scores_inside_their_interval_and_none_beside_it(both: tuple[pd.DataFrame, ...]) -> None:
     scores, metrics, _ = both
     held = (scores["target"] >= scores["low"]) & (scores["target"] <= scores["high"])
     assert value(metrics, "interval_coverage") == pytest.approx(held.mean())
+    ends = {"low": scores["target"], "high": scores["target"] + [0, 0.5] * (N // 2)}
+    between = scores.assign(target=scores["target"] + 0.5, **ends)
+    assert value(found(between, SCALES, draws=0)[0], "interval_coverage") == 0.5
 
 
 def test_level_shares_are_those_of_the_people_and_of_the_machine(both: tuple[pd.DataFrame, ...]) -> None:

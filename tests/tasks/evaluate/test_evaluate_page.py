@@ -316,7 +316,7 @@ def metrics(scores: pd.DataFrame, raters: list[str], bounds: Mapping[str, tuple[
                 "n": n,
                 "unscored": 0,
             }
-            | {"resampled": "author", "undefined_draws": 0, "note": note}
+            | {"resampled": "author", "clusters": 40, "undefined_draws": 0, "note": note}
             | ends
         )
 
@@ -440,7 +440,7 @@ def gates() -> Records:
         ("same_answer_again", "", None, None, None, 0.95, None, "unknown", None),
     ]
     keys = ("gate", "metric", "estimate", "low", "high", "least", "most", "outcome", "labels_needed")
-    made = [common | dict(zip(keys, row, strict=True)) | {"n": 800} for row in rows]
+    made = [common | dict(zip(keys, row, strict=True)) | {"n": 800, "clusters": 40} for row in rows]
     return [*made, made[2] | {"slice": "item", "value_of": "salt-water", "n": 100}]
 
 

@@ -11,7 +11,7 @@ from tasks.evaluate.page.work import decisions
 
 def row(metric: str, value: float, part: str = "all", of: str = "all", **more: object) -> dict[str, object]:
     named = {"rater_a": "people", "rater_b": "judge", "stage": "raw", "slice": part, "value_of": of}
-    common = {"low": None, "high": None, "n": 50, "resampled": "", "undefined_draws": 0, "note": None}
+    common = {"low": None, "high": None, "n": 50, "resampled": "", "undefined_draws": 0, "clusters": None, "note": None}
     return {"metric": f"decision_{metric}", "value": value} | named | common | more
 
 

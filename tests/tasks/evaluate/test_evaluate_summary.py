@@ -13,7 +13,7 @@ from tasks.evaluate.summary import HEADER, markdown, show, summary
 def row(metric: str, stage: str, value: float | None, slice_: str = "all", of: str = "all") -> dict[str, object]:
     a, b = ("one", "two") if stage == "human" else ("target", "m")
     common = {"metric": metric, "stage": stage, "rater_a": a, "rater_b": b, "slice": slice_, "value_of": of}
-    return common | {"value": value, "low": 0.1, "high": 0.9, "n": 7, "unscored": 1}
+    return common | {"value": value, "low": 0.1, "high": 0.9, "n": 7, "unscored": 1, "clusters": 40}
 
 
 def metrics(**where: str) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from tasks.contracts.reward_tables import Diagnostics
 from tasks.contracts.table import conform
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.figures import agreement, reward_figures
-from tasks.stats.bootstrap import draw_totals
+from tasks.stats.bootstrap import draw_totals, interval
 
 ONE = rubric([1, 1], [(0, 1, WEAK)])
 
@@ -42,7 +42,7 @@ def resampled(locals_, settings, statistic):
     for row in draw_totals([np.eye(len(items))], settings.draws, settings.seed)[0]:
         places = [n for item, times in zip(items, row, strict=True) for n in of_item[item] * int(times)]
         drawn.append(statistic(places))
-    return np.percentile(drawn, [2.5, 97.5]).tolist()
+    return list(interval(np.array(drawn), len(items))[:2])
 
 
 def test_mean_and_standard_deviation_are_those_of_the_scored_rewards():

@@ -15,7 +15,7 @@ from tasks.reward.ablate import random_graph
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.leakage import BOOLEAN, GATED, RELATIONS, SLICES, diagnose, edge_cases
 from tasks.reward.wire import batch
-from tasks.stats.bootstrap import draw_totals
+from tasks.stats.bootstrap import draw_totals, interval
 
 # c0 is weakly needed for c1, and makes the penalty c2 applicable.
 THREE = rubric([5, 3, -2], [(0, 1, WEAK), (0, 2, ACTIVATION)])
@@ -232,8 +232,11 @@ def test_intervals_are_those_of_a_loop_over_resampled_items(seed):
             drawn["preservation"].append(np.mean(sums["preservation"]))
             drawn["leakage_reduction"].append(1 - np.mean(sums["leakage"]) / np.mean(sums["flat"]))
         for metric, values in drawn.items():
-            ends = np.percentile(values, [2.5, 97.5])
-            assert [found[metric, by, "all"][end] for end in ("low", "high")] == pytest.approx(ends.tolist())
+            cases = ours["preservation" if metric == "preservation" else "leakage", by]
+            held = len({locals_.item_id[n].as_py() for n, _ in cases})
+            assert found[metric, by, "all"]["clusters"] == held
+            ends = interval(np.array(values), held)[:2]
+            assert [found[metric, by, "all"][end] for end in ("low", "high")] == pytest.approx(list(ends))
 
 
 def test_a_random_graph_can_be_diagnosed_on_the_annotated_one():

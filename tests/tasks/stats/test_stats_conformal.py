@@ -20,8 +20,12 @@ def test_worked_quantiles(count, alpha, q):
 
 
 def test_worked_intervals():
-    assert cf.interval(2.6, 0.8, (0, 4, 1)) == (2, 3)
-    assert cf.interval(2.6, float("inf"), (0, 4, 1)) == (0, 4)
+    assert cf.interval(2.6, 0.8, (0, 4, 1), 1) == (2, 3)
+    assert cf.interval(2.6, 0.8, (0, 4, 1), 1 / 2) == (2, 3)
+    assert cf.interval(2.6, 0.95, (0, 4, 1), 1 / 2) == (2, 3.5)
+    assert cf.interval(2.6, 0.8, (0, 4, 1), 1 / 3) == (2, 3.333333334)
+    assert cf.interval(2.6, 0.8, (0, 4, 1), 0) == (1.8, 3.4)
+    assert cf.interval(2.6, float("inf"), (0, 4, 1), 1) == (0, 4)
 
 
 @given(st.integers(0, 3000), st.integers(1, 999))
@@ -58,28 +62,45 @@ def test_quantile_covers_at_the_promised_rate():
     assert np.mean(held) == pytest.approx(17 / 20, abs=3 * np.sqrt(0.15 * 0.85 / 4000))
 
 
-@given(st.sampled_from(SCALES), st.integers(-40, 140), st.integers(0, 60))
+@given(st.sampled_from(SCALES), st.sampled_from([1, 2, 3, 6]), st.integers(-40, 140), st.integers(0, 60))
 @settings(max_examples=300, deadline=None)
-def test_interval_is_the_set_of_levels_within_reach(scale, place, reach):
-    low, high, step = scale
-    levels = [Fraction(str(low)) + at * Fraction(str(step)) for at in range(round((high - low) / step) + 1)]
-    score, q = Fraction(str(low)) + Fraction(place, 20) * Fraction(str(step)), Fraction(reach, 20) * Fraction(str(step))
-    held = [level for level in levels if abs(level - score) <= q]
-    if not held:
-        gap = min(abs(level - score) for level in levels)
-        held = [max(level for level in levels if abs(level - score) == gap)]
-    assert cf.interval(float(score), float(q), scale) == (float(min(held)), float(max(held)))
+def test_an_interval_spans_the_scores_on_the_grid_within_reach_and_the_nearest_level(scale, parts, place, reach):
+    low, _, step = (Fraction(str(end)) for end in scale)
+    grid = [low + at * step / parts for at in range(parts * round((scale[1] - scale[0]) / scale[2]) + 1)]
+    score, q = low + Fraction(place, 20) * step, Fraction(reach, 20) * step
+    gap = min(abs(level - score) for level in grid[::parts])
+    nearest = max(level for level in grid[::parts] if abs(level - score) == gap)
+    within = [nearest, *(at for at in grid if abs(at - score) <= q)]
+    found = cf.interval(float(score), float(q), scale, 1 / parts)
+    assert found == pytest.approx((float(min(within)), float(max(within))), abs=1.1e-9)
+    # Where nine digits do not suffice, the human score lies inside all the same.
+    assert found[0] <= min(within) + Fraction(1, 10**12)
+    assert found[1] >= max(within) - Fraction(1, 10**12)
+
+
+@given(st.sampled_from(SCALES), st.lists(st.integers(0, 4), min_size=1, max_size=7), st.integers(0, 80), st.data())
+@settings(max_examples=300, deadline=None)
+def test_rounding_the_ends_costs_no_human_score_on_the_grid(scale, marks, place, data):
+    """Means are taken in floats, as they arrive; q is the distance of one of them, the closest that may be held."""
+    low, _, step = scale
+    human = np.mean([low + step * at for at in marks])
+    score = low + step * place / 20
+    grain = data.draw(st.sampled_from([1 / len(marks), 1 / (2 * len(marks)), 0]))
+    lowest, highest = cf.interval(score, abs(human - score), scale, grain)
+    assert lowest - 1e-9 <= human <= highest + 1e-9
 
 
 def test_intervals_of_many_scores_at_once():
-    low, high = cf.interval([0.2, 3.7, 9.0], [0.1, 1, 0.5], (0, 4, 1))
+    low, high = cf.interval([0.2, 3.7, 9.0], [0.1, 1, 0.5], (0, 4, 1), 1)
     assert (low.tolist(), high.tolist()) == ([0, 3, 4], [0, 4, 4])
 
 
-@pytest.mark.parametrize(("score", "q"), [(1, -0.1), (1, np.nan), (np.nan, 1)])
-def test_interval_refuses(score, q):
+@pytest.mark.parametrize(
+    ("score", "q", "grain"), [(1, -0.1, 1), (1, np.nan, 1), (np.nan, 1, 1), (1, 1, 2), (1, 1, 0.4), (1, 1, -0.5)]
+)
+def test_interval_refuses(score, q, grain):
     with pytest.raises(ValueError, match="must be"):
-        cf.interval(score, q, (0, 4, 1))
+        cf.interval(score, q, (0, 4, 1), grain)
 
 
 @pytest.mark.parametrize(("wrong", "released"), [(0, 59), (1, 100), (4, 200), (7, 20), (19, 20)])
