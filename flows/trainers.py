@@ -27,6 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from flows.checks import check_unscored
+from flows.failures import OnFailure
 from flows.rollouts import Rollout, RolloutReward
 from flows.trained import grader_of
 from tasks.contracts.bundle import unlocked
@@ -45,6 +47,8 @@ from tasks.store.warehouse import Run, Warehouse
 
 GATHER_S = 0.005
 """How long the first of several single rollouts waits for the others."""
+BATCHES = 8
+"""How many batches of single rollouts are judged at once."""
 
 
 class Options(TypedDict, total=False):
@@ -54,12 +58,15 @@ class Options(TypedDict, total=False):
     replies: str | Path
     """The warehouse's reply store where not given."""
     record: Run | None
+    on_failure: OnFailure
+    deadline: float
+    most_unscored: float
 
 
 class RubricReward(RolloutReward):
     """The reward as TRL and verl call it."""
 
-    _own = (*RolloutReward._own, "_gathering")
+    _own = (*RolloutReward._own, "_gatherings")
 
     @classmethod
     def of_study(
@@ -95,6 +102,7 @@ class RubricReward(RolloutReward):
         if settings.reward is None:
             raise InputError("there is no section 'reward', which names the retention factors", file=path)
         _refuse_idle(settings.judge, path)
+        _refuse_unready(settings.judge, path.parent)
         if not run_id.startswith(f"{settings.name}-"):
             raise InputError(f"run '{run_id}' is not one of study '{settings.name}'", file=path)
         run = Warehouse.open(warehouse).run(run_id)
@@ -154,6 +162,7 @@ class RubricReward(RolloutReward):
         has no default: whatever it is, the policy learns from a failure of the judge. It belongs into `reward_kwargs`.
         extra_info: `item_id` is needed. data_source, ground_truth and what else verl sends are not used.
         """
+        check_unscored(unscored)
         rollout = Rollout(_item_of(extra_info), solution_str)
         self._known(rollout)
         found = await asyncio.wrap_future(self._gathering.soon(rollout))
@@ -170,20 +179,27 @@ class RubricReward(RolloutReward):
         **more: Any,
     ) -> list[float]:
         """verl's reward of a batch, for its manager `batch`; see `verl_score`."""
+        check_unscored(unscored)
         rollouts = [Rollout(_item_of(info), text) for info, text in zip(extra_infos, solution_strs, strict=True)]
         return [unscored if found is None else found for found in self.score(rollouts)]
 
     def _begin(self) -> None:
         super()._begin()
-        self._gathering = Gathering(self.score)
+        self._gatherings: dict[int, Gathering] = {}
+
+    @property
+    def _gathering(self) -> Gathering:
+        """That of this process."""
+        return self._gatherings.setdefault(os.getpid(), Gathering(self.score))
 
 
 class Gathering:
-    """Puts single rollouts that come within a few milliseconds, or while others are judged, into one batch."""
+    """Puts single rollouts that come within a few milliseconds, or while `BATCHES` others are judged, into one
+    batch."""
 
     def __init__(self, score: Callable[[Sequence[Rollout]], list[float | None]]) -> None:
         self._score = score
-        self._judging, self._gate = threading.Lock(), threading.Lock()
+        self._judging, self._gate = threading.BoundedSemaphore(BATCHES), threading.Lock()
         self._waiting: list[tuple[Rollout, Future[float | None]]] = []
 
     def soon(self, rollout: Rollout) -> Future[float | None]:
@@ -247,6 +263,16 @@ def _refuse_idle(judge: Judge, path: Path) -> None:
         raise InputError(rule, file=path, field="judge.backend", hint="use embedded, vllm, openai, replay or trained")
     if judge.samples > 1:
         raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
+
+
+def _refuse_unready(judge: Judge, base: Path) -> None:
+    """InputError or BackendError for a judge that could not be opened, as far as that takes neither a server nor a
+    model."""
+    if judge.backend in ("openai", "vllm"):
+        with ReplyStore(":memory:") as store:
+            _study_rater(judge, base, store)
+    if judge.grader is not None and not (base / judge.grader).is_file():
+        raise InputError("there is no such file", file=base / judge.grader, field="judge.grader")
 
 
 def _study_rater(judge: Judge, base: Path, store: ReplyStore) -> Rater:

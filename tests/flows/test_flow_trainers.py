@@ -390,7 +390,7 @@ def test_a_protocol_without_single_decisions_is_refused() -> None:
 
 
 def test_a_call_without_criteria_is_refused() -> None:
-    with pytest.raises(InputError, match="0 criteria in a call"):
+    with pytest.raises(InputError, match="'criteria_per_call': 0 is no whole number above 0"):
         reward_of(criteria_per_call=0)
 
 
@@ -485,6 +485,7 @@ def test_a_trained_grader_judges_rollouts_as_it_judges_responses(
     study = study_in(tmp_path / "study", asked)
     protocol = Judge(backend="trained", protocol="bottleneck", grader="mine.safetensors").as_protocol()
     bundles = {topic: topics.bundle(topic).model_copy(update={"protocol": protocol}) for topic in topics.TOPICS}
+    (study.parent / "mine.safetensors").touch()
     made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph(), reference_answer="It is red.")
     opened = {study.parent / "mine.safetensors": grader}
     monkeypatch.setattr("tasks.bottleneck.grader.load", lambda path, base: opened[path])

@@ -22,7 +22,8 @@ from typing import Any
 from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError
 from tasks.llm.backends.chat import messages, pattern, restored
-from tasks.llm.request import Reply, Request, Token
+from tasks.llm.request import Reply, Request, Token, overdue
+from tasks.llm.turn import Turn
 
 _HINT = "backend 'vllm' needs vLLM: pip install 'rubricflow[vllm]'"
 _AHEAD = 256
@@ -69,10 +70,20 @@ class Vllm:
         self._engine, self._weights = engine, str(folder or engine.model)
         self._local = folder is not None
         self._loaded: Any = None
-        self._controls = pattern(())
+        self._controls, self._turn = pattern(()), Turn()
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        """Yields each reply as its decoding ends; a request that is not waited for any more is given up."""
+        """Yields each reply as its decoding ends, one thread's after the other's; a request that is not waited for any
+        more, or whose time is over, is given up."""
+        if not self._turn.taken(requests):
+            yield from ((index, overdue()) for index in range(len(requests)))
+            return
+        try:
+            yield from self._decoded(requests)
+        finally:
+            self._turn.over()
+
+    def _decoded(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         if self._loaded is None:
             self._loaded = load(self._weights, self._local, self._engine.options)
             self._controls = pattern(self._loaded.get_tokenizer().all_special_tokens)
@@ -90,6 +101,11 @@ class Vllm:
                     if output.finished and output.request_id in running:
                         index, begun = running.pop(output.request_id)
                         yield index, _reply(output, time.monotonic() - begun)
+                late = [name for name, (index, _) in running.items() if requests[index].until <= time.monotonic()]
+                if late:
+                    llm.llm_engine.abort_request(late)
+                for name in late:
+                    yield running.pop(name)[0], overdue()
         finally:
             if running:
                 llm.llm_engine.abort_request(list(running))
@@ -98,6 +114,8 @@ class Vllm:
         """Hands a request to the engine; the error reply where it does not fit."""
         from vllm.exceptions import VLLMValidationError
 
+        if request.until <= time.monotonic():
+            return overdue()
         try:
             (known,) = llm.enqueue_chat(messages(request, self._controls), self._sampling(request), use_tqdm=False)
         except VLLMValidationError as error:
