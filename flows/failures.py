@@ -76,20 +76,23 @@ class Watch:
         self._seen = 0
         self._recent: deque[bool] = deque(maxlen=WINDOW)
         self._alarmed = False
+        self._shown = UNKNOWN
         self._lock = threading.Lock()
 
     def note(self, batch: Sequence[Trouble | None]) -> None:
         """Takes note of a batch's rollouts, None for each that has its reward. BackendError ends the training."""
-        lost = sorted((trouble for trouble in batch if trouble), key=lambda trouble: not trouble.is_failure)
+        lost = [trouble for trouble in batch if trouble]
+        failures = [trouble for trouble in lost if trouble.is_failure]
         with self._lock:
             self._seen += len(batch)
             self.unscored.update(trouble.reason for trouble in lost)
             self._recent.extend(trouble is not None for trouble in batch)
+            self._shown = next(iter(failures or lost), self._shown)
             alarm = self._alarm()
-            told = self._told(lost, len(batch)) if lost else ""
-        if self._on_failure == "stop" and lost and (alarm or lost[0].is_failure):
+            told = self._told(lost, len(batch))
+        if self._on_failure == "stop" and (failures or alarm):
             raise BackendError(f"{told}{alarm}; {_STOP}")
-        if told:
+        if lost or alarm:
             _logger.log(logging.ERROR if alarm else logging.WARNING, "%s%s", told, alarm)
 
     def _alarm(self) -> str:
@@ -104,8 +107,8 @@ class Watch:
     def _told(self, lost: Sequence[Trouble], of: int) -> str:
         now, ever = Counter(trouble.reason for trouble in lost), self.unscored
         return (
-            f"{self._name}: {len(lost)} of {of} rollouts have no reward ({_listed(now)}); so far {ever.total():,} of "
-            f"{self._seen:,} ({_listed(ever)}). The judge, of one of them: {lost[0].said[:_SHOWN]!r}"
+            f"{self._name}: {len(lost)} of {of} rollouts have no reward{_listed(now)}; so far {ever.total():,} of "
+            f"{self._seen:,}{_listed(ever)}. The judge, of one of them: {self._shown.said[:_SHOWN]!r}"
         )
 
 
@@ -116,4 +119,5 @@ _STOP = (
 
 
 def _listed(reasons: Counter[str]) -> str:
-    return ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common())
+    counts = ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common())
+    return f" ({counts})" if counts else ""
