@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from flows.checks import check_unscored
+from flows.drawn import Drawn, drawn
 from flows.failures import OnFailure
 from flows.rollouts import Rollout, RolloutReward
 from flows.trained import grader_of
@@ -36,7 +37,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Aggregation, Graph
 from tasks.contracts.judge import Judge
 from tasks.contracts.reward_tables import RubricGraphs
-from tasks.contracts.study import load_study
+from tasks.contracts.study import Study, load_study
 from tasks.contracts.tables import Bundles, Items
 from tasks.ingest.sources import evaluation_only
 from tasks.judge.rater import rater
@@ -72,13 +73,19 @@ class RubricReward(RolloutReward):
     def of_study(
         cls, study: str | Path, warehouse: str | Path, aggregation: Aggregation = "gear", **more: Unpack[Options]
     ) -> RubricReward:
-        """The reward of a study file, with the graphs that `rubricflow graph` or `reward` made of it in the warehouse.
+        """The reward of a study file, with the graphs that `rubricflow graph` or `reward` built in the warehouse of the
+        same questions, rubrics, annotator and votes, whatever judged or was paid by them then.
 
-        StoreError where that run is not there; otherwise as `of_run`.
+        Errors as of `of_run`; StoreError where such a graph is not there, with the command that builds it.
         """
         from flows.plan import plan  # with it come the libraries of calibration, which no worker needs
 
-        return cls.of_run(warehouse, plan(study, warehouse).run.run_id, study, aggregation, **more)
+        path, house = Path(study), Warehouse.open(warehouse)
+        settings = _for_training(path)
+        run = plan(path, warehouse).run
+        if run.done("graph", "all"):
+            return cls._of(settings, path, house, _of_run(run), aggregation, **more)
+        return cls._of(settings, path, house, drawn(settings, path, house), aggregation, **more)
 
     @classmethod
     def of_run(
@@ -94,30 +101,34 @@ class RubricReward(RolloutReward):
         InputError for a study without `reward`, data that is for evaluation only, a judge that cannot judge rollouts,
         and a run of another study; StoreError where the run has no graphs.
         """
-        path = Path(study)
-        settings = load_study(path)
-        if evaluation_only(settings.data):
-            rule = f"the examples of '{settings.data.layout}' are for evaluation; nothing may be trained on them"
-            raise InputError(rule, file=path, field="data.layout")
-        if settings.reward is None:
-            raise InputError("there is no section 'reward', which names the retention factors", file=path)
-        _refuse_idle(settings.judge, path)
-        _refuse_unready(settings.judge, path.parent)
+        path, house = Path(study), Warehouse.open(warehouse)
+        settings = _for_training(path)
         if not run_id.startswith(f"{settings.name}-"):
             raise InputError(f"run '{run_id}' is not one of study '{settings.name}'", file=path)
-        run = Warehouse.open(warehouse).run(run_id)
-        rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
-        graphs = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}
+        return cls._of(settings, path, house, _of_run(house.run(run_id)), aggregation, **more)
+
+    @classmethod
+    def _of(
+        cls,
+        settings: Study,
+        path: Path,
+        house: Warehouse,
+        of: Drawn,
+        aggregation: Aggregation,
+        **more: Unpack[Options],
+    ) -> RubricReward:
+        """The reward of a study's settings."""
+        assert settings.reward is not None  # `_for_training` asks for it
         learned = settings.reward.edge_retention
-        options: Options = {"replies": run.warehouse.replies, **more}
+        options: Options = {"replies": house.replies, **more}
         return cls(
-            run.read(run.ref(Items, "ingest")).to_pylist(),
-            unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()),
-            graphs,
+            of.items,
+            of.bundles,
+            of.graphs,
             settings.reward,
             partial(_study_rater, settings.judge, path.parent),
             aggregation,
-            factors=read_factors(path.parent / learned, graphs) if learned else None,
+            factors=read_factors(path.parent / learned, of.graphs) if learned else None,
             **options,
         )
 
@@ -253,6 +264,29 @@ def text_of(completion: Any) -> str:
         return "\n".join(text for some in parts for text in some)
     except (TypeError, KeyError) as error:
         raise InputError("a completion is neither a text nor a list of messages", field="completions") from error
+
+
+def _for_training(path: Path) -> Study:
+    """The study; InputError where nothing can be trained by it."""
+    settings = load_study(path)
+    if evaluation_only(settings.data):
+        rule = f"the examples of '{settings.data.layout}' are for evaluation; nothing may be trained on them"
+        raise InputError(rule, file=path, field="data.layout")
+    if settings.reward is None:
+        raise InputError("there is no section 'reward', which names the retention factors", file=path)
+    _refuse_idle(settings.judge, path)
+    _refuse_unready(settings.judge, path.parent)
+    return settings
+
+
+def _of_run(run: Run) -> Drawn:
+    """Items, bundles and graphs of a run."""
+    rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
+    return Drawn(
+        run.read(run.ref(Items, "ingest")).to_pylist(),
+        unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()),
+        {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows},
+    )
 
 
 def _refuse_idle(judge: Judge, path: Path) -> None:

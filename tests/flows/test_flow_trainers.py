@@ -428,7 +428,7 @@ def made_of(run: Run, bundles: dict[str, Bundle], graph: Graph, reference_answer
     locked = [{"rubric_id": n, "bundle_id": b.bundle_id, "content": b.canonical()} for n, b in bundles.items()]
     counts = ("criteria", "candidates", "proposed", "kept", "invalid", "failed", "roles_missing", "depth")
     drawn = {"graph_id": graph.graph_id, "content": graph.canonical(), "annotator": "authored", "profile": "general"}
-    drawn |= {"source_digest": "0" * 64, "calls": []} | dict.fromkeys(counts, 0)
+    drawn |= {"source_digest": "0" * 64, "made_from": {}, "calls": []} | dict.fromkeys(counts, 0)
     run.commit("ingest", "all", {Items: items})
     run.commit("lock", "all", {Bundles: locked})
     run.commit("graph", "all", {RubricGraphs: [{**drawn, "rubric_id": name} for name in bundles]})
@@ -436,7 +436,9 @@ def made_of(run: Run, bundles: dict[str, Bundle], graph: Graph, reference_answer
 
 def test_a_study_is_found_with_the_graphs_of_its_run(tmp_path: Path) -> None:
     study = study_in(tmp_path / "study")
-    with pytest.raises(StoreError, match="holds no table 'graphs'"):
+    with pytest.raises(
+        StoreError, match=r"no run in .* has a graph; build it: rubricflow graph .*study.yaml --warehouse"
+    ):
         RubricReward.of_study(study, tmp_path / "warehouse")
     bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
     run = plan(study, tmp_path / "warehouse").run

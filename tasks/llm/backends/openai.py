@@ -115,7 +115,7 @@ class OpenAI:
         key = (key or "").strip()
         if not (key.isascii() and key.isprintable()):
             raise BackendError(f"openai: the key in {engine.key} has characters that no key has")
-        self.model = _identity(engine)
+        self.model = identity(engine)
         self._engine, self._key = engine, key
         self._clock, self._sleep = clock, sleep
         self._replicas = [_Replica(url.rstrip("/")) for url in engine.urls]
@@ -332,7 +332,7 @@ def _begun(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], out
     return end
 
 
-def _identity(engine: Engine) -> str:
+def identity(engine: Engine) -> str:
     """The model's name, with a digest of what else can change a reply. Of a folder only the last part is named."""
     name = engine.model.rstrip("/").rpartition("/")[2] if engine.model.startswith(("/", ".")) else engine.model
     more = [engine.options, engine.logprobs, engine.model if name != engine.model else ""]

@@ -66,7 +66,7 @@ class Vllm:
         """folder: of the weights; a model's name of the hub where there is none. BackendError where vLLM is missing."""
         if importlib.util.find_spec("vllm") is None:
             raise BackendError(_HINT)
-        self.model = _identity(engine, folder)
+        self.model = identity(engine, folder)
         self._engine, self._weights = engine, str(folder or engine.model)
         self._local = folder is not None
         self._loaded: Any = None
@@ -205,7 +205,7 @@ def _tokens(made: Any) -> list[Token]:
     return found
 
 
-def _identity(engine: Engine, folder: Path | None) -> str:
+def identity(engine: Engine, folder: Path | None) -> str:
     """Name and digest of everything that can change a reply: the weights, the options, what holds the output."""
     files = None if folder is None else weights(folder)
     options = {name: value for name, value in engine.options.items() if name not in _RESOURCES}
