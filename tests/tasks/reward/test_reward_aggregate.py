@@ -74,6 +74,15 @@ def test_a_reward_by_hand():
     assert found.reward[0] == pytest.approx((2 * 0.5 + 3 * 0.48 - 0.48) / 5)
 
 
+@pytest.mark.parametrize("aggregation", ALL)
+def test_a_rubric_that_can_only_cost_rewards_between_minus_1_and_0(aggregation):
+    wired = rubric([-3, 0, -1], [(1, 2, 0.2)])
+    shares_of = {(0, 0, 0): 0.0, (1, 1, 1): -1.0, (1, 1, 0): -0.75, (0.5, 1, 1): -(3 * 0.5 + 1) / 4}
+    for local, reward in shares_of.items():
+        assert one(wired, local, aggregation).reward[0] == pytest.approx(reward)
+    assert one(rubric([-3, 0.5, -1], []), (1, 0, 1), aggregation).reward[0] == -8  # some credit: a share of that
+
+
 def test_local_and_propagated_gates_part_at_a_grandparent():
     wired = rubric([1, 1, 1], [(0, 1, 0.6), (1, 2, 0.6)])
     assert one(wired, [0.2, 0.9, 0.7], "hard_local").marginal.tolist() == [0.2, 0.0, 0.7]
