@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flows.rollouts import Drawn
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import StoreError
 from tasks.contracts.graph import Graph, Graphs
@@ -36,14 +37,6 @@ from tasks.store.warehouse import Warehouse
 
 CODE = "code"
 """What a graph is made by besides all that its row names: a run's code."""
-
-
-class Drawn(NamedTuple):
-    """What rollouts of a study are rewarded by."""
-
-    items: list[dict[str, Any]]
-    bundles: dict[str, Bundle]
-    graphs: dict[str, Graph]
 
 
 class _Kept(NamedTuple):

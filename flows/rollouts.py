@@ -6,9 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -20,6 +18,7 @@ import pyarrow.compute as pc
 
 from flows.checks import check_aggregation, check_number, check_on_failure, check_record, checked_items, meant
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
+from flows.process import Opened, Process
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Aggregation, Graph, Reward
@@ -74,26 +73,12 @@ class Cost:
     seconds: float
 
 
-class _Opened(NamedTuple):
-    """What one process judges with."""
+class Drawn(NamedTuple):
+    """What the rollouts of a study are rewarded by."""
 
-    rater: Rater
-    store: ReplyStore
-    name: str
-    """Unlike that of any other process: its batches are recorded under it."""
-    batches: Iterator[int]
-    """Their numbers."""
-
-
-class _Process:
-    """What a reward has in one process. What a parent opened before it forked is the parent's."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-        self.opened: _Opened | None = None
-        self.gate = threading.Condition()
-        self.at_work = 0
-        """Batches that are judged now."""
+    items: list[dict[str, Any]]
+    bundles: dict[str, Bundle]
+    graphs: dict[str, Graph]
 
 
 class RolloutReward:
@@ -181,12 +166,7 @@ class RolloutReward:
 
     def close(self) -> None:
         """Gives the reply store back when the batches under way are done; the next batch opens it again."""
-        here = self._here
-        with here.gate:
-            here.gate.wait_for(lambda: not here.at_work)
-            if here.opened:
-                here.opened.store.close()
-            here.opened = None
+        self._here.close()
 
     def __enter__(self) -> Self:
         return self
@@ -203,29 +183,16 @@ class RolloutReward:
 
     def _begin(self) -> None:
         """What this process has for itself."""
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, Process] = {}
 
     @property
-    def _here(self) -> _Process:
+    def _here(self) -> Process:
         watch = Watch(self.__name__, self._on_failure, self._most_unscored)
-        return self._processes.setdefault(os.getpid(), _Process(watch))
+        return self._processes.setdefault(os.getpid(), Process(watch))
 
-    @contextmanager
-    def _judge(self) -> Iterator[_Opened]:
-        """What judges in this process, opened where it is not."""
-        here = self._here
-        with here.gate:
-            if here.opened is None:
-                store = ReplyStore(self._replies)
-                here.opened = _Opened(self._open_rater(store), store, secrets.token_hex(4), count())
-            opened = here.opened
-            here.at_work += 1
-        try:
-            yield opened
-        finally:
-            with here.gate:
-                here.at_work -= 1
-                here.gate.notify_all()
+    def _open(self) -> Opened:
+        store = ReplyStore(self._replies)
+        return Opened(self._open_rater(store), store, secrets.token_hex(4), count())
 
     def _known(self, rollout: Rollout) -> None:
         if rollout.item_id not in self._items:
@@ -239,7 +206,7 @@ class RolloutReward:
         if not rollouts:
             return [], None
         start = perf_counter()
-        with self._judge() as (who, store, name, batches):
+        with self._here.judging(self._open) as (who, store, name, batches):
             shard = f"{name}-{next(batches):06d}"
             cases = [self._case(f"{shard}-{n:04d}", rollout) for n, rollout in enumerate(rollouts)]
             waves: list[Wave] = []

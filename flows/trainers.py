@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from flows.checks import check_unscored
-from flows.drawn import Drawn, drawn
 from flows.failures import OnFailure
-from flows.rollouts import Rollout, RolloutReward
+from flows.rollouts import Drawn, Rollout, RolloutReward
 from flows.trained import grader_of
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import InputError
@@ -85,6 +84,8 @@ class RubricReward(RolloutReward):
         run = plan(path, warehouse).run
         if run.done("graph", "all"):
             return cls._of(settings, path, house, _of_run(run), aggregation, **more)
+        from flows.drawn import drawn  # and with this those that read the data
+
         return cls._of(settings, path, house, drawn(settings, path, house), aggregation, **more)
 
     @classmethod
