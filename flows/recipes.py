@@ -41,7 +41,8 @@ def rar_explicit(batch: Batch, aggregation: Aggregation, threshold: float = 0.5)
     >>> rar_explicit(answers, "flat").round(3), rar_explicit(answers, "gear").round(3)
     (array([0.231]), array([0.046]))
     """
-    said = replace(batch, local=(batch.local >= threshold).astype(float))
+    yes = (batch.local >= threshold).astype(float)
+    said = replace(batch, local=yes, decided=yes)
     return aggregate(said, aggregation, threshold=threshold).reward
 
 

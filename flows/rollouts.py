@@ -6,28 +6,33 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, ClassVar, NamedTuple, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from flows.checks import check_aggregation, check_number, check_on_failure, check_record, checked_items, meant
+from flows.failures import UNKNOWN, OnFailure, Watch, troubles
+from flows.process import Opened, Process
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.errors import InputError
+from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Aggregation, Graph, Reward
 from tasks.contracts.reward_tables import Rewards
 from tasks.contracts.table import Row
 from tasks.contracts.tables import Judgments, Responses
 from tasks.judge.grade import grade_batch
 from tasks.judge.keep import KEEPING
-from tasks.judge.rows import Case, Rater, judgments
+from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
 from tasks.llm.replies import ReplyStore
+from tasks.llm.steady import Steady
 from tasks.reward.aggregate import aggregate
+from tasks.reward.exact import check_widths
 from tasks.reward.factors import Factors
 from tasks.reward.local import local_scores
 from tasks.reward.rows import rewards as reward_rows
@@ -37,6 +42,10 @@ from tasks.text.units import units
 
 CRITERIA_PER_CALL = 4
 """As many as GEAR's reward judge gets at once."""
+DEADLINE_S = 300.0
+"""Seconds for a batch: long for a busy judge, and a fraction of what a hung call may take with its retries."""
+MOST_UNSCORED = 0.2
+"""Share of rollouts without a reward that says that the judge, and not a rollout here and there, is at fault."""
 _logger = logging.getLogger(__name__)
 
 
@@ -64,26 +73,22 @@ class Cost:
     seconds: float
 
 
-class _Opened(NamedTuple):
-    """What one process judges with."""
+class Drawn(NamedTuple):
+    """What the rollouts of a study are rewarded by."""
 
-    process: int
-    rater: Rater
-    store: ReplyStore
-    name: str
-    """Unlike that of any other process: its batches are recorded under it."""
-    batches: Iterator[int]
-    """Their numbers."""
+    items: list[dict[str, Any]]
+    bundles: dict[str, Bundle]
+    graphs: dict[str, Graph]
 
 
 class RolloutReward:
-    """The reward of rollouts under the rubrics of their items. One batch at a time is judged; more threads wait. It can
-    be pickled, and opens its own backend and reply store in each process at the first batch there."""
+    """The reward of rollouts under the rubrics of their items. Any number of threads have their batches judged at once,
+    as far as the backend goes: a server up to its concurrency, a model in this process one after the other. It can be
+    pickled, and opens its own backend and reply store in each process at the first batch there."""
 
     last: Cost | None = None
-    """What the last batch took; None before the first."""
-    _opened: _Opened | None = None
-    _own: ClassVar[tuple[str, ...]] = ("_judging", "_opened", "last")
+    """What the batch took that ended last; None before the first."""
+    _own: ClassVar[tuple[str, ...]] = ("_processes", "last")
     """What belongs to this process and is not sent to another."""
 
     def __init__(
@@ -99,6 +104,9 @@ class RolloutReward:
         replies: str | Path = ":memory:",
         record: Run | None = None,
         factors: Factors | None = None,
+        on_failure: OnFailure = "stop",
+        deadline: float = DEADLINE_S,
+        most_unscored: float = MOST_UNSCORED,
     ) -> None:
         """All that does not need the judge is checked here.
 
@@ -110,12 +118,19 @@ class RolloutReward:
         replies: file of the reply store.
         record: a run into which every batch is written: its rollouts, judgments and rewards, under stage `trainer`.
         factors: rubric → (parent, child) → retention factor of this edge in place of its relation's.
-        InputError and ContractError for an item without bundle or graph, and a bundle that decides no single criteria.
+        on_failure: what happens where the judge is down or out of time, or too much is unscored; see `Watch`.
+        deadline: seconds for one batch; what is not answered then is given up, and has no reward.
+        most_unscored: share of the last rollouts without a reward, in (0, 1], that is still borne.
+        InputError, ContractError and StoreError for a setting that cannot be, an item without bundle or graph, a bundle
+        that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
-        self._items = {row["item_id"]: row for row in items}
+        check_aggregation(aggregation)
+        check_on_failure(on_failure)
+        check_number(deadline, "deadline", 0)
+        check_number(most_unscored, "most_unscored", 0, 1)
+        check_record(record)
+        self._items = checked_items(items)
         used = sorted({row["rubric_id"] for row in self._items.values()})
-        if not used:
-            raise InputError("there is no item that a rollout could answer")
         for name in used:
             if name not in bundles or name not in graphs:
                 raise InputError(f"rubric '{name}' of an item has no {'graph' if name in bundles else 'bundle'}")
@@ -129,23 +144,29 @@ class RolloutReward:
             name: wire(name, bundles[name], graphs[name], settings.retention, settings.eta, given.get(name))
             for name in used
         }
+        if aggregation == "gear" and settings.inference == "exact":
+            check_widths(self._wired.values())
         self._rubric_of = {name: row["rubric_id"] for name, row in self._items.items()}
         self._bundle_ids = {name: bundle.bundle_id for name, bundle in self._bundles.items()}
         self._settings, self._aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
+        self._on_failure, self._deadline, self._most_unscored = on_failure, deadline, most_unscored
         self.__name__ = f"rubric_{aggregation}"
+        ReplyStore(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
 
     def score(self, rollouts: Sequence[Rollout]) -> list[float | None]:
         """The reward of each rollout, None where there is none."""
         return self._rewarded(rollouts, None)[0]
 
+    @property
+    def unscored(self) -> dict[str, int]:
+        """How many rollouts of this process have no reward until now, by reason."""
+        return dict(self._here.watch.unscored)
+
     def close(self) -> None:
-        """Gives the reply store back; the next batch opens it again."""
-        with self._judging:
-            if self._opened and self._opened.process == os.getpid():
-                self._opened.store.close()
-            self._opened = None
+        """Gives the reply store back when the batches under way are done; the next batch opens it again."""
+        self._here.close()
 
     def __enter__(self) -> Self:
         return self
@@ -162,18 +183,21 @@ class RolloutReward:
 
     def _begin(self) -> None:
         """What this process has for itself."""
-        self._judging = threading.Lock()
+        self._processes: dict[int, Process] = {}
 
-    def _open(self) -> _Opened:
-        """What judges in this process: what a parent opened before it forked is the parent's."""
-        if self._opened is None or self._opened.process != os.getpid():
-            store = ReplyStore(self._replies)
-            self._opened = _Opened(os.getpid(), self._open_rater(store), store, secrets.token_hex(4), count())
-        return self._opened
+    @property
+    def _here(self) -> Process:
+        watch = Watch(self.__name__, self._on_failure, self._most_unscored)
+        return self._processes.setdefault(os.getpid(), Process(watch))
+
+    def _open(self) -> Opened:
+        store = ReplyStore(self._replies)
+        return Opened(self._open_rater(store), store, secrets.token_hex(4), count())
 
     def _known(self, rollout: Rollout) -> None:
         if rollout.item_id not in self._items:
-            raise InputError(f"there is no item '{rollout.item_id}'", field="item_id")
+            hint = meant(rollout.item_id, self._items)
+            raise InputError(f"there is no item '{rollout.item_id}'", field="item_id", hint=hint)
 
     def _rewarded(self, rollouts: Sequence[Rollout], step: int | None) -> tuple[list[float | None], Cost | None]:
         """Rewards and cost of a batch; no cost where there is nothing to judge."""
@@ -181,31 +205,52 @@ class RolloutReward:
             self._known(rollout)
         if not rollouts:
             return [], None
-        with self._judging:
-            start = perf_counter()
-            _, who, store, name, batches = self._open()
+        start = perf_counter()
+        with self._here.judging(self._open) as (who, store, name, batches):
             shard = f"{name}-{next(batches):06d}"
             cases = [self._case(f"{shard}-{n:04d}", rollout) for n, rollout in enumerate(rollouts)]
             waves: list[Wave] = []
-            judged = judgments(who, grade_batch(cases, who, store, waves.append).judged)
-            found, rows = self._aggregated(judged, {case.response_id: case.item_id for case in cases})
+            graded = self._graded(cases, who, store, waves.append)
+            lost = troubles(graded)
+            judged = judgments(who, graded.judged)
+            rows = self._aggregated(judged, {case.response_id: case.item_id for case in cases})
+            rows = _without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
+            paid = dict(zip(rows["response_id"].to_pylist(), rows["reward"].to_pylist(), strict=True))
+            rewards = [paid[case.response_id] for case in cases]
+            of_each = [lost.get(case.response_id, UNKNOWN) for case in cases]
+            missing = [trouble if reward is None else None for trouble, reward in zip(of_each, rewards, strict=True)]
+            self._here.watch.note(missing)
             if self._record is not None:
                 tables: dict[type[Row], Rows] = {Responses: _responses(cases, step), Judgments: judged, Rewards: rows}
                 self._record.commit("trainer", shard, tables)
-            rewards = [found[case.response_id] for case in cases]
-            self.last = Cost(
-                rollouts=len(rewards),
-                unscored=rewards.count(None),
-                calls=sum(wave.asked for wave in waves),
-                prompt_tokens=sum(wave.prompt_tokens for wave in waves),
-                completion_tokens=sum(wave.completion_tokens for wave in waves),
-                seconds=perf_counter() - start,
-            )
-            _logger.info("%s: %s", self.__name__, self.last)
-            return rewards, self.last
+        cost = Cost(
+            rollouts=len(rewards),
+            unscored=rewards.count(None),
+            calls=sum(wave.asked for wave in waves),
+            prompt_tokens=sum(wave.prompt_tokens for wave in waves),
+            completion_tokens=sum(wave.completion_tokens for wave in waves),
+            seconds=perf_counter() - start,
+        )
+        self.last = cost
+        _logger.info("%s: %s", self.__name__, cost)
+        return rewards, cost
 
-    def _aggregated(self, judged: pa.Table, item_of: Mapping[str, str]) -> tuple[dict[str, float | None], pa.Table]:
-        """Response → reward, and the rows of the table `rewards`."""
+    def _graded(self, cases: Sequence[Case], who: Rater, store: ReplyStore, on_wave: Callable[[Wave], None]) -> Graded:
+        """The batch, graded as far as its time and the judge go; BackendError where that has to be mended first."""
+        mender = Steady(who.mender) if who.mender else None
+        until = monotonic() + self._deadline
+        try:
+            return grade_batch(
+                cases, replace(who, backend=Steady(who.backend), mender=mender, until=until), store, on_wave
+            )
+        except StoppedError as error:
+            rule = (
+                "no batch can be judged before that is mended, whatever on_failure says; go on from the last checkpoint"
+            )
+            raise BackendError(f"{self.__name__}: {error.reason}; {rule} then (replies that came are kept)") from error
+
+    def _aggregated(self, judged: pa.Table, item_of: Mapping[str, str]) -> pa.Table:
+        """The rows of the table `rewards`."""
         settings = self._settings
         locals_ = local_scores(judged, item_of, self._rubric_of, self._bundles, self._wired, settings.local)
         found = aggregate(
@@ -215,9 +260,7 @@ class RolloutReward:
             inference=settings.inference,
             unscored=self._unscored,
         )
-        numbers = pa.array(found.reward, from_pandas=True).to_pylist()  # None for NaN
-        rows = reward_rows(locals_, found, self._aggregation, settings)
-        return dict(zip(locals_.response_id.to_pylist(), numbers, strict=True)), rows
+        return reward_rows(locals_, found, self._aggregation, settings)
 
     def _case(self, name: str, rollout: Rollout) -> Case:
         item = self._items[rollout.item_id]
@@ -244,10 +287,19 @@ def _asked(name: str, bundle: Bundle, criteria_per_call: int | None) -> Bundle:
         raise InputError(rule, field="judge.protocol", hint=f"use {', '.join(sorted(KEEPING))}")
     changed: dict[str, Any] = {"show_weights": False}
     if criteria_per_call is not None:
-        if criteria_per_call < 1:
-            raise InputError(f"{criteria_per_call} criteria in a call", field="criteria_per_call")
+        check_number(criteria_per_call, "criteria_per_call", 0, whole=True)
         changed |= {"name": "pointwise", "criteria_per_call": criteria_per_call}
     return bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update=changed)})
+
+
+def _without(rewards: pa.Table, failed: Sequence[str]) -> pa.Table:
+    """The rows, with no reward for these responses: what the judge did not get to is neither met nor missed, whatever
+    the bundle says of criteria that it answered in vain."""
+    gone = pc.is_in(rewards["response_id"], pa.array(failed, pa.string()))
+    for name in ("reward", "low", "high"):
+        at = rewards.schema.get_field_index(name)
+        rewards = rewards.set_column(at, rewards.field(at), pc.if_else(gone, None, rewards[name]))
+    return rewards
 
 
 def _responses(cases: Sequence[Case], step: int | None) -> list[dict[str, Any]]:

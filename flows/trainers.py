@@ -27,14 +27,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from flows.rollouts import Rollout, RolloutReward
+from flows.checks import check_unscored
+from flows.failures import OnFailure
+from flows.rollouts import Drawn, Rollout, RolloutReward
 from flows.trained import grader_of
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Aggregation, Graph
 from tasks.contracts.judge import Judge
 from tasks.contracts.reward_tables import RubricGraphs
-from tasks.contracts.study import load_study
+from tasks.contracts.study import Study, load_study
 from tasks.contracts.tables import Bundles, Items
 from tasks.ingest.sources import evaluation_only
 from tasks.judge.rater import rater
@@ -45,6 +47,8 @@ from tasks.store.warehouse import Run, Warehouse
 
 GATHER_S = 0.005
 """How long the first of several single rollouts waits for the others."""
+BATCHES = 8
+"""How many batches of single rollouts are judged at once."""
 
 
 class Options(TypedDict, total=False):
@@ -54,24 +58,35 @@ class Options(TypedDict, total=False):
     replies: str | Path
     """The warehouse's reply store where not given."""
     record: Run | None
+    on_failure: OnFailure
+    deadline: float
+    most_unscored: float
 
 
 class RubricReward(RolloutReward):
     """The reward as TRL and verl call it."""
 
-    _own = (*RolloutReward._own, "_gathering")
+    _own = (*RolloutReward._own, "_gatherings")
 
     @classmethod
     def of_study(
         cls, study: str | Path, warehouse: str | Path, aggregation: Aggregation = "gear", **more: Unpack[Options]
     ) -> RubricReward:
-        """The reward of a study file, with the graphs that `rubricflow graph` or `reward` made of it in the warehouse.
+        """The reward of a study file, with the graphs that `rubricflow graph` or `reward` built in the warehouse of the
+        same questions, rubrics, annotator and votes, whatever judged or was paid by them then.
 
-        StoreError where that run is not there; otherwise as `of_run`.
+        Errors as of `of_run`; StoreError where such a graph is not there, with the command that builds it.
         """
         from flows.plan import plan  # with it come the libraries of calibration, which no worker needs
 
-        return cls.of_run(warehouse, plan(study, warehouse).run.run_id, study, aggregation, **more)
+        path, house = Path(study), Warehouse.open(warehouse)
+        settings = _for_training(path)
+        run = plan(path, warehouse).run
+        if run.done("graph", "all"):
+            return cls._of(settings, path, house, _of_run(run), aggregation, **more)
+        from flows.drawn import drawn  # and with this those that read the data
+
+        return cls._of(settings, path, house, drawn(settings, path, house), aggregation, **more)
 
     @classmethod
     def of_run(
@@ -87,29 +102,34 @@ class RubricReward(RolloutReward):
         InputError for a study without `reward`, data that is for evaluation only, a judge that cannot judge rollouts,
         and a run of another study; StoreError where the run has no graphs.
         """
-        path = Path(study)
-        settings = load_study(path)
-        if evaluation_only(settings.data):
-            rule = f"the examples of '{settings.data.layout}' are for evaluation; nothing may be trained on them"
-            raise InputError(rule, file=path, field="data.layout")
-        if settings.reward is None:
-            raise InputError("there is no section 'reward', which names the retention factors", file=path)
-        _refuse_idle(settings.judge, path)
+        path, house = Path(study), Warehouse.open(warehouse)
+        settings = _for_training(path)
         if not run_id.startswith(f"{settings.name}-"):
             raise InputError(f"run '{run_id}' is not one of study '{settings.name}'", file=path)
-        run = Warehouse.open(warehouse).run(run_id)
-        rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
-        graphs = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}
+        return cls._of(settings, path, house, _of_run(house.run(run_id)), aggregation, **more)
+
+    @classmethod
+    def _of(
+        cls,
+        settings: Study,
+        path: Path,
+        house: Warehouse,
+        of: Drawn,
+        aggregation: Aggregation,
+        **more: Unpack[Options],
+    ) -> RubricReward:
+        """The reward of a study's settings."""
+        assert settings.reward is not None  # `_for_training` asks for it
         learned = settings.reward.edge_retention
-        options: Options = {"replies": run.warehouse.replies, **more}
+        options: Options = {"replies": house.replies, **more}
         return cls(
-            run.read(run.ref(Items, "ingest")).to_pylist(),
-            unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()),
-            graphs,
+            of.items,
+            of.bundles,
+            of.graphs,
             settings.reward,
             partial(_study_rater, settings.judge, path.parent),
             aggregation,
-            factors=read_factors(path.parent / learned, graphs) if learned else None,
+            factors=read_factors(path.parent / learned, of.graphs) if learned else None,
             **options,
         )
 
@@ -154,6 +174,7 @@ class RubricReward(RolloutReward):
         has no default: whatever it is, the policy learns from a failure of the judge. It belongs into `reward_kwargs`.
         extra_info: `item_id` is needed. data_source, ground_truth and what else verl sends are not used.
         """
+        check_unscored(unscored)
         rollout = Rollout(_item_of(extra_info), solution_str)
         self._known(rollout)
         found = await asyncio.wrap_future(self._gathering.soon(rollout))
@@ -170,20 +191,27 @@ class RubricReward(RolloutReward):
         **more: Any,
     ) -> list[float]:
         """verl's reward of a batch, for its manager `batch`; see `verl_score`."""
+        check_unscored(unscored)
         rollouts = [Rollout(_item_of(info), text) for info, text in zip(extra_infos, solution_strs, strict=True)]
         return [unscored if found is None else found for found in self.score(rollouts)]
 
     def _begin(self) -> None:
         super()._begin()
-        self._gathering = Gathering(self.score)
+        self._gatherings: dict[int, Gathering] = {}
+
+    @property
+    def _gathering(self) -> Gathering:
+        """That of this process."""
+        return self._gatherings.setdefault(os.getpid(), Gathering(self.score))
 
 
 class Gathering:
-    """Puts single rollouts that come within a few milliseconds, or while others are judged, into one batch."""
+    """Puts single rollouts that come within a few milliseconds, or while `BATCHES` others are judged, into one
+    batch."""
 
     def __init__(self, score: Callable[[Sequence[Rollout]], list[float | None]]) -> None:
         self._score = score
-        self._judging, self._gate = threading.Lock(), threading.Lock()
+        self._judging, self._gate = threading.BoundedSemaphore(BATCHES), threading.Lock()
         self._waiting: list[tuple[Rollout, Future[float | None]]] = []
 
     def soon(self, rollout: Rollout) -> Future[float | None]:
@@ -239,6 +267,29 @@ def text_of(completion: Any) -> str:
         raise InputError("a completion is neither a text nor a list of messages", field="completions") from error
 
 
+def _for_training(path: Path) -> Study:
+    """The study; InputError where nothing can be trained by it."""
+    settings = load_study(path)
+    if evaluation_only(settings.data):
+        rule = f"the examples of '{settings.data.layout}' are for evaluation; nothing may be trained on them"
+        raise InputError(rule, file=path, field="data.layout")
+    if settings.reward is None:
+        raise InputError("there is no section 'reward', which names the retention factors", file=path)
+    _refuse_idle(settings.judge, path)
+    _refuse_unready(settings.judge, path.parent)
+    return settings
+
+
+def _of_run(run: Run) -> Drawn:
+    """Items, bundles and graphs of a run."""
+    rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
+    return Drawn(
+        run.read(run.ref(Items, "ingest")).to_pylist(),
+        unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()),
+        {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows},
+    )
+
+
 def _refuse_idle(judge: Judge, path: Path) -> None:
     """InputError for a judge that has nothing to say about texts that nobody has seen, or would say it several
     times."""
@@ -247,6 +298,16 @@ def _refuse_idle(judge: Judge, path: Path) -> None:
         raise InputError(rule, file=path, field="judge.backend", hint="use embedded, vllm, openai, replay or trained")
     if judge.samples > 1:
         raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
+
+
+def _refuse_unready(judge: Judge, base: Path) -> None:
+    """InputError or BackendError for a judge that could not be opened, as far as that takes neither a server nor a
+    model."""
+    if judge.backend in ("openai", "vllm"):
+        with ReplyStore(":memory:") as store:
+            _study_rater(judge, base, store)
+    if judge.grader is not None and not (base / judge.grader).is_file():
+        raise InputError("there is no such file", file=base / judge.grader, field="judge.grader")
 
 
 def _study_rater(judge: Judge, base: Path, store: ReplyStore) -> Rater:

@@ -6,6 +6,7 @@ SELECT
     e.relation,
     count(*) FILTER (e.aggregation = 'flat') AS cases,
     sum(e.leaked) FILTER (e.aggregation = 'flat') AS flat,
+    sum(e.leaked) FILTER (e.aggregation = 'hard_verdict') AS hard_verdict,
     sum(e.leaked) FILTER (e.aggregation = 'hard_local') AS hard_local,
     sum(e.leaked) FILTER (e.aggregation = 'hard_propagated') AS hard_propagated,
     sum(e.leaked) FILTER (e.aggregation = 'gear') AS gear,

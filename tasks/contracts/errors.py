@@ -39,3 +39,12 @@ class StoreError(UserError):
 
 class BackendError(UserError):
     """A backend that cannot be used at all: a missing package, an unreadable replay file, a wrong model name."""
+
+
+class StoppedError(BackendError):
+    """A backend that gave up while it was asked. What it answered before is kept, and a command goes on from there."""
+
+    def __init__(self, reason: str, passing: bool) -> None:
+        """passing: whether it may pass by itself, as a full or broken server may, and a wrong key or model does not."""
+        self.reason, self.passing = reason, passing
+        super().__init__(f"{reason}; every reply is kept, and the same command continues")

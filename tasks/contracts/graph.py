@@ -141,8 +141,9 @@ class Retention(Frozen):
         return Retention(**{name: value**eta for name, value in self.model_dump().items()})
 
 
-Aggregation = Literal["flat", "hard_local", "hard_propagated", "gear"]
-"""flat: every criterion for itself (Eq. 2); hard_local: a child counts if every parent's own score reaches the
+Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
+"""flat: every criterion for itself (Eq. 2); hard_verdict: a child counts if the judge decided that every parent holds,
+whatever probability it gave (the published baseline, appendix E); hard_local: if every parent's own score reaches the
 threshold; hard_propagated: if every parent itself still counts and reaches it; gear: dependency-adjusted marginals
 (Eqs. 7-14)."""
 

@@ -24,6 +24,8 @@ class RubricGraphs(Row):
     source_digest: str
     """SHA-256 of all that the graph was made from: query, context, criteria with their weights, annotator and profile,
     authored graph and votes. Never a response."""
+    made_from: dict[str, str]
+    """Each part of that (question, context, criteria, annotator, profile, votes and so on) → its SHA-256."""
     content: str
     """The graph's canonical JSON."""
     annotator: str

@@ -45,10 +45,17 @@ class Annotator:
     @property
     def settings(self) -> dict[str, Any]:
         """What of it can change a graph."""
-        return {
-            "annotator": self.backend.model,
-            "profile": self.plan.profile,
-            "pairs_per_call": self.plan.pairs_per_call,
-            "sampling": self.plan.sampling.model_dump(),
-            "structured": self.structured,
-        }
+        return settings_of(self.plan, self.backend.model, self.backend.reads_prose)
+
+
+def settings_of(plan: Graphs, model: str, reads_prose: bool) -> dict[str, Any]:
+    """What of a plan can change the graphs that a model makes; one that reads no prose is not asked in batches and
+    draws nothing."""
+    who = {"annotator": model, "profile": plan.profile}
+    if not reads_prose:
+        return who
+    return who | {
+        "pairs_per_call": plan.pairs_per_call,
+        "sampling": plan.sampling.model_dump(),
+        "structured": plan.engine is None or plan.engine.structured,
+    }

@@ -15,8 +15,23 @@ from tasks.graph.project import Proposal, project
 from tasks.graph.roles import ask_roles
 from tasks.graph.subject import Subject
 from tasks.graph.votes import Ballot, Vote, ballots, with_votes
+from tasks.store.manifest import digest_of
 
 Origin = Literal["annotator", "fallback", "vote", "authored"]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that a rubric's graph is made from. Equal ones make the same graph."""
+
+    annotator: str
+    """'authored', or the model asked."""
+    profile: str
+    """What the annotator was told to look for; 'none' where nobody was asked."""
+    digest: str
+    """SHA-256 of it all."""
+    parts: dict[str, str]
+    """What it is (question, context, criteria, annotator and its settings, votes) → SHA-256 of that."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +58,7 @@ class Built:
     proposals: tuple[Proposal, ...]
     """All of them in candidate order, kept or dropped."""
     graph: Graph
-    annotator: str
-    """'authored', or the model asked."""
-    profile: str
-    """What the annotator was told to look for; 'none' where nobody was asked."""
-    source_digest: str
+    sources: Sources
 
 
 def build(
@@ -57,18 +68,37 @@ def build(
 
     written: graphs that a person wrote; annotator: who makes the others, None where there are no others.
     """
+    sources = sources_of(subjects, written, votes, annotator.settings if annotator else {})
     ballot = {name: Ballot() for name in subjects} | ballots(votes)
     drafts = {name: _authored(subjects[name], one, ballot[name]) for name, one in written.items()}
-    made_with = {name: _authored_with(one) for name, one in written.items()}
     others = [subject for name, subject in subjects.items() if name not in written]
     if others:
         assert annotator is not None
         drafts |= _annotated(others, annotator, ballot)
-        made_with |= {subject.rubric_id: annotator.settings for subject in others}
+    return [_built(drafts[name], ballot[name], sources[name]) for name in subjects]
+
+
+def sources_of(
+    subjects: Mapping[str, Subject], written: Mapping[str, Authored], votes: Sequence[Vote], settings: Mapping[str, Any]
+) -> dict[str, Sources]:
+    """What the graph of every rubric is made from, as `build` makes it. settings: those of the annotator."""
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in subjects}
     for vote in votes:
         rows[vote.rubric_id].append(vote.row)
-    return [_built(drafts[name], ballot[name], made_with[name], rows[name]) for name in subjects]
+    made_with = {name: _authored_with(written[name]) if name in written else dict(settings) for name in subjects}
+    return {name: _sources(subject, made_with[name], rows[name]) for name, subject in subjects.items()}
+
+
+def _sources(subject: Subject, made_with: Mapping[str, Any], votes: list[dict[str, Any]]) -> Sources:
+    ordered = sorted(votes, key=lambda row: (row["subject"], row["rater_id"], row["voted_at"]))
+    whole = {**made_with, "votes": ordered}
+    parts = {"question": subject.question, "context": subject.context, "criteria": subject.content, **whole}
+    return Sources(
+        annotator=made_with["annotator"],
+        profile=made_with["profile"],
+        digest=subject.digest(whole),
+        parts={name: digest_of(part) for name, part in parts.items()},
+    )
 
 
 def _authored(subject: Subject, written: Authored, ballot: Ballot) -> Draft:
@@ -110,17 +140,9 @@ def _voted_roles(
     return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
 
 
-def _built(draft: Draft, ballot: Ballot, made_with: Mapping[str, Any], votes: list[dict[str, Any]]) -> Built:
+def _built(draft: Draft, ballot: Ballot, sources: Sources) -> Built:
     proposals = project(draft.roles, with_votes(draft.proposals, ballot.edges))
     kept = [one for one in proposals if not one.dropped]
     nodes = tuple(Node(criterion_id=name, role=role) for name, role in draft.roles.items())
     edges = tuple(Edge(parent=one.parent, child=one.child, relation=cast(Relation, one.relation)) for one in kept)
-    sources = {**made_with, "votes": sorted(votes, key=lambda row: (row["subject"], row["rater_id"], row["voted_at"]))}
-    return Built(
-        draft=draft,
-        proposals=proposals,
-        graph=Graph(nodes=nodes, edges=edges),
-        annotator=made_with["annotator"],
-        profile=made_with["profile"],
-        source_digest=draft.subject.digest(sources),
-    )
+    return Built(draft=draft, proposals=proposals, graph=Graph(nodes=nodes, edges=edges), sources=sources)

@@ -34,10 +34,14 @@ class Subject:
         """Their ids, in order."""
         return tuple(self.by_id)
 
+    @property
+    def content(self) -> list[list[Any]]:
+        """Id, text and weight of each criterion."""
+        return [[criterion.id, criterion.text, criterion.weight] for criterion in self.criteria]
+
     def digest(self, made_with: Mapping[str, Any]) -> str:
         """SHA-256 of this and of what it is made into a graph with."""
-        criteria = [[criterion.id, criterion.text, criterion.weight] for criterion in self.criteria]
-        return digest_of([self.question, self.context, criteria, made_with])
+        return digest_of([self.question, self.context, self.content, made_with])
 
 
 def subjects(items: Iterable[Mapping[str, Any]], bundles: Mapping[str, Bundle]) -> dict[str, Subject]:

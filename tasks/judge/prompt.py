@@ -55,6 +55,7 @@ def system(
             "reference": f"\nReference answer:\n{reference}\n" if reference else "",
             "examples": examples,
         },
+        frozenset({"evidence" if any(c.evidence != "none" for c in criteria) else "bare"}),  # as `schema.fields` has it
     )
 
 

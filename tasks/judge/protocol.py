@@ -139,6 +139,7 @@ def build(
         schema=schema if rater.structured else None,
         sampling=rater.sampling,
         want_logprobs=rater.want_logprobs,
+        until=rater.until,
         role=role,
         keys=keys,
         subject=case.response_id,

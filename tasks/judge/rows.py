@@ -68,6 +68,8 @@ class Rater:
     structured: bool = True
     sample: int = 0
     """Number of the repetition."""
+    until: float = math.inf
+    """From this time of `time.monotonic` on no reply is waited for."""
 
 
 class Judged(NamedTuple):

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.evidence import HOLDS, Subject, grounded
 from tasks.judge.schema import fields
+from tasks.text.numbers import number_of
 from tasks.text.quotes import unquoted
 
 _REMAINS = frozenset({"fabricated", "misattributed"})
@@ -147,10 +148,7 @@ def _level(value: Any, signals: list[str]) -> int | None:
     """An integer level; a whole number written as 2.0 or "2" is one and counts as canonicalised."""
     if isinstance(value, int):
         return None if isinstance(value, bool) else value
-    try:
-        number = float(value) if isinstance(value, float | str) else None
-    except ValueError:
-        return None
+    number = number_of(value) if isinstance(value, str) else value if isinstance(value, float) else None
     if number is None or not number.is_integer():
         return None
     signals.append("canonicalised")

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore
-from tasks.llm.request import Reply, Request, digest
+from tasks.llm.request import Reply, Request, digest, overdue
 
 T = TypeVar("T")
 
@@ -173,7 +173,11 @@ def _answers(missing: dict[str, Request], backend: Backend, replies: ReplyStore)
     """One reply per request, in batches, each kept before the backend is waited for again."""
     items, size = list(missing.items()), max(1, backend.batch_size)
     for start in range(0, len(items), size):
-        batch = items[start : start + size]
+        begun, batch = time.monotonic(), items[start : start + size]
+        yield from ((key, overdue()) for key, request in batch if request.until <= begun)
+        batch = [(key, request) for key, request in batch if request.until > begun]
+        if not batch:
+            continue
         open_, strays, arrived = set(range(len(batch))), 0, list[tuple[str, Reply]]()
         answers = backend.answer([request for _, request in batch])
         for index, reply in answers:

@@ -38,5 +38,7 @@ class Backend(Protocol):
 
         By the time the next reply is waited for, the last one is on disk. An iterator over replies that are all made
         may say how many are left (`__length_hint__`, as that of a list does): those are kept together, and a process
-        that is killed between two of them loses them. An asynchronous client runs its loop inside.
+        that is killed between two of them loses them. An asynchronous client runs its loop inside. Several threads may
+        ask at once. A request whose time is over (`Request.until`) gets the error 'deadline' as far as the backend
+        waits for others; one that computes in this process may finish what it has begun.
         """

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from tasks.contracts.engine import Engine
 from tasks.contracts.errors import InputError
 from tasks.llm.backend import Backend
+from tasks.llm.backends import openai, vllm
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.backends.vllm import Vllm
 
@@ -37,6 +38,14 @@ def open_engine(
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"'{url}' is no URL of a server, such as http://127.0.0.1:8000/v1", field="engine.urls")
     return OpenAI(engine, key_of(engine.key))
+
+
+def model_of(kind: Literal["vllm", "openai"], engine: Engine, base: Path = Path()) -> str:
+    """The identity of a study's engine, as its replies are kept under it, without opening it."""
+    if kind == "openai":
+        return openai.identity(engine)
+    folder = (base / engine.model).resolve()
+    return vllm.identity(engine, folder if folder.is_dir() else None)
 
 
 @lru_cache(maxsize=4)

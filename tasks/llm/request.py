@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ class Request:
     """What a repair is asked to mend; for the record, not part of the digest."""
     memory: tuple[str, ...] = field(default=(), compare=False)
     """Where what memory shows comes from; for the record."""
+    until: float = field(default=math.inf, compare=False)
+    """From this time of `time.monotonic` on no reply is waited for; not part of the digest."""
     characters: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Characters of the prompt by part; for the record."""
 
@@ -109,6 +112,11 @@ class Reply:
         if (tokens := record.get("token_logprobs")) is not None:
             record["token_logprobs"] = [Token(t, p, tuple((a, q) for a, q in top)) for t, p, top in tokens]
         return cls(**record)
+
+
+def overdue(trouble: str = "") -> Reply:
+    """The error reply to a request whose time is over. trouble: what went wrong until then."""
+    return Reply(error=f"deadline: no answer in time{f'; at last: {trouble}' if trouble else ''}")
 
 
 def digest(request: Request, model: str, by_subject: bool = False) -> str:

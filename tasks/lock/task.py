@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from prefect import task
 
-from tasks.contracts.bundle import Protocol, Rubric
+from tasks.contracts.bundle import Rubric
 from tasks.contracts.errors import InputError
 from tasks.contracts.judge import Judge
 from tasks.contracts.study import Study
@@ -24,11 +25,10 @@ from tasks.llm.backends.replay import Replay
 from tasks.llm.engines import open_engine
 from tasks.llm.replies import ReplyStore
 from tasks.lock import offline
+from tasks.lock.bundles import finished
 from tasks.lock.contract import Made
 from tasks.lock.lint import lint
-from tasks.lock.lock import lock as lock_rubric
 from tasks.lock.people import mark_place, off_scale, score_place, unknown_mark
-from tasks.lock.remake import Maker, asks, ordered, presented, remade
 from tasks.lock.rubric import authored, rubrics_of
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
@@ -71,20 +71,14 @@ def lock(
         _refuse_off_scale(run, study, base, people, rubric_of)
         if marks.rows:
             _refuse_unknown_marks(run, study, base, marks, run.read(responses, ["response_id", "item_id"]), rubric_of)
-        made = ordered(_made(run, study, base, found, known, asked, key_of), study.rubrics)
-        origins = {name: _origin(study, name in known) for name in found}
-        types: dict[str, set[str]] = {name: set() for name in found}
-        for item in asked:
-            types[item["rubric_id"]].add(item["type"])
-        locked = {
-            name: lock_rubric(one.rubric, _protocol(study, origins[name]), types[name], study.judge.evidence)
-            for name, one in made.items()
-        }
+        locked = finished(
+            study, found, known, asked, run.warehouse.replies, partial(_backend, study.judge, base, key_of)
+        )
         return {
-            Rubrics: [_rubric_row(one, origins[name]) for name, one in made.items()],
+            Rubrics: [_rubric_row(one.made, one.origin) for one in locked.values()],
             Bundles: [
-                {"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()}
-                for name, bundle in locked.items()
+                {"rubric_id": name, "bundle_id": one.bundle.bundle_id, "content": one.bundle.canonical()}
+                for name, one in locked.items()
             ],
         }
 
@@ -112,46 +106,13 @@ def _refuse_unknown_marks(
             raise InputError(offence.rule, **(place._asdict() if place else {"field": "level"}))
 
 
-def _made(
-    run: Run,
-    study: Study,
-    base: Path,
-    found: Mapping[str, Rubric],
-    known: Mapping[str, Rubric],
-    items: list[dict[str, Any]],
-    key_of: KeyOf,
-) -> dict[str, Made]:
-    """The rubrics as the study wants them judged, but for their order."""
-    made = presented(found, study.rubrics)
-    if not asks(study.rubrics):
-        return made
-    with ReplyStore(run.warehouse.replies) as replies:
-        structured = study.judge.engine is None or study.judge.engine.structured
-        maker = Maker(_backend(study.judge, base, replies, key_of), replies, study.judge.sampling, structured)
-        return remade(made, known, items, study.rubrics, maker)
-
-
-def _backend(judge: Judge, base: Path, replies: ReplyStore, key_of: KeyOf) -> Backend:
+def _backend(judge: Judge, base: Path, key_of: KeyOf, replies: ReplyStore) -> Backend:
     """The judge's own model, or what it said earlier; where the judge is no language model, rules of thumb."""
     if judge.backend in ("vllm", "openai") and judge.engine:
         return open_engine(judge.backend, judge.engine, key_of, base)
     if judge.backend == "replay" and judge.model:
         return Replay(replies, judge.model)
     return Offline(offline.MODEL, offline.answer)
-
-
-def _protocol(study: Study, origin: str) -> Protocol:
-    """Where the criteria come from a model answer, a good answer says the same words; else only their author does."""
-    by_origin = "allowed" if origin in ("reference_answer", "key_elements") else "refused"
-    shown = "descending" if study.rubrics.variant == "levels_reversed" else "ascending"
-    return study.judge.as_protocol().model_copy(update={"echo": study.judge.echo or by_origin, "levels_shown": shown})
-
-
-def _origin(study: Study, is_authored: bool) -> str:
-    if is_authored:
-        return "induced" if study.rubrics.induce else "authored"
-    assert study.rubrics.derive  # or `rubrics_of` would have refused the item
-    return study.rubrics.derive.origin
 
 
 def _rubric_row(made: Made, origin: str) -> dict[str, Any]:

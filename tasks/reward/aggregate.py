@@ -22,8 +22,8 @@ from tasks.reward.wire import Batch, Floats, Ints, Wired
 
 Longs = NDArray[np.int64]
 Unsigned = NDArray[np.uint32]
-RULES: tuple[Aggregation, ...] = ("flat", "hard_local", "hard_propagated", "gear")
-FLAT, HARD_LOCAL, HARD_PROPAGATED, GEAR = range(4)
+RULES: tuple[Aggregation, ...] = ("flat", "hard_verdict", "hard_local", "hard_propagated", "gear")
+FLAT, HARD_VERDICT, HARD_LOCAL, HARD_PROPAGATED, GEAR = range(5)
 
 
 @dataclass(frozen=True)
@@ -51,37 +51,37 @@ def aggregate(
 ) -> Aggregated:
     """The rewards and marginals of a batch: R = Σ w q / mass (Eqs. 2 and 14; `Wired.mass`).
 
-    flat: q is the local score p. hard_local and hard_propagated: q is p, or 0 where a parent's p, or a parent's q, is
-    below the threshold. gear: q = p Π (q_parent + (1 − q_parent) λ) (Eq. 12) or, with exact inference, the marginal of
-    Eq. 10; TooWide where a graph does not allow it.
+    flat: q is the local score p. hard_verdict, hard_local and hard_propagated: q is p, or 0 where what was decided of a
+    parent (`Batch.decided`), a parent's p, or a parent's q, is below the threshold. gear: q = p Π (q_parent + (1 −
+    q_parent) λ) (Eq. 12) or, with exact inference, the marginal of Eq. 10; TooWide where a graph does not allow it.
 
     unscored: what a criterion without a usable verdict does. null: there is no reward. bounds: no reward but bounds; no
     q falls when a local score rises, so credit is least where the unscored are 0 and cost is most where they are 1, and
     the two together bound every completion without being one. zero: its local score is 0; where nothing is scored there
     is no reward all the same.
     """
-    stack = _stack(batch.wired)
+    stack, all_scored = _stack(batch.wired), bool(batch.scored.all())
 
-    def found(local: Floats) -> tuple[Floats, Floats]:
-        marginal, reward = _swept(batch, stack, local, aggregation, threshold)
+    def found(unknown: float) -> tuple[Floats, Floats]:
+        """Marginals and rewards where every unscored criterion is this."""
+        local, decided = batch.local, batch.decided
+        if not all_scored:
+            local, decided = (np.where(batch.scored, given, unknown) for given in (local, decided))
+        marginal, reward = _swept(batch, stack, local, decided, aggregation, threshold)
         if aggregation == "gear" and inference == "exact":
             exact = np.where(np.isnan(marginal), np.nan, _exact(batch, np.nan_to_num(local)))
             return exact, worth(exact, stack.weight)
         return marginal, reward
 
     def worth(marginal: Floats, weight: Floats) -> Floats:
-        return _swept(batch, stack._replace(weight=weight), marginal, "flat", threshold)[1]
+        return _swept(batch, stack._replace(weight=weight), marginal, marginal, "flat", threshold)[1]
 
-    if batch.scored.all():
-        marginal, reward = found(batch.local)
-    elif unscored == "zero":
-        marginal, reward = found(batch.local)
+    marginal, reward = found(0.0 if unscored == "zero" else np.nan)
+    if unscored == "zero" and not all_scored:
         reward = np.where(_is_silent(batch), np.nan, reward)
-    else:
-        marginal, reward = found(np.where(batch.scored, batch.local, np.nan))
     low = high = np.full_like(reward, np.nan)
     if unscored == "bounds" and np.isnan(reward).any():
-        least, most = found(batch.local)[0], found(np.where(batch.scored, batch.local, 1.0))[0]
+        least, most = found(0.0)[0], found(1.0)[0]
         credit, cost = stack.weight.clip(min=0), stack.weight.clip(max=0)
         low = np.where(np.isnan(reward), worth(least, credit) + worth(most, cost), np.nan)
         high = np.where(np.isnan(reward), worth(most, credit) + worth(least, cost), np.nan)
@@ -140,11 +140,11 @@ def _stack(wired: tuple[Wired, ...]) -> _Stack:
 
 
 def _swept(
-    batch: Batch, stack: _Stack, local: Floats, aggregation: Aggregation, threshold: float
+    batch: Batch, stack: _Stack, local: Floats, decided: Floats, aggregation: Aggregation, threshold: float
 ) -> tuple[Floats, Floats]:
     """Marginals and rewards, without exact inference."""
     marginal, reward = np.empty_like(local), np.empty(len(batch.of))
-    _sweep(batch.of, batch.start, stack, local, RULES.index(aggregation), threshold, marginal, reward)
+    _sweep(batch.of, batch.start, stack, local, decided, RULES.index(aggregation), threshold, marginal, reward)
     return marginal, reward
 
 
@@ -154,6 +154,7 @@ def _sweep(
     start: Longs,
     stack: _Stack,
     local: Floats,
+    decided: Floats,
     rule: int,
     threshold: float,
     marginal: Floats,
@@ -174,10 +175,15 @@ def _sweep(
             for e in range(first, end):
                 kept = stack.retention[e]
                 q[stack.child[e]] *= kept + q[stack.parent[e]] * (1.0 - kept)
+        elif rule == HARD_VERDICT:
+            said = decided[start[r] : start[r + 1]]
+            for e in range(first, end):
+                parent = said[stack.parent[e]]
+                q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent  # 0 · NaN stays NaN
         elif rule == HARD_LOCAL:
             for e in range(first, end):
                 parent = p[stack.parent[e]]
-                q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent  # 0 · NaN stays NaN
+                q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent
         elif rule == HARD_PROPAGATED:
             for e in range(first, end):
                 parent = q[stack.parent[e]]

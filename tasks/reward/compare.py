@@ -51,7 +51,7 @@ def figures(
         """GEAR's figures with the same local scores under other graphs."""
         mine = of.batch
         other = aggregate(
-            batch(wired, mine.of, mine.local, mine.scored), "gear", inference=inference, unscored=unscored
+            batch(wired, mine.of, mine.local, mine.scored, mine.decided), "gear", inference=inference, unscored=unscored
         )
         return _both(of, name, other, settings)
 

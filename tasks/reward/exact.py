@@ -10,6 +10,8 @@ not with those of the rubric: a tree of any size needs few.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,6 +39,12 @@ def exact_marginals(wired: Wired, local: Floats) -> Floats:
     rows = max(1, CHUNK_BYTES // (8 * 2**width))
     chunks = [_sweep(wired, edges, local[at : at + rows]) for at in range(0, len(local), rows)]
     return np.concatenate([local[:0], *chunks])
+
+
+def check_widths(wired: Iterable[Wired]) -> None:
+    """TooWide where a rubric's graph does not allow exact marginals."""
+    for one in wired:
+        _elimination(one)
 
 
 def _elimination(wired: Wired) -> tuple[list[int], int]:

@@ -102,7 +102,7 @@ def taught(of: Locals, wired: Mapping[str, Wired], given: Scored, plan: Learn, d
 
 def _part(whole: Batch, wired: list[Wired], kept: NDArray[np.bool_]) -> Batch:
     cells = np.repeat(kept, np.diff(whole.start))
-    return batch(wired, whole.of[kept], whole.local[cells], whole.scored[cells])
+    return batch(wired, whole.of[kept], whole.local[cells], whole.scored[cells], whole.decided[cells])
 
 
 def _rows(wired: list[Wired], found: list[Learned], plan: Learn) -> list[Record]:

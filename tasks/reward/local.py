@@ -56,6 +56,7 @@ class Locals:
                 of.astype(np.int32),
                 whole.local[cells],
                 whole.scored[cells],
+                whole.decided[cells],
             ),
             response_id=self.response_id.take(places),
             item_id=self.item_id.take(places),
@@ -100,18 +101,24 @@ def local_scores(
     start = starts(points.sizes[of])
     cell = start[group.at] + points.place[known]
     refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
-    share, scored, likely = shares(judgments, points.top[known], local)
-    decided, usable = np.zeros(start[-1]), np.zeros(start[-1], dtype=bool)
-    decided[cell], usable[cell] = share, scored
+    said = shares(judgments, points.top[known], local)
+    usable = np.zeros(start[-1], dtype=bool)
+    usable[cell] = said.scored
 
-    whole, given = _of_the_whole(used, of, start, decided, usable)
+    def whole(share: Floats) -> tuple[Floats, Flags]:
+        of_points = np.zeros(start[-1])
+        of_points[cell] = share
+        return _of_the_whole(used, of, start, of_points, usable)
+
+    scores, given = whole(said.share)
+    decided = whole(said.decided)[0] if said.likely.any() else scores
     return Locals(
-        batch=batch([one for one, _ in used], of.astype(np.int32), whole, given),
+        batch=batch([one for one, _ in used], of.astype(np.int32), scores, given, decided),
         response_id=response.values.take(pa.array(response_at)),
         item_id=pa.array(of_response.items, pa.string()).take(pa.array(response_at)),
         rater_id=rater.values.take(pa.array(rater_at)),
         sample=sample.values.take(pa.array(sample_at)),
-        decided_by=_decided_by(group.at, len(of), likely, scored & ~likely),
+        decided_by=_decided_by(group.at, len(of), said.likely, said.scored & ~said.likely),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,20 @@ Places = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-def shares(judgments: pa.Table, top: Places, local: str) -> tuple[Floats, Flags, Flags]:
-    """(rows,) the share of each judgment, in [0, 1], 0 where unscored; whether it is scored; whether by probabilities.
+class Shares(NamedTuple):
+    """What each judgment says, (rows,) each."""
+
+    share: Floats
+    """In [0, 1]; 0 where unscored."""
+    decided: Floats
+    """The same without probabilities: the share of the level that was decided."""
+    scored: Flags
+    likely: Flags
+    """Whether the share is made of probabilities."""
+
+
+def shares(judgments: pa.Table, top: Places, local: str) -> Shares:
+    """The share of each judgment.
 
     judgments: rows of the table `judgments`; top: (rows,) M of each criterion; local: as in `local_scores`, which says
     the rule. ContractError for a level off its criterion's, or probabilities that are none.
@@ -26,13 +38,14 @@ def shares(judgments: pa.Table, top: Places, local: str) -> tuple[Floats, Flags,
     scored = np.asarray(judgments["decision"].is_valid())
     level = np.asarray(judgments["decision"].fill_null(0), dtype=np.int64)
     refuse(judgments, (level < 0) | (level > top), "decided at a level that it does not have")
-    share = level / np.maximum(top, 1)
+    decided = level / np.maximum(top, 1)
+    share = decided.copy()
     likely = np.zeros(len(judgments), dtype=bool)
     if local == "probability":
         stands = pc.is_in(judgments["action"], value_set=pa.array(["none", "counted"]))
         likely = scored & np.asarray(pc.and_(stands, judgments["level_probabilities"].is_valid()))
         share[likely] = _expected(judgments, np.flatnonzero(likely), top)
-    return share, scored, likely
+    return Shares(share, decided, scored, likely)
 
 
 def _expected(judgments: pa.Table, rows: Places, top: Places) -> Floats:

@@ -122,14 +122,23 @@ class Batch:
     """(Σk,) each response's local scores in [0, 1], in the order of its rubric's criteria; 0 where unscored."""
     scored: NDArray[np.bool_]
     """(Σk,) whether there is a usable verdict."""
+    decided: Floats
+    """(Σk,) what the judge decided, in [0, 1], without the probabilities that a local score may be made of."""
     start: NDArray[np.int64]
     """(n + 1,) where each response's scores begin, and the end of the last."""
 
 
-def batch(wired: Sequence[Wired], of: Ints, local: Floats, scored: NDArray[np.bool_] | None = None) -> Batch:
+def batch(
+    wired: Sequence[Wired],
+    of: Ints,
+    local: Floats,
+    scored: NDArray[np.bool_] | None = None,
+    decided: Floats | None = None,
+) -> Batch:
     """A batch; ContractError for a local score that is NaN or outside [0, 1], or arrays that do not fit.
 
     local: (Σk,) as in `Batch`. scored: all of them where not given; what stands at an unscored place is passed over.
+    decided: (Σk,) as in `Batch`; the local scores where not given.
     """
     sizes = np.array([len(one.criteria) for one in wired], dtype=np.int64)
     of = np.array(of, dtype=np.int32)
@@ -138,20 +147,27 @@ def batch(wired: Sequence[Wired], of: Ints, local: Floats, scored: NDArray[np.bo
         raise ContractError(f"a response is under rubric {odd}; there are {len(wired)}, from 0")
     start = np.concatenate([[0], np.cumsum(sizes[of])]).astype(np.int64)
     scored = np.ones(len(local), dtype=bool) if scored is None else np.asarray(scored, dtype=bool)
-    if len(local) != start[-1] or len(scored) != start[-1]:
+    decided = local if decided is None else decided
+    if not len(local) == len(scored) == len(decided) == start[-1]:
         raise ContractError(
             f"{len(local)} local scores and {len(scored)} marks of what is scored, for {int(start[-1])} criteria of "
             f"{len(of)} responses"
         )
-    local = np.where(scored, np.asarray(local, dtype=np.float64), 0.0)
-    usable = (local >= 0) & (local <= 1)  # false for NaN, too
-    if not usable.all():
-        at = int(usable.argmin())
-        response = int(np.searchsorted(start, at, side="right")) - 1
-        one = wired[of[response]]
-        name = one.criteria[at - int(start[response])]
-        raise ContractError(
-            f"response {response} of the batch, rubric '{one.rubric_id}', criterion '{name}': {local[at]} is no "
-            "local score in [0, 1]"
-        )
-    return Batch(tuple(wired), of, local, scored, start)
+    given = [np.where(scored, np.asarray(shares, dtype=np.float64), 0.0) for shares in (local, decided)]
+    for values in given:
+        _refuse_no_share(values, wired, of, start)
+    return Batch(tuple(wired), of, given[0], scored, given[1], start)
+
+
+def _refuse_no_share(values: Floats, wired: Sequence[Wired], of: Ints, start: NDArray[np.int64]) -> None:
+    usable = (values >= 0) & (values <= 1)  # false for NaN, too
+    if usable.all():
+        return
+    at = int(usable.argmin())
+    response = int(np.searchsorted(start, at, side="right")) - 1
+    one = wired[of[response]]
+    name = one.criteria[at - int(start[response])]
+    raise ContractError(
+        f"response {response} of the batch, rubric '{one.rubric_id}', criterion '{name}': {values[at]} is no "
+        "local score in [0, 1]"
+    )

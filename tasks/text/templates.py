@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+_SECTION = re.compile(r"\{\{#(\w+)\}\}(.*?)\{\{/\1\}\}", re.DOTALL)
 
 
 class Templates:
@@ -16,12 +17,14 @@ class Templates:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def fill(self, name: str, values: Mapping[str, str]) -> str:
+    def fill(self, name: str, values: Mapping[str, str], sections: frozenset[str] = frozenset()) -> str:
         """A template with every `{{placeholder}}` replaced, in one pass, so that no value is ever read as a template.
 
+        sections: which of the parts `{{#name}}…{{/name}}` stand; the others are left out, before anything is filled.
         KeyError for a placeholder without a value.
         """
-        return _PLACEHOLDER.sub(lambda match: values[match[1]], _read(self._folder / f"{name}.txt"))
+        text = _SECTION.sub(lambda part: part[2] if part[1] in sections else "", _read(self._folder / f"{name}.txt"))
+        return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
     def placeholders(self, name: str) -> set[str]:
         """The names that a template leaves open."""

@@ -40,7 +40,7 @@ RULES: tuple[Aggregation, ...] = get_args(Aggregation)
 STRENGTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
 TABLE_2 = {
     "flat": {"paper leakage": 0.0922, "paper preservation": 1.0},
-    "hard_local": {"paper leakage": 0.0003, "paper preservation": 0.1877},
+    "hard_verdict": {"paper leakage": 0.0003, "paper preservation": 0.1877},
     "gear": {"paper leakage": 0.0032, "paper preservation": 0.2706, "paper reduction": 0.965},
 }
 """GEAR, Table 2, by edge, with a judge's probabilities; its hard gating looks at the parents' own verdicts."""

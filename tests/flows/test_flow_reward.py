@@ -99,7 +99,13 @@ def of_aggregation(run: Run, name: str) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("aggregation", "expected"),
-    [("flat", FLAT), ("gear", GEAR), ("hard_local", HARD_LOCAL), ("hard_propagated", HARD_PROPAGATED)],
+    [
+        ("flat", FLAT),
+        ("gear", GEAR),
+        ("hard_verdict", HARD_LOCAL),  # the verdicts are yes and no
+        ("hard_local", HARD_LOCAL),
+        ("hard_propagated", HARD_PROPAGATED),
+    ],
 )
 def test_rewards_are_those_worked_out_by_hand(
     rewarded: tuple[Path, Run, str], aggregation: str, expected: dict[str, float]

@@ -17,6 +17,7 @@ Metric = Literal["leakage", "preservation"]
 METRICS: tuple[Metric, ...] = ("leakage", "preservation")
 AGGREGATIONS = {
     "flat": "flat",
+    "hard_verdict": "hard, by verdict",
     "hard_local": "hard, local",
     "hard_propagated": "hard, propagated",
     "gear": "GEAR",
@@ -32,8 +33,8 @@ SLICES = {
     "activation": "activations",
 }
 PUBLISHED: Mapping[str, Mapping[str, float]] = {
-    "leakage": {"flat": 0.0922, "hard_local": 0.0003, "gear": 0.0032},
-    "preservation": {"flat": 1.0, "hard_local": 0.1877, "gear": 0.2706},
+    "leakage": {"flat": 0.0922, "hard_verdict": 0.0003, "gear": 0.0032},
+    "preservation": {"flat": 1.0, "hard_verdict": 0.1877, "gear": 0.2706},
 }
 """GEAR, Table 2: HealthBench, its authors' graphs, judge and policy; per edge."""
 DIGITS = {"leakage": 4, "preservation": 3}
@@ -110,7 +111,7 @@ def sentence(found: Found) -> str:
 
 def kept(found: Found) -> str:
     """What suppressing costs where nothing is wrong."""
-    gear, hard = (found.value("preservation", name) for name in ("gear", "hard_local"))
+    gear, hard = (found.value("preservation", name) for name in ("gear", "hard_verdict"))
     if gear is None:
         return "No dependency is satisfied in any response"
     told = f"Where the parent is there, GEAR keeps {say.share(gear)} of a criterion"

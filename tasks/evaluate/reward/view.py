@@ -86,7 +86,7 @@ def _ends(row: Row) -> str:
 
 
 def _beside(found: Found, metric: str) -> str:
-    named = (("flat", "flat"), ("hard_local", "hard"))
+    named = (("flat", "flat"), ("hard_verdict", "hard"))
     values = ((words, found.value(metric, name)) for name, words in named)
     return ", ".join(f"{words} {_digits(metric, value)}" for words, value in values if value is not None)
 
@@ -109,8 +109,9 @@ def _leakage(found: Found) -> Section:
         tables=tuple(figures.metric_table(found, metric) for metric in figures.METRICS),
         notes=(
             *(f"{'; '.join(names)}: {note}" for note, names in noted.items()),
-            "hard: a child counts if every parent reaches the threshold, by its own score (local) or what is left of "
-            "it (propagated); random and untyped graph: GEAR over other graphs, measured on the dependencies of these",
+            "hard: a child counts if every parent reaches the threshold, by what the judge decided (verdict, as "
+            "published), by its own score (local) or by what is left of it (propagated); random and untyped graph: "
+            "GEAR over other graphs, measured on the dependencies of these",
             "published: GEAR, Table 2, HealthBench with its authors' graphs, judge and policy: for orientation only",
         ),
     )

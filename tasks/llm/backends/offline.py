@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tasks.llm.request import Reply, Request
+from tasks.llm.request import Reply, Request, overdue
+from tasks.llm.turn import Turn
 
 
 class Offline:
@@ -18,8 +19,13 @@ class Offline:
     def __init__(self, model: str, answer: Callable[[Sequence[Any]], Sequence[Reply]], batch_size: int = 256) -> None:
         """model: names the answerer and everything in it that can change a reply."""
         self.model, self.batch_size = model, batch_size
-        self._answer = answer
+        self._answer, self._turn = answer, Turn()
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        """Yields once the whole batch is answered."""
-        return iter([*enumerate(self._answer([request.data for request in requests]))])
+        """Yields once the whole batch is answered, one thread's after the other's."""
+        if not self._turn.taken(requests):
+            return iter([(index, overdue()) for index in range(len(requests))])
+        try:
+            return iter([*enumerate(self._answer([request.data for request in requests]))])
+        finally:
+            self._turn.over()

@@ -6,12 +6,12 @@ import asyncio
 import codecs
 import hashlib
 import json
+import math
 import queue
 import random
 import re
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -20,10 +20,11 @@ from typing import Any
 import httpx
 
 from tasks.contracts.engine import Engine
-from tasks.contracts.errors import BackendError
+from tasks.contracts.errors import BackendError, StoppedError
 from tasks.llm.backends.chat import as_written, messages
+from tasks.llm.backends.loop import Running, SharedLoop
 from tasks.llm.backends.pace import Pace
-from tasks.llm.request import Reply, Request, Token
+from tasks.llm.request import Reply, Request, Token, overdue
 
 _ASIDE_S = 10.0
 """Seconds for which a replica that failed is not asked, as long as there is another one."""
@@ -37,7 +38,7 @@ _AGAIN = frozenset({_BUSY, _DOWN, _BROKEN})
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
-_Out = queue.SimpleQueue[tuple[int, Reply] | BackendError | None]
+_Out = queue.SimpleQueue[tuple[int, Reply] | BaseException | None]
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,11 @@ class _Wave:
     """What one call of `answer` shares among its workers."""
 
     client: httpx.AsyncClient
+    room: asyncio.Semaphore
+    """For calls, shared with all other waves."""
     out: _Out
     pending: Iterator[tuple[int, Request]]
-    end: BackendError | None = None
+    end: StoppedError | None = None
     """Why no further request is begun. Those under way are waited for: they are paid."""
     resting: set[asyncio.Task[Any]] = field(default_factory=set)
     """Workers that wait for a time to come, not for an answer."""
@@ -81,7 +84,7 @@ class _Wave:
         finally:
             self.resting.discard(task)
 
-    def stop(self, end: BackendError) -> None:
+    def stop(self, end: StoppedError) -> None:
         """Ends the wave; the first reason stands."""
         self.end = self.end or end
         for task in self.resting - {asyncio.current_task()}:
@@ -112,38 +115,37 @@ class OpenAI:
         key = (key or "").strip()
         if not (key.isascii() and key.isprintable()):
             raise BackendError(f"openai: the key in {engine.key} has characters that no key has")
-        self.model = _identity(engine)
+        self.model = identity(engine)
         self._engine, self._key = engine, key
         self._clock, self._sleep = clock, sleep
         self._replicas = [_Replica(url.rstrip("/")) for url in engine.urls]
         self._pace = Pace(engine.requests_per_minute, engine.tokens_per_minute, clock, sleep)
         self._answered = self._given_up = 0
+        self._shared = SharedLoop("openai", engine.concurrency)
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        """Yields each reply as it arrives, from an event loop in a thread of its own."""
+        """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
         out: _Out = queue.SimpleQueue()
-        loop = asyncio.new_event_loop()
-        everything = loop.create_task(self._everything(requests, out))
-        thread = threading.Thread(target=_run, args=(loop, everything, out), name="openai", daemon=True)
-        thread.start()
-        try:
-            while (item := out.get()) is not None:
-                if isinstance(item, BackendError):
-                    raise item
-                yield item
-        finally:
-            _cancel(loop, everything)
-            thread.join()
-        if not everything.cancelled() and everything.exception() is not None:
-            raise RuntimeError("openai: the client broke") from everything.exception()
+        with self._shared.running() as running:
+            end = _begun(running.loop, self._everything(requests, running, out), out)
+            item: tuple[int, Reply] | BaseException | None = None
+            try:
+                while (item := out.get()) is not None:
+                    if isinstance(item, BaseException):
+                        raise item
+                    yield item
+            finally:
+                running.loop.call_soon_threadsafe(end)
+                while item is not None:  # whatever still comes, until the last call has ended
+                    item = out.get()
 
-    async def _everything(self, requests: Sequence[Request], out: _Out) -> None:
+    async def _everything(self, requests: Sequence[Request], running: Running, out: _Out) -> None:
         """As many workers as may be in flight take one request after the other."""
         count = min(self._engine.concurrency, len(requests))
         limits = httpx.Limits(max_connections=count, max_keepalive_connections=count)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         async with httpx.AsyncClient(headers=headers, limits=limits, timeout=self._engine.timeout_s) as client:
-            wave = _Wave(client, out, enumerate(requests))
+            wave = _Wave(client, running.room, out, enumerate(requests))
             async with asyncio.TaskGroup() as workers:
                 for _ in range(count):
                     workers.create_task(self._work(wave))
@@ -152,24 +154,31 @@ class OpenAI:
 
     async def _work(self, wave: _Wave) -> None:
         while wave.end is None and (one := next(wave.pending, None)) is not None:
-            reply = await self._persist(wave, one[1])
-            if isinstance(reply, BackendError):
+            reply = await self._in_time(wave, one[1])
+            if isinstance(reply, StoppedError):
                 wave.stop(reply)
             else:
                 wave.out.put((one[0], reply))
 
-    async def _persist(self, wave: _Wave, request: Request) -> Reply | BackendError:
-        """Asks until there is an answer, or the tries are used up."""
+    async def _in_time(self, wave: _Wave, request: Request) -> Reply | StoppedError:
+        """What `_persist` brings until the request's time is over."""
+        failures: list[str] = []
+        try:
+            async with asyncio.timeout_at(request.until if request.until < math.inf else None):
+                return await self._persist(wave, request, failures)
+        except TimeoutError:
+            return overdue(failures[-1] if failures else "")
+
+    async def _persist(self, wave: _Wave, request: Request, failures: list[str]) -> Reply | StoppedError:
+        """Asks until there is an answer, or the tries are used up. failures: gets what each failed call said."""
         tries, seen = 0, self._answered
         while True:
-            with wave.rest():
-                await self._pace.admit(request)
-            replica = self._choose()
-            result = await self._once(wave.client, replica, request)
+            replica, result = await self._call(wave, request)
             if isinstance(result, Reply):
                 self._answered, self._given_up, replica.aside_until = self._answered + 1, 0, 0.0
                 self._pace.learn(request, result)
                 return result
+            failures.append(result.message)
             others, seen = self._answered > seen, self._answered
             full = result.kind == _BUSY and others  # a server that takes others in the meantime takes this one later
             if result.kind not in _AGAIN or (tries >= self._engine.retries and not full) or wave.end:
@@ -180,24 +189,38 @@ class OpenAI:
                     await self._sleep(_pause(tries, result.wait))
             tries += not full
 
+    async def _call(self, wave: _Wave, request: Request) -> tuple[_Replica, Reply | _Failure]:
+        """One call, as soon as there is room for it and the pace allows it, and the replica that was asked."""
+        with wave.rest():
+            await wave.room.acquire()
+        try:
+            with wave.rest():
+                await self._pace.admit(request)
+            replica = self._choose()
+            return replica, await self._once(wave.client, replica, request)
+        finally:
+            wave.room.release()
+
     def _choose(self) -> _Replica:
         """The replica with the least to do among those that did not just fail; the one back soonest where all did."""
         now = self._clock()
         return min(self._replicas, key=lambda one: (max(0.0, one.aside_until - now), one.in_flight))
 
-    def _give_up(self, failure: _Failure, tries: int, others: bool) -> Reply | BackendError:
+    def _give_up(self, failure: _Failure, tries: int, others: bool) -> Reply | StoppedError:
         """The error reply of a request; the end of the run where it is not the request's fault.
 
         others: whether other requests were answered since this one failed before.
         """
         again = f" (tried {tries + 1} times)" if tries else ""
-        ending = f"openai: {failure.message}{again}; every reply is kept, and the same command continues"
-        if failure.kind == _FINAL or (failure.kind in (_BUSY, _DOWN) and not others):
-            return BackendError(ending)
+        ending = f"openai: {failure.message}{again}"
+        if failure.kind == _FINAL:
+            return StoppedError(ending, passing=False)
+        if failure.kind in (_BUSY, _DOWN) and not others:
+            return StoppedError(ending, passing=True)
         if failure.kind in (_BROKEN, _ODD):
             self._given_up += 1
             if self._given_up >= _IN_A_ROW and (failure.kind == _BROKEN or not self._answered):
-                return BackendError(ending)
+                return StoppedError(ending, passing=failure.kind == _BROKEN)
         return Reply(error=f"{failure.kind}: {failure.message}{again}")
 
     async def _once(self, client: httpx.AsyncClient, replica: _Replica, request: Request) -> Reply | _Failure:
@@ -287,30 +310,30 @@ class OpenAI:
         return "".join(c if c.isprintable() else "?" for c in plain)[:_SHOWN]
 
 
-def _run(
-    loop: asyncio.AbstractEventLoop,
-    everything: asyncio.Task[None],
-    out: _Out,
-) -> None:
-    """The thread of the event loop; its end is the last thing in the queue."""
-    try:
-        loop.run_until_complete(asyncio.wait([everything]))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()
+def _begun(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], out: _Out) -> Callable[[], None]:
+    """Starts work on a loop that runs in another thread; returns what ends it when called there. None is the last thing
+    in the queue, however the work ends."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            broken = RuntimeError("openai: the client broke")
+            broken.__cause__ = error
+            out.put(broken)
         out.put(None)
 
+    def begin() -> None:
+        tasks.append(loop.create_task(work))
+        tasks[0].add_done_callback(ended)
 
-def _cancel(loop: asyncio.AbstractEventLoop, everything: asyncio.Task[None]) -> None:
-    """Stops what is still under way; nothing where the loop has ended by itself."""
-    try:
-        loop.call_soon_threadsafe(everything.cancel)
-    except RuntimeError:
-        if not loop.is_closed():
-            raise
+    def end() -> None:
+        tasks[0].cancel()
+
+    loop.call_soon_threadsafe(begin)
+    return end
 
 
-def _identity(engine: Engine) -> str:
+def identity(engine: Engine) -> str:
     """The model's name, with a digest of what else can change a reply. Of a folder only the last part is named."""
     name = engine.model.rstrip("/").rpartition("/")[2] if engine.model.startswith(("/", ".")) else engine.model
     more = [engine.options, engine.logprobs, engine.model if name != engine.model else ""]

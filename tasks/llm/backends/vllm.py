@@ -23,7 +23,8 @@ from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError
 from tasks.llm.backends.chat import as_written
 from tasks.llm.backends.structure import ControlTokensError, Structure
-from tasks.llm.request import Reply, Request, Token
+from tasks.llm.request import Reply, Request, Token, overdue
+from tasks.llm.turn import Turn
 
 _HINT = "backend 'vllm' needs vLLM: pip install 'rubricflow[vllm]'"
 _AHEAD = 256
@@ -66,14 +67,25 @@ class Vllm:
         """folder: of the weights; a model's name of the hub where there is none. BackendError where vLLM is missing."""
         if importlib.util.find_spec("vllm") is None:
             raise BackendError(_HINT)
-        self.model = _identity(engine, folder)
+        self.model = identity(engine, folder)
         self._engine, self._weights = engine, str(folder or engine.model)
         self._local = folder is not None
         self._loaded: Any = None
         self._structure: Structure
+        self._turn = Turn()
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        """Yields each reply as its decoding ends; a request that is not waited for any more is given up."""
+        """Yields each reply as its decoding ends, one thread's after the other's; a request that is not waited for any
+        more, or whose time is over, is given up."""
+        if not self._turn.taken(requests):
+            yield from ((index, overdue()) for index in range(len(requests)))
+            return
+        try:
+            yield from self._decoded(requests)
+        finally:
+            self._turn.over()
+
+    def _decoded(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         if self._loaded is None:
             loaded = load(self._weights, self._local, self._engine.options)
             self._structure = Structure(loaded.get_tokenizer(), self._engine.model)
@@ -92,6 +104,11 @@ class Vllm:
                     if output.finished and output.request_id in running:
                         index, begun = running.pop(output.request_id)
                         yield index, self._reply(output, time.monotonic() - begun)
+                late = [name for name, (index, _) in running.items() if requests[index].until <= time.monotonic()]
+                if late:
+                    llm.llm_engine.abort_request(late)
+                for name in late:
+                    yield running.pop(name)[0], overdue()
         finally:
             if running:
                 llm.llm_engine.abort_request(list(running))
@@ -100,6 +117,8 @@ class Vllm:
         """Hands a request to the engine; the error reply where it does not fit."""
         from vllm.exceptions import VLLMValidationError
 
+        if request.until <= time.monotonic():
+            return overdue()
         try:
             turns = [{"role": message.role, "content": message.content} for message in request.messages]
             said = self._structure.messages(turns)
@@ -193,7 +212,7 @@ def _tokens(made: Any) -> list[Token]:
     return found
 
 
-def _identity(engine: Engine, folder: Path | None) -> str:
+def identity(engine: Engine, folder: Path | None) -> str:
     """Name and digest of everything that can change a reply: the weights, the options, what holds the output."""
     files = None if folder is None else weights(folder)
     options = {name: value for name, value in engine.options.items() if name not in _RESOURCES}

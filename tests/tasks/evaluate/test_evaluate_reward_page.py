@@ -108,7 +108,7 @@ def diagnostic_rows() -> list[dict[str, Any]]:
 def graph_row(rubric: str, kept: int, **more: Any) -> dict[str, Any]:
     row = {"rubric_id": rubric, "graph_id": "g", "source_digest": "s", "content": "{}", "annotator": "authored"}
     row |= {"profile": "general", "criteria": 3, "candidates": 2, "proposed": kept, "kept": kept, "invalid": 0}
-    return row | {"failed": 0, "roles_missing": 0, "depth": min(kept, 1), "calls": []} | more
+    return row | {"failed": 0, "roles_missing": 0, "depth": min(kept, 1), "calls": [], "made_from": {}} | more
 
 
 def edge_rows(rubric: str) -> list[dict[str, Any]]:

@@ -177,7 +177,7 @@ def test_an_authored_graph_needs_no_annotator_and_takes_votes(rubric: Any) -> No
 def test_the_same_sources_make_the_same_graph_and_digests(rubric: Any, scripted: Any) -> None:
     script = annotating({}, {("c0", "c1"): "weak_prerequisite"})
     first, second = (built(rubric(1, 1), scripted(script)[0]) for _ in range(2))
-    assert (first.source_digest, first.graph.graph_id) == (second.source_digest, second.graph.graph_id)
+    assert (first.sources.digest, first.graph.graph_id) == (second.sources.digest, second.graph.graph_id)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_same_sources_make_the_same_graph_and_digests(rubric: Any, scripted:
 )
 def test_another_source_has_another_digest(change: dict[str, Any], rubric: Any, scripted: Any) -> None:
     def digest(weights: tuple[int, ...] = (1, 1), plan: Any = None, votes: Any = (), **query: Any) -> str:
-        return built(rubric(*weights, **query), scripted(annotating({}, {}), **plan or {})[0], votes).source_digest
+        return built(rubric(*weights, **query), scripted(annotating({}, {}), **plan or {})[0], votes).sources.digest
 
     assert digest(**change) != digest()
 
@@ -203,7 +203,7 @@ def test_the_order_of_the_votes_plays_no_part(rubric: Any, scripted: Any) -> Non
     first, second = (
         built(rubric(1, 1), scripted(annotating({}, {}))[0], tuple(given)) for given in (votes, votes[::-1])
     )
-    assert first.source_digest == second.source_digest
+    assert first.sources.digest == second.sources.digest
 
 
 def test_graphs_of_many_rubrics_keep_their_order_and_stay_acyclic(rubric: Any, scripted: Any) -> None:

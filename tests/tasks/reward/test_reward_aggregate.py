@@ -17,7 +17,7 @@ from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.exact import TooWide
 from tasks.reward.wire import batch, wire
 
-ALL: tuple[Aggregation, ...] = ("flat", "hard_local", "hard_propagated", "gear")
+ALL: tuple[Aggregation, ...] = ("flat", "hard_verdict", "hard_local", "hard_propagated", "gear")
 EVERY = pytest.mark.parametrize(
     ("aggregation", "inference"), [*((name, "topological") for name in ALL), ("gear", "exact")]
 )
@@ -25,12 +25,12 @@ laws = settings(deadline=None, max_examples=50)  # the first example compiles
 DIAMOND = [(0, 1, 0.5), (0, 2, 0.5), (1, 3, 0.5), (2, 3, 0.5)]
 
 
-def one(wired, local, aggregation="gear", scored=None, **settings) -> Aggregated:
+def one(wired, local, aggregation="gear", scored=None, decided=None, **settings) -> Aggregated:
     """A response alone."""
-    return aggregate(batch([wired], [0], local, scored), aggregation, **settings)
+    return aggregate(batch([wired], [0], local, scored, decided), aggregation, **settings)
 
 
-def recursion(aggregation, local, edges, threshold=0.5) -> list[float]:
+def recursion(aggregation, local, edges, threshold=0.5, decided=None) -> list[float]:
     """Each criterion's share after its dependencies, from the definition."""
 
     def share(place: int) -> float:
@@ -38,6 +38,8 @@ def recursion(aggregation, local, edges, threshold=0.5) -> list[float]:
         for parent, kept in [(a, kept) for a, b, kept in edges if b == place]:
             if aggregation == "gear":
                 found *= share(parent) + (1 - share(parent)) * kept
+            elif aggregation == "hard_verdict":
+                found *= (decided or local)[parent] >= threshold
             elif aggregation == "hard_local":
                 found *= local[parent] >= threshold
             elif aggregation == "hard_propagated":
@@ -57,9 +59,9 @@ def mass(weights) -> float:
 def test_an_aggregation_is_its_definition(aggregation, data):
     weights = data.draw(weights_of(6))
     edges, local = data.draw(edges_among(len(weights))), data.draw(shares(len(weights)))
-    threshold = data.draw(st.sampled_from([0.3, 0.5, 1.0]))
-    expected = recursion(aggregation, local, edges, threshold)
-    found = one(rubric(weights, edges), local, aggregation, threshold=threshold)
+    threshold, decided = data.draw(st.sampled_from([0.3, 0.5, 1.0])), data.draw(shares(len(weights)))
+    expected = recursion(aggregation, local, edges, threshold, decided)
+    found = one(rubric(weights, edges), local, aggregation, decided=decided, threshold=threshold)
     assert found.marginal == pytest.approx(expected, abs=1e-12)
     worth = math.fsum(weight * share for weight, share in zip(weights, expected, strict=True)) / mass(weights)
     assert found.reward[0] == pytest.approx(worth, abs=1e-12 * max(1, sum(map(abs, weights)) / mass(weights)))
@@ -72,15 +74,62 @@ def test_a_reward_by_hand():
     assert found.reward[0] == pytest.approx((2 * 0.5 + 3 * 0.48 - 0.48) / 5)
 
 
+@pytest.mark.parametrize("aggregation", ALL)
+def test_a_rubric_that_can_only_cost_rewards_between_minus_1_and_0(aggregation):
+    wired = rubric([-3, 0, -1], [(1, 2, 0.2)])
+    shares_of = {(0, 0, 0): 0.0, (1, 1, 1): -1.0, (1, 1, 0): -0.75, (0.5, 1, 1): -(3 * 0.5 + 1) / 4}
+    for local, reward in shares_of.items():
+        assert one(wired, local, aggregation).reward[0] == pytest.approx(reward)
+    assert one(rubric([-3, 0.5, -1], []), (1, 0, 1), aggregation).reward[0] == -8  # some credit: a share of that
+
+
 def test_local_and_propagated_gates_part_at_a_grandparent():
     wired = rubric([1, 1, 1], [(0, 1, 0.6), (1, 2, 0.6)])
     assert one(wired, [0.2, 0.9, 0.7], "hard_local").marginal.tolist() == [0.2, 0.0, 0.7]
     assert one(wired, [0.2, 0.9, 0.7], "hard_propagated").marginal.tolist() == [0.2, 0.0, 0.0]
 
 
+def test_a_verdict_gates_whatever_probability_stands_beside_it():
+    wired = rubric([1, 1, 1], [(0, 1, 0.6), (1, 2, 0.6)])
+    local, yes_no = [0.4, 0.9, 0.7], [1, 0, 1]
+    assert one(wired, local, "hard_verdict", decided=yes_no).marginal.tolist() == [0.4, 0.9, 0.0]
+    assert one(wired, local, "hard_local", decided=yes_no).marginal.tolist() == [0.4, 0.0, 0.7]
+
+
+@laws
+@given(st.data())
+def test_gating_by_verdict_is_gating_by_score_where_a_score_says_the_verdict(data):
+    weights = data.draw(weights_of())
+    edges = data.draw(edges_among(len(weights)))
+    wired = rubric(weights, edges)
+    yes_no = data.draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=len(weights), max_size=len(weights)))
+    rounded_like = [0.5 + 0.49 * said if said else 0.49 for said in yes_no]
+    for local in (yes_no, rounded_like):
+        by_verdict, by_score = (one(wired, local, name, decided=yes_no) for name in ("hard_verdict", "hard_local"))
+        assert by_verdict.marginal.tolist() == by_score.marginal.tolist()
+        assert by_verdict.reward[0] == by_score.reward[0]
+
+
+@laws
+@given(st.data())
+def test_what_is_decided_changes_no_aggregation_but_gating_by_verdict(data):
+    weights = data.draw(weights_of())
+    wired, local = rubric(weights, data.draw(edges_among(len(weights)))), data.draw(shares(len(weights)))
+    decided = data.draw(shares(len(weights)))
+    for aggregation in set(ALL) - {"hard_verdict"}:
+        alone, beside = one(wired, local, aggregation), one(wired, local, aggregation, decided=decided)
+        assert alone.marginal.tolist() == beside.marginal.tolist()
+
+
+def test_a_parent_without_a_verdict_leaves_its_child_without_a_share():
+    found = one(rubric([1, 1], [(0, 1, 0.6)]), [0.0, 0.9], "hard_verdict", [False, True], decided=[0.0, 1.0])
+    assert np.isnan(found.reward[0])
+    assert np.isnan(found.marginal[1])
+
+
 def test_a_parent_just_at_the_threshold_opens_the_gate():
     wired = rubric([1, 1], [(0, 1, 0.6)])
-    for aggregation in ("hard_local", "hard_propagated"):
+    for aggregation in ("hard_verdict", "hard_local", "hard_propagated"):
         assert one(wired, [0.5, 0.9], aggregation).marginal.tolist() == [0.5, 0.9]
         assert one(wired, [0.5, 0.9], aggregation, threshold=0.51).marginal.tolist() == [0.5, 0.0]
 
@@ -287,6 +336,7 @@ def test_null_takes_away_the_reward_and_what_hangs_on_the_unscored(aggregation, 
     below.add_nodes_from(range(len(weights)))
     reach = {
         "flat": lambda place: set(),
+        "hard_verdict": lambda place: set(below.successors(place)),
         "hard_local": lambda place: set(below.successors(place)),
         "hard_propagated": lambda place: nx.descendants(below, place),
         "gear": lambda place: nx.descendants(below, place),
@@ -380,7 +430,7 @@ def test_exact_inference_agrees_where_parents_are_independent():
 
 def test_exact_inference_leaves_gates_alone():
     wired, local = rubric([0, 0, 0, 1], DIAMOND), [0.5, 1.0, 1.0, 1.0]
-    for aggregation in ("flat", "hard_local", "hard_propagated"):
+    for aggregation in ("flat", "hard_verdict", "hard_local", "hard_propagated"):
         assert one(wired, local, aggregation, inference="exact").reward[0] == 1.0
 
 

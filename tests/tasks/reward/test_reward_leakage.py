@@ -166,7 +166,7 @@ def by_hand(locals_, found, relations, threshold=0.5):
     return cases
 
 
-@given(SEEDS, st.sampled_from(["flat", "hard_local", "hard_propagated", "gear"]))
+@given(SEEDS, st.sampled_from(["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]))
 @hypothesis_settings(max_examples=40, deadline=None)
 def test_every_slice_is_that_of_a_plain_loop(seed, aggregation):
     locals_ = random_locals(np.random.default_rng(seed))

@@ -121,6 +121,12 @@ def test_a_decision_that_a_quote_overturned_counts_as_decided(action, share):
     assert of(found(rows))["r1", "judge", 0]["a"] == share
 
 
+def test_what_was_decided_stands_beside_the_probabilities():
+    whole = found(WHOLE).batch
+    assert whole.decided.tolist() == found(WHOLE, "decision").batch.local.tolist() == [1.0, 2 / 3, 0.0]
+    assert whole.local.tolist() != whole.decided.tolist()
+
+
 def test_without_probabilities_the_decision_counts():
     rows = [judgment("r1", "a", 1), judgment("r1", "b", 1), judgment("r1", "c", 0)]
     assert of(found(rows))["r1", "judge", 0] == {"a": 1.0, "b": 1 / 3, "c": 0.0}
@@ -198,6 +204,7 @@ def test_no_judgments_make_an_empty_batch():
 
 def test_only_some_responses_are_kept_with_their_scores():
     told = found([*WHOLE, judgment("r2", "a", 1), judgment("r3", "a", 0), judgment("r3", "x", 1)])
+    assert told.only(np.array([True, False, False])).batch.decided.tolist() == [1.0, 2 / 3, 0.0]
     kept = told.only(np.array([True, False, True]))
     assert of(kept) == {who: scores for who, scores in of(told).items() if who[0] != "r2"}
     assert [one.rubric_id for one in kept.batch.wired] == ["plain", "fined"]

@@ -58,7 +58,7 @@ def test_a_reward_is_a_row_of_the_contract():
 
 
 def test_an_aggregation_without_factors_names_none():
-    for aggregation in ("flat", "hard_local", "hard_propagated"):
+    for aggregation in ("flat", "hard_verdict", "hard_local", "hard_propagated"):
         row = table(aggregation, inference="exact").to_pylist()[0]
         assert (row["inference"], row["retention"], row["aggregation"]) == ("none", [], aggregation)
     assert table("gear", inference="exact", eta=2.0).to_pylist()[1]["inference"] == "exact"
@@ -77,7 +77,7 @@ def test_bounds_stand_where_there_is_no_reward():
     assert (rows[2]["low"], rows[2]["high"]) == pytest.approx(((4.5 - 1) / 8, (4.5 - 1 + 3) / 8))
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from(["flat", "hard_local", "hard_propagated", "gear"]))
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]))
 @hypothesis_settings(max_examples=30, deadline=None)
 def test_tables_say_what_the_arrays_say_and_never_nan(seed, aggregation):
     locals_ = random_locals(np.random.default_rng(seed), unscored=0.2)

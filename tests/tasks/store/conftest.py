@@ -60,7 +60,7 @@ def _rewarded() -> Records:
             graph
             | {"source_digest": "s", "content": "{}", "annotator": "authored", "profile": "general", "criteria": 2}
             | dict.fromkeys(counts, 1)
-            | {"calls": []}
+            | {"calls": [], "made_from": {}}
         ],
         "graph_nodes": [
             graph

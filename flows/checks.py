@@ -1,0 +1,84 @@
+"""What can be said of a reward's settings before a judge is paid: each function refuses with an InputError."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from flows.failures import OnFailure
+from tasks.contracts.errors import InputError
+from tasks.contracts.graph import Aggregation
+from tasks.store.warehouse import Run
+
+_NEEDED = ("item_id", "rubric_id", "question")
+
+
+def check_name(value: object, names: Iterable[str], field: str) -> None:
+    """The value is one of the names."""
+    known = list(names)
+    if value in known:
+        return
+    alike = meant(value, known)
+    raise InputError(f"{value!r} is none of {', '.join(known)}", field=field, hint=alike)
+
+
+def meant(value: object, known: Iterable[str]) -> str | None:
+    """The names that somebody may have meant, as a question."""
+    names = {name.casefold(): name for name in known}
+    said = str(value).casefold()
+    alike = [name for name in names if said and said in name][:3] or get_close_matches(said, names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(repr(names[name]) for name in alike)}?" if alike else None
+
+
+def check_aggregation(value: object) -> None:
+    """The value names an aggregation."""
+    check_name(value, get_args(Aggregation), "aggregation")
+
+
+def check_on_failure(value: object) -> None:
+    """The value is a way to go on."""
+    check_name(value, get_args(OnFailure), "on_failure")
+
+
+def check_number(value: object, field: str, low: float, high: float = math.inf, whole: bool = False) -> None:
+    """The value is a finite number above `low` and at most `high`."""
+    kinds = (int,) if whole else (int, float)
+    fits = isinstance(value, kinds) and not isinstance(value, bool) and low < value <= high and value < math.inf
+    if not fits:
+        kind = "whole number" if whole else "number"
+        most = f" and at most {high:g}" if high < math.inf else ""
+        raise InputError(f"{value!r} is no {kind} above {low:g}{most}", field=field)
+
+
+def check_record(record: object) -> None:
+    """The value is a run that can be written into, or None; StoreError where the disk says no."""
+    if record is None:
+        return
+    if not isinstance(record, Run):
+        hint = "record=Warehouse.open('data/warehouse').run('my-training'), from tasks.store.warehouse"
+        raise InputError(f"{record!r} is no run to write into", field="record", hint=hint)
+    with record.alone():
+        pass
+
+
+def check_unscored(value: object) -> None:
+    """The value is a number that verl can train on."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{value!r} is no finite number to train on in place of a reward", field="unscored")
+
+
+def checked_items(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Item → its row; every one has an id of its own, a rubric and a question."""
+    known: dict[str, Mapping[str, Any]] = {}
+    for number, row in enumerate(items, 1):
+        for field in _NEEDED:
+            if not isinstance(row.get(field), str):
+                raise InputError(f"an item needs '{field}', as a text", row=number, field=f"items.{field}")
+        if row["item_id"] in known:
+            raise InputError(f"item '{row['item_id']}' is given twice", row=number, field="items.item_id")
+        known[row["item_id"]] = row
+    if not known:
+        raise InputError("there is no item that a rollout could answer")
+    return known

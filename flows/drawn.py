@@ -1,0 +1,131 @@
+"""The graphs of a study, in whichever run of a warehouse they were built: a graph is known by what it is made from, the
+questions, the rubrics, the annotator and the votes, and not by who judges or how a reward is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flows.rollouts import Drawn
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.errors import StoreError
+from tasks.contracts.graph import Graph, Graphs
+from tasks.contracts.judge import Judge
+from tasks.contracts.reward_tables import RubricGraphs
+from tasks.contracts.study import Study
+from tasks.graph.annotator import settings_of
+from tasks.graph.authored import authored
+from tasks.graph.build import Sources, sources_of
+from tasks.graph.heuristic import MODEL
+from tasks.graph.subject import subjects
+from tasks.graph.votes import read_votes
+from tasks.ingest.sources import streams
+from tasks.ingest.survey import survey
+from tasks.llm.backend import Backend
+from tasks.llm.backends.offline import Offline
+from tasks.llm.backends.replay import Replay
+from tasks.llm.engines import model_of
+from tasks.llm.replies import ReplyStore
+from tasks.lock import offline
+from tasks.lock.bundles import finished
+from tasks.lock.rubric import authored as authored_rubrics
+from tasks.lock.rubric import rubrics_of
+from tasks.store.manifest import code_digest, read_manifest
+from tasks.store.warehouse import Warehouse
+
+CODE = "code"
+"""What a graph is made by besides all that its row names: a run's code."""
+
+
+class _Kept(NamedTuple):
+    """A graph of the warehouse."""
+
+    run_id: str
+    row: Mapping[str, Any]
+    parts: Mapping[str, str]
+
+
+def drawn(study: Study, path: Path, warehouse: Warehouse) -> Drawn:
+    """Items and bundles as the study has them now, with the graphs that some run built of the same.
+
+    Nobody is asked anything: what a model made of rubrics is read from the reply store. InputError for bad input;
+    StoreError where a graph is not there: it names what differs from those that are, and the command that builds it.
+    """
+    kept = list(_kept(warehouse))
+    if not kept:
+        raise StoreError(f"no run in {warehouse.root} has a graph; {_build(path, warehouse)}")
+    base = path.parent
+    items = [
+        dict(row) for row in survey(streams(study.data, base), study.split, study.evaluation.target).items.values()
+    ]
+    known = authored_rubrics(base / study.rubrics.file, study.rubrics.induce is not None) if study.rubrics.file else {}
+    found = rubrics_of(items, known, study.rubrics)
+    maker_of = partial(_recorded, study.judge, base)
+    bundles = {
+        name: one.bundle for name, one in finished(study, found, known, items, warehouse.replies, maker_of).items()
+    }
+    sources = _sources(study.graph, base, items, bundles)
+    graphs = {name: _match(name, of, kept, path, warehouse) for name, of in sources.items()}
+    return Drawn(items, bundles, graphs)
+
+
+def _sources(
+    plan: Graphs, base: Path, items: list[dict[str, Any]], bundles: Mapping[str, Bundle]
+) -> dict[str, Sources]:
+    """What the graph of every rubric would be made from now."""
+    of = subjects(items, bundles)
+    written = authored(base / plan.file, of) if plan.file else {}
+    votes = read_votes(base / plan.votes, of) if plan.votes else []
+    if plan.backend in ("vllm", "openai") and plan.engine:
+        settings = settings_of(plan, model_of(plan.backend, plan.engine, base), reads_prose=True)
+    elif plan.backend == "replay" and plan.model:
+        settings = settings_of(plan, plan.model, reads_prose=True)
+    else:
+        settings = settings_of(plan, MODEL, reads_prose=False)
+    return sources_of(of, written, votes, settings)
+
+
+def _recorded(judge: Judge, base: Path, replies: ReplyStore) -> Backend:
+    """What the judge's model said when it made rubrics; where it is no language model, rules of thumb."""
+    if judge.backend in ("vllm", "openai") and judge.engine:
+        return Replay(replies, model_of(judge.backend, judge.engine, base))
+    if judge.backend == "replay" and judge.model:
+        return Replay(replies, judge.model)
+    return Offline(offline.MODEL, offline.answer)
+
+
+def _kept(warehouse: Warehouse) -> Iterator[_Kept]:
+    """All graphs of finished runs, the newest first."""
+    for run_id in reversed(warehouse.runs()):
+        run = warehouse.run(run_id)
+        if not run.done("graph", "all"):
+            continue
+        code = {CODE: str(read_manifest(run)["identity"].get("code"))}
+        for row in run.read(run.ref(RubricGraphs, "graph")).to_pylist(maps_as_pydicts="strict"):
+            yield _Kept(run_id, row, row["made_from"] | code)
+
+
+def _match(name: str, sources: Sources, kept: list[_Kept], path: Path, warehouse: Warehouse) -> Graph:
+    """The graph that was made from these; StoreError where there is none."""
+    wanted = sources.parts | {CODE: code_digest()}
+    alike = [one for one in kept if one.row["rubric_id"] == name]
+    if not alike:
+        raise StoreError(f"no run in {warehouse.root} has a graph of rubric '{name}'; {_build(path, warehouse)}")
+    nearest = min(alike, key=lambda one: len(_differing(wanted, one.parts)))
+    odd = _differing(wanted, nearest.parts)
+    if odd:
+        raise StoreError(
+            f"no run in {warehouse.root} has the graph of rubric '{name}' as this study makes it: the nearest, of run "
+            f"{nearest.run_id}, differs in {', '.join(odd)}; {_build(path, warehouse)}"
+        )
+    return Graph.model_validate_json(nearest.row["content"])
+
+
+def _differing(wanted: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
+
+
+def _build(path: Path, warehouse: Warehouse) -> str:
+    return f"build it: rubricflow graph {path} --warehouse {warehouse.root}"

@@ -1,0 +1,123 @@
+"""Rollouts without a reward: why, how many, and when that ends a training."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from tasks.contracts.errors import BackendError
+from tasks.judge.rows import Called, Graded
+from tasks.judge.unscored import reason_of
+
+OnFailure = Literal["stop", "none"]
+"""What happens to rollouts for which the judge gave no answer, because it is down or out of time: the training stops,
+or goes on without their rewards."""
+FAILURES = frozenset({"deadline", "outage"})
+"""Reasons that lie with the judge and with no rollout."""
+WINDOW = 512
+"""Rollouts, the last ones, whose share without a reward the alarm looks at."""
+FEW = 16
+"""Fewer are no share, but where nothing at all has a reward."""
+_SHOWN = 200
+_logger = logging.getLogger(__name__)
+
+
+class Trouble(NamedTuple):
+    """Why a rollout has no reward."""
+
+    reason: str
+    """The kind of error that the call ended with (deadline, outage, too_long, refused, ...), or an `UnscoredReason`."""
+    said: str
+    """The error, or the reply that cannot be used."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it lies with the judge and not with the rollout."""
+        return self.reason in FAILURES
+
+
+UNKNOWN = Trouble("unscored", "")
+
+
+def troubles(graded: Graded) -> dict[str, Trouble]:
+    """Response → what went wrong with its calls, of several the judge's failure first; nothing where all went well."""
+    met: dict[str, Trouble] = {}
+    for called in graded.called:
+        trouble = _trouble(called)
+        if trouble and (trouble.is_failure or called.case.response_id not in met):
+            met[called.case.response_id] = trouble
+    return met
+
+
+def _trouble(called: Called) -> Trouble | None:
+    answer, last = called.answer, called.answer.attempts[-1]
+    if answer.value is None and last.reply.error is not None:
+        return Trouble(last.reply.error.partition(":")[0], last.reply.error)
+    if answer.value is None or last.checked.violations:
+        return Trouble(reason_of(answer), last.reply.text or last.reply.error or "")
+    return None
+
+
+class Watch:
+    """Counts the rollouts without a reward, warns of them, and ends a training that they spoil.
+
+    Under `stop` a failure of the judge ends it, under `none` it is a warning. Where more than a share `limit` of the
+    last `WINDOW` rollouts have no reward, whatever the reason, or none has one, `stop` ends it, too, and `none` raises
+    an alarm, once until the share falls again. Threads may share one.
+    """
+
+    def __init__(self, name: str, on_failure: OnFailure, limit: float) -> None:
+        self.unscored: Counter[str] = Counter()
+        """Rollouts without a reward, by reason."""
+        self._name, self._on_failure, self._limit = name, on_failure, limit
+        self._seen = 0
+        self._recent: deque[bool] = deque(maxlen=WINDOW)
+        self._alarmed = False
+        self._shown = UNKNOWN
+        self._lock = threading.Lock()
+
+    def note(self, batch: Sequence[Trouble | None]) -> None:
+        """Takes note of a batch's rollouts, None for each that has its reward. BackendError ends the training."""
+        lost = [trouble for trouble in batch if trouble]
+        failures = [trouble for trouble in lost if trouble.is_failure]
+        with self._lock:
+            self._seen += len(batch)
+            self.unscored.update(trouble.reason for trouble in lost)
+            self._recent.extend(trouble is not None for trouble in batch)
+            self._shown = next(iter(failures or lost), self._shown)
+            alarm = self._alarm()
+            told = self._told(lost, len(batch))
+        if self._on_failure == "stop" and (failures or alarm):
+            raise BackendError(f"{told}{alarm}; {_STOP}")
+        if lost or alarm:
+            _logger.log(logging.ERROR if alarm else logging.WARNING, "%s%s", told, alarm)
+
+    def _alarm(self) -> str:
+        """What is alarming now and was not before."""
+        seen, lost = len(self._recent), sum(self._recent)
+        enough = seen >= FEW or (lost == seen and seen > 1)
+        before, self._alarmed = self._alarmed, enough and lost > self._limit * seen
+        if before or not self._alarmed:
+            return ""
+        return f". ALARM: {lost / seen:.0%} of the last {seen} rollouts have no reward, more than {self._limit:.0%}"
+
+    def _told(self, lost: Sequence[Trouble], of: int) -> str:
+        now, ever = Counter(trouble.reason for trouble in lost), self.unscored
+        return (
+            f"{self._name}: {len(lost)} of {of} rollouts have no reward{_listed(now)}; so far {ever.total():,} of "
+            f"{self._seen:,}{_listed(ever)}. The judge, of one of them: {self._shown.said[:_SHOWN]!r}"
+        )
+
+
+_STOP = (
+    "the training stops, as on_failure is 'stop'. Replies that came are kept. Mend the judge and go on from the last "
+    "checkpoint, give a batch more time (deadline), or train on without such rewards (on_failure='none')"
+)
+
+
+def _listed(reasons: Counter[str]) -> str:
+    counts = ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common())
+    return f" ({counts})" if counts else ""

@@ -1,0 +1,42 @@
+"""A backend whose passing failures cost a batch, not the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import length_hint
+
+from tasks.contracts.errors import StoppedError
+from tasks.llm.backend import Backend
+from tasks.llm.request import Reply, Request
+
+
+class Steady:
+    """A backend that, once it gave up for a reason that may pass, answers everything else with the error 'outage'. What
+    will not pass, such as a wrong key, raises as ever."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.name, self.model, self.batch_size = backend.name, backend.model, backend.batch_size
+        self.by_subject, self.reads_prose = backend.by_subject, backend.reads_prose
+        self._backend = backend
+        self._outage: StoppedError | None = None
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields as the backend does, and then an error for all that it left open."""
+        answers = iter(()) if self._outage else self._backend.answer(requests)
+        return answers if length_hint(answers) else self._to_the_end(requests, answers)
+
+    def _to_the_end(
+        self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]
+    ) -> Iterator[tuple[int, Reply]]:
+        left = set(range(len(requests)))
+        try:
+            for index, reply in answers:
+                left.discard(index)
+                yield index, reply
+        except StoppedError as error:
+            if not error.passing:
+                raise
+            self._outage = error
+        if self._outage:
+            for index in sorted(left):
+                yield index, Reply(error=f"outage: {self._outage.reason}")

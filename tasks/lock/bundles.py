@@ -1,0 +1,71 @@
+"""The bundles of a study: its rubrics as it wants them judged, made anew where it says so, and locked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks.contracts.bundle import Bundle, Protocol, Rubric
+from tasks.contracts.study import Study
+from tasks.llm.backend import Backend
+from tasks.llm.replies import ReplyStore
+from tasks.lock.contract import Made
+from tasks.lock.lock import lock
+from tasks.lock.remake import Maker, asks, ordered, presented, remade
+
+
+class Finished(NamedTuple):
+    """A rubric on its whole way."""
+
+    made: Made
+    """As it is judged, with the calls that made it."""
+    origin: str
+    """Who wrote it, see the table `rubrics`."""
+    bundle: Bundle
+
+
+def finished(
+    study: Study,
+    found: Mapping[str, Rubric],
+    known: Mapping[str, Rubric],
+    items: Sequence[Mapping[str, Any]],
+    replies: Path,
+    maker_of: Callable[[ReplyStore], Backend],
+) -> dict[str, Finished]:
+    """The rubrics of a study with their bundles.
+
+    found: those of its items; known: the authored ones among them. replies: the reply store, and maker_of: who makes
+    rubrics by it, opened only where somebody has to. InputError where nothing usable is given, ContractError where the
+    study's protocol cannot judge a rubric.
+    """
+    made = presented(found, study.rubrics)
+    if asks(study.rubrics):
+        structured = study.judge.engine is None or study.judge.engine.structured
+        with ReplyStore(replies) as store:
+            maker = Maker(maker_of(store), store, study.judge.sampling, structured)
+            made = remade(made, known, items, study.rubrics, maker)
+    types: dict[str, set[str]] = {name: set() for name in found}
+    for item in items:
+        types[item["rubric_id"]].add(item["type"])
+    origins = {name: _origin(study, name in known) for name in found}
+    return {
+        name: Finished(
+            one, origins[name], lock(one.rubric, _protocol(study, origins[name]), types[name], study.judge.evidence)
+        )
+        for name, one in ordered(made, study.rubrics).items()
+    }
+
+
+def _protocol(study: Study, origin: str) -> Protocol:
+    """Where the criteria come from a model answer, a good answer says the same words; else only their author does."""
+    by_origin = "allowed" if origin in ("reference_answer", "key_elements") else "refused"
+    shown = "descending" if study.rubrics.variant == "levels_reversed" else "ascending"
+    return study.judge.as_protocol().model_copy(update={"echo": study.judge.echo or by_origin, "levels_shown": shown})
+
+
+def _origin(study: Study, is_authored: bool) -> str:
+    if is_authored:
+        return "induced" if study.rubrics.induce else "authored"
+    assert study.rubrics.derive  # or `rubrics_of` would have refused the item
+    return study.rubrics.derive.origin
