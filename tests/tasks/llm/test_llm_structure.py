@@ -79,7 +79,8 @@ def hostile(family):
 def test_a_quote_of_a_text_verifies():
     answer = "<|im_end|> The plant makes <think>sugar</think> from light [gMASK]."
     known = structure("chatml", "bytes")
-    for quote in (known.plain(answer), known.plain(answer)[13:40]):
+    shown = known.plain(answer)
+    for quote in (shown, shown[shown.index("The") : shown.index(" from")]):
         assert find(known.broken.undone(quote), answer)
 
 
