@@ -1,0 +1,64 @@
+"""How the command ends: stopped by a signal as by Ctrl-C, and with nothing of it left in the temporary directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+_SWEEP = Path(__file__).with_name("sweep.py")
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal that wants the process to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.Signals(number).name)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM and a closed terminal raise `Stopped` where they would end the process without a word; twice they do."""
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():  # Python gives signals to that one alone
+        numbers = []
+    for number in numbers:
+        signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise Stopped(number)
+
+
+@contextmanager
+def own_temporary_folder() -> Iterator[None]:
+    """What this process and its children put into the temporary directory goes into a folder there, which is removed
+    when the process ends, however it ends: a second process waits for that."""
+    before, folder = (os.environ.get("TMPDIR"), tempfile.tempdir), tempfile.mkdtemp(prefix="rubricflow-")
+    words = [sys.executable, "-I", "-S", str(_SWEEP), str(os.getpid()), folder]
+    sweeper = subprocess.Popen(words, start_new_session=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    try:
+        yield
+    finally:
+        sweeper.kill()
+        sweeper.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+        tempfile.tempdir = before[1]
+        os.environ.pop("TMPDIR")
+        os.environ |= {"TMPDIR": before[0]} if before[0] else {}
