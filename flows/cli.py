@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flows.ending import Stopped, own_temporary_folder, stoppable
+from flows.ending import Stopped, end_by, own_temporary_folder, stoppable
 from tasks.contracts.errors import BackendError, UserError
 from tasks.contracts.table import columns as described
 from tasks.contracts.tables import BY_NAME
@@ -333,7 +333,7 @@ def _cell(value: object) -> str:
 
 @contextmanager
 def _for_people() -> Iterator[None]:
-    """A UserError ends the command with its message and exit code 2, a signal with 128 and its number."""
+    """A UserError ends the command with its message and exit code 2, a signal with a message and by itself."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
@@ -346,10 +346,9 @@ def _for_people() -> Iterator[None]:
         print(f"rubricflow: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt as stop:
-        number = stop.number if isinstance(stop, Stopped) else signal.SIGINT
-        name = signal.Signals(number).name
-        print(f"rubricflow: stopped by {name}; what is finished stays, the same command goes on", file=sys.stderr)
-        raise typer.Exit(128 + number) from None
+        by = stop.signal if isinstance(stop, Stopped) else signal.SIGINT
+        print(f"rubricflow: stopped by {by.name}; what is finished stays, the same command goes on", file=sys.stderr)
+        end_by(by)
 
 
 if __name__ == "__main__":

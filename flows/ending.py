@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 _SWEEP = Path(__file__).with_name("sweep.py")
 
@@ -20,9 +22,9 @@ _SWEEP = Path(__file__).with_name("sweep.py")
 class Stopped(KeyboardInterrupt):
     """A signal that wants the process to end."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        super().__init__(signal.Signals(number).name)
+    def __init__(self, by: signal.Signals) -> None:
+        self.signal = by
+        super().__init__(by.name)
 
 
 @contextmanager
@@ -42,7 +44,17 @@ def stoppable() -> Iterator[None]:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
-    raise Stopped(number)
+    raise Stopped(signal.Signals(number))
+
+
+def end_by(one: signal.Signals) -> NoReturn:
+    """Ends this process by a signal, as whoever sent it expects (a shell says 128 and its number), after what was to be
+    done at the exit. Threads that wait for an answer are not waited for."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    signal.signal(one, signal.SIG_DFL)
+    os.kill(os.getpid(), one)
+    raise AssertionError("a signal that is neither caught nor ignored ends a process")
 
 
 @contextmanager
