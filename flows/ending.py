@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
+
+from tasks.contracts.errors import StoreError
 
 _SWEEP = Path(__file__).with_name("sweep.py")
 
@@ -60,17 +63,28 @@ def end_by(one: signal.Signals) -> NoReturn:
 @contextmanager
 def own_temporary_folder() -> Iterator[None]:
     """What this process and its children put into the temporary directory goes into a folder there, which is removed
-    when the process ends, however it ends: a second process waits for that."""
-    before, folder = (os.environ.get("TMPDIR"), tempfile.tempdir), tempfile.mkdtemp(prefix="rubricflow-")
-    words = [sys.executable, "-I", "-S", str(_SWEEP), str(os.getpid()), folder]
-    sweeper = subprocess.Popen(words, start_new_session=True)
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    when the process ends, however it ends: a second process waits for that. StoreError where there can be none."""
+    before = os.environ.get("TMPDIR"), tempfile.tempdir
+    try:
+        folder = Path(tempfile.gettempdir(), f"rubricflow-{secrets.token_hex(8)}")
+        sweeper = _sweeper(folder)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise StoreError(f"no temporary directory can be written ({error}); TMPDIR names another") from error
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     try:
         yield
     finally:
         sweeper.kill()
         sweeper.wait()
         shutil.rmtree(folder, ignore_errors=True)
-        tempfile.tempdir = before[1]
         os.environ.pop("TMPDIR")
         os.environ |= {"TMPDIR": before[0]} if before[0] else {}
+        tempfile.tempdir = before[1]
+
+
+def _sweeper(folder: Path) -> subprocess.Popen[bytes]:
+    """Who removes a folder after this process. It is there before the folder is, and a signal to all processes of a
+    terminal is not for it."""
+    words, nowhere = [sys.executable, "-I", "-S", str(_SWEEP), str(os.getpid()), str(folder)], subprocess.DEVNULL
+    return subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)

@@ -46,7 +46,9 @@ def _start(server: SubprocessASGIServer, timeout: int | None = None) -> None:
         settings, folder = _settings()
         words = [sys.executable, "-P", str(_SCRIPT), str(os.getpid()), str(server.port or 0), str(folder)]
         # In a session of its own: Ctrl-C in a terminal is for the parent, who has something to tell the server then.
-        process = subprocess.Popen(words, env=settings, stdout=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen(
+            words, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
         server.server_process, server.running = process, True
         atexit.register(server.stop)
         port = _first_line(process, timeout or PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value())

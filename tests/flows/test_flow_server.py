@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -134,3 +135,19 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_command_has_a_temporary_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with ending.own_temporary_folder():
+        file = Path(tempfile.mkstemp()[1])
+        assert file.parent.parent == tmp_path
+        assert os.environ["TMPDIR"] == str(file.parent)
+    assert (os.environ["TMPDIR"], list(tmp_path.iterdir())) == (str(tmp_path), [])
+
+
+def test_a_temporary_directory_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
+    with pytest.raises(StoreError, match="TMPDIR names another"), ending.own_temporary_folder():
+        pass
