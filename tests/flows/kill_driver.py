@@ -407,11 +407,12 @@ class Trial:
         logs = [self.folder / f"{name}-{number}.log" for number in range(len(studies))]
         numbers = [child(partial(self._run, name, None, study), log) for study, log in zip(studies, logs, strict=True)]
         codes = [ended(number) for number in numbers]
-        asked = lines(self.folder / f"{name}.calls")
+        kept = stored(self.folder / name)
+        asked = [digest for digest in lines(self.folder / f"{name}.calls") if digest in kept]  # errors are not kept
         return {
             "codes": codes,
             "equal": outcome(self.folder / name) == sorted(alone),
-            "replies": stored(self.folder / name) == stored(self.folder / "whole"),
+            "replies": kept == stored(self.folder / "whole"),
             "twice": len(asked) - len(set(asked)),
             "log": "".join(log.read_text()[-3000:] for log, code in zip(logs, codes, strict=True) if code),
         }
