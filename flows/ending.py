@@ -53,9 +53,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def end_by(one: signal.Signals) -> NoReturn:
     """Ends this process by a signal, as whoever sent it expects (a shell says 128 and its number), after what was to be
     done at the exit. Threads that wait for an answer are not waited for."""
+    signal.signal(one, signal.SIG_DFL)  # so that the same signal again ends it at once
     atexit._run_exitfuncs()
     sys.stdout.flush()
-    signal.signal(one, signal.SIG_DFL)
     os.kill(os.getpid(), one)
     raise AssertionError("a signal that is neither caught nor ignored ends a process")
 

@@ -42,9 +42,8 @@ class Asker(NamedTuple):
     """When it last said that it lives."""
 
     def __str__(self) -> str:
-        return (
-            f"process {self.process} on {self.host.partition('/')[0]} (since {datetime.fromtimestamp(self.since):%X})"
-        )
+        since = datetime.fromtimestamp(self.since)
+        return f"process {self.process} on {self.host.partition('/')[0]} (since {since:%X})"
 
     def lives(self) -> bool:
         """Whether it may still bring replies."""
