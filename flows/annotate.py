@@ -9,6 +9,7 @@ from prefect import flow
 
 from flows.logs import without_tracebacks
 from flows.plan import Plan, planned, record
+from flows.server import own_server
 from tasks.annotate.task import Compared, compare, compare_settled
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
@@ -21,6 +22,7 @@ from tasks.lock.task import Locked, lock
 from tasks.review.task import Settled, Spoken, adjudicate, queue, spoken
 
 without_tracebacks()
+own_server()
 
 
 class Proposed(NamedTuple):

@@ -9,6 +9,7 @@ from prefect import flow
 from flows.annotate import labels, settling
 from flows.logs import without_tracebacks
 from flows.plan import Plan, planned, record
+from flows.server import own_server
 from tasks.bottleneck.task import train
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
@@ -22,6 +23,7 @@ from tasks.lock.task import lock
 from tasks.review.task import Spoken
 
 without_tracebacks()
+own_server()
 
 
 @flow(name="bottleneck", flow_run_name="{study}")

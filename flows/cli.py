@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flows.ending import Stopped, end_by, own_temporary_folder, stoppable
 from tasks.contracts.errors import BackendError, UserError
 from tasks.contracts.table import columns as described
 from tasks.contracts.tables import BY_NAME
@@ -335,17 +337,22 @@ def _cell(value: object) -> str:
 
 @contextmanager
 def _for_people() -> Iterator[None]:
-    """A UserError ends the command with its message and exit code 2."""
+    """A UserError ends the command with its message and exit code 2, a signal with a message and by itself."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     # On a busy machine Prefect's own server may take longer than the 20 s that it is given.
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
     try:
-        yield
+        with stoppable(), own_temporary_folder():
+            yield
     except UserError as error:
         print(f"rubricflow: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
+    except KeyboardInterrupt as stop:
+        by = stop.signal if isinstance(stop, Stopped) else signal.SIGINT
+        print(f"rubricflow: stopped by {by.name}; what is finished stays, the same command goes on", file=sys.stderr)
+        end_by(by)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from prefect import flow
 
 from flows.logs import without_tracebacks
 from flows.plan import Plan, planned, record
+from flows.server import own_server
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.judge import Judge
@@ -20,6 +21,7 @@ from tasks.judge.task import credential
 from tasks.lock.task import lock
 
 without_tracebacks()
+own_server()
 
 
 @flow(name="edit", flow_run_name="{study}")

@@ -13,6 +13,7 @@ from flows.arms import read_arm
 from flows.grade import stages
 from flows.logs import without_tracebacks
 from flows.plan import planned, record
+from flows.server import own_server
 from tasks.contracts.experiment import Numbers, Planned, load_experiment
 from tasks.contracts.table import conform
 from tasks.evaluate.experiment.show import markdown, page, show
@@ -22,6 +23,7 @@ from tasks.store.manifest import read_manifest
 from tasks.store.warehouse import Run, Warehouse, write_atomically
 
 without_tracebacks()
+own_server()
 
 FOLDER = "experiments"
 """Where a warehouse keeps what was made of several runs: <name>/numbers.parquet, tables.md and report.html."""

@@ -14,6 +14,7 @@ from prefect.artifacts import create_table_artifact
 
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
+from flows.server import own_server
 from tasks.check.task import checked, data_docs
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import InputError
@@ -31,6 +32,7 @@ from tasks.stats.target import target_scores
 from tasks.store.warehouse import Run, Warehouse
 
 without_tracebacks()
+own_server()
 
 STAGE = "faithful"
 PLAIN = "unedited"

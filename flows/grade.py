@@ -6,6 +6,7 @@ from prefect import flow
 
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
+from flows.server import own_server
 from flows.trained import grader_of
 from tasks.calibrate.task import calibrate
 from tasks.check.task import checked, data_docs
@@ -16,6 +17,7 @@ from tasks.judge.task import credential, judge
 from tasks.lock.task import lock
 
 without_tracebacks()
+own_server()
 
 
 @flow(name="grade", flow_run_name="{study}")

@@ -6,6 +6,7 @@ from prefect import flow
 
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
+from flows.server import own_server
 from tasks.check.task import checked, data_docs
 from tasks.evaluate.task import draw_graphs
 from tasks.graph.task import Graphed
@@ -15,6 +16,7 @@ from tasks.judge.task import credential
 from tasks.lock.task import Locked, lock
 
 without_tracebacks()
+own_server()
 
 
 @flow(name="graph", flow_run_name="{study}")

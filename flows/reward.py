@@ -7,6 +7,7 @@ from prefect import flow
 from flows.graph import stages as built
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
+from flows.server import own_server
 from flows.trained import grader_of
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
@@ -16,6 +17,7 @@ from tasks.judge.task import judge
 from tasks.reward.task import reward as pay
 
 without_tracebacks()
+own_server()
 
 
 @flow(name="reward", flow_run_name="{study}")

@@ -119,7 +119,8 @@ def credential(name: str) -> str | None:
     try:
         return str(cast(Secret[Any], Secret.load(block)).get())
     except ValueError:
-        raise BackendError(f"Prefect has no secret block named '{block}' (judge.engine.key)") from None
+        there = "blocks are kept by the server that PREFECT_API_URL names"
+        raise BackendError(f"Prefect has no secret block named '{block}' (judge.engine.key); {there}") from None
 
 
 def _rater(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class Wave:
     """0 for the first; all later ones are repairs."""
     requests: int
     from_store: int
-    """Requests whose reply was known."""
+    """Requests whose reply was known, or came from another run that was asking for it."""
     shared: int
     """Requests that got the reply of an identical one of this wave."""
     asked: int
@@ -109,6 +110,7 @@ def ask(
     check: pure; sees only replies with a text. An error reply has no value and the violation 'no_reply'.
     repair: pure; gets the first request and all attempts, returns the next request, or None when the budgets are spent.
         A request whose reply is already in the history ends it too: it would bring the same reply.
+    What another run of this reply store is asking for meanwhile is waited for, not asked again.
     Every reply is in the store before the backend is waited for again: replies that are there at once are kept
     together. BackendError and StoreError end the run; asking the same again continues it.
     """
@@ -145,7 +147,8 @@ def _run_wave(
     digests = [digest(case.now, backend.model, backend.by_subject) for case in cases]
     known = replies.get_many(digests)
     missing = {key: case.now for key, case in zip(digests, cases, strict=True) if key not in known}
-    fresh = dict(_answers(missing, backend, replies))
+    fresh, theirs = _answered(missing, backend, replies)
+    known |= theirs
     unpaid = set(fresh)
     failed = 0
     for key, case in zip(digests, cases, strict=True):
@@ -169,30 +172,49 @@ def _run_wave(
     )
 
 
-def _answers(missing: dict[str, Request], backend: Backend, replies: ReplyStore) -> Iterator[tuple[str, Reply]]:
-    """One reply per request, in batches, each kept before the backend is waited for again."""
-    items, size = list(missing.items()), max(1, backend.batch_size)
-    for start in range(0, len(items), size):
-        begun, batch = time.monotonic(), items[start : start + size]
-        yield from ((key, overdue()) for key, request in batch if request.until <= begun)
-        batch = [(key, request) for key, request in batch if request.until > begun]
-        if not batch:
-            continue
-        open_, strays, arrived = set(range(len(batch))), 0, list[tuple[str, Reply]]()
-        answers = backend.answer([request for _, request in batch])
-        for index, reply in answers:
-            if index in open_:
-                open_.remove(index)
-                arrived.append((batch[index][0], reply))
-            else:
-                strays += 1
-            if not length_hint(answers):
-                yield from _kept(arrived, backend, replies)
-                arrived = []
-        yield from _kept(arrived, backend, replies)
-        also = f", but {strays} that belong to no open request" if strays else ""
-        for index in sorted(open_):
-            yield batch[index][0], Reply(error=f"no_reply: the backend gave no reply{also}")
+def _answered(
+    missing: dict[str, Request], backend: Backend, replies: ReplyStore
+) -> tuple[dict[str, Reply], dict[str, Reply]]:
+    """The replies to what was asked here, in batches, and to what another run was asking for already."""
+    mine, theirs, size = dict[str, Reply](), dict[str, Reply](), max(1, backend.batch_size)
+    while open_ := [key for key in missing if key not in mine and key not in theirs]:
+        for start in range(0, len(open_), size):
+            batch = _in_time(open_[start : start + size], missing, mine)
+            with replies.claim(batch) as claimed:
+                mine.update(_answers([(key, missing[key]) for key in claimed], backend, replies))
+        waiting = [key for key in open_ if key not in mine]
+        theirs |= replies.awaited(waiting, min((missing[key].until for key in waiting), default=math.inf))
+    return mine, theirs
+
+
+def _in_time(keys: Sequence[str], missing: dict[str, Request], replies: dict[str, Reply]) -> list[str]:
+    """The requests whose time is not over; the others get their error reply."""
+    now = time.monotonic()
+    replies |= {key: overdue() for key in keys if missing[key].until <= now}
+    return [key for key in keys if missing[key].until > now]
+
+
+def _answers(
+    batch: Sequence[tuple[str, Request]], backend: Backend, replies: ReplyStore
+) -> Iterator[tuple[str, Reply]]:
+    """One reply per request of a batch, each kept before the backend is waited for again."""
+    if not batch:
+        return
+    open_, strays, arrived = set(range(len(batch))), 0, list[tuple[str, Reply]]()
+    answers = backend.answer([request for _, request in batch])
+    for index, reply in answers:
+        if index in open_:
+            open_.remove(index)
+            arrived.append((batch[index][0], reply))
+        else:
+            strays += 1
+        if not length_hint(answers):
+            yield from _kept(arrived, backend, replies)
+            arrived = []
+    yield from _kept(arrived, backend, replies)
+    also = f", but {strays} that belong to no open request" if strays else ""
+    for index in sorted(open_):
+        yield batch[index][0], Reply(error=f"no_reply: the backend gave no reply{also}")
 
 
 def _kept(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: ReplyStore) -> list[tuple[str, Reply]]:

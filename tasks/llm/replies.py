@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
 from tasks.contracts.errors import StoreError
+from tasks.llm import claims
 from tasks.llm.request import Reply
 
 _MARK = 0x52504C59
@@ -25,6 +29,11 @@ _HINTS = {
     sqlite3.SQLITE_NOTADB: "; bring back a copy, or move it away: what it held is asked for again",
 }
 _TABLE = "CREATE TABLE IF NOT EXISTS replies(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL)"
+_LOOK_S = 0.02, 0.5
+"""How soon, and in the end how seldom, a waiting run looks for another one's replies."""
+_SAY_S = 1.0, 60.0
+"""After how long a wait it says so, and how often."""
+_logger = logging.getLogger(__name__)
 
 
 class ReplyStore:
@@ -39,6 +48,7 @@ class ReplyStore:
         """Opens the file, or makes it unless `read_only`; StoreError where it is no reply store or not writable."""
         self._path = str(path)
         self._lock = threading.Lock()
+        self._said = -_SAY_S[1]
         with self._named():
             self._connection = _connect(self._path, read_only)
 
@@ -62,13 +72,68 @@ class ReplyStore:
         rows = [(digest, model, reply.to_json()) for digest, model, reply in replies if reply.error is None]
         if not rows:
             return {}
-        with self._named(), self._lock, _transaction(self._connection):
+        with self._writing():
             kept = self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", rows).rowcount
         if kept == len(rows):
             return {}
         standing = self.get_many(digest for digest, _, _ in rows)
         mine = {digest: reply for digest, _, reply in replies}
         return {digest: reply for digest, reply in standing.items() if reply != mine[digest]}
+
+    @contextmanager
+    def claim(self, digests: Iterable[str]) -> Iterator[list[str]]:
+        """Those of the digests that the caller is to ask for: they have no reply, and nobody else is asking for them.
+
+        The others belong to `awaited`. The claim ends with the block, or with the process.
+        """
+        asker = secrets.token_hex(8)
+        with self._writing():
+            mine = claims.claim(self._connection, asker, digests)
+        if not mine:
+            yield []
+            return
+        over = threading.Event()
+        beating = threading.Thread(target=self._beat, args=(asker, over), name="claims", daemon=True)
+        beating.start()
+        try:
+            yield mine
+        finally:
+            over.set()
+            beating.join()
+            with self._writing():
+                claims.release(self._connection, asker)
+
+    def awaited(self, digests: Iterable[str], until: float = math.inf) -> dict[str, Reply]:
+        """The replies to what others are asking for, waited for as long as somebody living asks for all of the rest,
+        and until the monotonic clock says `until`.
+
+        What has no reply then is to be claimed: who asked for it is gone, or got none.
+        """
+        open_, found, start, pause = set(digests), dict[str, Reply](), time.monotonic(), _LOOK_S[0]
+        while open_ and time.monotonic() < until:
+            arrived = self.get_many(open_)
+            found |= arrived
+            open_ -= arrived.keys()
+            with self._named(), self._lock:
+                holders = claims.holders(self._connection, open_)
+            if len(holders) < len(open_):
+                break
+            if holders and time.monotonic() - start > _SAY_S[0]:
+                self._say(f"waiting for {len(holders):,} replies that {next(iter(holders.values()))} is asking for")
+            time.sleep(pause if open_ else 0)
+            pause = min(2 * pause, _LOOK_S[1])
+        return found
+
+    def _beat(self, asker: str, over: threading.Event) -> None:
+        while not over.wait(claims.BEAT_S):
+            with suppress(StoreError), self._writing():  # where the disk is full, the run itself says so
+                claims.beat(self._connection, asker)
+
+    def _say(self, line: str) -> None:
+        """Warns, but not at every wave anew."""
+        if time.monotonic() - self._said > _SAY_S[1]:
+            self._said = time.monotonic()
+            _logger.warning(line)
 
     def __len__(self) -> int:
         with self._named(), self._lock:
@@ -86,6 +151,12 @@ class ReplyStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """In a transaction of this store."""
+        with self._named(), self._lock, _transaction(self._connection):
+            yield
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -115,7 +186,8 @@ def _connect(path: str, read_only: bool) -> sqlite3.Connection:
             _patiently(connection, "PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             with _transaction(connection):
-                connection.execute(_TABLE)
+                for table in (_TABLE, *claims.TABLES):
+                    connection.execute(table)
                 connection.execute(f"PRAGMA application_id={_MARK}")
     except BaseException:
         connection.close()

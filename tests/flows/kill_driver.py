@@ -22,6 +22,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from left_driver import Command, Left, left_in
 
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOUSE), str(Path(__file__).parent)]
@@ -110,6 +113,8 @@ class Result(NamedTuple):
     """Requests asked in the run after it whose reply was in the store."""
     again: int
     """Requests asked again because their reply was lost on its way to the store."""
+    left: tuple[str, ...]
+    """Of the killed one: processes, ports, temporary files."""
     log: str
     """What the run after it said on its way down; empty if it ended."""
 
@@ -326,7 +331,13 @@ class Trial:
         self.whole = outcome(folder / "whole")
 
     def _run(self, name: str, point: Point | None, study: Path | None = None) -> None:
+        tempfile.tempdir = os.environ["TMPDIR"] = str(self._temporary(name))
         run(study or self.study, self.folder / name, self.folder / f"{name}.calls", point)
+
+    def _temporary(self, name: str) -> Path:
+        folder = self.folder / f"{name}.tmp"
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def kill(self, what: str, point: Point | None, after: float | None = None) -> Result:
         """Kill a run at a point, or from outside after some seconds, and start it again."""
@@ -337,13 +348,21 @@ class Trial:
             time.sleep(after)
             os.kill(number, signal.SIGKILL)
         killed = ended(number) == -signal.SIGKILL
-        return self._resume(what, killed, house, calls, log, partial(self._again, name, log))
+        left = left_in(self._temporary(name))
+        return self._resume(what, killed, house, calls, log, partial(self._again, name, log), left)
 
     def _again(self, name: str, log: Path) -> bool:
         return ended(child(partial(self._run, name, None), log)) == 0
 
     def _resume(
-        self, what: str, killed: bool, house: Path, calls: Path, log: Path, again: Callable[[], bool]
+        self,
+        what: str,
+        killed: bool,
+        house: Path,
+        calls: Path,
+        log: Path,
+        again: Callable[[], bool],
+        left: Sequence[str] = (),
     ) -> Result:
         known, before = stored(house), lines(calls)
         ended_well = again()
@@ -356,6 +375,7 @@ class Trial:
             equal=outcome(house) == self.whole,
             twice=len(set(asked) & known) + len(asked) - len(set(asked)),
             again=len(set(before) & set(asked) - known),
+            left=tuple(left),
             log="" if ended_well else log.read_text()[-3000:],
         )
 
@@ -364,17 +384,17 @@ class Trial:
         name = "command-" + re.sub(r"\W+", "-", what)
         house, calls, log = (self.folder / f"{name}{end}" for end in ("", ".calls", ".log"))
 
-        def start(*more: str) -> int:
+        def start(attempt: str, *more: str) -> Left:
             words = [sys.executable, __file__, "--command", str(self.study), str(house), str(calls), *more]
-            with log.open("w") as file:
-                process = subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True)
-            code = process.wait()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # Prefect's own server, where its parent was killed
-            return code
+            command = Command(self.folder / f"{name}-{attempt}", words, self.folder / "prefect")
+            left = command.stop(what, lambda number: None)  # it ends by itself
+            shutil.copy(command.log, log)
+            return left
 
-        killed = start(json.dumps(point)) == -signal.SIGKILL
-        return self._resume(f"rubricflow grade: {what}", killed, house, calls, log, lambda: start() == 0)
+        left = start("killed", json.dumps(point))
+        remains = [*left.processes, *map(str, left.ports), *left.files]
+        killed, told = left.code == -signal.SIGKILL, f"rubricflow grade: {what}"
+        return self._resume(told, killed, house, calls, log, lambda: start("again").code == 0, remains)
 
     def together(self, studies: Sequence[Path | None], name: str) -> dict[str, Any]:
         """Runs in one warehouse at once: how they ended, and whether all is as after runs one by one."""
@@ -387,10 +407,13 @@ class Trial:
         logs = [self.folder / f"{name}-{number}.log" for number in range(len(studies))]
         numbers = [child(partial(self._run, name, None, study), log) for study, log in zip(studies, logs, strict=True)]
         codes = [ended(number) for number in numbers]
+        kept = stored(self.folder / name)
+        asked = [digest for digest in lines(self.folder / f"{name}.calls") if digest in kept]  # errors are not kept
         return {
             "codes": codes,
             "equal": outcome(self.folder / name) == sorted(alone),
-            "replies": stored(self.folder / name) == stored(self.folder / "whole"),
+            "replies": kept == stored(self.folder / "whole"),
+            "twice": len(asked) - len(set(asked)),
             "log": "".join(log.read_text()[-3000:] for log, code in zip(logs, codes, strict=True) if code),
         }
 

@@ -32,7 +32,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been_and_asks_nothing_twice(results:
     found = results[point]
     assert found["killed"]
     assert found["ended"], found["log"]
-    assert (found["equal"], found["twice"], found["again"]) == (True, 0, 0)
+    assert (found["equal"], found["twice"], found["again"], found["left"]) == (True, 0, 0, [])
 
 
 @pytest.mark.parametrize("point", FULL)
@@ -85,4 +85,4 @@ def test_a_warehouse_that_cannot_be_used_ends_with_2_and_one_message(results: di
 def test_runs_at_once_in_one_warehouse_end_as_runs_one_by_one(results: dict[str, Any]) -> None:
     found = results["together"]
     assert found["codes"] == [0, 0, 0], found["log"]
-    assert (found["equal"], found["replies"]) == (True, True)
+    assert (found["equal"], found["replies"], found["twice"]) == (True, True, 0)

@@ -1,0 +1,90 @@
+"""How the command ends: stopped by a signal as by Ctrl-C, and with nothing of it left in the temporary directory."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tasks.contracts.errors import StoreError
+
+_SWEEP = Path(__file__).with_name("sweep.py")
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal that wants the process to end."""
+
+    def __init__(self, by: signal.Signals) -> None:
+        self.signal = by
+        super().__init__(by.name)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM and a closed terminal raise `Stopped` where they would end the process without a word; twice they do."""
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():  # Python gives signals to that one alone
+        numbers = []
+    for number in numbers:
+        signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise Stopped(signal.Signals(number))
+
+
+def end_by(one: signal.Signals) -> NoReturn:
+    """Ends this process by a signal, as whoever sent it expects (a shell says 128 and its number), after what was to be
+    done at the exit. Threads that wait for an answer are not waited for."""
+    signal.signal(one, signal.SIG_DFL)  # so that the same signal again ends it at once
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os.kill(os.getpid(), one)
+    raise AssertionError("a signal that is neither caught nor ignored ends a process")
+
+
+@contextmanager
+def own_temporary_folder() -> Iterator[None]:
+    """What this process and its children put into the temporary directory goes into a folder there, which is removed
+    when the process ends, however it ends: a second process waits for that. StoreError where there can be none."""
+    before = os.environ.get("TMPDIR"), tempfile.tempdir
+    try:
+        folder = Path(tempfile.gettempdir(), f"rubricflow-{secrets.token_hex(8)}")
+        sweeper = _sweeper(folder)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise StoreError(f"no temporary directory can be written ({error}); TMPDIR names another") from error
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    try:
+        yield
+    finally:
+        sweeper.kill()
+        sweeper.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.pop("TMPDIR")
+        os.environ |= {"TMPDIR": before[0]} if before[0] else {}
+        tempfile.tempdir = before[1]
+
+
+def _sweeper(folder: Path) -> subprocess.Popen[bytes]:
+    """Who removes a folder after this process. It is there before the folder is, and a signal to all processes of a
+    terminal is not for it."""
+    words, nowhere = [sys.executable, "-I", "-S", str(_SWEEP), str(os.getpid()), str(folder)], subprocess.DEVNULL
+    return subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
