@@ -12,7 +12,7 @@ from tasks.evaluate.compare import compare, in_common
 from tasks.evaluate.scores import ScoreTables, score_frame
 from tasks.evaluate.slices import ScaleBounds
 from tasks.evaluate.task import read_scores
-from tasks.store.manifest import read_manifest
+from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run
 
 

@@ -18,7 +18,7 @@ from tasks.contracts.table import conform
 from tasks.evaluate.experiment.show import markdown, page, show
 from tasks.evaluate.experiment.table import records
 from tasks.evaluate.experiment.tables import tables
-from tasks.store.manifest import read_manifest
+from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, Warehouse, write_atomically
 
 without_tracebacks()
