@@ -23,6 +23,7 @@ import pyarrow.dataset as ds
 from tasks.contracts.errors import StoreError
 from tasks.contracts.table import Row, conform, schema
 from tasks.contracts.tables import BY_NAME, TableRef
+from tasks.store.aside import clear
 from tasks.store.mark import LAST, Made, Mark, mark_bytes, read_mark
 from tasks.store.part import FORMAT as PARQUET
 from tasks.store.part import as_parquet, content, hold, reading
@@ -40,7 +41,10 @@ class Warehouse:
 
     @classmethod
     def open(cls, root: Path | str) -> Warehouse:
-        """Open or create; StoreError if the folder cannot be made or read, is foreign or is of another format."""
+        """Open or create; StoreError if the folder cannot be made or read, is foreign or is of another format.
+
+        What killed processes put aside in it is cleared away.
+        """
         folder = Path(root)
         marker = folder / MARKER
         try:
@@ -63,6 +67,7 @@ class Warehouse:
                 f"warehouse {folder} has format {found}; this version reads format {FORMAT}: use the version of "
                 "rubricflow that made it, or name a new folder"
             )
+        clear(folder)
         return cls(folder)
 
     @property
