@@ -69,7 +69,7 @@ def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]
     cannot be read.
     """
     settings = settings | {"target": target}
-    return _standing(run, settings) or _digests(run, target) | settings
+    return _standing(run, settings) or digests(run, target) | settings
 
 
 def _standing(run: Run, settings: dict[str, Any]) -> dict[str, Any] | None:
@@ -84,7 +84,8 @@ def _standing(run: Run, settings: dict[str, Any]) -> dict[str, Any] | None:
     return found if now == then and settings.items() <= found.items() else None
 
 
-def _digests(run: Run, target: str) -> dict[str, Any]:
+def digests(run: Run, target: str) -> dict[str, Any]:
+    """The digests of `graded_by`, made of the tables as they are; StoreError for a table that cannot be read."""
     responses = "responses JOIN items USING (item_id) JOIN bundles USING (rubric_id)"
     rater = "rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')"
     label = f"split = 'calibration' AND g.score IS NOT NULL AND ({rater})"

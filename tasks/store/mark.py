@@ -56,7 +56,7 @@ def read_mark(path: Path, mend: str) -> Mark:
         mark = Mark.model_validate(record) if has_seal else Mark(of=of, tables=_EARLIER.validate_python(record))
         if mark.of != of:
             raise ValueError(f"it is that of {mark.of}")
-        _refuse_unknown(mark.tables)
+        _refuse_odd(mark.tables)
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error), mend) from error
     except ValueError as error:  # pydantic's are of several lines
@@ -65,7 +65,9 @@ def read_mark(path: Path, mend: str) -> Mark:
     return mark
 
 
-def _refuse_unknown(tables: Mapping[str, Made]) -> None:
+def _refuse_odd(tables: Mapping[str, Made]) -> None:
+    if not tables:
+        raise ValueError("it names no table")
     if unknown := sorted(set(tables) - set(BY_NAME)):
         raise ValueError(f"it names tables that there are not: {', '.join(unknown)}")
 

@@ -101,7 +101,7 @@ class Run:
         if not self._mark(stage, shard).exists():
             return False
         for table, of in self._tables(stage, shard).items():
-            hold(self._file(table, stage, shard), BY_NAME[table], of, self.mend())
+            hold(self.file(table, stage, shard), BY_NAME[table], of, self.mend())
         return True
 
     def commit(self, stage: str, shard: str, tables: Mapping[type[Row], Rows]) -> None:
@@ -113,7 +113,7 @@ class Run:
         for row, rows in tables.items():
             table = conform(row, rows)
             file = as_parquet(table)
-            files[self._file(row.table, stage, shard)] = file
+            files[self.file(row.table, stage, shard)] = file
             digest = hashlib.sha256(file).hexdigest()
             made[row.table] = Made(rows=table.num_rows, content=content(row, table), sha256=digest)
         mark = self._mark(stage, shard)
@@ -157,6 +157,14 @@ class Run:
                 raise StoreError(f"{self._mark(stage, other)} is lost, and its stage is done; {self.mend()}")
         return {shard: mark.tables for shard, mark in marks.items()}
 
+    def marks(self) -> list[Path]:
+        """The done-marks of all stages, `<stage>/<shard>.json`."""
+        return sorted((self.folder / "_done").glob("*/*.json"))
+
+    def file(self, table: str, stage: str, shard: str) -> Path:
+        """Where a shard's rows of a table are."""
+        return self._folder(table, stage) / f"{shard}.parquet"
+
     def stages(self, row: type[Row]) -> list[str]:
         """The stages that finished something of a table, by name."""
         stages = sorted(path.name for path in (self.folder / row.table).glob("*"))
@@ -167,7 +175,7 @@ class Run:
 
         StoreError for a file that is lost or cut off, or that is not byte for byte the one its done-mark speaks of.
         """
-        made = {self._file(row.table, stage, name): shard.get(row.table) for name, shard in self.shards(stage).items()}
+        made = {self.file(row.table, stage, name): shard.get(row.table) for name, shard in self.shards(stage).items()}
         parts = {path: of for path, of in made.items() if of}
         for path, of in parts.items():
             hold(path, row, of, self.mend())
@@ -208,7 +216,7 @@ class Run:
     def files(self, table: str, stage: str) -> list[Path]:
         """The files of a table that belong to finished shards of a stage, in name order; a lost one is left out."""
         finished = [shard for shard, tables in self.shards(stage).items() if table in tables]
-        files = [self._file(table, stage, shard) for shard in finished]
+        files = [self.file(table, stage, shard) for shard in finished]
         return [file for file in files if file.is_file()]
 
     def read(self, ref: TableRef, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
@@ -232,9 +240,6 @@ class Run:
 
     def _folder(self, table: str, stage: str) -> Path:
         return self.folder / table / stage
-
-    def _file(self, table: str, stage: str, shard: str) -> Path:
-        return self._folder(table, stage) / f"{shard}.parquet"
 
     def _mark(self, stage: str, shard: str) -> Path:
         return self.folder / "_done" / stage / f"{shard}.json"

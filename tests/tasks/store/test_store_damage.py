@@ -22,8 +22,9 @@ from tasks.contracts.tables import BY_NAME, TABLES, Items, Responses
 from tasks.store import part
 from tasks.store.catalogue import ask
 from tasks.store.digest import file_digest, sealed, unsealed
-from tasks.store.manifest import write_manifest
+from tasks.store.manifest import graded_by, write_manifest
 from tasks.store.recorded import read_manifest
+from tasks.store.verify import look_at_run
 from tasks.store.warehouse import Run, Warehouse
 
 Seen = dict[str, list[Any]]
@@ -63,8 +64,14 @@ def whole(finished: Run, tmp_path_factory: pytest.TempPathFactory) -> Whole:
         run.commit("cut", f"{number:05d}", {Responses: rows})
     run.commit("cut", "all", {Items: []})
     refs = [run.ref(row, stage) for row in TABLES for stage in run.stages(row)]
-    write_manifest(run, {"study": {"name": "s"}}, {"target": "mean"}, refs, run.folder)
+    write_manifest(run, {"study": {"name": "s"}}, graded_by(run, "mean", {}), refs, run.folder)
+    assert problems(run) == []
     return Whole(run, seen(run))
+
+
+def problems(run: Run) -> list[str]:
+    """All that a look at the whole run finds wrong."""
+    return [problem for look in look_at_run(run) for problem in look.problems]
 
 
 def flipped(data: st.DataObject, file: Path, other: Path) -> None:
@@ -122,13 +129,14 @@ def test_a_harmed_file_is_named_or_read_as_it_was(whole: Whole, data: st.DataObj
         files = sorted(copy.folder.glob(data.draw(st.sampled_from(KINDS), "kind")))
         file, other = data.draw(st.sampled_from(files), "file"), data.draw(st.sampled_from(files), "other")
         data.draw(st.sampled_from(HARMS), "harm")(data, file, other)
+        said = problems(copy) if (copy.folder / "manifest.json").exists() else ["manifest of one is lost"]
         try:
-            after = seen(copy)
+            assert seen(copy) == before
         except StoreError as error:
-            named = str(error)
-            assert any(path.stem in named and path.parent.name in named for path in (file, other)), named
+            for named in (str(error), *said):
+                assert any(path.stem in named and path.parent.name in named for path in (file, other)), named
         else:
-            assert after == before
+            assert said == []
 
 
 @pytest.fixture
@@ -139,8 +147,8 @@ def run(tmp_path: Path) -> Run:
     return made
 
 
-def edited(run: Run, change: Callable[[pa.Table], pa.Table]) -> None:
-    file = run.folder / "items" / "ingest" / "all.parquet"
+def edited(run: Run, change: Callable[[pa.Table], pa.Table], stage: str = "ingest", shard: str = "all") -> None:
+    file = run.folder / "items" / stage / f"{shard}.parquet"
     pq.write_table(change(pq.read_table(file)), file)
 
 
@@ -257,3 +265,35 @@ def test_a_sealed_file_is_what_was_sealed_or_an_error(data: st.DataObject, recor
     except ValueError:
         return
     assert found == record or not has_seal  # a seal whose name is broken: the reader knows what keys there may be
+
+
+def test_a_look_goes_on_past_every_fault(whole: Whole, tmp_path: Path) -> None:
+    shutil.copytree(whole.run.warehouse.root, tmp_path / "house")
+    run = Warehouse.open(tmp_path / "house").run(whole.run.run_id)
+    (run.folder / "responses" / "cut" / "00001.parquet").unlink()
+    (run.folder / "_done" / "cut" / "00002.json").unlink()
+    (run.folder / "_done" / "some" / "votes.json").write_text("{}")
+    edited(run, other_question, "some", "items")
+    looks = {look.what: look for look in look_at_run(run)}
+    wrong = {what: " ".join(look.problems) for what, look in looks.items() if look.problems}
+    assert wrong.keys() == {"done-marks", "responses of cut", "items of some", "manifest", "grade_digest"}
+    assert "cut/00002.json is lost" in wrong["done-marks"]
+    assert "some/votes.json: this done-mark cannot be read" in wrong["done-marks"]
+    assert "cut/00001.parquet is lost" in wrong["responses of cut"]
+    assert "items.parquet was changed" in wrong["items of some"]
+    assert looks["responses of cut"].told == "9 rows in 3 files"
+
+
+def test_a_look_makes_the_digests_again(run: Run) -> None:
+    graded = graded_by(run, "mean", {})
+    write_manifest(run, {}, graded | {"texts": "0" * 64}, [run.ref(Items, "ingest")], run.folder)
+    assert problems(run) == [f"{run.folder}/manifest.json: the texts digest is not that of the tables"]
+
+
+def test_a_look_adds_the_rows_up_again(run: Run) -> None:
+    mark = run.folder / "_done" / "ingest" / "all.json"
+    record, _ = unsealed(mark.read_bytes())
+    record["tables"]["items"]["content"][0] += 1
+    mark.write_bytes(sealed(record))
+    [problem] = problems(run)
+    assert "all.parquet: its rows do not add up to what its done-mark says" in problem
