@@ -7,7 +7,6 @@ import json
 import re
 import sqlite3
 import threading
-import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,12 +17,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from tasks.contracts.errors import ContractError, StoreError
+from tasks.review.ledger_file import connect, transaction
 
 CANNOT_BE_JUDGED = "x"
 """The vote that a case cannot be judged."""
-_MARK = 0x564F5445
-"""SQLite's application id of a ledger."""
-_WAIT_S = 60.0
 _LEVEL = re.compile(r"0|[1-9][0-9]{0,3}", re.ASCII)
 _SCORE = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,17})?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,7 +85,7 @@ class Ledger:
         self._path = str(path)
         self._lock = threading.Lock()
         with self._named():
-            self._connection = _connect(Path(path))
+            self._connection = connect(Path(path))
         _, problems = self.look()
         if problems:
             self.close()
@@ -102,7 +99,7 @@ class Ledger:
 
     def add_all(self, acts: Iterable[Act]) -> list[Stored]:
         """As `add`, for several acts in their order: all of them or, where one is refused, none."""
-        with self._named(), self._lock, _transaction(self._connection):
+        with self._named(), self._lock, transaction(self._connection):
             return [self._added(act) for act in acts]
 
     def _added(self, act: Act) -> Stored:
@@ -171,24 +168,6 @@ class Ledger:
 _COLUMNS = tuple(field.name for field in fields(Act))
 _INSERT = f"INSERT INTO acts(number, at, {', '.join(_COLUMNS)}, seal) VALUES (?, ?{', ?' * len(_COLUMNS)}, ?)"
 _LAST = "SELECT number, at FROM acts ORDER BY number DESC LIMIT 1"
-_SEALED = "SELECT count(*) FROM pragma_table_info('acts') WHERE name = 'seal'"
-_SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS acts(
-    number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, act_id TEXT NOT NULL UNIQUE, study TEXT NOT NULL,
-    kind TEXT NOT NULL, subject_kind TEXT NOT NULL, response_id TEXT NOT NULL, criterion_id TEXT, value TEXT,
-    rater_id TEXT NOT NULL, comment TEXT, blind INTEGER, undoes TEXT, digest TEXT NOT NULL,
-    seal TEXT)""",
-    "CREATE INDEX IF NOT EXISTS acts_of_study ON acts(study, number)",
-    *(
-        f"CREATE TRIGGER IF NOT EXISTS no_{verb} BEFORE {verb} ON acts "
-        "BEGIN SELECT RAISE(ABORT, 'acts are only ever added'); END"
-        for verb in ("update", "delete")
-    ),
-    # INSERT OR REPLACE would take the old row out without asking the trigger on deletion.
-    "CREATE TRIGGER IF NOT EXISTS no_replace BEFORE INSERT ON acts "
-    "WHEN EXISTS (SELECT 1 FROM acts WHERE act_id = NEW.act_id OR number = NEW.number) "
-    "BEGIN SELECT RAISE(ABORT, 'acts are only ever added'); END",
-)
 
 
 def _rules(act: Act) -> Iterator[tuple[str, bool]]:
@@ -254,59 +233,3 @@ def _stored(row: tuple[Any, ...], sealed: bool = False) -> Stored:
         return Stored(**given, number=number, at=_EPOCH + at * _MICROSECOND)
     except ContractError as error:
         raise ValueError(f"row {number}: {error}") from error
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """An open ledger, new where there is no file; OSError, ValueError or sqlite3.Error where there can be none."""
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
-    try:
-        _refuse_foreign(connection)
-        _write_ahead(connection)
-        connection.execute("PRAGMA synchronous=FULL")
-        with _transaction(connection):
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            if not connection.execute(_SEALED).fetchone()[0]:  # of an earlier version
-                connection.execute("ALTER TABLE acts ADD COLUMN seal TEXT")
-            connection.execute(f"PRAGMA application_id={_MARK}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _refuse_foreign(connection: sqlite3.Connection) -> None:
-    """ValueError for a database of something else."""
-    with _transaction(connection, "DEFERRED"):  # one snapshot: another process may be making the ledger right now
-        mark = connection.execute("PRAGMA application_id").fetchone()[0]
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not (mark == _MARK and "acts" in tables) and (mark or tables):
-        raise ValueError("the file is a database of something else")
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait for a lock when it changes the journal mode; two processes may open a new file at once."""
-    give_up = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > give_up:
-                raise
-            time.sleep(0.01)
-
-
-@contextmanager
-def _transaction(
-    connection: sqlite3.Connection, lock: Literal["DEFERRED", "IMMEDIATE"] = "IMMEDIATE"
-) -> Iterator[None]:
-    connection.execute(f"BEGIN {lock}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
