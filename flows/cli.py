@@ -293,6 +293,24 @@ def report(
 
 
 @app.command()
+def verify(
+    run: Annotated[str | None, typer.Argument(help="Run id; all runs if not given.")] = None,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Look at every byte of runs, replies and votes: is it what was written? Lists all that is wrong."""
+    with _for_people():
+        from flows.verify import verified
+
+        problems: dict[str, None] = {}
+        for look in verified(warehouse, run):
+            print(f"{look.what}: {look.told} ({look.seconds:.1f} s){' WRONG' if look.problems else ''}")
+            problems |= dict.fromkeys(look.problems)
+        if problems:
+            raise UserError("\n  ".join([f"{len(problems)} wrong in {warehouse}:", *problems]))
+        print(f"all of it is as it was written: {warehouse}")
+
+
+@app.command()
 def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
     """Compare two runs on the responses that both hold out: paired bootstrap of the difference b - a."""
     with _for_people():

@@ -13,7 +13,7 @@ from tasks.evaluate.scores import ScoreTables, score_frame
 from tasks.evaluate.slices import ScaleBounds
 from tasks.evaluate.task import read_scores
 from tasks.stats.bootstrap import cautions
-from tasks.store.manifest import read_manifest
+from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run
 
 

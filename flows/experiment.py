@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from prefect import flow, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 
@@ -19,7 +17,8 @@ from tasks.contracts.table import conform
 from tasks.evaluate.experiment.show import markdown, page, show
 from tasks.evaluate.experiment.table import records
 from tasks.evaluate.experiment.tables import tables
-from tasks.store.manifest import read_manifest
+from tasks.store.part import as_parquet
+from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, Warehouse, write_atomically
 
 without_tracebacks()
@@ -62,11 +61,11 @@ def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     arms = {one: read_arm(one, run, size.sizes if size and one in size.arms else ()) for one, run in runs.items()}
     reference = next(iter(plan.studies.values())).evaluation.target
     made, ids = tables(arms, plan.experiment, reference), {one: run.run_id for one, run in runs.items()}
-    folder, sink = house.root / FOLDER / name, pa.BufferOutputStream()
-    pq.write_table(conform(Numbers, [row for table in made for row in records(table)]), sink, compression="zstd")
+    folder = house.root / FOLDER / name
+    numbers = as_parquet(conform(Numbers, [row for table in made for row in records(table)]))
     simulated = any(one.simulated for one in arms.values())
     text, report = markdown(name, made, ids), folder / "report.html"
-    write_atomically(folder / "numbers.parquet", memoryview(sink.getvalue()))
+    write_atomically(folder / "numbers.parquet", numbers)
     write_atomically(folder / "tables.md", text.encode())
     write_atomically(report, page(name, made, ids, simulated).encode())
     create_link_artifact(report.resolve().as_uri(), link_text="tables", key="experiment-report", description=name)

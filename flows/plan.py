@@ -12,7 +12,8 @@ from tasks.contracts.tables import TableRef
 from tasks.ingest.sources import sources
 from tasks.judge.grade import PROTOCOL_VERSION
 from tasks.llm.backends.vllm import weights
-from tasks.store.manifest import code_digest, digest_of, file_digest, graded_by, write_manifest
+from tasks.store.digest import digest_of, file_digest
+from tasks.store.manifest import code_digest, graded_by, write_manifest
 from tasks.store.warehouse import Run, Warehouse
 
 
@@ -76,4 +77,4 @@ def record(plan: Plan, tables: list[TableRef]) -> Path:
         "calibration_version": CALIBRATION_VERSION,
     }
     graded = graded_by(plan.run, plan.study.evaluation.target, settings)
-    return write_manifest(plan.run, plan.identity, graded, tables)
+    return write_manifest(plan.run, plan.identity, graded, tables, plan.base)

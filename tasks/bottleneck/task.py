@@ -39,7 +39,7 @@ from tasks.llm.encoder import minilm
 from tasks.llm.engines import open_engine
 from tasks.llm.replies import ReplyStore
 from tasks.stats.target import target_scores
-from tasks.store.manifest import digest_of
+from tasks.store.digest import digest_of
 from tasks.store.naming import named
 from tasks.store.warehouse import Run, write_atomically
 

@@ -5,8 +5,9 @@ DuckDB over the Parquet files: file names go in as parameters, column names as q
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import duckdb
 from tasks.check.finding import KEYS, REFUSED, Finding, key_text
 from tasks.check.typed import Footer
 from tasks.contracts.table import Expectation, Row, expectations
+from tasks.store.aside import aside
 from tasks.store.catalogue import pattern
 
 MEMORY = "256MB"
@@ -27,25 +29,31 @@ Parts = Callable[[str], Files]
 """Name of a table → all files of it that the run has written."""
 
 
-def check_across(row: type[Row], own: Sequence[Footer], parts: Parts, digest: str) -> list[Finding]:
-    """The key is unique among all the run's rows of the table; every reference occurs in the table it names."""
+def check_across(row: type[Row], own: Sequence[Footer], parts: Parts, digest: str, house: Path) -> list[Finding]:
+    """The key is unique among all the run's rows of the table; every reference occurs in the table it names.
+
+    house: the warehouse, where DuckDB puts aside what MEMORY does not hold; StoreError where nothing can be put there.
+    """
     found, rows = [], sum(file.rows for file in own)
-    for rule in expectations(row):
-        if rule.rule in ("unique", "references"):
-            find = _duplicates if rule.rule == "unique" else _dangling
-            try:
-                unexpected, first, at = find(row, rule, own, parts) if own else (0, (), ())
-                found.append(Finding(row, rule, rows, unexpected, first, at, digest=digest))
-            except (duckdb.Error, OSError) as error:
-                found.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
+    with aside(house, "check") as spill:
+        ask = partial(_ask, spill)
+        for rule in expectations(row):
+            if rule.rule in ("unique", "references"):
+                find = _duplicates if rule.rule == "unique" else _dangling
+                try:
+                    unexpected, first, at = find(row, rule, own, parts, ask) if own else (0, (), ())
+                    found.append(Finding(row, rule, rows, unexpected, first, at, digest=digest))
+                except (duckdb.Error, OSError) as error:
+                    found.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
     return found
 
 
 Found = tuple[int, tuple[str, ...], tuple[int, ...]]
 """How many rows, the keys of the first of them, and places."""
+Ask = Callable[[str, Mapping[str, Files]], list[tuple[Any, ...]]]
 
 
-def _duplicates(row: type[Row], rule: Expectation, own: Sequence[Footer], parts: Parts) -> Found:
+def _duplicates(row: type[Row], rule: Expectation, own: Sequence[Footer], parts: Parts, ask: Ask) -> Found:
     """Rows of this part that share their key with another row, of this part or of another stage's."""
     key, paths = _names(rule.columns), [file.path for file in own]
     mine = {path.resolve() for path in paths}
@@ -57,21 +65,21 @@ def _duplicates(row: type[Row], rule: Expectation, own: Sequence[Footer], parts:
         WITH keys AS (SELECT {key}, 1 AS mine, {PLACE} FROM {_read("own", True)} {rest}),
         suspect AS (SELECT hash({key}) AS h FROM keys GROUP BY h HAVING count(*) > 1)
     """
-    if not _ask(f"{keys} SELECT 1 FROM suspect LIMIT 1", files):
+    if not ask(f"{keys} SELECT 1 FROM suspect LIMIT 1", files):
         return 0, (), ()
     shared = f"""
         {keys}, close AS (SELECT * FROM keys WHERE hash({key}) IN (SELECT h FROM suspect)),
         shared AS (SELECT {key}, sum(mine) AS n FROM close GROUP BY {key} HAVING count(*) > 1 AND sum(mine) > 0)
     """
     told = f"SELECT {key}, (SELECT sum(n) FROM shared) FROM shared ORDER BY {key} LIMIT {KEYS}"
-    found = _ask(f"{shared} {told}", files)
+    found = ask(f"{shared} {told}", files)
     same = " AND ".join(f"close.{_name(column)} IS NOT DISTINCT FROM shared.{_name(column)}" for column in rule.columns)
     at = f"{shared} SELECT file, line FROM close JOIN shared ON {same} WHERE mine = 1 {FIRST}"
     first = tuple(key_text(line[:-1]) for line in found)
-    return int(found[0][-1]) if found else 0, first, _places(_ask(at, files), own)
+    return int(found[0][-1]) if found else 0, first, _places(ask(at, files), own)
 
 
-def _dangling(row: type[Row], rule: Expectation, own: Sequence[Footer], parts: Parts) -> Found:
+def _dangling(row: type[Row], rule: Expectation, own: Sequence[Footer], parts: Parts, ask: Ask) -> Found:
     """Rows whose value is not found where it points to."""
     table, target = rule.value
     key, column, parents = _names(row.key), _name(rule.columns[0]), parts(table)
@@ -82,8 +90,8 @@ def _dangling(row: type[Row], rule: Expectation, own: Sequence[Footer], parts: P
                           FROM {_read("own", True)} WHERE {column} IS NOT NULL {known if parents else ""})
     """
     told = f"SELECT {key}, points_to, (SELECT count(*) FROM dangling) FROM dangling ORDER BY {key} LIMIT {KEYS}"
-    found = _ask(f"{dangling} {told}", files)
-    at = _ask(f"{dangling} SELECT file, line FROM dangling {FIRST}", files) if found else []
+    found = ask(f"{dangling} {told}", files)
+    at = ask(f"{dangling} SELECT file, line FROM dangling {FIRST}", files) if found else []
     first = tuple(key_text(line[:-2], line[-2]) for line in found)
     return int(found[0][-1]) if found else 0, first, _places(at, own)
 
@@ -96,14 +104,10 @@ def _places(found: Sequence[tuple[Any, ...]], own: Sequence[Footer]) -> tuple[in
     return tuple(starts[file] + line for file, line in found)
 
 
-def _ask(query: str, files: Mapping[str, Files]) -> list[tuple[Any, ...]]:
-    with tempfile.TemporaryDirectory(prefix="rubricflow-check-") as spill:
-        connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": spill})
-        try:
-            names = {parameter: [pattern(path) for path in some] for parameter, some in files.items()}
-            return connection.execute(query, names).fetchall()
-        finally:
-            connection.close()
+def _ask(spill: Path, query: str, files: Mapping[str, Files]) -> list[tuple[Any, ...]]:
+    with closing(duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})) as connection:
+        names = {parameter: [pattern(path) for path in some] for parameter, some in files.items()}
+        return connection.execute(query, names).fetchall()
 
 
 def _read(parameter: str, places: bool = False) -> str:

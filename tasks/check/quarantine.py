@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tasks.check.finding import Finding, broken, shown
 from tasks.check.typed import READ, Footer
+from tasks.store.part import opened
 
 LONGEST_KEY = 1_000
 """Characters of a row's key that are kept."""
@@ -50,7 +50,7 @@ def _told(files: Sequence[Footer], places: Sequence[int], key: Sequence[str]) ->
     wanted, found, start = np.asarray(places, dtype=np.int64), {}, 0
     for file in files:
         if np.searchsorted(wanted, start) < np.searchsorted(wanted, start + file.rows):
-            with pq.ParquetFile(file.path) as parquet:
+            with opened(file.path) as parquet:
                 at = start
                 for batch in parquet.iter_batches(READ):
                     here = wanted[(wanted >= at) & (wanted < at + batch.num_rows)]

@@ -104,7 +104,7 @@ def check(run: Run, ref: TableRef) -> tuple[list[Finding], list[Footer]]:
         rest = [rule for rule in expectations(row) if rule.rule != "type"]
         return types + _not_run(row, rest, "not run: a column of the table has another type"), files
     rows = sum(file.rows for file in files)
-    found = types + values + check_across(row, files, lambda table: _parts(run, table), ref.digest)
+    found = types + values + check_across(row, files, lambda table: _parts(run, table), ref.digest, run.warehouse.root)
     lost = None if rows == ref.rows else f"the files hold {rows:,} rows, their done-marks say {ref.rows:,}"
     return [replace(finding, error=finding.error or lost) for finding in found], files
 

@@ -11,10 +11,10 @@ from itertools import accumulate, chain, islice
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tasks.check.finding import KEYS, REFUSED, Finding, key_text
 from tasks.contracts.table import Expectation, Row, expectations, schema
+from tasks.store.part import opened
 
 READ = 8_192
 """Rows read at a time: before they are reduced they may hold long texts."""
@@ -33,7 +33,7 @@ def footers(files: Sequence[Path]) -> list[Footer]:
     """The schema and the number of rows of each file."""
     found = []
     for path in files:
-        with pq.ParquetFile(path) as file:
+        with opened(path) as file:
             found.append(Footer(path, file.schema_arrow, file.metadata.num_rows))
     return found
 
@@ -44,7 +44,7 @@ def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBa
     Arrow's scanner would read on while a batch is checked, and hold a large part of the table.
     """
     for file in files:
-        with pq.ParquetFile(file.path) as parquet:
+        with opened(file.path) as parquet:
             yield from parquet.iter_batches(READ, columns=columns)
 
 
@@ -80,6 +80,6 @@ def _type(file: Footer, column: str) -> pa.DataType | None:
 def _keys(row: type[Row], file: Footer) -> tuple[str, ...]:
     if not set(row.key) <= set(file.schema.names):
         return ()
-    with pq.ParquetFile(file.path) as parquet:
+    with opened(file.path) as parquet:
         batch = next(parquet.iter_batches(KEYS, columns=list(row.key)), None)
     return tuple(key_text([r[name] for name in row.key]) for r in batch.to_pylist()) if batch is not None else ()

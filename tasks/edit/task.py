@@ -67,7 +67,7 @@ from tasks.edit.rule_edits import edits
 from tasks.edit.sft import fine_tune
 from tasks.edit.tuning import Tuned, fits
 from tasks.stats.target import target_scores
-from tasks.store.manifest import digest_of, file_digest
+from tasks.store.digest import digest_of, file_digest
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
 

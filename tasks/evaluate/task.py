@@ -87,9 +87,10 @@ from tasks.evaluate.slices import Record
 from tasks.evaluate.summary import HEADER, choices, gate_rows, markdown, show, summary
 from tasks.stats.bootstrap import cautions
 from tasks.store.catalogue import catalogue
-from tasks.store.manifest import digest_of, read_manifest
+from tasks.store.digest import digest_of
 from tasks.store.naming import named
 from tasks.store.ordered import packed
+from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Rows, Run, give_back, write_atomically
 
 BATCH = 20_000

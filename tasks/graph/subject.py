@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.store.manifest import digest_of
+from tasks.store.digest import digest_of
 
 
 @dataclass(frozen=True, eq=False)

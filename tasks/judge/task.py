@@ -33,9 +33,9 @@ from tasks.judge.rows import Case, Rater
 from tasks.judge.shards import shards, whole_items
 from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.replies import ReplyStore
-from tasks.store.manifest import read_manifest
 from tasks.store.naming import named
 from tasks.store.ordered import in_order
+from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run
 from tasks.text.units import units
 

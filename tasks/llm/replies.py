@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import secrets
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tasks.contracts.errors import StoreError
 from tasks.llm import claims
@@ -28,12 +29,26 @@ _HINTS = {
     sqlite3.SQLITE_CORRUPT: "; bring back a copy, or move it away: what it held is asked for again",
     sqlite3.SQLITE_NOTADB: "; bring back a copy, or move it away: what it held is asked for again",
 }
-_TABLE = "CREATE TABLE IF NOT EXISTS replies(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL)"
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS replies(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL, seal TEXT)"
+)
+_SEALED = "SELECT count(*) FROM pragma_table_info('replies') WHERE name = 'seal'"
 _LOOK_S = 0.02, 0.5
 """How soon, and in the end how seldom, a waiting run looks for another one's replies."""
 _SAY_S = 1.0, 60.0
 """After how long a wait it says so, and how often."""
 _logger = logging.getLogger(__name__)
+
+
+class Looked(NamedTuple):
+    """What a look at a whole store came to."""
+
+    rows: int
+    """Replies in it."""
+    unsealed: int
+    """Of these, those that an earlier version stored: a change of them would not show."""
+    problems: tuple[str, ...]
+    """What is wrong, in words; the first hundred."""
 
 
 class ReplyStore:
@@ -51,17 +66,19 @@ class ReplyStore:
         self._said = -_SAY_S[1]
         with self._named():
             self._connection = _connect(self._path, read_only)
+            sealed = self._connection.execute(_SEALED).fetchone()[0]
+        self._columns = f"digest, model, reply, {'seal' if sealed else 'NULL'}"
 
     def get_many(self, digests: Iterable[str]) -> dict[str, Reply]:
         """The known ones among the digests; StoreError where the file cannot be read."""
         wanted, found = list(dict.fromkeys(digests)), dict[str, Reply]()
         for start in range(0, len(wanted), _CHUNK):
             part = wanted[start : start + _CHUNK]
-            query = f"SELECT digest, reply FROM replies WHERE digest IN ({','.join('?' * len(part))})"
+            query = f"SELECT {self._columns} FROM replies WHERE digest IN ({','.join('?' * len(part))})"
             with self._named(), self._lock:
                 rows = self._connection.execute(query, part).fetchall()
             with self._named():
-                found.update((digest, Reply.from_json(line)) for digest, line in rows)
+                found.update((row[0], _read(*row)) for row in rows)
         return found
 
     def put_many(self, replies: Sequence[tuple[str, str, Reply]]) -> dict[str, Reply]:
@@ -69,14 +86,15 @@ class ReplyStore:
 
         Returns the replies that stand where another writer's was first, by digest: mostly none.
         """
-        rows = [(digest, model, reply.to_json()) for digest, model, reply in replies if reply.error is None]
+        lines = [(digest, model, reply.to_json()) for digest, model, reply in replies if reply.error is None]
+        rows = [(*line, _seal(*line)) for line in lines]
         if not rows:
             return {}
         with self._writing():
-            kept = self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", rows).rowcount
+            kept = self._connection.executemany(_INSERT, rows).rowcount
         if kept == len(rows):
             return {}
-        standing = self.get_many(digest for digest, _, _ in rows)
+        standing = self.get_many(digest for digest, *_ in rows)
         mine = {digest: reply for digest, _, reply in replies}
         return {digest: reply for digest, reply in standing.items() if reply != mine[digest]}
 
@@ -139,6 +157,20 @@ class ReplyStore:
         with self._named(), self._lock:
             return int(self._connection.execute("SELECT count(*) FROM replies").fetchone()[0])
 
+    def look(self) -> Looked:
+        """Look at the file's structure and at every reply; StoreError where it cannot be read at all."""
+        rows, unsealed, problems = 0, 0, list[str]()
+        with self._named(), self._lock:
+            told = [str(line) for (line,) in self._connection.execute("PRAGMA integrity_check")]
+            problems += [line for line in told if line != "ok"]
+            for row in self._connection.execute(f"SELECT {self._columns} FROM replies"):
+                rows, unsealed = rows + 1, unsealed + (row[3] is None)
+                try:
+                    _read(*row)
+                except (ValueError, TypeError) as error:
+                    problems.append(str(error))
+        return Looked(rows, unsealed, tuple(problems[:100]))
+
     def close(self) -> None:
         """Gives the file back; closing twice is harmless."""
         with self._lock:
@@ -168,6 +200,24 @@ class ReplyStore:
             raise StoreError(f"{self._path}: the reply store cannot be used: {error}{hint}") from error
 
 
+_INSERT = "INSERT OR IGNORE INTO replies(digest, model, reply, seal) VALUES (?, ?, ?, ?)"
+
+
+def _seal(digest: str, model: str, line: str) -> str:
+    """A digest of the whole row: SQLite itself would not notice that a text was changed."""
+    return hashlib.sha256(f"{digest}\0{model}\0{line}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _read(digest: str, model: str, line: str, seal: str | None) -> Reply:
+    """The reply of a row; ValueError or TypeError where it is not what was stored."""
+    if seal is not None and seal != _seal(digest, model, line):
+        raise ValueError(
+            f"the reply to request {digest} was changed since it was stored; take it out, and it is asked for again: "
+            f"DELETE FROM replies WHERE digest = '{digest}'"
+        )
+    return Reply.from_json(line)
+
+
 def _connect(path: str, read_only: bool) -> sqlite3.Connection:
     """An open store; OSError, ValueError or sqlite3.Error where there can be none."""
     target = path
@@ -188,6 +238,8 @@ def _connect(path: str, read_only: bool) -> sqlite3.Connection:
             with _transaction(connection):
                 for table in (_TABLE, *claims.TABLES):
                     connection.execute(table)
+                if not connection.execute(_SEALED).fetchone()[0]:
+                    connection.execute("ALTER TABLE replies ADD COLUMN seal TEXT")
                 connection.execute(f"PRAGMA application_id={_MARK}")
     except BaseException:
         connection.close()

@@ -109,6 +109,8 @@ class Reply:
     def from_json(cls, line: str) -> Reply:
         """The reply that `to_json` wrote; ValueError or TypeError for anything else."""
         record = json.loads(line)
+        if not isinstance(record, dict):
+            raise ValueError("a stored reply is no JSON object")
         if (tokens := record.get("token_logprobs")) is not None:
             record["token_logprobs"] = [Token(t, p, tuple((a, q) for a, q in top)) for t, p, top in tokens]
         return cls(**record)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import sqlite3
 import threading
-import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,12 +17,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from tasks.contracts.errors import ContractError, StoreError
+from tasks.review.ledger_file import connect, transaction
 
 CANNOT_BE_JUDGED = "x"
 """The vote that a case cannot be judged."""
-_MARK = 0x564F5445
-"""SQLite's application id of a ledger."""
-_WAIT_S = 60.0
 _LEVEL = re.compile(r"0|[1-9][0-9]{0,3}", re.ASCII)
 _SCORE = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,17})?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,15 +76,22 @@ class Stored(Act):
 class Ledger:
     """The acts of all studies of a warehouse, for several threads and processes at once.
 
-    Nothing in it is ever changed or taken out; the file itself refuses. An act that `add` answered is on disk, with its
-    log flushed. StoreError where the file is no ledger, or cannot be read or written.
+    Nothing in it is ever changed or taken out: the file itself refuses, and every act is looked at when it is opened.
+    An act that `add` answered is on disk, with its log flushed. StoreError where the file is no ledger, was changed, or
+    cannot be read or written.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._path = str(path)
         self._lock = threading.Lock()
         with self._named():
-            self._connection = _connect(Path(path))
+            self._connection = connect(Path(path))
+        _, problems = self.look()
+        if problems:
+            self.close()
+            raise StoreError(
+                f"{path}: the ledger of votes cannot be used: {problems[0]}; bring back a copy of the file"
+            )
 
     def add(self, act: Act) -> Stored:
         """The act as it is stored, now or, under its id, earlier; ContractError where that id is another act's."""
@@ -93,15 +99,17 @@ class Ledger:
 
     def add_all(self, acts: Iterable[Act]) -> list[Stored]:
         """As `add`, for several acts in their order: all of them or, where one is refused, none."""
-        with self._named(), self._lock, _transaction(self._connection):
+        with self._named(), self._lock, transaction(self._connection):
             return [self._added(act) for act in acts]
 
     def _added(self, act: Act) -> Stored:
         row = self._connection.execute("SELECT * FROM acts WHERE act_id = ?", (act.act_id,)).fetchone()
         if row is None:
-            last = self._connection.execute("SELECT at FROM acts ORDER BY number DESC LIMIT 1").fetchone()
-            now = max((datetime.now(UTC) - _EPOCH) // _MICROSECOND, last[0] + 1 if last else 0)
-            row = (self._connection.execute(_INSERT, (now, *_cells(act))).lastrowid, now, *_cells(act))
+            last, at = self._connection.execute(_LAST).fetchone() or (0, -1)
+            now = max((datetime.now(UTC) - _EPOCH) // _MICROSECOND, at + 1)
+            row = (last + 1, now, *_cells(act))
+            row = (*row, _seal(row))
+            self._connection.execute(_INSERT, row)
         stored = _stored(row)
         if _cells(stored) != _cells(act):
             raise ContractError(f"act {act.act_id} is there already and says something else")
@@ -114,6 +122,26 @@ class Ledger:
             with self._lock:
                 rows = self._connection.execute(query, (study, after)).fetchall()
             return [_stored(row) for row in rows]
+
+    def look(self) -> tuple[int, tuple[str, ...]]:
+        """How many acts there are, and what is wrong with the file or any of them, the first hundred; StoreError where
+        it cannot be read at all."""
+        with self._named(), self._lock:
+            told = [str(line) for (line,) in self._connection.execute("PRAGMA integrity_check")]
+            rows = self._connection.execute("SELECT * FROM acts ORDER BY number").fetchall()
+            taken = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'acts'").fetchone() or (0,)
+        problems = [line for line in told if line != "ok"]
+        numbers = {row[0] for row in rows}
+        missing = sorted(set(range(1, max(numbers | {taken[0]}) + 1)) - numbers)
+        problems += [f"act {number} is missing" for number in missing[:100]]
+        sealed = False
+        for row in rows:
+            sealed = sealed or row[-1] is not None
+            try:
+                _stored(row, sealed)
+            except (ValueError, TypeError) as error:
+                problems.append(str(error))
+        return len(rows), tuple(problems[:100])
 
     def close(self) -> None:
         """Gives the file back; closing twice is harmless."""
@@ -138,23 +166,8 @@ class Ledger:
 
 
 _COLUMNS = tuple(field.name for field in fields(Act))
-_INSERT = f"INSERT INTO acts(at, {', '.join(_COLUMNS)}) VALUES (?{', ?' * len(_COLUMNS)})"
-_SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS acts(
-    number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, act_id TEXT NOT NULL UNIQUE, study TEXT NOT NULL,
-    kind TEXT NOT NULL, subject_kind TEXT NOT NULL, response_id TEXT NOT NULL, criterion_id TEXT, value TEXT,
-    rater_id TEXT NOT NULL, comment TEXT, blind INTEGER, undoes TEXT, digest TEXT NOT NULL)""",
-    "CREATE INDEX IF NOT EXISTS acts_of_study ON acts(study, number)",
-    *(
-        f"CREATE TRIGGER IF NOT EXISTS no_{verb} BEFORE {verb} ON acts "
-        "BEGIN SELECT RAISE(ABORT, 'acts are only ever added'); END"
-        for verb in ("update", "delete")
-    ),
-    # INSERT OR REPLACE would take the old row out without asking the trigger on deletion.
-    "CREATE TRIGGER IF NOT EXISTS no_replace BEFORE INSERT ON acts "
-    "WHEN EXISTS (SELECT 1 FROM acts WHERE act_id = NEW.act_id OR number = NEW.number) "
-    "BEGIN SELECT RAISE(ABORT, 'acts are only ever added'); END",
-)
+_INSERT = f"INSERT INTO acts(number, at, {', '.join(_COLUMNS)}, seal) VALUES (?, ?{', ?' * len(_COLUMNS)}, ?)"
+_LAST = "SELECT number, at FROM acts ORDER BY number DESC LIMIT 1"
 
 
 def _rules(act: Act) -> Iterator[tuple[str, bool]]:
@@ -202,66 +215,21 @@ def _cells(act: Act) -> tuple[Any, ...]:
     return tuple(getattr(act, name) for name in _COLUMNS)
 
 
-def _stored(row: tuple[Any, ...]) -> Stored:
-    """A row of the file; ValueError or TypeError where somebody spoilt it."""
-    number, at, *cells = row
+def _seal(row: tuple[Any, ...]) -> str:
+    """A digest of a whole row: SQLite itself would not notice that a value was changed."""
+    cells = [int(cell) if isinstance(cell, bool) else cell for cell in row]  # SQLite has no truth values
+    return hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:32]
+
+
+def _stored(row: tuple[Any, ...], sealed: bool = False) -> Stored:
+    """A row of the file; ValueError or TypeError where somebody spoilt it. Those of earlier versions have no seal: none
+    that come after a `sealed` one."""
+    number, at, *cells, seal = row
+    if (sealed or seal is not None) and seal != _seal(row[:-1]):
+        raise ValueError(f"act {number} was changed since it was stored")
     given = dict(zip(_COLUMNS, cells, strict=True))
     given["blind"] = None if given["blind"] is None else bool(given["blind"])
     try:
         return Stored(**given, number=number, at=_EPOCH + at * _MICROSECOND)
     except ContractError as error:
         raise ValueError(f"row {number}: {error}") from error
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """An open ledger, new where there is no file; OSError, ValueError or sqlite3.Error where there can be none."""
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
-    try:
-        _refuse_foreign(connection)
-        _write_ahead(connection)
-        connection.execute("PRAGMA synchronous=FULL")
-        with _transaction(connection):
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id={_MARK}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _refuse_foreign(connection: sqlite3.Connection) -> None:
-    """ValueError for a database of something else."""
-    with _transaction(connection, "DEFERRED"):  # one snapshot: another process may be making the ledger right now
-        mark = connection.execute("PRAGMA application_id").fetchone()[0]
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not (mark == _MARK and "acts" in tables) and (mark or tables):
-        raise ValueError("the file is a database of something else")
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait for a lock when it changes the journal mode; two processes may open a new file at once."""
-    give_up = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > give_up:
-                raise
-            time.sleep(0.01)
-
-
-@contextmanager
-def _transaction(
-    connection: sqlite3.Connection, lock: Literal["DEFERRED", "IMMEDIATE"] = "IMMEDIATE"
-) -> Iterator[None]:
-    connection.execute(f"BEGIN {lock}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise

@@ -24,7 +24,7 @@ from tasks.review.queue import label_queue, score_queue
 from tasks.review.settle import settle, vote_rows
 from tasks.review.subject import Subject, digest, standing
 from tasks.stats.target import target_scores
-from tasks.store.manifest import digest_of
+from tasks.store.digest import digest_of
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 

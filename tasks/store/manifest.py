@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import json
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -12,28 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Responses, TableRef
 from tasks.store.catalogue import catalogue
+from tasks.store.digest import digest_of, file_digest, sealed
+from tasks.store.recorded import listed_in, manifest_of, refuse_other
 from tasks.store.warehouse import Run, write_atomically
 
 HOUSE = Path(__file__).resolve().parents[2]
 LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "torch", "transformers")
 RESTS_ON = (Attempts, Bundles, Gradings, Items, Responses)
 """The tables that `graded_by` looks at."""
-
-
-def digest_of(value: Any) -> str:
-    """SHA-256 of a JSON value, keys sorted."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @cache
@@ -81,14 +69,14 @@ def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]
     cannot be read.
     """
     settings = settings | {"target": target}
-    return _standing(run, settings) or _digests(run, target) | settings
+    return _standing(run, settings) or digests(run, target) | settings
 
 
 def _standing(run: Run, settings: dict[str, Any]) -> dict[str, Any] | None:
     """What the run's manifest says, if settings and the content of every table are what they were; None otherwise."""
     try:
-        manifest = json.loads((run.folder / "manifest.json").read_bytes())
-    except (OSError, ValueError):  # there is none yet, or it is broken: either way it is written anew
+        manifest = manifest_of(run)
+    except StoreError:  # there is none yet, or it is broken: either way it is written anew
         return None
     found: dict[str, Any] = manifest["graded_by"]
     then = {ref["path"]: ref for ref in manifest["tables"] if ref["table"] in {row.table for row in RESTS_ON}}
@@ -96,7 +84,8 @@ def _standing(run: Run, settings: dict[str, Any]) -> dict[str, Any] | None:
     return found if now == then and settings.items() <= found.items() else None
 
 
-def _digests(run: Run, target: str) -> dict[str, Any]:
+def digests(run: Run, target: str) -> dict[str, Any]:
+    """The digests of `graded_by`, made of the tables as they are; StoreError for a table that cannot be read."""
     responses = "responses JOIN items USING (item_id) JOIN bundles USING (rubric_id)"
     rater = "rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')"
     label = f"split = 'calibration' AND g.score IS NOT NULL AND ({rater})"
@@ -107,27 +96,30 @@ def _digests(run: Run, target: str) -> dict[str, Any]:
         "labels": f"SELECT response_id, g.score FROM gradings g JOIN responses USING (response_id) WHERE {label}",
     }
     digests = {}
-    try:
-        with catalogue(run) as connection:
-            for name, query in parts.items():
-                rows = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p"
-                text = f"SELECT sha256(string_agg(j, '' ORDER BY j)) FROM ({rows})"
-                found = connection.execute(text, {"target": target} if "$target" in text else {}).fetchone()
-                digests[name] = found[0] if found else None
-    except duckdb.Error as error:
-        raise StoreError(f"a table of {run.folder} cannot be read: {error}; {run.mend()}") from error
+    with catalogue(run) as connection:
+        for name, query in parts.items():
+            rows = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p"
+            text = f"SELECT sha256(string_agg(j, '' ORDER BY j)) FROM ({rows})"
+            found = connection.execute(text, {"target": target} if "$target" in text else {}).fetchone()
+            digests[name] = found[0] if found else None
     return digests
 
 
-def write_manifest(run: Run, identity: dict[str, Any], graded_by: dict[str, Any], tables: list[TableRef]) -> Path:
+def write_manifest(
+    run: Run, identity: dict[str, Any], graded_by: dict[str, Any], tables: list[TableRef], base: Path
+) -> Path:
     """Write `<run>/manifest.json`.
 
     `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
-    score; its digest is the `grade_digest`. Tables that another flow of the same run wrote stay listed.
+    score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from. Tables that
+    another flow of the same run wrote stay listed. StoreError where a table that the run finished with is another now.
     """
     path = run.folder / "manifest.json"
     paths = {ref.path for ref in tables}
-    tables = [*tables, *(ref for ref in _listed(path) if ref.path not in paths)]
+    earlier = _listed(run)
+    for ref in earlier:
+        refuse_other(run, ref)
+    tables = [*tables, *(ref for ref in earlier if ref.path not in paths)]
     content = {
         "run_id": run.run_id,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -137,23 +129,15 @@ def write_manifest(run: Run, identity: dict[str, Any], graded_by: dict[str, Any]
         "versions": versions(),
         "git": git_state(),
         "tables": [ref.model_dump() for ref in tables],
+        "study_folder": os.path.relpath(base.resolve(), run.warehouse.root.resolve()),
     }
-    write_atomically(path, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False).encode())
+    write_atomically(path, sealed(content))
     return path
 
 
-def _listed(path: Path) -> list[TableRef]:
+def _listed(run: Run) -> list[TableRef]:
     """The tables that a manifest lists; none where there is no manifest that could be read."""
     try:
-        return [TableRef.model_validate(ref) for ref in json.loads(path.read_bytes())["tables"]]
-    except (OSError, ValueError, KeyError, TypeError):  # it is written anew
+        return listed_in(manifest_of(run))
+    except StoreError:  # it is written anew
         return []
-
-
-def read_manifest(run: Run) -> dict[str, Any]:
-    """The manifest of a finished run; StoreError where there is none."""
-    path = run.folder / "manifest.json"
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError) as error:
-        raise StoreError(f"run {run.run_id} did not finish: {path} cannot be read: {error}") from error

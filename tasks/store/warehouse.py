@@ -6,7 +6,6 @@ at all, and a killed run continues where it stopped.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -15,36 +14,23 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
-import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.table import Frozen, Row, conform, schema, volatile
+from tasks.contracts.table import Row, conform, schema
 from tasks.contracts.tables import BY_NAME, TableRef
+from tasks.store.aside import clear
+from tasks.store.mark import LAST, Made, Mark, mark_bytes, read_mark
+from tasks.store.part import FORMAT as PARQUET
+from tasks.store.part import as_parquet, content, hold, reading
 
-# The default pool keeps what a freed table held; the system's gives it back.
-pa.set_memory_pool(pa.system_memory_pool())
 FORMAT = 1
 MARKER = ".rubricflow.json"
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
-
-
-class Made(Frozen):
-    """What a done-mark says of one table of its shard."""
-
-    rows: int
-    content: tuple[int, int]
-    """See `_content`."""
-
-
-_MARK = TypeAdapter(dict[str, Made])
 
 
 @dataclass(frozen=True)
@@ -55,7 +41,10 @@ class Warehouse:
 
     @classmethod
     def open(cls, root: Path | str) -> Warehouse:
-        """Open or create; StoreError if the folder cannot be made or read, is foreign or is of another format."""
+        """Open or create; StoreError if the folder cannot be made or read, is foreign or is of another format.
+
+        What killed processes put aside in it is cleared away.
+        """
         folder = Path(root)
         marker = folder / MARKER
         try:
@@ -78,6 +67,7 @@ class Warehouse:
                 f"warehouse {folder} has format {found}; this version reads format {FORMAT}: use the version of "
                 "rubricflow that made it, or name a new folder"
             )
+        clear(folder)
         return cls(folder)
 
     @property
@@ -107,8 +97,12 @@ class Run:
         return self.warehouse.root / self.run_id
 
     def done(self, stage: str, shard: str) -> bool:
-        """Whether this shard of this stage is finished."""
-        return self._mark(stage, shard).exists()
+        """Whether this shard of this stage is finished; StoreError where it is not what its done-mark says."""
+        if not self._mark(stage, shard).exists():
+            return False
+        for table, of in self._tables(stage, shard).items():
+            hold(self.file(table, stage, shard), BY_NAME[table], of, self.mend())
+        return True
 
     def commit(self, stage: str, shard: str, tables: Mapping[type[Row], Rows]) -> None:
         """Write one shard whole: every table conformed to its contract, then the done-mark.
@@ -118,17 +112,20 @@ class Run:
         files, made = {}, {}
         for row, rows in tables.items():
             table = conform(row, rows)
-            files[self._folder(row.table, stage) / f"{shard}.parquet"] = _as_parquet(table)
-            made[row.table] = Made(rows=table.num_rows, content=_content(row, table))
+            file = as_parquet(table)
+            files[self.file(row.table, stage, shard)] = file
+            digest = hashlib.sha256(file).hexdigest()
+            made[row.table] = Made(rows=table.num_rows, content=content(row, table), sha256=digest)
         mark = self._mark(stage, shard)
         with self.alone():
-            if self._stands(stage, shard, tables, made):
+            if self._stands(stage, shard, made):
                 return
             # Without its mark first: between other files and an old mark a kill would leave a shard that is neither.
             mark.unlink(missing_ok=True)
-            for path, content in files.items():
-                write_atomically(path, content)
-            write_atomically(mark, _MARK.dump_json(made))
+            for path, file in files.items():
+                write_atomically(path, file)
+            others = tuple(path.stem for path in self._mark_files(stage)) if shard == LAST else ()
+            write_atomically(mark, mark_bytes(Mark(of=f"{stage}/{shard}", tables=made, others=others)))
         give_back()
 
     def once(self, stage: str, make: Callable[[], Mapping[type[Row], Rows]]) -> None:
@@ -150,9 +147,23 @@ class Run:
         )
 
     def shards(self, stage: str) -> dict[str, dict[str, Made]]:
-        """The finished shards of a stage by name, each with what it holds of each table."""
-        marks = sorted((self.folder / "_done" / stage).glob("*.json"))
-        return {mark.stem: self._read_mark(mark) for mark in marks}
+        """The finished shards of a stage by name, each with what it holds of each table.
+
+        StoreError for a done-mark that cannot be read, or one that is lost of those that the stage's last one names.
+        """
+        marks = {path.stem: read_mark(path, self.mend()) for path in self._mark_files(stage)}
+        for other in marks[LAST].others if LAST in marks else ():
+            if other not in marks:
+                raise StoreError(f"{self._mark(stage, other)} is lost, and its stage is done; {self.mend()}")
+        return {shard: mark.tables for shard, mark in marks.items()}
+
+    def marks(self) -> list[Path]:
+        """The done-marks of all stages, `<stage>/<shard>.json`."""
+        return sorted((self.folder / "_done").glob("*/*.json"))
+
+    def file(self, table: str, stage: str, shard: str) -> Path:
+        """Where a shard's rows of a table are."""
+        return self._folder(table, stage) / f"{shard}.parquet"
 
     def stages(self, row: type[Row]) -> list[str]:
         """The stages that finished something of a table, by name."""
@@ -162,14 +173,12 @@ class Run:
     def parts(self, row: type[Row], stage: str) -> dict[Path, Made]:
         """The files of a table that a stage finished, in name order, with what their done-marks say of them.
 
-        StoreError for a file that is lost or cut off, or has not the rows of its done-mark or the contract's columns.
-        Only the ends of the files are read.
+        StoreError for a file that is lost or cut off, or that is not byte for byte the one its done-mark speaks of.
         """
-        folder = self._folder(row.table, stage)
-        made = {folder / f"{name}.parquet": shard.get(row.table) for name, shard in self.shards(stage).items()}
+        made = {self.file(row.table, stage, name): shard.get(row.table) for name, shard in self.shards(stage).items()}
         parts = {path: of for path, of in made.items() if of}
         for path, of in parts.items():
-            self._look_at(path, row, of.rows)
+            hold(path, row, of, self.mend())
         return parts
 
     @contextlib.contextmanager
@@ -184,40 +193,21 @@ class Run:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _stands(self, stage: str, shard: str, tables: Iterable[type[Row]], made: Mapping[str, Made]) -> bool:
-        """Whether a shard is finished with this content and all its files are there."""
+    def _stands(self, stage: str, shard: str, made: Mapping[str, Made]) -> bool:
+        """Whether a shard is finished with these rows and all its files are as they were written."""
         try:
-            if not self.done(stage, shard) or self._read_mark(self._mark(stage, shard)) != made:
+            if not self.done(stage, shard):
                 return False
-            for row in tables:
-                self._look_at(self._folder(row.table, stage) / f"{shard}.parquet", row, made[row.table].rows)
+            there = self._tables(stage, shard)
         except StoreError:  # it is broken, and written anew
             return False
-        return True
+        return there.keys() == made.keys() and all(of.same_rows(there[table]) for table, of in made.items())
 
-    def _read_mark(self, mark: Path) -> dict[str, Made]:
-        try:
-            return _MARK.validate_json(mark.read_bytes())
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no list of tables with rows and content"
-            raise StoreError(f"{mark}: this done-mark cannot be read: {reason}; {self.mend()}") from error
-
-    def _look_at(self, path: Path, row: type[Row], rows: int) -> None:
-        """StoreError unless the file holds so many rows in the contract's columns."""
-        try:
-            with pq.ParquetFile(path) as file:
-                found, columns = file.metadata.num_rows, file.schema_arrow
-        except (OSError, pa.ArrowException) as error:
-            lost = "is lost" if isinstance(error, FileNotFoundError) else f"cannot be read: {_first_line(error)}"
-            raise StoreError(f"{path} {lost}, and its shard is marked as done; {self.mend()}") from error
-        kinds, wanted = {field.name: field.type for field in columns}, _kinds(row)
-        if odd := [name for name in wanted | kinds if kinds.get(name) != wanted.get(name)]:
-            raise StoreError(
-                f"{path} was written by another version of rubricflow: its table differs in {', '.join(odd)}; "
-                f"ask the run with that version, or remove {self.folder} and grade the study again"
-            )
-        if found != rows:
-            raise StoreError(f"{path} holds {found} rows where {rows} were written; {self.mend()}")
+    def _tables(self, stage: str, shard: str) -> dict[str, Made]:
+        """What a finished shard holds; of a stage's last one only where the others are there too."""
+        if shard == LAST:
+            return self.shards(stage)[shard]
+        return read_mark(self._mark(stage, shard), self.mend()).tables
 
     def mend(self) -> str:
         """What to do about a run that is not whole, for messages."""
@@ -226,34 +216,36 @@ class Run:
     def files(self, table: str, stage: str) -> list[Path]:
         """The files of a table that belong to finished shards of a stage, in name order; a lost one is left out."""
         finished = [shard for shard, tables in self.shards(stage).items() if table in tables]
-        files = [self._folder(table, stage) / f"{shard}.parquet" for shard in finished]
+        files = [self.file(table, stage, shard) for shard in finished]
         return [file for file in files if file.is_file()]
 
     def read(self, ref: TableRef, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
         """The rows behind a reference, shards in name order; StoreError if they are not all there."""
-        try:
+        with reading(ref.path, self.mend()):
             dataset = self._dataset(ref)
-            found = dataset.count_rows()
-            if found != ref.rows:
-                raise StoreError(f"{ref.path} holds {found} rows where {ref.rows} were written; {self.mend()}")
+            rows = dataset.count_rows()
+            if rows != ref.rows:
+                raise StoreError(f"{ref.path} holds {rows} rows where {ref.rows} were written; {self.mend()}")
             return dataset.to_table(columns=columns, filter=where)
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"{ref.path} cannot be read: {_first_line(error)}; {self.mend()}") from error
 
     def batches(self, ref: TableRef, columns: list[str] | None = None, rows: int = 50_000) -> Iterator[pa.RecordBatch]:
-        """The rows behind a reference in batches of at most `rows`."""
-        yield from self._dataset(ref).to_batches(columns=columns, batch_size=rows)
+        """The rows behind a reference in batches of at most `rows`; StoreError if they cannot be read."""
+        with reading(ref.path, self.mend()):
+            yield from self._dataset(ref).to_batches(columns=columns, batch_size=rows)
 
     def _dataset(self, ref: TableRef) -> ds.Dataset:
         # Beside a finished shard, a file without a mark is what a killed writer left.
         files = self.files(ref.table, ref.stage) or sorted((self.warehouse.root / ref.path).glob("*.parquet"))
-        return ds.dataset(files, format="parquet", schema=schema(BY_NAME[ref.table]))
+        return ds.dataset(files, format=PARQUET, schema=schema(BY_NAME[ref.table]))
 
     def _folder(self, table: str, stage: str) -> Path:
         return self.folder / table / stage
 
     def _mark(self, stage: str, shard: str) -> Path:
         return self.folder / "_done" / stage / f"{shard}.json"
+
+    def _mark_files(self, stage: str) -> list[Path]:
+        return sorted((self.folder / "_done" / stage).glob("*.json"))
 
 
 def give_back() -> None:
@@ -282,42 +274,6 @@ def _cannot_write(path: Path, error: OSError) -> StoreError:
     return StoreError(f"cannot write {path}: {error.strerror}; what is finished stays: mend that and start again")
 
 
-@cache
-def _kinds(row: type[Row]) -> dict[str, pa.DataType]:
-    """Type of each column."""
-    return {field.name: field.type for field in schema(row)}
-
-
 def _opening(name: str) -> bool:
     """Whether a file is the marker of a warehouse, or on its way to be it."""
     return name == MARKER or (name.startswith(f".{MARKER}.") and name.endswith(".tmp"))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _as_parquet(table: pa.Table) -> memoryview:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    return memoryview(sink.getvalue())
-
-
-def _content(row: type[Row], table: pa.Table) -> tuple[int, int]:
-    """Sums of the halves of each row's MD5: the same for any order and, added up, for any sharding."""
-    as_json = "SELECT to_json(lasting)::VARCHAR AS j FROM lasting"
-    with _database(os.getpid()).cursor() as cursor:
-        cursor.register("lasting", table.drop_columns(volatile(row)))
-        high, low = cursor.execute(
-            f"SELECT sum(md5_number_upper(j)), sum(md5_number_lower(j)) FROM ({as_json})"
-        ).fetchall()[0]
-    return int(high or 0), int(low or 0)
-
-
-@lru_cache(maxsize=1)
-def _database(process: int) -> duckdb.DuckDBPyConnection:
-    """One database for all commits of a process: to open one takes longer than to add up a small shard."""
-    return duckdb.connect()
-
-
-atexit.register(_database.cache_clear)  # DuckDB complains at exit of what is still open

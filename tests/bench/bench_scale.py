@@ -1,10 +1,11 @@
 """The whole flow on an invented study, and where its time and memory go: python tests/bench/bench_scale.py [RESPONSES].
 
 Twenty items, three criteria each, two human scores a response, and a judge that answers at once: it looks for each
-criterion's word, quotes the sentence that has it, and invents one quote in twenty. `--profile` adds what the judge's
-stage spends its time on.
+criterion's word, quotes the sentence that has it, and invents one quote in twenty. `--characters N` adds sentences that
+say nothing until an answer has that many characters; `--profile` adds what the judge's stage spends its time on.
 """
 
+import argparse
 import cProfile
 import csv
 import json
@@ -51,7 +52,7 @@ STUDY = {
 }
 
 
-def write_study(folder, responses):
+def write_study(folder, responses, characters):
     """The files of a study, a row at a time; the path of its study file."""
     rng = random.Random(0)
     with (folder / "items.csv").open("w", newline="") as file:
@@ -65,7 +66,7 @@ def write_study(folder, responses):
         writer = csv.writer(file)
         writer.writerow(["id", "item", "author", "language", "text", "one", "two"])
         for n in range(responses):
-            writer.writerow(response(n, rng))
+            writer.writerow(response(n, rng, characters))
     (folder / "study.yaml").write_text(json.dumps(STUDY))
     return folder / "study.yaml"
 
@@ -86,8 +87,9 @@ def rubric(number):
     return {"rubric_id": f"rubric{number:02d}", "text": "", "scale": scale, "traits": [trait], "criteria": criteria}
 
 
-def response(number, rng):
-    """A row of answers.csv: some 40 words in four sentences, and two noisy scores of what they say."""
+def response(number, rng, characters):
+    """A row of answers.csv: some 40 words in four sentences, as many more as it takes to have so many characters, and
+    two noisy scores of what they say."""
     item = number % ITEMS
     levels = [rng.choice((0, 1, 2)) for _ in range(CRITERIA)]
     sentences = [rng.choices(WORDS, k=rng.randint(7, 13)) for _ in range(CRITERIA + 1)]
@@ -96,6 +98,10 @@ def response(number, rng):
             sentences[k][3] = KEYS[(item + 5 * k) % len(KEYS)]
         if level == 2:
             sentences[k][4] = "because"
+    length = sum(len(word) + 1 for words in sentences for word in words)
+    while length < characters:
+        sentences.append(rng.choices(WORDS, k=rng.randint(7, 13)))
+        length += sum(len(word) + 1 for word in sentences[-1])
     text = " ".join(" ".join(words).capitalize() + "." for words in sentences)
     scores = [min(6, max(0, sum(levels) + rng.choice((-1, 0, 0, 1)))) for _ in range(2)]
     author = number // PER_AUTHOR
@@ -168,11 +174,11 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main(responses, profile):
+def main(responses, characters, profile):
     """Grade an invented study of so many responses and print the figures."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        study = write_study(folder, responses)
+        study = write_study(folder, responses, characters)
         os.environ |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "WARNING"}
         os.environ["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"
         os.environ |= dict.fromkeys(("PREFECT_SERVER_ANALYTICS_ENABLED", "GX_ANALYTICS_ENABLED"), "false")
@@ -198,8 +204,12 @@ def main(responses, profile):
 
 
 if __name__ == "__main__":
-    counts = [int(argument) for argument in sys.argv[1:] if argument.isdigit()]
-    profile = cProfile.Profile() if "--profile" in sys.argv else None
-    main(counts[0] if counts else RESPONSES, profile)
+    words = argparse.ArgumentParser()
+    words.add_argument("responses", type=int, nargs="?", default=RESPONSES)
+    words.add_argument("--characters", type=int, default=0)
+    words.add_argument("--profile", action="store_true")
+    given = words.parse_args()
+    profile = cProfile.Profile() if given.profile else None
+    main(given.responses, given.characters, profile)
     if profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)

@@ -21,7 +21,7 @@ from tasks.contracts.study import Release, Study
 from tasks.contracts.tables import Bundles, Gradings, Items, Responses
 from tasks.evaluate.released import binomial
 from tasks.stats.selective import aurc, oracle_aurc, random_aurc
-from tasks.store.manifest import read_manifest
+from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, Warehouse
 
 TARGETS = (0.05, 0.1, 0.2)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from flows import cli
 from flows.arms import read_arm, resized
 from tasks.contracts.study import Study
-from tasks.store.manifest import read_manifest
+from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "study.yaml"

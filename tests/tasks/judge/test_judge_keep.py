@@ -205,7 +205,7 @@ def prepared(house, name, bundle, question="Why?", texts=TEXTS, plan=PLAN):
     locked = {"bundle_id": bundle.bundle_id, "content": bundle.canonical(), "rubric_id": "i1"}
     run.commit("ingest", "all", {Items: [item], Responses: responses})
     run.commit("lock", "all", {Rubrics: [rubric], Bundles: [locked]})
-    write_manifest(run, {"study": {"judge": plan.model_dump(mode="json")}}, {}, [])
+    write_manifest(run, {"study": {"judge": plan.model_dump(mode="json")}}, {}, [], run.folder)
     return run, run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
 
 

@@ -179,6 +179,7 @@ def test_a_waiting_run_says_for_whom_and_not_at_every_wave(tmp_path, monkeypatch
         ("elsewhere/", 2**22 + 1, 0, True),
         ("elsewhere/", 2**22 + 1, claims.LEASE_S + 5, False),
     ],
+    ids=["living", "silent", "dead", "elsewhere", "elsewhere and silent"],
 )
 def test_an_asker_is_believed_while_it_is_heard_of(host, process, age, lives):
     now = time.time()

@@ -3,9 +3,14 @@
 import multiprocessing
 import os
 import sqlite3
+import tempfile
 import threading
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tasks.contracts.errors import StoreError
 from tasks.llm.replies import ReplyStore
@@ -204,3 +209,70 @@ def test_a_new_file_is_opened_by_many_at_once(tmp_path):
         for thread in threads:
             thread.join()
     assert failures == []
+
+
+def changed(path, *statements):
+    with closing(sqlite3.connect(path)) as raw:
+        for statement in statements:
+            raw.execute(statement)
+        raw.commit()
+
+
+def test_a_reply_that_was_changed_is_named_and_may_be_taken_out(tmp_path):
+    with ReplyStore(tmp_path / "r") as store:
+        store.put_many([("a", "m", Reply(text="level 1")), ("b", "m", Reply(text="level 2"))])
+    changed(tmp_path / "r", "UPDATE replies SET reply = replace(reply, '1', '2')")
+    with ReplyStore(tmp_path / "r") as store:
+        assert store.get_many(["b"])["b"].text == "level 2"
+        with pytest.raises(
+            StoreError, match=r"request a was changed .* DELETE FROM replies WHERE digest = 'a'"
+        ) as caught:
+            store.get_many(["a"])
+        looked = store.look()
+        assert (looked.rows, looked.unsealed, len(looked.problems)) == (2, 0, 1)
+    changed(tmp_path / "r", str(caught.value).rpartition(": ")[2])
+    with ReplyStore(tmp_path / "r") as store:
+        assert set(store.get_many(["a", "b"])) == {"b"}
+        assert store.look().problems == ()
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_store_of_an_earlier_version_is_read(tmp_path, read_only):
+    with ReplyStore(tmp_path / "r") as store:
+        store.put_many([("a", "m", Reply(text="one"))])
+    changed(tmp_path / "r", "ALTER TABLE replies DROP COLUMN seal")
+    with ReplyStore(tmp_path / "r", read_only) as store:
+        assert store.get_many(["a"])["a"].text == "one"
+        assert store.look() == (1, 1, ())
+
+
+@pytest.mark.parametrize("line", ["[1]", "null", "3", '{"text": "a", "error": "b"}', '{"words": 1}'])
+def test_a_row_that_is_no_reply_is_named(tmp_path, line):
+    with ReplyStore(tmp_path / "r") as store:
+        store.put_many([("a", "m", Reply(text="one"))])
+    changed(tmp_path / "r", f"UPDATE replies SET seal = NULL, reply = '{line}'")
+    with ReplyStore(tmp_path / "r") as store:
+        with pytest.raises(StoreError, match="cannot be used"):
+            store.get_many(["a"])
+        assert len(store.look().problems) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_flipped_bytes_give_a_store_error_or_the_reply_or_none(data):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "r"
+        replies = {f"{n:064d}": Reply(text=f'{{"level": {n}}}' * n) for n in range(1, 30)}
+        with ReplyStore(path) as store:
+            store.put_many([(key, "m", reply) for key, reply in replies.items()])
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 40))):
+            content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(content)
+        try:
+            with ReplyStore(path) as store:
+                said = "" if store.get_many(replies).items() <= replies.items() else "other replies"
+                store.look()
+        except StoreError as error:
+            said = str(error)
+        assert not said or str(path) in said

@@ -5,8 +5,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
+from contextlib import closing
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -99,7 +101,7 @@ def test_time_goes_on_where_the_clock_does_not(tmp_path, monkeypatch):
         "DELETE FROM acts",
         "INSERT OR REPLACE INTO acts SELECT * FROM acts",
         "INSERT OR REPLACE INTO acts SELECT 1, at, 'new', study, kind, subject_kind, response_id, criterion_id, '0', "
-        "rater_id, comment, blind, undoes, digest FROM acts",
+        "rater_id, comment, blind, undoes, digest, seal FROM acts",
     ],
 )
 def test_the_file_itself_refuses_to_change_an_act(tmp_path, statement):
@@ -180,13 +182,13 @@ def test_a_spoilt_or_full_file_is_named(tmp_path):
         assert len(ledger.acts("essays")) == 1
     with sqlite3.connect(tmp_path / "v") as raw:
         raw.execute("DROP TRIGGER no_update")
-        raw.execute("UPDATE acts SET value = 'much'")
-    with Ledger(tmp_path / "v") as ledger, pytest.raises(StoreError, match="level or score"):
-        ledger.acts("essays")
+        raw.execute("UPDATE acts SET value = 'much', seal = NULL")
+    with pytest.raises(StoreError, match="level or score"):
+        Ledger(tmp_path / "v")
 
 
 def test_a_ledger_held_too_long_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.review.ledger._WAIT_S", 0.05)
+    monkeypatch.setattr("tasks.review.ledger_file._WAIT_S", 0.05)
     with Ledger(tmp_path / "v") as ledger, sqlite3.connect(tmp_path / "v", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):
@@ -237,3 +239,57 @@ def test_any_text_comes_back_as_it_was(study, text, comment):
     with Ledger(":memory:") as ledger:
         assert asdict(act).items() <= asdict(ledger.add(act)).items()
         assert [as_act(stored) for stored in ledger.acts(study)] == [act]
+
+
+def harmed(tmp_path, *statements):
+    """A ledger of three acts, then changed behind its back."""
+    with Ledger(tmp_path / "v") as ledger:
+        ledger.add_all(vote(number) for number in range(3))
+    with closing(sqlite3.connect(tmp_path / "v")) as raw:
+        for name in ("no_update", "no_delete"):
+            raw.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            raw.execute(statement)
+        raw.commit()
+    return tmp_path / "v"
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("UPDATE acts SET value = '0' WHERE number = 2", "act 2 was changed"),
+        ("UPDATE acts SET rater_id = 'kim', seal = NULL WHERE number = 2", "act 2 was changed"),
+        ("DELETE FROM acts WHERE number = 2", "act 2 is missing"),
+        ("DELETE FROM acts WHERE number = 3", "act 3 is missing"),
+    ],
+)
+def test_an_act_that_was_changed_or_taken_out_is_named(tmp_path, statement, rule):
+    with pytest.raises(StoreError, match=f"/v: the ledger of votes cannot be used: {rule}"):
+        Ledger(harmed(tmp_path, statement))
+
+
+def test_a_ledger_of_an_earlier_version_is_read_and_goes_on_with_seals(tmp_path):
+    path = harmed(tmp_path, "ALTER TABLE acts DROP COLUMN seal")
+    with Ledger(path) as ledger:
+        assert len(ledger.acts("essays")) == 3
+        ledger.add(vote(7))
+        assert ledger.look() == (4, ())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_flipped_bytes_are_named_or_change_no_act(data):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "v"
+        with Ledger(path) as ledger:
+            acts = ledger.add_all(vote(number, comment="why " * number) for number in range(9))
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 40))):
+            content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(content)
+        try:
+            with Ledger(path) as ledger:
+                said = "" if ledger.acts("essays") == acts else "other acts"
+        except StoreError as error:
+            said = str(error)
+        assert not said or str(path) in said

@@ -24,14 +24,14 @@ def any_run(request: pytest.FixtureRequest, tmp_path: Path, finished: Run) -> Ru
 
 
 def test_every_table_has_a_view_with_its_columns(any_run: Run) -> None:
-    connection = catalogue(any_run)
-    for row in TABLES:
-        assert connection.sql(f"SELECT * FROM {row.table}").columns == schema(row).names
+    with catalogue(any_run) as connection:
+        for row in TABLES:
+            assert connection.sql(f"SELECT * FROM {row.table}").columns == schema(row).names
 
 
 def test_views_hold_the_rows_of_all_stages(finished: Run) -> None:
-    connection = catalogue(finished)
-    counts = {row.table: connection.sql(f"SELECT count(*) FROM {row.table}").fetchall()[0][0] for row in TABLES}
+    with catalogue(finished) as connection:
+        counts = {row.table: connection.sql(f"SELECT count(*) FROM {row.table}").fetchall()[0][0] for row in TABLES}
     assert counts["gradings"] == 9
     assert min(counts.values()) == 1
 

@@ -13,7 +13,8 @@ import pytest
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables import TABLES, Items, Responses
 from tasks.store import manifest
-from tasks.store.manifest import code_digest, digest_of, file_digest, git_state, graded_by, versions, write_manifest
+from tasks.store.digest import digest_of, file_digest
+from tasks.store.manifest import code_digest, git_state, graded_by, versions, write_manifest
 from tasks.store.warehouse import Run
 
 Make = Callable[..., Run]
@@ -102,7 +103,7 @@ def written(run: Run, target: str = "mean", settings: dict[str, Any] = SETTINGS)
     """What the scores rest on, after a manifest of all tables was written."""
     refs = [run.ref(row, stage) for row in TABLES for stage in run.stages(row)]
     graded = graded_by(run, target, settings)
-    write_manifest(run, {}, graded, refs)
+    write_manifest(run, {}, graded, refs, run.folder)
     return graded
 
 
@@ -151,7 +152,7 @@ def test_a_table_that_is_broken_inside_is_a_store_error(filled_run: Make) -> Non
     content = bytearray(file.read_bytes())
     content[4:200] = bytes(196)  # the columns' own pages; the footer stays
     file.write_bytes(content)
-    with pytest.raises(StoreError, match=r"cannot be read: .*; remove .* and grade the study again"):
+    with pytest.raises(StoreError, match=r"responses\.parquet was changed since stage 'some' wrote it as done; "):
         graded_by(run, "mean", SETTINGS)
 
 
@@ -159,7 +160,7 @@ def test_the_manifest_tells_what_was_made_from_what(filled_run: Make) -> None:
     run = filled_run()
     ref = run.ref(Items, "some")
     graded = graded_by(run, "mean", SETTINGS)
-    path = write_manifest(run, {"study": {"name": "s"}, "inputs": {"a.csv": "0"}}, graded, [ref])
+    path = write_manifest(run, {"study": {"name": "s"}, "inputs": {"a.csv": "0"}}, graded, [ref], run.folder)
     content = json.loads(path.read_bytes())
     assert path == run.folder / "manifest.json"
     assert content["grade_digest"] == digest_of(graded)

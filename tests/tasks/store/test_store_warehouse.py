@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from tasks.contracts.errors import ContractError, StoreError
 from tasks.contracts.tables import Attempts, Calibrations, Items, Metrics, TableRef
 from tasks.store import warehouse
-from tasks.store.catalogue import catalogue
+from tasks.store.catalogue import ask
 from tasks.store.warehouse import MARKER, Run, Warehouse, write_atomically
 
 ROOT = Path(__file__).parents[3]
@@ -152,7 +152,7 @@ def test_a_table_of_another_version_is_named(run: Run, change: Callable[[pa.Tabl
     with pytest.raises(StoreError, match=rule):
         run.ref(Items, "ingest")
     with pytest.raises(StoreError, match=rule):
-        catalogue(run)
+        ask(run, "SELECT 1")
 
 
 MARKS = ["", "{", "[]", "null", '{"items": 1}', '{"items": {"rows": 1}}', '{"items": {"rows": "x", "content": [1, 2]}}']
@@ -162,7 +162,7 @@ MARKS = ["", "{", "[]", "null", '{"items": 1}', '{"items": {"rows": 1}}', '{"ite
 def test_a_broken_mark_is_named(run: Run, content: str) -> None:
     written(run, "ingest", [item("a")])
     (run.folder / "_done" / "ingest" / "00.json").write_text(content)
-    for look in (lambda: run.ref(Items, "ingest"), lambda: catalogue(run)):
+    for look in (lambda: run.ref(Items, "ingest"), lambda: ask(run, "SELECT 1")):
         with pytest.raises(StoreError, match=r"_done/ingest/00\.json: this done-mark cannot be read: .*; remove"):
             look()
 

@@ -1,0 +1,82 @@
+"""A warehouse looked at: are runs, replies and votes what was written?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from flows.plan import inputs
+from tasks.contracts.errors import StoreError, UserError
+from tasks.contracts.study import Study
+from tasks.llm.replies import ReplyStore
+from tasks.review.ledger import Ledger
+from tasks.review.task import LEDGER
+from tasks.store.recorded import manifest_of
+from tasks.store.verify import Look, Seen, look_at_run, timed
+from tasks.store.warehouse import Run, Warehouse
+
+
+def verified(folder: Path, run_id: str | None = None) -> Iterator[Look]:
+    """Looks at a run, or at all of a warehouse, and at its replies and votes; each look says what is wrong.
+
+    UserError where there is no such run or no warehouse.
+    """
+    if not folder.is_dir():
+        raise UserError(f"there is no warehouse {folder}")
+    house = Warehouse.open(folder)
+    there = sorted({path.parent.name for name in ("_done", "manifest.json") for path in folder.glob(f"*/{name}")})
+    if run_id is not None and run_id not in there:
+        raise UserError(f"no run '{run_id}' in {folder}; there are {', '.join(there) or 'none'}")
+    for name in [run_id] if run_id else there:
+        for look in _run(house.run(name)):
+            yield look._replace(what=f"{name}: {look.what}")
+    if house.replies.exists():
+        yield timed(house.replies.name, partial(_replies, house.replies))
+    if (folder / LEDGER).exists():
+        yield timed(LEDGER, partial(_votes, folder / LEDGER))
+
+
+def _run(run: Run) -> Iterator[Look]:
+    yield from look_at_run(run)
+    if (run.folder / "manifest.json").exists():
+        yield timed("inputs", partial(_inputs, run))
+        reports = sorted(path.name for path in run.folder.glob("*.html"))
+        yield Look("reports", ", ".join(reports) or "none", 0.0, ())
+    else:
+        yield Look("manifest", "none: the run did not finish, or is part of another", 0.0, ())
+
+
+def _inputs(run: Run) -> Seen:
+    """Files that changed since are no fault of the run: that is told, as what is gone is."""
+    manifest = manifest_of(run)
+    then: dict[str, str] = manifest["identity"]["inputs"]
+    if "study_folder" not in manifest:
+        return f"{len(then)} files, in a folder that versions before did not record", []
+    try:
+        study = Study.model_validate(manifest["identity"]["study"])
+    except ValidationError as error:
+        raise StoreError(f"{run.folder / 'manifest.json'}: its study is of another version") from error
+    now = inputs(study, run.warehouse.root / manifest["study_folder"])
+    gone = sorted(name for name in then if name not in now)
+    other = sorted(name for name in then if now.get(name, then[name]) != then[name])
+    told = [f"{len(then) - len(gone) - len(other)} of {len(then)} as they were"]
+    told += [f"gone: {', '.join(gone)}"] if gone else []
+    told += [f"changed since: {', '.join(other)}"] if other else []
+    return "; ".join(told), []
+
+
+def _replies(path: Path) -> Seen:
+    with ReplyStore(path, read_only=True) as store:
+        looked = store.look()
+    told = f"{looked.rows:,} replies"
+    told += f", {looked.unsealed:,} of them stored by a version that did not seal them" if looked.unsealed else ""
+    return told, [f"{path}: {problem}" for problem in looked.problems]
+
+
+def _votes(path: Path) -> Seen:
+    with Ledger(path) as ledger:
+        acts, problems = ledger.look()
+    return f"{acts:,} acts", [f"{path}: {problem}" for problem in problems]

@@ -1,0 +1,76 @@
+"""Done-marks: what a finished shard holds, sealed, so that neither the mark nor a file changes unnoticed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from tasks.contracts.errors import StoreError
+from tasks.contracts.table import Frozen
+from tasks.contracts.tables import BY_NAME
+from tasks.store.digest import sealed, unsealed
+
+LAST = "all"
+"""The shard that a stage writes last: its mark says which others there are."""
+
+
+class Made(Frozen):
+    """What a done-mark says of one table of its shard."""
+
+    rows: int
+    content: tuple[int, int]
+    """See `tasks.store.part.content`."""
+    sha256: str | None = None
+    """Digest of the file's bytes; None in a mark of an earlier version."""
+
+    def same_rows(self, other: Made) -> bool:
+        """Whether both hold the same rows, volatile columns aside, in whatever bytes."""
+        return (self.rows, self.content) == (other.rows, other.content)
+
+
+class Mark(Frozen):
+    """A done-mark."""
+
+    of: str
+    """<stage>/<shard>."""
+    tables: dict[str, Made]
+    others: tuple[str, ...] = ()
+    """Names of the stage's shards that were there before its last one; none in any other mark."""
+
+
+_EARLIER = TypeAdapter(dict[str, Made])
+
+
+def mark_bytes(mark: Mark) -> bytes:
+    """The mark as its file holds it."""
+    return sealed(mark.model_dump(mode="json"))
+
+
+def read_mark(path: Path, mend: str) -> Mark:
+    """The mark in the file `<stage>/<shard>.json`; StoreError where it was changed, moved or cannot be read."""
+    of = f"{path.parent.name}/{path.stem}"
+    try:
+        record, has_seal = unsealed(path.read_bytes())
+        mark = Mark.model_validate(record) if has_seal else Mark(of=of, tables=_EARLIER.validate_python(record))
+        if mark.of != of:
+            raise ValueError(f"it is that of {mark.of}")
+        _refuse_odd(mark.tables)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error), mend) from error
+    except ValueError as error:  # pydantic's are of several lines
+        reason = str(error) if type(error) is ValueError else "it is no list of tables with rows and content"
+        raise _unreadable(path, reason, mend) from error
+    return mark
+
+
+def _refuse_odd(tables: Mapping[str, Made]) -> None:
+    if not tables:
+        raise ValueError("it names no table")
+    if unknown := sorted(set(tables) - set(BY_NAME)):
+        raise ValueError(f"it names tables that there are not: {', '.join(unknown)}")
+
+
+def _unreadable(path: Path, reason: str, mend: str) -> StoreError:
+    return StoreError(f"{path}: this done-mark cannot be read: {reason}; {mend}")

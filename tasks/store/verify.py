@@ -1,0 +1,109 @@
+"""A run looked at as a whole: every byte against its done-mark, every digest made again, on and on past every fault.
+
+What resumes a run looks at the same files, but stops at the first fault and trusts the sums in a sound done-mark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks.contracts.errors import StoreError
+from tasks.contracts.tables import BY_NAME
+from tasks.store.digest import digest_of
+from tasks.store.manifest import digests
+from tasks.store.mark import LAST, Made, read_mark
+from tasks.store.part import content_of, forget, hold, reading
+from tasks.store.recorded import listed_in, manifest_of, refuse_other
+from tasks.store.warehouse import Run
+
+
+class Look(NamedTuple):
+    """What a look at one thing came to."""
+
+    what: str
+    told: str
+    """How much of it there is, in words."""
+    seconds: float
+    problems: tuple[str, ...]
+
+
+Seen = tuple[str, list[str]]
+"""How much there is in words, and what is wrong."""
+
+
+def timed(what: str, look: Callable[[], Seen]) -> Look:
+    """A look, with its time; a StoreError is a problem."""
+    start = time.perf_counter()
+    try:
+        told, problems = look()
+    except StoreError as error:
+        told, problems = "cannot be read", [str(error)]
+    return Look(what, told, time.perf_counter() - start, tuple(problems))
+
+
+def look_at_run(run: Run) -> Iterator[Look]:
+    """The done-marks of a run, the files of every table and stage, its manifest where it finished."""
+    forget()
+    parts: dict[tuple[str, str], list[tuple[Path, Made]]] = defaultdict(list)
+    yield timed("done-marks", lambda: _marks(run, parts))
+    for (table, stage), files in sorted(parts.items()):
+        yield timed(f"{table} of {stage}", lambda table=table, files=files: _files(run, table, files))  # type: ignore[misc]
+    if (run.folder / "manifest.json").exists():
+        yield timed("manifest", lambda: _manifest(run))
+        yield timed("grade_digest", lambda: _graded(run))
+
+
+def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, Made]]]) -> Seen:
+    """Fills in the parts of every (table, stage)."""
+    problems, paths = list[str](), run.marks()
+    for path in paths:
+        stage, shard = path.parent.name, path.stem
+        try:
+            mark = read_mark(path, run.mend())
+        except StoreError as error:
+            problems.append(str(error))
+            continue
+        for table, made in mark.tables.items():
+            parts[table, stage].append((run.file(table, stage, shard), made))
+        lost = [name for name in mark.others if path.with_stem(name) not in paths] if shard == LAST else []
+        problems += [f"{path.with_stem(name)} is lost, and its stage is done; {run.mend()}" for name in lost]
+    return f"{len(paths):,} shards", problems
+
+
+def _files(run: Run, table: str, files: list[tuple[Path, Made]]) -> Seen:
+    problems, row = list[str](), BY_NAME[table]
+    for path, made in files:
+        try:
+            hold(path, row, made, run.mend())
+            with reading(path, run.mend()):
+                content = content_of(path, row)
+        except StoreError as error:
+            problems.append(str(error))
+            continue
+        if content != made.content:
+            problems.append(f"{path}: its rows do not add up to what its done-mark says; {run.mend()}")
+    return f"{sum(made.rows for _, made in files):,} rows in {len(files):,} files", problems
+
+
+def _manifest(run: Run) -> Seen:
+    problems, listed = list[str](), listed_in(manifest_of(run))
+    for ref in listed:
+        try:
+            refuse_other(run, ref)
+        except StoreError as error:
+            problems.append(str(error))
+    return f"{len(listed):,} tables", problems
+
+
+def _graded(run: Run) -> Seen:
+    manifest = manifest_of(run)
+    graded: dict[str, Any] = manifest["graded_by"]
+    again = digests(run, graded["target"])
+    problems = [f"{name} digest" for name, value in again.items() if graded.get(name) != value]
+    problems += ["digest of them all"] if digest_of(graded) != manifest["grade_digest"] else []
+    told = f"{len(again)} digests made again"
+    return told, [f"{run.folder / 'manifest.json'}: the {what} is not that of the tables" for what in problems]
