@@ -32,7 +32,8 @@ from tasks.lock import offline
 from tasks.lock.bundles import finished
 from tasks.lock.rubric import authored as authored_rubrics
 from tasks.lock.rubric import rubrics_of
-from tasks.store.manifest import code_digest, read_manifest
+from tasks.store.manifest import code_digest
+from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Warehouse
 
 CODE = "code"

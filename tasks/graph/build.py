@@ -15,7 +15,7 @@ from tasks.graph.project import Proposal, project
 from tasks.graph.roles import ask_roles
 from tasks.graph.subject import Subject
 from tasks.graph.votes import Ballot, Vote, ballots, with_votes
-from tasks.store.manifest import digest_of
+from tasks.store.digest import digest_of
 
 Origin = Literal["annotator", "fallback", "vote", "authored"]
 
