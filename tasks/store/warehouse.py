@@ -14,6 +14,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -122,6 +123,8 @@ class Run:
                 return
             # Without its mark first: between other files and an old mark a kill would leave a shard that is neither.
             mark.unlink(missing_ok=True)
+            for folder in {path.parent for path in (*files, mark)}:
+                _sweep(folder)
             for path, file in files.items():
                 write_atomically(path, file)
             others = tuple(path.stem for path in self._mark_files(stage)) if shard == LAST else ()
@@ -268,6 +271,13 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise _cannot_write(path, error) from error
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove what a killed writer left half-written in a folder of a run that is written to by nobody else."""
+    for left in folder.glob(".*.tmp"):
+        left.unlink(missing_ok=True)
 
 
 def _cannot_write(path: Path, error: OSError) -> StoreError:

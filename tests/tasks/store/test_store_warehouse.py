@@ -283,6 +283,7 @@ def test_a_killed_commit_leaves_nothing_and_is_made_good(tmp_path: Path, writes:
     run.commit("ingest", "all", {Items: [item("a")], Metrics: []})
     assert run.read(run.ref(Items, "ingest"))["item_id"].to_pylist() == ["a"]
     assert run.ref(Metrics, "ingest").rows == 0
+    assert not list(run.folder.rglob("*.tmp"))
 
 
 @pytest.mark.parametrize("name", ["replace", "fsync"])
