@@ -315,7 +315,7 @@ def test_a_bundle_that_was_changed_after_locking_stops_the_judge(
     pq.write_table(table.set_column(at, table.schema.field(at), pa.array(easier)), path)
     result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 2
-    assert "it was changed after locking" in result.stderr
+    assert "bundles/lock/all.parquet was changed since stage 'lock' wrote it" in result.stderr
     assert "Traceback" not in result.output
     assert "judge" not in written(tmp_path)
 

@@ -32,7 +32,7 @@ def _loaded(name: str, path: Path):
 
 HERE = Path(__file__)
 tiny_study = _loaded("tiny_study_of_engines", HERE.with_name("test_flow_grade.py"))
-loopback = _loaded("loopback_server", HERE.parents[1] / "tasks" / "llm" / "test_llm_openai.py")
+loopback = _loaded("loopback", HERE.parents[1] / "tasks" / "llm" / "loopback.py")
 
 
 @pytest.fixture
