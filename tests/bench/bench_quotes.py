@@ -1,4 +1,4 @@
-"""Quotes with the verdict that each must get, over real responses: python tests/bench/bench_quotes.py [QUOTES]
+"""Quotes with the verdict that each must get, over real responses: python tests/bench/bench_quotes.py [QUOTES] [--show]
 
 Kinds are those of tests/attacks/quote_kinds.py; QUOTES of each (default 3,000) are cut from the demo's answers, or from
 the real ones of ../shared/data where they lie beside the checkout. Printed per kind: how many got the wrong verdict
@@ -79,7 +79,7 @@ def pairs(kind: Kind, texts: list[str], wanted: int, rng: random.Random) -> Iter
 
 
 def main() -> None:
-    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
+    wanted = next((int(word) for word in sys.argv[1:] if word.isdigit()), 3_000)
     sets = responses()
     total, started = 0, time.process_time()
     print(f"{'kind':20} {'must':8} {'set':10} {'quotes':>7} {'wrong':>7} {'share':>7} {'plain':>7}")

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tasks.contracts.engine import Sampling
 from tasks.llm.ask import Checked, ask
+from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.budget import Budgeted, BudgetSpent, Purse, longest
 from tasks.llm.replies import ReplyStore
@@ -53,6 +54,15 @@ def test_what_is_spent_is_kept_and_the_same_call_continues():
             calls.append((backend.calls, purse.spent))
         assert calls == [(15, 300), (15, 300), (15, 300), (5, 100)]
         assert values == [str(i) for i in range(50)]
+
+
+def test_waiting_for_a_turn_begins_nothing():
+    answered = []
+    reply = Reply(text="x", prompt_tokens=10, completion_tokens=10)
+    backend = Offline("m", lambda batch: [answered.append(data) or reply for data in batch])
+    with ReplyStore(":memory:") as store, pytest.raises(BudgetSpent):
+        ask([asking(i) for i in range(50)], Budgeted(backend, Purse(15 * 20)), store, check)
+    assert len(answered) == 15
 
 
 def test_the_message_says_what_was_spent_and_how_to_go_on():
