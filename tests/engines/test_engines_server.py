@@ -94,7 +94,7 @@ def test_one_word_takes_the_study_from_one_engine_to_the_other(folder, server, e
         path = write_study(folder / f"study_{backend}.yaml", backend, settings, final_score="weighted_points")
         house = str(folder / f"house_{backend}")
         with pytest.raises(BudgetSpent, match="the same command continues"):
-            grade(str(path), house, 2, 40_000)
+            grade(str(path), house, 2, 12_000)
         run = Warehouse.open(folder / f"house_{backend}").run(grade(str(path), house, 2))
         tables = {row: run.read(run.ref(row, "judge")).to_pylist() for row in (Gradings, Judgments, Attempts)}
         found[backend] = tables
