@@ -169,8 +169,8 @@ def test_answers_that_nobody_takes_are_not_kept(serving: Serving, limits: Limits
     with reviewer(url) as ada, opened(url, asks, 4, pass_of(ada)) as held:
         time.sleep(2)
         assert ada.get("/api/cases").status_code == 200
-        got = [sum(map(len, iter(lambda one=one: taken(one), b""))) for one in held[:-1]]
-        assert max(got) < long
+        got = [sum(map(len, iter(lambda one=one: taken(one), b""))) for one in held]
+        assert sorted(got)[-2] < long  # the one that comes last may be served when the others are gone
 
 
 def test_a_reviewers_kept_connection_outlasts_strangers(serving: Serving) -> None:
