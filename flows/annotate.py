@@ -13,8 +13,8 @@ from flows.server import own_server
 from tasks.annotate.task import Compared, compare, compare_settled
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Study, load_study
-from tasks.contracts.tables import TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.study import Study, load_study
 from tasks.evaluate.task import report_annotation
 from tasks.ingest.task import Data, ingest
 from tasks.judge.task import credential, judge

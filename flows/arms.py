@@ -15,8 +15,11 @@ from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, graded_items, only_rater
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import UserError
-from tasks.contracts.study import Study
-from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Metrics, Responses
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.evaluation import Metrics
+from tasks.contracts.tables.judging import Attempts, Gradings
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.evaluate.experiment.arm import Arm
 from tasks.evaluate.scores import score_frame
 from tasks.stats.target import target_scores

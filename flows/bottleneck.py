@@ -13,9 +13,9 @@ from flows.server import own_server
 from tasks.bottleneck.task import train
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Judge
-from tasks.contracts.study import load_study
-from tasks.contracts.tables import TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.study import load_study
 from tasks.evaluate.task import report_annotation, report_graders
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from flows.failures import OnFailure
 from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Aggregation
+from tasks.contracts.settings.reward import Aggregation
 from tasks.store.warehouse import Run
 
 _NEEDED = ("item_id", "rubric_id", "question")

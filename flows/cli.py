@@ -18,8 +18,8 @@ from rich.table import Table
 
 from flows.ending import Stopped, end_by, own_temporary_folder, stoppable
 from tasks.contracts.errors import BackendError, UserError
-from tasks.contracts.table import columns as described
-from tasks.contracts.tables import BY_NAME
+from tasks.contracts.schema import columns as described
+from tasks.contracts.tables.every import BY_NAME
 from tasks.store.warehouse import Run, Warehouse
 from tasks.text.formulas import cell
 

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import UserError
-from tasks.contracts.study import Study
-from tasks.contracts.tables import Bundles, Gradings, Items, Predictions, Responses
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.evaluate.compare import compare, in_common
 from tasks.evaluate.scores import ScoreTables, score_frame
 from tasks.evaluate.slices import ScaleBounds

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from flows.rollouts import Drawn
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import StoreError
-from tasks.contracts.graph import Graph, Graphs
-from tasks.contracts.judge import Judge
-from tasks.contracts.reward_tables import RubricGraphs
-from tasks.contracts.study import Study
+from tasks.contracts.graph import Graph
+from tasks.contracts.settings.graph import Graphs
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.graph import RubricGraphs
 from tasks.graph.annotator import settings_of
 from tasks.graph.authored import authored
 from tasks.graph.build import Sources, sources_of

@@ -12,8 +12,9 @@ from flows.grade import stages
 from flows.logs import without_tracebacks
 from flows.plan import planned, record
 from flows.server import own_server
-from tasks.contracts.experiment import Numbers, Planned, load_experiment
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.experiment import Planned, load_experiment
+from tasks.contracts.tables.experiment import Numbers
 from tasks.evaluate.experiment.show import markdown, page, show
 from tasks.evaluate.experiment.table import records
 from tasks.evaluate.experiment.tables import tables

@@ -18,10 +18,12 @@ from flows.server import own_server
 from tasks.check.task import checked, data_docs
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Judge
-from tasks.contracts.rule_tables import Family, RuleFaithfulness, RuleTests, Totals
-from tasks.contracts.study import Study
-from tasks.contracts.tables import Bundles, Items, Responses, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.rubrics import Bundles
+from tasks.contracts.tables.rules import Family, RuleFaithfulness, RuleTests, Totals
 from tasks.edit.faithful import faithfulness
 from tasks.edit.rule_edits import EDITS, Edited, edits, restated, totals
 from tasks.edit.scheme import family

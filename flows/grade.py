@@ -10,7 +10,7 @@ from flows.server import own_server
 from flows.trained import grader_of
 from tasks.calibrate.task import calibrate
 from tasks.check.task import checked, data_docs
-from tasks.contracts.tables import TableRef
+from tasks.contracts.reference import TableRef
 from tasks.evaluate.task import evaluate, report
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential, judge

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.calibrate.calibration import FORMAT as CALIBRATION_VERSION
-from tasks.contracts.study import Study, load_study
-from tasks.contracts.tables import TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.sources import sources
 from tasks.judge.grade import PROTOCOL_VERSION
 from tasks.llm.backends.vllm import weights

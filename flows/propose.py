@@ -11,8 +11,8 @@ from tasks.annotate.propose import Wanted, as_yaml
 from tasks.annotate.propose import propose as ask_for
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Judge
-from tasks.contracts.study import Study, load_study
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential
 from tasks.llm.backend import Backend

@@ -13,7 +13,8 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Aggregation, Graph
+from tasks.contracts.graph import Graph
+from tasks.contracts.settings.reward import Aggregation
 from tasks.reward.aggregate import aggregate
 from tasks.reward.wire import Batch, Floats
 

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.judge import Judge
-from tasks.contracts.study import Study, load_study
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.study import Study, load_study
 from tasks.graph.authored import authored
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes

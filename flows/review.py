@@ -12,8 +12,9 @@ from pathlib import Path
 from flows.annotate import annotating
 from flows.plan import plan
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import load_study
-from tasks.contracts.tables import Gradings, Judgments, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.study import load_study
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.review.access import Access
 from tasks.review.app import create_app
 from tasks.review.asked import Asked

@@ -11,7 +11,7 @@ from flows.server import own_server
 from flows.trained import grader_of
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
-from tasks.contracts.tables import TableRef
+from tasks.contracts.reference import TableRef
 from tasks.evaluate.task import report_rewards
 from tasks.judge.task import judge
 from tasks.reward.task import reward as pay

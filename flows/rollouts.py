@@ -21,10 +21,12 @@ from flows.failures import UNKNOWN, OnFailure, Watch, troubles
 from flows.process import Opened, Process
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
-from tasks.contracts.graph import Aggregation, Graph, Reward
-from tasks.contracts.reward_tables import Rewards
-from tasks.contracts.table import Row
-from tasks.contracts.tables import Judgments, Responses
+from tasks.contracts.graph import Graph
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.reward import Aggregation, Reward
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.judging import Judgments
+from tasks.contracts.tables.reward import Rewards
 from tasks.judge.grade import grade_batch
 from tasks.judge.keep import KEEPING
 from tasks.judge.rows import Case, Graded, Rater, judgments

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tasks.contracts.errors import BackendError
 from tasks.contracts.grader import Grader
-from tasks.contracts.judge import Judge
+from tasks.contracts.settings.judge import Judge
 
 
 def grader_of(judge: Judge, base: Path) -> Grader | None:

@@ -33,11 +33,13 @@ from flows.rollouts import Drawn, Rollout, RolloutReward
 from flows.trained import grader_of
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Aggregation, Graph
-from tasks.contracts.judge import Judge
-from tasks.contracts.reward_tables import RubricGraphs
-from tasks.contracts.study import Study, load_study
-from tasks.contracts.tables import Bundles, Items
+from tasks.contracts.graph import Graph
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.reward import Aggregation
+from tasks.contracts.settings.study import Study, load_study
+from tasks.contracts.tables.data import Items
+from tasks.contracts.tables.graph import RubricGraphs
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.ingest.sources import evaluation_only
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from flows.plan import inputs
 from tasks.contracts.errors import StoreError, UserError
-from tasks.contracts.study import Study
+from tasks.contracts.settings.study import Study
 from tasks.llm.replies import ReplyStore
 from tasks.review.ledger import Ledger
 from tasks.review.task import LEDGER

@@ -18,8 +18,8 @@ import yaml
 from pydantic import ValidationError
 
 from tasks.contracts.bundle import Criterion, EvidenceType, Rubric, Scale, Trait
-from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Attempt, Checked, as_call, ask
 from tasks.llm.backend import Backend
 from tasks.llm.extract import extract

@@ -12,9 +12,9 @@ from prefect import task
 from tasks.annotate.agreement import MISSING, Floats, Ints, agreements, levels_of
 from tasks.annotate.inventory import constructions
 from tasks.contracts.bundle import Rubric
-from tasks.contracts.people_tables import Agreements, Constructions
-from tasks.contracts.study import Study
-from tasks.contracts.tables import TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.people import Agreements, Constructions
 from tasks.stats.target import target_scores
 from tasks.store.naming import named
 from tasks.store.warehouse import Run

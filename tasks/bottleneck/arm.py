@@ -20,9 +20,9 @@ from tasks.bottleneck.methods import sweep, train
 from tasks.bottleneck.policies import order_of, saving_rows, savings
 from tasks.bottleneck.states import Encoder, Say, quiet
 from tasks.bottleneck.structure import link_rows
-from tasks.contracts.bottleneck import Bottleneck, Method, Training
-from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Order, Trials
-from tasks.contracts.table import Row
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.bottleneck import Bottleneck, Method, Training
+from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Order, Trials
 
 HELD_OUT = ("calibration", "test")
 ORDERS: tuple[Order, ...] = ("confidence", "uncertainty", "expected_change", "random")

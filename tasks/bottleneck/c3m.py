@@ -25,7 +25,7 @@ from tasks.bottleneck.loop import Losses
 from tasks.bottleneck.plm import Pooled, mean_state, pooled
 from tasks.bottleneck.states import Encoder, Say, quiet
 from tasks.bottleneck.vanilla import Joint, Targets, joint_loss, train_jointly
-from tasks.contracts.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Training
 
 MIXING = 0.2
 """Both parameters of the Beta distribution that λ is drawn from: mostly near 0 or 1."""

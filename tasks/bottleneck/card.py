@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any, Literal
 
-from tasks.contracts.bottleneck import Method, Training
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.bottleneck import Method, Training
 
 _MARKUP = re.compile(r"([\\`*_\[\]|~#!@$]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 """What Markdown could read as more than text, links that are made of bare addresses too."""

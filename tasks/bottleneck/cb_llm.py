@@ -26,8 +26,8 @@ from tasks.bottleneck.fit import Trained, grade_validation, narrowed, rows_with
 from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.plm import mean_state, numbers, pooled, read
 from tasks.bottleneck.states import Encoder, Say, quiet
-from tasks.contracts.bottleneck import Training
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.bottleneck import Training
 from tasks.text.units import units
 
 Embed = Callable[[Sequence[str]], np.ndarray]

@@ -34,7 +34,7 @@ from tasks.bottleneck.fit import Trained, grade_validation, narrowed, rows_with
 from tasks.bottleneck.plm import Pooled, numbers, pooled
 from tasks.bottleneck.states import Encoder, Say, quiet
 from tasks.bottleneck.vanilla import estimates, plain_loss, train_jointly
-from tasks.contracts.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Training
 from tasks.text.tokens import tokens
 
 RIDGE = 0.01

@@ -18,8 +18,8 @@ from tasks.bottleneck.loop import Course, Losses, minimise, train_on_states
 from tasks.bottleneck.losses import concept_loss, denoising_loss, ranking_loss, sparsity_loss, task_loss
 from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
 from tasks.bottleneck.states import Encoder, Say, batches, by_length, quiet
-from tasks.contracts.bottleneck import Training
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.agreement import macro_f1
 
 _READ_TOKENS = 8_192

@@ -30,10 +30,10 @@ from tasks.bottleneck.labelled import concepts_of
 from tasks.bottleneck.model import ConceptEncoder
 from tasks.bottleneck.states import by_length, padded
 from tasks.bottleneck.trace import Attention, traces
-from tasks.contracts.bottleneck import Training
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError, UserError
 from tasks.contracts.grader import Answered, Estimate
+from tasks.contracts.settings.bottleneck import Training
 from tasks.store.warehouse import write_atomically
 
 _ABOUT = "rubricflow"

@@ -15,7 +15,7 @@ from scipy.special import softmax
 from tasks.bottleneck.data import MISSING, Floats, Ints, Labelled
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.measures import MEASURES
-from tasks.contracts.bottleneck_tables import Order
+from tasks.contracts.tables.bottleneck import Order
 from tasks.stats.agreement import Stat
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals

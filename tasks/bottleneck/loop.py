@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.bottleneck.states import Encoder, Say, batches, quiet
-from tasks.contracts.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Training
 
 Batch = TypeVar("Batch")
 Losses = Mapping[str, Tensor]

@@ -16,8 +16,8 @@ from tasks.bottleneck.fit import Trained, rec_cbm
 from tasks.bottleneck.plm import plm
 from tasks.bottleneck.states import Encoder, Say, quiet
 from tasks.bottleneck.vanilla import vanilla_cbm
-from tasks.contracts.bottleneck import ABLATIONS, Method, Training
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.bottleneck import ABLATIONS, Method, Training
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 

@@ -19,7 +19,7 @@ from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.losses import task_loss
 from tasks.bottleneck.model import ConceptEncoder
 from tasks.bottleneck.states import Encoder, Rows, Say, Weights, by_length, quiet
-from tasks.contracts.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Training
 
 Read = Callable[[Tensor, Tensor], Tensor]
 """Of states (B, T, d) and mask (B, T) to B rows of numbers."""

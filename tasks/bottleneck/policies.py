@@ -18,7 +18,7 @@ from tasks.bottleneck.data import MISSING, Estimates, Floats, Ints, Labelled
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.intervene import Metric, drawn_metrics, grades_after, oracle_values
 from tasks.bottleneck.measures import MEASURES
-from tasks.contracts.bottleneck_tables import Order
+from tasks.contracts.tables.bottleneck import Order
 from tasks.stats.bootstrap import interval
 
 POLICIES: tuple[Order, ...] = get_args(Order)

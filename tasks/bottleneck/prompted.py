@@ -13,9 +13,9 @@ import numpy as np
 
 from tasks.bottleneck.data import Floats, Ints
 from tasks.contracts.bundle import Anchor, Scale
-from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
+from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Asked, Attempt, Checked, Wave, ask, quiet
 from tasks.llm.backend import Backend
 from tasks.llm.extract import extract

@@ -26,13 +26,14 @@ from tasks.bottleneck.prompted import drawn, prompted
 from tasks.bottleneck.states import Cached, Encoder, Tuned, encode
 from tasks.bottleneck.states import load as load_states
 from tasks.bottleneck.trace import contribution_error
-from tasks.contracts.bottleneck import Bottleneck, Prompting
-from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.grader import Answered
-from tasks.contracts.study import Study
-from tasks.contracts.table import Row
-from tasks.contracts.tables import Gradings, Judgments, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.bottleneck import Bottleneck, Prompting
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.backend import Backend
 from tasks.llm.backends.replay import Replay
 from tasks.llm.encoder import minilm

@@ -23,7 +23,7 @@ from tasks.bottleneck.losses import concept_loss, task_loss
 from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
 from tasks.bottleneck.plm import numbers, pooled
 from tasks.bottleneck.states import Encoder, Say, quiet
-from tasks.contracts.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Training
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
 from tasks.stats.agreement import Floats, to_levels
 
 # Latents closer than this share of the scale are one latent: rows that tie in exact arithmetic may not in floats.

@@ -16,8 +16,8 @@ from tasks.calibrate.release import Rule
 from tasks.calibrate.spread import Spread
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import ContractError
-from tasks.contracts.table import Frozen
-from tasks.contracts.tables import CalibrationMethod
+from tasks.contracts.schema import Frozen
+from tasks.contracts.tables.calibration import CalibrationMethod
 
 FORMAT: Literal[2] = 2
 POOLED = "pooled"

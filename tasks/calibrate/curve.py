@@ -7,7 +7,7 @@ import numpy.typing as npt
 from sklearn.isotonic import IsotonicRegression
 
 from tasks.calibrate.alignment import Aligned, snap, stretch
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
 from tasks.stats.agreement import Floats, Ints
 
 FLAT = 1e-9

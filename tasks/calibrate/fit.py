@@ -13,7 +13,7 @@ from tasks.calibrate.outcome import outcome
 from tasks.calibrate.release import Rules, Scope, release_rules
 from tasks.calibrate.rows import Item
 from tasks.calibrate.spread import Spread
-from tasks.contracts.study import Study
+from tasks.contracts.settings.study import Study
 
 
 class Fitted(NamedTuple):

@@ -12,7 +12,7 @@ from tasks.calibrate.curve import Refusal
 from tasks.calibrate.features import Mask
 from tasks.calibrate.labels import Labels
 from tasks.calibrate.methods import Mapping, apply_to_labels, fit_method
-from tasks.contracts.tables import CalibrationMethod
+from tasks.contracts.tables.calibration import CalibrationMethod
 from tasks.stats.agreement import Floats, Ints
 
 FEW = 100

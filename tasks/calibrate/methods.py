@@ -7,17 +7,9 @@ from typing import TypeAlias
 import numpy as np
 
 from tasks.calibrate.alignment import Aligned, Alignment, apply, fit, snap, stretch, without_map
-from tasks.calibrate.curve import (
-    DIGITS,
-    Curve,
-    Refusal,
-    apply_curve,
-    fit_isotonic,
-    fit_linear,
-    fit_linking,
-)
+from tasks.calibrate.curve import DIGITS, Curve, Refusal, apply_curve, fit_isotonic, fit_linear, fit_linking
 from tasks.calibrate.labels import RAW, Labels
-from tasks.contracts.tables import CalibrationMethod
+from tasks.contracts.tables.calibration import CalibrationMethod
 from tasks.stats.agreement import Floats
 
 Mapping: TypeAlias = Alignment | Curve | None

@@ -10,7 +10,7 @@ from tasks.calibrate.features import LONE, Mask
 from tasks.calibrate.folds import CrossFitted
 from tasks.calibrate.labels import Labels
 from tasks.calibrate.spread import Spread, fit_sigma, grain_of, risks, sigmas, thinned
-from tasks.contracts.study import Release
+from tasks.contracts.settings.study import Release
 from tasks.stats.agreement import SLACK, Floats, Ints
 from tasks.stats.conformal import conformal_quantile
 

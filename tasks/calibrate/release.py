@@ -12,8 +12,8 @@ from tasks.calibrate.alignment import snap
 from tasks.calibrate.features import Mask
 from tasks.calibrate.labels import Labels
 from tasks.calibrate.outcome import Outcome
-from tasks.contracts.study import Release
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.study import Release
 from tasks.stats.agreement import Floats
 from tasks.stats.conformal import fewest_without_error, promise
 

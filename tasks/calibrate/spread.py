@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
 from tasks.stats.agreement import SLACK, Floats
 
 RIDGE = 10.0

@@ -15,9 +15,10 @@ from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, shards
 from tasks.contracts.bundle import Bundle, unlocked
-from tasks.contracts.study import Study
-from tasks.contracts.table import Row
-from tasks.contracts.tables import Calibrations, Candidates, Predictions, ReleaseRules, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
 from tasks.store.naming import named
 from tasks.store.ordered import packed
 from tasks.store.warehouse import Rows, Run

@@ -16,7 +16,7 @@ import duckdb
 
 from tasks.check.finding import KEYS, REFUSED, Finding, key_text
 from tasks.check.typed import Footer
-from tasks.contracts.table import Expectation, Row, expectations
+from tasks.contracts.schema import Expectation, Row, expectations
 from tasks.store.aside import aside
 from tasks.store.catalogue import pattern
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.contracts.errors import ContractError, UserError
-from tasks.contracts.table import Expectation, Row
+from tasks.contracts.schema import Expectation, Row
 
 KEYS = 5
 """Offending keys that are kept for each rule."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from tasks.check.finding import Finding, broken
 from tasks.check.suite import SUITE, configuration
-from tasks.contracts.table import Expectation
+from tasks.contracts.schema import Expectation
 from tasks.store.warehouse import Run, write_atomically
 
 

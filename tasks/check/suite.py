@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.check.finding import KEYS, REFUSED, Finding, key_text
-from tasks.contracts.table import Expectation, Row, expectations
+from tasks.contracts.schema import Expectation, Row, expectations
 
 if TYPE_CHECKING:
     import pandas as pd

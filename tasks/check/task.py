@@ -17,8 +17,10 @@ from tasks.check.quarantine import refused
 from tasks.check.results import keep
 from tasks.check.suite import check_values, columns
 from tasks.check.typed import Footer, batches, check_types, footers
-from tasks.contracts.table import Expectation, Row, expectations
-from tasks.contracts.tables import BY_NAME, Checks, Quarantine, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Expectation, Row, expectations
+from tasks.contracts.tables.checks import Checks, Quarantine
+from tasks.contracts.tables.every import BY_NAME
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 

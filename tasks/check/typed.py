@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tasks.check.finding import KEYS, REFUSED, Finding, key_text
-from tasks.contracts.table import Expectation, Row, expectations, schema
+from tasks.contracts.schema import Expectation, Row, expectations, schema
 from tasks.store.part import opened
 
 READ = 8_192

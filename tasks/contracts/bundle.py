@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tasks.contracts.errors import ContractError
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
 
 EvidenceType = Literal["local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none"]
 CriterionKind = Literal["gold_point", "misconception", "checklist", "concept", "criterion"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.edit_tables import Part
 from tasks.contracts.errors import InputError
+from tasks.contracts.tables.edit import Part
 from tasks.edit.rollout import Sample
 from tasks.edit.scheme import printed, top_mark
 

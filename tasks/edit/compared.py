@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tasks.contracts.edit import STARTS, TUNED, Arm
-from tasks.contracts.edit_tables import Part
+from tasks.contracts.settings.edit import STARTS, TUNED, Arm
+from tasks.contracts.tables.edit import Part
 from tasks.edit.divergence import divergence
 from tasks.edit.measures import Marks, differences, figures
 from tasks.stats.agreement import Floats

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.rule_tables import RuleEdit
+from tasks.contracts.tables.rules import RuleEdit
 from tasks.edit.rollout import Sample
 from tasks.edit.rule_edits import edits
 from tasks.edit.scheme import printed

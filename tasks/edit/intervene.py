@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from tasks.contracts.edit import Revising
+from tasks.contracts.settings.edit import Revising
 from tasks.edit.locality import gives_away, is_mark_line
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import Attempt, Revision, Unnamed, Write, continued, opened, sampled, step_texts

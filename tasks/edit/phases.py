@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.contracts.edit import TUNED, Arm, Revising
-from tasks.contracts.edit_tables import Part
+from tasks.contracts.settings.edit import TUNED, Arm, Revising
+from tasks.contracts.tables.edit import Part
 from tasks.edit.audit import Label, Signal, separations
 from tasks.edit.belief import change, error, expected
 from tasks.edit.grounding import Support, residual

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
-from tasks.contracts.edit import Revising
+from tasks.contracts.settings.edit import Revising
 from tasks.edit import checklist as checklists
 from tasks.edit.checklist import Checklist, Unusable
 from tasks.edit.locality import Breach, breach

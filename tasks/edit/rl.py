@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.contracts.edit import Adapter, Reinforcement
 from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.settings.edit import Adapter, Reinforcement
 from tasks.edit import dgpo
 from tasks.edit.belief import beliefs, expected
 from tasks.edit.policy import Policy

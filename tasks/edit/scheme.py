@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
-from tasks.contracts.rule_tables import Family
+from tasks.contracts.tables.rules import Family
 
 
 def family(bundle: Bundle) -> Family:

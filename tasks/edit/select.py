@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tasks.contracts.edit_tables import Fate
+from tasks.contracts.tables.edit import Fate
 from tasks.edit.intervene import read
 
 Floats = npt.NDArray[np.float64]

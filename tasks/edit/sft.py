@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.contracts.edit import Adapter, FineTuning
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.edit import Adapter, FineTuning
 from tasks.edit.policy import Policy
 from tasks.edit.tuning import Tuned, claim, fits, lent, lora, quiet, settings, train
 

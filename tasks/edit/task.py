@@ -15,8 +15,12 @@ import pyarrow.compute as pc
 from prefect import task
 
 from tasks.contracts.bundle import unlocked
-from tasks.contracts.edit import STARTS, TUNED, Arm, Edit
-from tasks.contracts.edit_tables import (
+from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.edit import STARTS, TUNED, Arm, Edit
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.edit import (
     ArmDifferences,
     ArmMetrics,
     Demonstrations,
@@ -27,11 +31,8 @@ from tasks.contracts.edit_tables import (
     Separations,
     Steps,
 )
-from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.rule_tables import RuleFaithfulness, RuleTests
-from tasks.contracts.study import Study
-from tasks.contracts.table import Row
-from tasks.contracts.tables import Gradings, TableRef
+from tasks.contracts.tables.judging import Gradings
+from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
 from tasks.edit.belief import beliefs
 from tasks.edit.cases import Cases, cases
 from tasks.edit.compared import PARTS, difference_rows, metric_rows, probe_rows, spaced

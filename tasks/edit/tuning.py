@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from tasks.contracts.edit import Adapter
 from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.settings.edit import Adapter
 from tasks.edit.policy import Policy
 from tasks.store.warehouse import write_atomically
 

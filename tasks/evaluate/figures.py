@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-from tasks.contracts.study import Evaluation, Release
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Metrics
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.study import Evaluation, Release
+from tasks.contracts.tables.evaluation import Metrics
 from tasks.evaluate.agree import agree, pairs
 from tasks.evaluate.gates import gates
 from tasks.evaluate.groups import fairness

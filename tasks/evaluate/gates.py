@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.contracts.study import Release
+from tasks.contracts.settings.study import Release
 from tasks.evaluate.groups import HIDDEN
 from tasks.evaluate.slices import TARGET, Record, ScaleBounds
 from tasks.stats.agreement import level_count

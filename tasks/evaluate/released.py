@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 from scipy.stats import beta
 
-from tasks.contracts.study import Release
+from tasks.contracts.settings.study import Release
 from tasks.evaluate.agree import both_scored
 from tasks.evaluate.scores import level_probabilities
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record

@@ -14,9 +14,15 @@ import pyarrow.compute as pc
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.bundle import Bundle, unlocked
-from tasks.contracts.edit_tables import (
+from tasks.contracts.errors import StoreError
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row, schema
+from tasks.contracts.settings.study import Evaluation, Study
+from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
+from tasks.contracts.tables.calibration import Calibrations, Predictions
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.edit import (
     ArmDifferences,
     ArmMetrics,
     Demonstrations,
@@ -27,31 +33,13 @@ from tasks.contracts.edit_tables import (
     Separations,
     Steps,
 )
-from tasks.contracts.errors import StoreError
-from tasks.contracts.people_tables import Agreements, Constructions, Labels, Queue, Votes
-from tasks.contracts.reward_tables import (
-    Diagnostics,
-    EdgeCases,
-    GraphEdges,
-    GraphNodes,
-    Retentions,
-    Rewards,
-    RubricGraphs,
-)
-from tasks.contracts.rule_tables import RuleFaithfulness
-from tasks.contracts.study import Evaluation, Study
-from tasks.contracts.table import Row, schema
-from tasks.contracts.tables import (
-    Bundles,
-    Calibrations,
-    Gradings,
-    Items,
-    Metrics,
-    Predictions,
-    Responses,
-    TableRef,
-    Verdicts,
-)
+from tasks.contracts.tables.evaluation import Metrics, Verdicts
+from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from tasks.contracts.tables.judging import Gradings
+from tasks.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
+from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from tasks.contracts.tables.rubrics import Bundles
+from tasks.contracts.tables.rules import RuleFaithfulness
 from tasks.evaluate.annotation.figures import HEADER as AGREEMENT
 from tasks.evaluate.annotation.figures import Agreement
 from tasks.evaluate.annotation.figures import summary_rows as agreement_rows

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.contracts.engine import Sampling
-from tasks.contracts.graph import Graphs, Role
+from tasks.contracts.graph import Role
+from tasks.contracts.settings.engine import Sampling
+from tasks.contracts.settings.graph import Graphs
 from tasks.graph.subject import Subject
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore

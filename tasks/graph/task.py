@@ -10,12 +10,12 @@ from typing import NamedTuple
 from prefect import task
 
 from tasks.contracts.bundle import unlocked
-from tasks.contracts.graph import Graphs
-from tasks.contracts.people_tables import Votes
-from tasks.contracts.reward_tables import GraphEdges, GraphNodes, RubricGraphs
-from tasks.contracts.study import Study
-from tasks.contracts.table import Row
-from tasks.contracts.tables import TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.graph import Graphs
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from tasks.contracts.tables.people import Votes
 from tasks.graph.annotator import Annotator
 from tasks.graph.authored import authored
 from tasks.graph.build import build

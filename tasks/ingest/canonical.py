@@ -14,9 +14,10 @@ import pandas as pd
 import pyarrow as pa
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Column, ScoreColumns, Source
-from tasks.contracts.table import Row, schema
-from tasks.contracts.tables import Gradings, Judgments, Responses, Units
+from tasks.contracts.schema import Row, schema
+from tasks.contracts.settings.study import Column, ScoreColumns, Source
+from tasks.contracts.tables.data import Responses, Units
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.ingest.listed import listed
 from tasks.store.cells import as_number, as_text, need, quoted, text_or_none, texts
 from tasks.text.formulas import unguarded

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Data, Source, parse, read_yaml
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.study import Data, Source, parse, read_yaml
 from tasks.store.cells import select
 from tasks.store.source import chunks
 

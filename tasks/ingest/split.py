@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tasks.contracts.study import Split
+from tasks.contracts.settings.study import Split
 
 
 def split(

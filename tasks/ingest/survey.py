@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Source, Split
+from tasks.contracts.settings.study import Source, Split
 from tasks.ingest.canonical import Answers, Marks, Record, Scores, answers, items, marks, name_of, scored, scores
 from tasks.ingest.sources import Stream
 from tasks.stats.target import MEAN

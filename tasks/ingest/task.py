@@ -11,9 +11,11 @@ import pyarrow as pa
 from prefect import task
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Split, Study
-from tasks.contracts.table import Row
-from tasks.contracts.tables import Gradings, Items, Judgments, Responses, TableRef, Units
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.study import Split, Study
+from tasks.contracts.tables.data import Items, Responses, Units
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.ingest.canonical import answer_tables, answers, grading_table, mark_table, marks, scored, scores
 from tasks.ingest.sources import Stream, evaluation_only, streams
 from tasks.ingest.split import split

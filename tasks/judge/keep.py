@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.contracts.judge import Judge
+from tasks.contracts.settings.judge import Judge
 from tasks.judge import prompt
 from tasks.judge.evidence import HOLDS, INVALID, ground, subject_of
 from tasks.judge.protocol import Part

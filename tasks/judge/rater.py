@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from tasks.contracts.bundle import Scale
-from tasks.contracts.engine import Engine
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Grader
-from tasks.contracts.judge import Foreign, Judge
+from tasks.contracts.settings.engine import Engine
+from tasks.contracts.settings.judge import Foreign, Judge
 from tasks.judge import embedded, trained
 from tasks.judge.levels import Levelled
 from tasks.judge.question import Question

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.engine import Sampling
-from tasks.contracts.table import Row, arrow_type, schema
-from tasks.contracts.tables import Attempts, Evidence, Gradings, Judgments
+from tasks.contracts.schema import Row, arrow_type, schema
+from tasks.contracts.settings.engine import Sampling
+from tasks.contracts.tables.judging import Attempts, Evidence, Gradings, Judgments
 from tasks.judge.score import Scored
 from tasks.judge.verify import Decision
 from tasks.llm.ask import Asked

@@ -27,7 +27,7 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Judge, Truth
+from tasks.contracts.settings.judge import Judge, Truth
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.rows import Rater

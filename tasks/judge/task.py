@@ -23,8 +23,11 @@ from prefect.context import TaskRunContext
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Grader
-from tasks.contracts.judge import Judge
-from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Judgments, Responses, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge import keep, simulated
 from tasks.judge.grade import grade_batch
 from tasks.judge.progress import Progress

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from tasks.contracts.engine import Engine
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.engine import Engine
 from tasks.llm.backend import Backend
 from tasks.llm.backends import openai, vllm
 from tasks.llm.backends.openai import OpenAI

@@ -10,7 +10,7 @@ from typing import Literal
 import regex
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Reader
+from tasks.contracts.settings.judge import Reader
 from tasks.llm.extract import extract
 from tasks.text.patterns import compiled, matches
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from tasks.contracts.engine import Sampling
+from tasks.contracts.settings.engine import Sampling
 
 _FORM = 1
 """Counts changes of what the digest covers; a new number makes every stored reply a stranger."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Protocol, Rubric
-from tasks.contracts.study import Study
+from tasks.contracts.settings.study import Study
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore
 from tasks.lock.contract import Made

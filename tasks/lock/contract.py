@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tasks.contracts.bundle import Rubric
-from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Asked, Attempt, Checked, as_call, ask
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore

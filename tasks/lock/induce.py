@@ -13,8 +13,8 @@ from typing import Any, cast, get_args
 from pydantic import ValidationError
 
 from tasks.contracts.bundle import Anchor, Criterion, EvidenceType, Rubric, Trait
-from tasks.contracts.engine import Sampling
-from tasks.contracts.study import Induce
+from tasks.contracts.settings.engine import Sampling
+from tasks.contracts.settings.study import Induce
 from tasks.llm.ask import Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request

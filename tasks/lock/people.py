@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Rubric, Scale
-from tasks.contracts.study import Column, Data
+from tasks.contracts.settings.study import Column, Data
 from tasks.lock.rubric import parted
 from tasks.store.cells import as_text, select
 from tasks.store.source import chunks

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from tasks.contracts.bundle import Criterion, Rubric, Trait
-from tasks.contracts.engine import Sampling
+from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request

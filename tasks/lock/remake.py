@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Rubric
-from tasks.contracts.engine import Sampling
-from tasks.contracts.study import Rubrics
+from tasks.contracts.settings.engine import Sampling
+from tasks.contracts.settings.study import Rubrics
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore
 from tasks.lock.contract import Made, make

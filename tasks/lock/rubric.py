@@ -10,8 +10,8 @@ from typing import Any
 
 from tasks.contracts.bundle import Criterion, Example, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Derived, Rubrics, parse, read_yaml
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.study import Derived, Rubrics, parse, read_yaml
 from tasks.text.units import units
 
 

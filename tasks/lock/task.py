@@ -15,10 +15,11 @@ from prefect import task
 
 from tasks.contracts.bundle import Rubric
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Judge
-from tasks.contracts.study import Study
-from tasks.contracts.table import Row
-from tasks.contracts.tables import Bundles, Rubrics, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import Replay

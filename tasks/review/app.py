@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from starlette.requests import ClientDisconnect
 
 from tasks.contracts.errors import StoreError, UserError
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
 from tasks.review.access import Access, Guard, reviewer_name
 from tasks.review.board import Board
 from tasks.review.ledger import Act, Ledger, Stored

@@ -11,7 +11,7 @@ from pydantic import ValidationError, model_validator
 
 from tasks.contracts.bundle import Criterion, Scale
 from tasks.contracts.errors import ContractError
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
 from tasks.review.subject import digest
 
 _KEYS = 10

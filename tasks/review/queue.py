@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.contracts.annotation import Doubt
-from tasks.contracts.people_tables import Doubtful
-from tasks.contracts.tables import RouteReason
+from tasks.contracts.settings.annotation import Doubt
+from tasks.contracts.tables.calibration import RouteReason
+from tasks.contracts.tables.people import Doubtful
 from tasks.review.cells import Bools, Cells, Floats, Ints, Said
 
 UNGROUNDED = 0.25

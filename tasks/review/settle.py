@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.contracts.errors import ContractError
-from tasks.contracts.people_tables import Labels, Settled
-from tasks.contracts.table import conform, schema
+from tasks.contracts.schema import conform, schema
+from tasks.contracts.tables.people import Labels, Settled
 from tasks.review.cells import NO_LEVEL, Cells, Floats, Ints, Said
 from tasks.review.ledger import CANNOT_BE_JUDGED, Stored
 from tasks.review.subject import Standing, Subject, subject_of

@@ -12,11 +12,15 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from prefect import task
 
-from tasks.contracts.bottleneck_tables import Models
 from tasks.contracts.bundle import Bundle, unlocked
-from tasks.contracts.people_tables import Labels, Queue, Votes
-from tasks.contracts.study import Study
-from tasks.contracts.tables import Bundles, Gradings, Items, Judgments, Predictions, Responses, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.bottleneck import Models
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.contracts.tables.people import Labels, Queue, Votes
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import Board, Case, GraderHead, MachineLabel, Quote
 from tasks.review.cells import Cells, Said, cells_of, said
 from tasks.review.ledger import Ledger, Stored

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.contracts.graph import Aggregation
+from tasks.contracts.settings.reward import Aggregation
 from tasks.reward.exact import exact_marginals
 from tasks.reward.wire import Batch, Floats, Ints, Wired
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import rankdata
 
-from tasks.contracts.graph import Aggregation, Reward
+from tasks.contracts.settings.reward import Aggregation, Reward
 from tasks.reward.ablate import random_graph, shared_factor, untyped
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.figures import Figure, Record, Resampling, agreement, correlation, record, reward_figures

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Graph, Learn
+from tasks.contracts.graph import Graph
+from tasks.contracts.settings.reward import Learn
 from tasks.reward.figures import Record
 from tasks.reward.gain import Figure, gains, predict
 from tasks.reward.learn import Learned, learn

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tasks.contracts.graph import Reward
+from tasks.contracts.settings.reward import Reward
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.local import Locals
 from tasks.reward.shares import Places

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.contracts.graph import PREREQUISITES, Relation, Reward
+from tasks.contracts.graph import PREREQUISITES, Relation
+from tasks.contracts.settings.reward import Reward
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.figures import Record, Resampling, Statistic, ratio, record
 from tasks.reward.local import Locals

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tasks.contracts.graph import Aggregation, Reward
-from tasks.contracts.reward_tables import EdgeCases, Rewards
-from tasks.contracts.table import Row, schema
+from tasks.contracts.schema import Row, schema
+from tasks.contracts.settings.reward import Aggregation, Reward
+from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.leakage import RELATIONS, Cases
 from tasks.reward.local import Locals

@@ -13,11 +13,12 @@ from prefect import task
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Graph, Learn, Reward
-from tasks.contracts.reward_tables import Diagnostics, EdgeCases, Retentions, Rewards
-from tasks.contracts.study import Study
-from tasks.contracts.table import Row
-from tasks.contracts.tables import TableRef
+from tasks.contracts.graph import Graph
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.reward import Learn, Reward
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.reward.aggregate import aggregate
 from tasks.reward.compare import AGGREGATIONS, Wiring, against, figures
 from tasks.reward.factors import Lesson, Scored, human_scores, read_factors, taught

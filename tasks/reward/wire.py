@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import ContractError
-from tasks.contracts.graph import Graph, Relation, Retention
+from tasks.contracts.graph import Graph, Relation
+from tasks.contracts.settings.reward import Retention
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]

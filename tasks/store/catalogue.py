@@ -11,8 +11,8 @@ import duckdb
 import pyarrow as pa
 
 from tasks.contracts.errors import StoreError, UserError
-from tasks.contracts.table import schema
-from tasks.contracts.tables import TABLES
+from tasks.contracts.schema import schema
+from tasks.contracts.tables.every import TABLES
 from tasks.store.part import first_line, forget
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run

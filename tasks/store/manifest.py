@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Responses, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Attempts, Gradings
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.store.catalogue import catalogue
 from tasks.store.digest import digest_of, file_digest, sealed
 from tasks.store.recorded import listed_in, manifest_of, refuse_other

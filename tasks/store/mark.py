@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.table import Frozen
-from tasks.contracts.tables import BY_NAME
+from tasks.contracts.schema import Frozen
+from tasks.contracts.tables.every import BY_NAME
 from tasks.store.digest import sealed, unsealed
 
 LAST = "all"

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.table import schema
-from tasks.contracts.tables import BY_NAME, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import schema
+from tasks.contracts.tables.every import BY_NAME
 from tasks.store.aside import aside
 from tasks.store.part import first_line, opened, reading
 from tasks.store.warehouse import Run, give_back

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.table import Row, schema, volatile
+from tasks.contracts.schema import Row, schema, volatile
 from tasks.store.digest import file_digest
 from tasks.store.mark import Made
 

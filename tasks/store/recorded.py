@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.tables import BY_NAME, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.tables.every import BY_NAME
 from tasks.store.digest import unsealed
 from tasks.store.warehouse import Run
 

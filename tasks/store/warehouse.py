@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.table import Row, conform, schema
-from tasks.contracts.tables import BY_NAME, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row, conform, schema
+from tasks.contracts.tables.every import BY_NAME
 from tasks.store.aside import clear
 from tasks.store.mark import LAST, Made, Mark, mark_bytes, read_mark
 from tasks.store.part import FORMAT as PARQUET

@@ -10,7 +10,7 @@ from attack_corpus import FAMILIES
 from obedient import HABITS, attacked, full_marks, obedient
 
 from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
-from tasks.contracts.judge import Judge
+from tasks.contracts.settings.judge import Judge
 from tasks.judge.evidence import HOLDS
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.protocol import how

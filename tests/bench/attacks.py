@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attacks"))
 from attack_corpus import FAMILIES
 from obedient import HABITS, attacked, obedient
 
-from tasks.contracts.judge import Judge, Truth
+from tasks.contracts.settings.judge import Judge, Truth
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Rater
 from tasks.judge.simulated import Simulated

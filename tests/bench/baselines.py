@@ -18,7 +18,8 @@ from sklearn.model_selection import cross_val_predict
 
 from flows.compare import finished
 from tasks.calibrate.alignment import knots
-from tasks.contracts.tables import Calibrations, Responses
+from tasks.contracts.tables.calibration import Calibrations
+from tasks.contracts.tables.data import Responses
 from tasks.evaluate.agree import statistics
 from tasks.evaluate.scores import score_frame
 from tasks.llm.encoder import minilm

@@ -24,9 +24,9 @@ from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.grader import load, save
 from tasks.bottleneck.labelled import concepts_of
 from tasks.bottleneck.model import ConceptEncoder, LatentHead
-from tasks.contracts.bottleneck import Training
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.grader import Answered
+from tasks.contracts.settings.bottleneck import Training
 
 CONCEPTS, LEVELS, GRADES = 8, 3, 6
 CASES = (("answers of about 60 tokens", 60, 320), ("essays of about 400 tokens", 400, 24))

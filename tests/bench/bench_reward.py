@@ -21,9 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Edge, Graph, Node, Retention, Reward
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Judgments
+from tasks.contracts.graph import Edge, Graph, Node
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.reward import Retention, Reward
+from tasks.contracts.tables.judging import Judgments
 from tasks.reward.aggregate import aggregate
 from tasks.reward.local import local_scores
 from tasks.reward.rows import rewards

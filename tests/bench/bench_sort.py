@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import pyarrow as pa
 
-from tasks.contracts.tables import Responses
+from tasks.contracts.tables.data import Responses
 from tasks.store.ordered import in_order
 from tasks.store.source import CHARACTERS, ROWS
 from tasks.store.warehouse import Warehouse

@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Gradings, Judgments
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.judge.evidence import subject_of
 from tasks.judge.protocol import NOTHING, Answer, how
 from tasks.judge.question import Question

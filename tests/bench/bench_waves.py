@@ -41,7 +41,7 @@ class Timed:
 
 def graded(cases, backend, sampling, batch_size=None):
     """(seconds, seconds in the engine, attempts) of grading cases anew, tables made."""
-    from tasks.contracts.tables import Attempts
+    from tasks.contracts.tables.judging import Attempts
     from tasks.judge.grade import grade_batch
     from tasks.judge.levels import Levelled
     from tasks.judge.rows import Rater
@@ -84,7 +84,7 @@ def bench(per_item, folder):
     from tiny_model import OPTIONS, make
 
     from flows.rehearse import _rehearse
-    from tasks.contracts.engine import Engine, Sampling
+    from tasks.contracts.settings.engine import Engine, Sampling
     from tasks.llm.engines import open_engine
 
     make(folder / "tiny")

@@ -20,7 +20,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tasks.contracts.bundle import Repair
-from tasks.contracts.judge import Judge, Truth
+from tasks.contracts.settings.judge import Judge, Truth
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Rater
 from tasks.judge.simulated import Simulated

@@ -34,9 +34,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 from trl import GRPOConfig, GRPOTrainer
 
 from flows.trainers import RubricReward
-from tasks.contracts.graph import Aggregation
-from tasks.contracts.reward_tables import Rewards
-from tasks.contracts.tables import Responses
+from tasks.contracts.settings.reward import Aggregation
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.reward import Rewards
 from tasks.store.warehouse import Run, Warehouse
 
 ARMS: tuple[Aggregation, ...] = get_args(Aggregation)

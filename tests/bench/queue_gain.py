@@ -22,8 +22,8 @@ from scipy.stats import norm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.contracts.annotation import Doubt
 from tasks.contracts.bundle import Criterion
+from tasks.contracts.settings.annotation import Doubt
 from tasks.review.cells import NO_LEVEL, Said, cells_of
 from tasks.review.queue import label_queue
 

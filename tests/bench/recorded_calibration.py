@@ -15,8 +15,8 @@ from tasks.calibrate.curve import Refusal
 from tasks.calibrate.labels import Labels
 from tasks.calibrate.methods import apply_to_labels, fit_method
 from tasks.contracts.bundle import Scale
-from tasks.contracts.study import Calibration
-from tasks.contracts.tables import CalibrationMethod
+from tasks.contracts.settings.study import Calibration
+from tasks.contracts.tables.calibration import CalibrationMethod
 from tasks.stats.agreement import qwk
 from tasks.stats.bootstrap import cluster_codes, draw_totals, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals

@@ -22,7 +22,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.contracts.judge import Reader
+from tasks.contracts.settings.judge import Reader
 from tasks.llm.extract import extract
 from tasks.llm.readers import read_score
 

@@ -17,8 +17,10 @@ from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, graded_items, only_rater
 from tasks.contracts.bundle import unlocked
-from tasks.contracts.study import Release, Study
-from tasks.contracts.tables import Bundles, Gradings, Items, Responses
+from tasks.contracts.settings.study import Release, Study
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.evaluate.released import binomial
 from tasks.stats.selective import aurc, oracle_aurc, random_aurc
 from tasks.store.recorded import read_manifest

@@ -22,8 +22,8 @@ from playwright.sync_api import sync_playwright
 from flows.annotate import annotate
 from flows.bottleneck import bottleneck
 from flows.review import board_of
-from tasks.contracts.bottleneck_tables import Trials
-from tasks.contracts.people_tables import Agreements, Labels
+from tasks.contracts.tables.bottleneck import Trials
+from tasks.contracts.tables.people import Agreements, Labels
 from tasks.review.task import acts_of
 from tasks.store.warehouse import Warehouse
 

@@ -18,7 +18,9 @@ import pandas as pd
 import pyarrow as pa
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Aggregation, Edge, Graph, Graphs, Node, Retention, Reward
+from tasks.contracts.graph import Edge, Graph, Node
+from tasks.contracts.settings.graph import Graphs
+from tasks.contracts.settings.reward import Aggregation, Retention, Reward
 from tasks.evaluate.reward.graphs import statistics
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build

@@ -19,7 +19,8 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Edge, Graph, Node, Relation, Retention
+from tasks.contracts.graph import Edge, Graph, Node, Relation
+from tasks.contracts.settings.reward import Retention
 from tasks.reward.gain import METHODS, Figure, Method, gains, predict
 from tasks.reward.learn import Learned, folds_of, learn
 from tasks.reward.wire import Wired, batch, wire

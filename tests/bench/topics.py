@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Edge, Graph, Node, Relation, Retention, Reward, Role
+from tasks.contracts.graph import Edge, Graph, Node, Relation, Role
+from tasks.contracts.settings.reward import Retention, Reward
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.rows import Rater

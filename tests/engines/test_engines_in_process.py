@@ -15,9 +15,9 @@ from demo import write_study
 
 from flows.rehearse import _rehearse
 from tasks.contracts.bundle import Criterion
-from tasks.contracts.engine import Engine, Sampling
 from tasks.contracts.errors import BackendError
-from tasks.contracts.graph import Graphs
+from tasks.contracts.settings.engine import Engine, Sampling
+from tasks.contracts.settings.graph import Graphs
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
 from tasks.graph.subject import Subject

@@ -16,9 +16,9 @@ from demo import write_study
 
 from flows.grade import grade
 from flows.rehearse import _rehearse
-from tasks.contracts.engine import Engine, Sampling
 from tasks.contracts.errors import BackendError
-from tasks.contracts.tables import Attempts, Gradings, Judgments
+from tasks.contracts.settings.engine import Engine, Sampling
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.judge.grade import check, first_requests
 from tasks.judge.levels import Levelled
 from tasks.judge.rows import Rater

@@ -26,7 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # for the table that this fi
 
 from flows import cli
 from tasks.contracts.errors import BackendError
-from tasks.contracts.tables import Attempts, Bundles, Gradings, Predictions, Responses, Units
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.data import Responses, Units
+from tasks.contracts.tables.judging import Attempts, Gradings
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.store.warehouse import Run, Warehouse
 
 _spec = importlib.util.spec_from_file_location("tiny_study", Path(__file__).with_name("test_flow_grade.py"))

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from flows import cli
 from tasks.contracts.errors import BackendError
-from tasks.contracts.tables import Gradings
+from tasks.contracts.tables.judging import Gradings
 from tasks.judge.task import credential
 from tasks.store.warehouse import Warehouse
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from flows import cli
 from flows.arms import read_arm, resized
-from tasks.contracts.study import Study
+from tasks.contracts.settings.study import Study
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, Warehouse
 

@@ -26,10 +26,10 @@ from loopback import DROP, HANG, Server, body_of, http
 from flows.failures import FEW, WINDOW, Trouble, Watch
 from flows.rollouts import Rollout
 from flows.trainers import RubricReward
-from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError, InputError, StoppedError, StoreError
 from tasks.contracts.graph import Edge, Graph, Node
-from tasks.contracts.reward_tables import Rewards
+from tasks.contracts.settings.engine import Engine
+from tasks.contracts.tables.reward import Rewards
 from tasks.judge.levels import Levelled
 from tasks.judge.rows import Rater
 from tasks.llm.backends.offline import Offline

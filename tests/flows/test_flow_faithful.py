@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from flows import cli
 from tasks.contracts.errors import UserError
-from tasks.contracts.rule_tables import RuleFaithfulness, RuleTests
-from tasks.contracts.tables import Attempts, Gradings
+from tasks.contracts.tables.judging import Attempts, Gradings
+from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
 from tasks.judge import embedded
 from tasks.llm.request import Reply
 from tasks.store.warehouse import Run, Warehouse

@@ -10,7 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from flows import cli
-from tasks.contracts.tables import Attempts, Gradings, Predictions, Responses
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.store.warehouse import Run, Warehouse
 
 STUDY = """

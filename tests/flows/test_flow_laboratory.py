@@ -10,7 +10,7 @@ import yaml
 
 from flows.laboratory import SEEN, TEST, TEST_UNSEEN, TRAIN, UNSEEN, laboratory
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import load_study
+from tasks.contracts.settings.study import load_study
 from tasks.edit.policy import Policy
 from tasks.lock.rubric import authored
 

@@ -20,9 +20,10 @@ from flows.annotate import annotate, settle
 from flows.bottleneck import bottleneck
 from flows.grade import grade
 from flows.review import asked_of, board_of
-from tasks.contracts.bottleneck_tables import Models, Traces, Trials
-from tasks.contracts.people_tables import Agreements, Labels, Queue, Votes
-from tasks.contracts.tables import Gradings, Judgments, Responses
+from tasks.contracts.tables.bottleneck import Models, Traces, Trials
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.contracts.tables.people import Agreements, Labels, Queue, Votes
 from tasks.llm.request import Reply, Request
 from tasks.review.task import LEDGER, acts_of
 from tasks.store.warehouse import Run, Warehouse

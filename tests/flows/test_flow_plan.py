@@ -8,7 +8,7 @@ import pytest
 
 from flows.plan import inputs, plan
 from tasks.contracts.errors import BackendError
-from tasks.contracts.study import load_study
+from tasks.contracts.settings.study import load_study
 
 STUDY = """
 name: local

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from tasks.calibrate.task import calibrate
-from tasks.contracts.study import Study
-from tasks.contracts.tables import Gradings, Judgments, Metrics, Predictions, Responses
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.evaluation import Metrics
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.evaluate.task import evaluate
 from tasks.ingest.task import ingest
 from tasks.judge.task import judge

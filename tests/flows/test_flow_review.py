@@ -13,7 +13,7 @@ import pytest
 
 from flows import cli, review
 from tasks.contracts.bundle import Scale
-from tasks.contracts.study import ScoreColumns, Source
+from tasks.contracts.settings.study import ScoreColumns, Source
 from tasks.ingest.canonical import scored
 from tasks.review.board import Board, Case
 from tasks.review.ledger import Act, Ledger

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from flows import cli
 from flows.trainers import RubricReward
-from tasks.contracts.reward_tables import Diagnostics, EdgeCases, GraphEdges, GraphNodes, Rewards, RubricGraphs
+from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
 from tasks.store.warehouse import Run, Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"

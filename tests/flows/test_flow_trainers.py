@@ -30,9 +30,12 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoreError
 from tasks.contracts.grader import Answered, Estimate
 from tasks.contracts.graph import Graph
-from tasks.contracts.judge import Judge
-from tasks.contracts.reward_tables import Rewards, RubricGraphs
-from tasks.contracts.tables import Bundles, Items, Judgments, Responses
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.graph import RubricGraphs
+from tasks.contracts.tables.judging import Judgments
+from tasks.contracts.tables.reward import Rewards
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge.grade import grade_batch
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Rater, judgments

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.plan import planned, record
-from tasks.contracts.study import load_study
-from tasks.contracts.tables import Items
+from tasks.contracts.settings.study import load_study
+from tasks.contracts.tables.data import Items
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply
 from tasks.review.ledger import Act, Ledger

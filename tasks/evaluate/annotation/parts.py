@@ -10,7 +10,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class AnnotationView:
-    """Arrow tables with the columns of tasks/contracts/people_tables.py; any of them may be empty."""
+    """Arrow tables with the columns of tasks/contracts/tables/people.py; any of them may be empty."""
 
     study: str
     run_id: str

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.contracts.people_tables import Doubtful, Settled
+from tasks.contracts.tables.people import Doubtful, Settled
 from tasks.evaluate.experiment.table import Cell, Cells, Table, count
 from tasks.evaluate.page import say
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, get_args
 
 import pyarrow as pa
 
-from tasks.contracts.bottleneck import Method
+from tasks.contracts.settings.bottleneck import Method
 from tasks.evaluate.experiment.table import Cell, Cells, Table, count
 from tasks.evaluate.page import say
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tasks.contracts.bottleneck import Bottleneck
+from tasks.contracts.settings.bottleneck import Bottleneck
 
 
 @dataclass(frozen=True)
 class BottleneckView:
-    """What the report is made from: Arrow tables with the columns of tasks/contracts/bottleneck_tables.py."""
+    """What the report is made from: Arrow tables with the columns of tasks/contracts/tables/bottleneck.py."""
 
     study: str
     run_id: str

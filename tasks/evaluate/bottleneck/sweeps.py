@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tasks.contracts.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Training
 from tasks.evaluate.bottleneck.figures import CONCEPTS, MACRO_F1, QWK, Graders, named
 from tasks.evaluate.experiment.table import Cell, Cells, Table
 from tasks.evaluate.page import say

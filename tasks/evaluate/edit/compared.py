@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tasks.contracts.edit import Arm
+from tasks.contracts.settings.edit import Arm
 from tasks.evaluate.edit.figures import ARMS, LOWER, METRICS, PARTS, Figure, Part, pooled
 from tasks.evaluate.experiment.table import Cells, Table
 from tasks.evaluate.page import say

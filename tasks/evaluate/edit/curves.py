@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from statistics import fmean
 
-from tasks.contracts.edit import STARTS, Arm
+from tasks.contracts.settings.edit import STARTS, Arm
 from tasks.evaluate.bottleneck import charts
 from tasks.evaluate.bottleneck.charts import Line, Point
 from tasks.evaluate.edit.figures import ARMS, PARTS

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from tasks.contracts.rule_tables import Family, RuleEdit, Totals
+from tasks.contracts.tables.rules import Family, RuleEdit, Totals
 from tasks.evaluate.edit.figures import ARMS, Figure, pooled
 from tasks.evaluate.experiment.table import Cells, Table, count
 from tasks.evaluate.page import say

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from tasks.contracts.edit import Arm
+from tasks.contracts.settings.edit import Arm
 from tasks.evaluate.experiment.table import Bar, Cell, Cells, Panel, Table, count
 from tasks.evaluate.page import say
 

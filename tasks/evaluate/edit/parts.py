@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tasks.contracts.edit import Edit
+from tasks.contracts.settings.edit import Edit
 
 Key = tuple[int, str, int]
 """A sampled rollout of the base policy: seed, response_id, sample."""
@@ -15,8 +15,8 @@ Key = tuple[int, str, int]
 
 @dataclass(frozen=True)
 class EditView:
-    """What the report is made from: Arrow tables with the columns of tasks/contracts/edit_tables.py and
-    rule_tables.py."""
+    """What the report is made from: Arrow tables with the columns of tasks/contracts/tables/edit.py and
+    tables/rules.py."""
 
     study: str
     run_id: str

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.contracts.edit import TUNED, Arm
-from tasks.contracts.edit_tables import Fate
+from tasks.contracts.settings.edit import TUNED, Arm
+from tasks.contracts.tables.edit import Fate
 from tasks.evaluate.bottleneck.charts import Line, Point, lines
 from tasks.evaluate.edit.cases import FATES
 from tasks.evaluate.edit.charts import Box, boxes, funnel

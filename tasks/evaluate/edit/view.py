@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tasks.contracts.edit import GRID, Arm
+from tasks.contracts.settings.edit import GRID, Arm
 from tasks.evaluate.edit import cases, compared, curves, faithful, figures, made, selection
 from tasks.evaluate.edit.compared import Gaps
 from tasks.evaluate.edit.figures import ABLATIONS, ARMS, PARTS, Arms, Figure

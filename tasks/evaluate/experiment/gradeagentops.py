@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from tasks.contracts.experiment import GradeAgentOps, Pair
+from tasks.contracts.settings.experiment import GradeAgentOps, Pair
 from tasks.evaluate.compare import compare
 from tasks.evaluate.experiment.arm import Arm, Estimate, Plan, agreement
 from tasks.evaluate.experiment.calls import per_response

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from tasks.contracts.experiment import (
+from tasks.contracts.settings.experiment import (
     Ablation,
     CalibrationSize,
     Perturbation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tasks.contracts.experiment import Experiment
+from tasks.contracts.settings.experiment import Experiment
 from tasks.evaluate.experiment import decisions, gradeagentops, orders, rulers
 from tasks.evaluate.experiment.arm import Arm, Plan
 from tasks.evaluate.experiment.show import labelled

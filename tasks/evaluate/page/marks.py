@@ -11,17 +11,7 @@ import pandas as pd
 
 from tasks.evaluate.page import say
 from tasks.evaluate.page.figures import UNITS, Figures
-from tasks.evaluate.page.parts import (
-    Bars,
-    Calibration,
-    Confusion,
-    Curve,
-    Distribution,
-    Figure,
-    Fitted,
-    Tried,
-    listed,
-)
+from tasks.evaluate.page.parts import Bars, Calibration, Confusion, Curve, Distribution, Figure, Fitted, Tried, listed
 from tasks.stats.agreement import confusion, to_levels
 
 ScaleBounds = tuple[float, float, float]

@@ -22,7 +22,7 @@ from tasks.stats.target import MEAN
 
 @dataclass(frozen=True)
 class Tables:
-    """What the page is made from: Arrow tables with the columns of tasks/contracts/tables.py."""
+    """What the page is made from: Arrow tables with the columns of tasks/contracts/tables."""
 
     scores: pd.DataFrame
     """One row per held-out response, as scores.py makes it: response_id, item_id, target, human:<rater>, raw,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from markupsafe import Markup
 
-from tasks.contracts.graph import Reward
+from tasks.contracts.settings.reward import Reward
 from tasks.evaluate.experiment.table import Table
 
 
 @dataclass(frozen=True)
 class RewardView:
-    """What the report is made from: Arrow tables with the columns of tasks/contracts/reward_tables.py."""
+    """What the report is made from: Arrow tables with the columns of tasks/contracts/tables."""
 
     study: str
     run_id: str

@@ -19,8 +19,8 @@ from typing import Any
 
 import httpx
 
-from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError, StoppedError
+from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written, messages
 from tasks.llm.backends.loop import Running, SharedLoop
 from tasks.llm.backends.pace import Pace

@@ -19,8 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError
+from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written
 from tasks.llm.backends.structure import ControlTokensError, Structure
 from tasks.llm.request import Reply, Request, Token, overdue

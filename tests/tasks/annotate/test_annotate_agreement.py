@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import cohen_kappa_score
 
 from tasks.annotate.agreement import agreements, levels_of
-from tasks.contracts.people_tables import Agreements
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.people import Agreements
 from tasks.stats.agreement import exact_agreement, qwk
 from tasks.stats.alpha import krippendorff_ordinal
 from tasks.stats.bootstrap import interval, resample_counts

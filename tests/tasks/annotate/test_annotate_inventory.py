@@ -14,8 +14,8 @@ from sklearn.linear_model import LinearRegression
 
 from tasks.annotate.inventory import FEWEST, constructions, explained
 from tasks.contracts.bundle import Rubric
-from tasks.contracts.people_tables import Constructions
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.people import Constructions
 
 INVENTORIES = Path(__file__).parents[3] / "data" / "inventories"
 TEXTS = {"A": "names the cause", "B": "reads without stumbling", "C": "brings an instance"}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tasks.annotate.inventory import constructions
 from tasks.annotate.propose import Wanted, as_yaml, check, propose, request
 from tasks.contracts.bundle import Rubric, Scale
-from tasks.contracts.engine import Call, Sampling
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.engine import Call, Sampling
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply

@@ -10,9 +10,9 @@ import pytest
 
 from tasks.bottleneck.arm import ORDERS, Arm, Ground, arms, run
 from tasks.bottleneck.states import Cached, States
-from tasks.contracts.bottleneck import Bottleneck, Training
-from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Trials
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.bottleneck import Bottleneck, Training
+from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Trials
 
 QUICK = Training(epochs=3, head_learning_rate=0.05)
 

@@ -13,7 +13,7 @@ from tasks.bottleneck.c3m import NOISY, augmented, c3m, mixed_loss, pseudo_level
 from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.states import Cached, States
 from tasks.bottleneck.vanilla import Joint, Targets, joint_loss, vanilla_cbm
-from tasks.contracts.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Training
 
 PLAN = Training(epochs=3, head_learning_rate=0.02)
 LONG = Training(epochs=25, patience=10, batch_size=16, head_learning_rate=0.04, head_learning_rate_2=0.05)

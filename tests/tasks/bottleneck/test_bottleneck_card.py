@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tasks.bottleneck.card import About, card, plain
-from tasks.contracts.bottleneck import Training
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.settings.bottleneck import Training
 
 DIGEST = "d" * 64
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

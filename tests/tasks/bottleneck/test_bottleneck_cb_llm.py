@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import arrays
 from tasks.bottleneck.cb_llm import SparseHead, cb_llm, concept_scores, cubed_cosine
 from tasks.bottleneck.data import MISSING, Concepts
 from tasks.bottleneck.states import Cached, States
-from tasks.contracts.bottleneck import Training
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.bottleneck import Training
 
 PLAN = Training(epochs=15, head_learning_rate=0.02, batch_size=16)
 WORDS = [f"word{concept}{level}" for concept in range(3) for level in range(4)]

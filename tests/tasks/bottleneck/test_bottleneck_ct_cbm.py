@@ -13,7 +13,7 @@ from tasks.bottleneck.ct_cbm import RIDGE, candidates, ct_cbm, residual, targete
 from tasks.bottleneck.data import Concepts, Labelled
 from tasks.bottleneck.states import Cached, States
 from tasks.bottleneck.vanilla import vanilla_cbm
-from tasks.contracts.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Training
 
 PLAN = Training(epochs=30, patience=8, batch_size=16, head_learning_rate=0.05, head_learning_rate_2=0.1)
 FILLERS = ("the", "plant", "water", "moves", "upwards", "because", "of", "leaves")

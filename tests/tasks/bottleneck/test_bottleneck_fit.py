@@ -18,8 +18,8 @@ from tasks.bottleneck.fit import Trained, concept_levels, concept_validation, gr
 from tasks.bottleneck.loop import minimise
 from tasks.bottleneck.model import ConceptEncoder
 from tasks.bottleneck.states import Cached, Encoder, States, Tuned, encode
-from tasks.contracts.bottleneck import Training
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.bottleneck import Training
 
 KINDS = ("bert", "roberta", "bart", "gpt2", "t5")
 PLAN = Training(epochs=15, head_learning_rate=0.02, head_learning_rate_2=0.1)

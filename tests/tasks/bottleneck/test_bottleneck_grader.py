@@ -17,11 +17,11 @@ from tasks.bottleneck.labelled import concepts_of
 from tasks.bottleneck.model import ConceptEncoder, LatentHead
 from tasks.bottleneck.states import Cached, Tuned, encode
 from tasks.bottleneck.trace import contribution_error
-from tasks.contracts.bottleneck import Training
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
-from tasks.contracts.judge import Judge
+from tasks.contracts.settings.bottleneck import Training
+from tasks.contracts.settings.judge import Judge
 from tasks.judge.grade import grade_batch
 from tasks.judge.rater import rater
 from tasks.judge.rows import Case

@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 
 from tasks.bottleneck.data import MISSING, Concepts, Labelled
 from tasks.bottleneck.head import Head
-from tasks.bottleneck.intervene import (
-    curves,
-    grades_after,
-    oracle_values,
-    random_values,
-    with_answer,
-    wrong_values,
-)
-from tasks.contracts.bottleneck_tables import Interventions
+from tasks.bottleneck.intervene import curves, grades_after, oracle_values, random_values, with_answer, wrong_values
+from tasks.contracts.tables.bottleneck import Interventions
 from tasks.stats.agreement import macro_f1
 
 TOPS = np.array([2, 1, 3])

@@ -12,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.bottleneck.data import MISSING
-from tasks.bottleneck.labelled import (
-    grade_classes,
-    grades_of,
-    labelled,
-    levels_of,
-    marks_of,
-    one_of,
-    weighed,
-)
+from tasks.bottleneck.labelled import grade_classes, grades_of, labelled, levels_of, marks_of, one_of, weighed
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import InputError
 

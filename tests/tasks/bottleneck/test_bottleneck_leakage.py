@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tasks.bottleneck.data import MISSING, Concepts, Labelled
 from tasks.bottleneck.leakage import concept_leakage, cross_fitted, leakage_rows, task_leakage, within_labels
-from tasks.contracts.bottleneck_tables import Trials
+from tasks.contracts.tables.bottleneck import Trials
 
 TOPS = np.array([2, 2, 1])
 K = 3

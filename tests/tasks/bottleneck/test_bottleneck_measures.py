@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
 
 from tasks.bottleneck.data import MISSING, Concepts, Estimates, Labelled
 from tasks.bottleneck.measures import human_rows, pooled, trial_rows
-from tasks.contracts.bottleneck_tables import Trials
+from tasks.contracts.tables.bottleneck import Trials
 
 CONCEPTS = Concepts(
     ("c1", "c2", "c3"), ("A", "B", "C"), ("a", "b", "c"), (("0", "1", "2"), ("0", "1"), ("0", "1", "2"))

@@ -10,8 +10,8 @@ from tasks.bottleneck.backbone import load
 from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.plm import Pooled, plm, pooled
 from tasks.bottleneck.states import Cached, States, Tuned
-from tasks.contracts.bottleneck import Training
 from tasks.contracts.errors import InputError
+from tasks.contracts.settings.bottleneck import Training
 
 PLAN = Training(epochs=10, head_learning_rate=0.02)
 

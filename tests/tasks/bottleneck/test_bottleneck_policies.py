@@ -24,7 +24,7 @@ from tasks.bottleneck.policies import (
     saving_rows,
     savings,
 )
-from tasks.contracts.bottleneck_tables import Order, Trials
+from tasks.contracts.tables.bottleneck import Order, Trials
 
 TOPS = np.array([2, 1, 2])
 K, GRADES = 3, 4

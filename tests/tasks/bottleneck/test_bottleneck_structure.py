@@ -10,7 +10,7 @@ from sklearn.covariance import GraphicalLasso
 from tasks.bottleneck.data import MISSING, Concepts, Labelled
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.structure import label_correlations, link_rows, partial_correlations, sparsity
-from tasks.contracts.bottleneck_tables import ConceptLinks
+from tasks.contracts.tables.bottleneck import ConceptLinks
 
 K = 4
 

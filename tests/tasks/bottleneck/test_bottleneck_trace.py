@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tasks.bottleneck.data import Concepts
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.trace import BIAS, MOST, Attention, contribution_error, looked_at, traces
-from tasks.contracts.bottleneck_tables import Traces
 from tasks.contracts.errors import InputError
-from tasks.contracts.table import conform, schema
+from tasks.contracts.schema import conform, schema
+from tasks.contracts.tables.bottleneck import Traces
 
 CONCEPTS = Concepts(("fact", "flow"), ("Fact", "Flow"), ("true", "easy"), (("no", "in part", "yes"), ("no", "yes")))
 HEAD = Head(

@@ -11,9 +11,9 @@ from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, Item, graded_items
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.study import Study
-from tasks.contracts.table import schema
-from tasks.contracts.tables import Gradings
+from tasks.contracts.schema import schema
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.judging import Gradings
 
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])
 BETWEEN_PEOPLE = 0.12

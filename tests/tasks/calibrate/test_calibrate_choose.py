@@ -9,7 +9,7 @@ from tasks.calibrate.folds import cross_fit, folds
 from tasks.calibrate.labels import Labels
 from tasks.calibrate.methods import COMPLEXITY, apply_to_labels, fit_method
 from tasks.contracts.bundle import Scale
-from tasks.contracts.study import Calibration
+from tasks.contracts.settings.study import Calibration
 from tasks.stats.agreement import qwk
 from tasks.stats.bootstrap import paired_bootstrap
 

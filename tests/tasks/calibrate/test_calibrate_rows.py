@@ -18,9 +18,10 @@ from tasks.calibrate.rows import GRADING, graded_items, only_rater, shards
 from tasks.calibrate.samples import one_per_response
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError
-from tasks.contracts.study import Study
-from tasks.contracts.table import schema
-from tasks.contracts.tables import Gradings, Predictions
+from tasks.contracts.schema import schema
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.judging import Gradings
 
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])
 PEOPLE = ("response_id", "rater_id", "rater_kind", "score")

@@ -16,7 +16,7 @@ from tasks.calibrate.outcome import outcome
 from tasks.calibrate.release import Rule, Scope, reasons, release_rules, seen_levels
 from tasks.calibrate.spread import fit_sigma, level_probabilities, risks, sigmas, thinned
 from tasks.contracts.bundle import Scale
-from tasks.contracts.study import Release
+from tasks.contracts.settings.study import Release
 from tasks.stats.agreement import to_levels
 from tasks.stats.conformal import interval
 

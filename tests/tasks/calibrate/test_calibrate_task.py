@@ -9,8 +9,10 @@ from tasks.calibrate.predict import apply_later
 from tasks.calibrate.task import calibrate
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError
-from tasks.contracts.study import Study
-from tasks.contracts.tables import Bundles, Gradings, Items, Responses
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.store.warehouse import Warehouse
 
 STUDY = {

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.contracts.table import schema
-from tasks.contracts.tables import Gradings, Items, Responses, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import schema
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings
 from tasks.store.warehouse import Run, Warehouse
 
 Judged = Callable[..., tuple[Run, TableRef]]

@@ -16,7 +16,8 @@ from tasks.check.finding import CheckError
 from tasks.check.results import folder
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import ContractError
-from tasks.contracts.tables import Items, Responses, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.tables.data import Items, Responses
 from tasks.store.warehouse import Run, Warehouse
 
 Judged = Callable[..., tuple[Run, TableRef]]

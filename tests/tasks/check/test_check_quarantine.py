@@ -14,8 +14,10 @@ from tasks.check import task
 from tasks.check.finding import REFUSED, CheckError
 from tasks.check.task import checked
 from tasks.contracts.errors import ContractError
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Checks, Gradings, Quarantine, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.checks import Checks, Quarantine
+from tasks.contracts.tables.judging import Gradings
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run
 

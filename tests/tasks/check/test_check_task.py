@@ -17,8 +17,11 @@ from tasks.check import task
 from tasks.check.finding import CheckError
 from tasks.check.task import checked
 from tasks.contracts.errors import ContractError
-from tasks.contracts.table import Row, expectations, schema
-from tasks.contracts.tables import Attempts, Checks, Gradings, Items, Responses, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import Row, expectations, schema
+from tasks.contracts.tables.checks import Checks
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.store.warehouse import Run, Warehouse
 
 Records = list[dict[str, Any]]

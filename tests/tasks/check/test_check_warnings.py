@@ -15,9 +15,14 @@ from tasks.check import suite, task
 from tasks.check.finding import Finding, warnings
 from tasks.check.suite import check_values, columns
 from tasks.check.task import checked
-from tasks.contracts.reward_tables import Rewards
-from tasks.contracts.table import expectations, schema
-from tasks.contracts.tables import TABLES, Attempts, Checks, Gradings, Judgments, Predictions, Responses, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import expectations, schema
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.checks import Checks
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.every import TABLES
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
+from tasks.contracts.tables.reward import Rewards
 from tasks.store.warehouse import Run
 
 Judged = Callable[..., tuple[Run, TableRef]]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.experiment import load_experiment, merged
+from tasks.contracts.settings.experiment import load_experiment, merged
 
 STUDY: dict[str, Any] = {
     "name": "base",

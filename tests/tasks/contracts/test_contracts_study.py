@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Judge
-from tasks.contracts.study import Study, load_study
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.study import Study, load_study
 
 ROOT = Path(__file__).parents[3]
 STUDY: dict[str, Any] = {

@@ -12,19 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.edit import Arm, Edit, Revising
-from tasks.contracts.edit_tables import (
-    ArmDifferences,
-    ArmMetrics,
-    Demonstrations,
-    Learning,
-    Revisions,
-    Rollouts,
-    Steps,
-)
 from tasks.contracts.errors import InputError
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Gradings
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.edit import Arm, Edit, Revising
+from tasks.contracts.tables.edit import ArmDifferences, ArmMetrics, Demonstrations, Learning, Revisions, Rollouts, Steps
+from tasks.contracts.tables.judging import Gradings
 from tasks.edit.cases import Cases, cases
 from tasks.edit.compared import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced
 from tasks.edit.grounding import Support

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
-from tasks.contracts.rule_tables import RuleEdit, RuleFaithfulness, RuleTests
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.rules import RuleEdit, RuleFaithfulness, RuleTests
 from tasks.edit.faithful import faithfulness, rule_tests
 from tasks.edit.rollout import Sample
 from tasks.edit.rule_edits import EDITS, FACTORS, edits, moved, restated, totals

@@ -9,22 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.edit import Revising
+from tasks.contracts.settings.edit import Revising
 from tasks.edit import checklist as checklists
 from tasks.edit.checklist import Checklist, point_ids
 from tasks.edit.intervene import ask, intervene, read
 from tasks.edit.locality import breach, totals
 from tasks.edit.mimicry import RUN, copied, mimicry
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import (
-    Attempt,
-    Candidate,
-    Refusal,
-    Revision,
-    diagnosis,
-    opened,
-    revise,
-)
+from tasks.edit.revise import Attempt, Candidate, Refusal, Revision, diagnosis, opened, revise
 from tasks.edit.rollout import Sample, cut, up_to_mark
 
 SCHEME = "P1: roots absorb water (1 mark)\nP2: leaves release oxygen (1 mark)\nP3: light drives it (2 marks)"

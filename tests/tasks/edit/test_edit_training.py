@@ -15,8 +15,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOTrainer, SFTTrainer
 
-from tasks.contracts.edit import Adapter, FineTuning, Reinforcement
 from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.settings.edit import Adapter, FineTuning, Reinforcement
 from tasks.edit import rl
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts

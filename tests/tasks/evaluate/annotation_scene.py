@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tasks.contracts.people_tables import Agreements, Constructions, Labels, Queue, Votes
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
 from tasks.evaluate.annotation.parts import AnnotationView
 
 Records = list[dict[str, Any]]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from tasks.contracts.bottleneck import Bottleneck
-from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Models, Traces, Trials
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.bottleneck import Bottleneck
+from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.evaluate.bottleneck.parts import BottleneckView
 
 Records = list[dict[str, Any]]

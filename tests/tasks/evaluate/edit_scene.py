@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from tasks.contracts.edit import STARTS, Arm, Edit
-from tasks.contracts.edit_tables import (
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.edit import STARTS, Arm, Edit
+from tasks.contracts.tables.edit import (
     ArmDifferences,
     ArmMetrics,
     Demonstrations,
@@ -16,8 +17,7 @@ from tasks.contracts.edit_tables import (
     Separations,
     Steps,
 )
-from tasks.contracts.rule_tables import RuleFaithfulness
-from tasks.contracts.table import conform
+from tasks.contracts.tables.rules import RuleFaithfulness
 from tasks.evaluate.edit.parts import EditView
 
 Records = list[dict[str, Any]]

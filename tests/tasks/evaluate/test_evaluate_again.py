@@ -7,9 +7,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tasks.contracts.study import Release
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Gradings, Items, Metrics, Predictions, Responses
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.study import Release
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.evaluation import Metrics
+from tasks.contracts.tables.judging import Gradings
 from tasks.evaluate.gates import gates
 from tasks.evaluate.marks import again
 from tasks.evaluate.scores import ScoreTables, narrow, score_frame

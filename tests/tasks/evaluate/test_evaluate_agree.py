@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Metrics
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.evaluation import Metrics
 from tasks.evaluate.agree import agree, pairs
 from tasks.stats.bootstrap import interval
 

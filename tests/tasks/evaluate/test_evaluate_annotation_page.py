@@ -11,9 +11,9 @@ from typing import Any, get_args
 import pytest
 from annotation_scene import NAMES, agreement_rows, label, label_rows, made, queue_rows, vote, vote_rows
 
-from tasks.contracts.people_tables import Agreements, Doubtful, Labels, Queue, Settled, Votes
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Items, Responses
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.people import Agreements, Doubtful, Labels, Queue, Settled, Votes
 from tasks.evaluate.annotation import charts, people
 from tasks.evaluate.annotation.figures import HEADER, Agreement, sentence, summary_rows
 from tasks.evaluate.annotation.page import page

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from bottleneck_scene import METHODS, NAMES, intervention_rows, link_rows, trial, trial_rows
 
-from tasks.contracts.bottleneck import Training
-from tasks.contracts.bottleneck_tables import ConceptLinks, Interventions, Trials
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.bottleneck import Training
+from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Trials
 from tasks.evaluate.bottleneck import interventions, structure
 from tasks.evaluate.bottleneck.figures import (
     ECE,

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from bottleneck_scene import NAMES, TEXT, link_rows, made, model_rows, traced, trial, trial_rows
 
-from tasks.contracts.bottleneck_tables import ConceptLinks, Models, Traces, Trials
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Items, Responses
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.bottleneck import ConceptLinks, Models, Traces, Trials
+from tasks.contracts.tables.data import Items, Responses
 from tasks.evaluate.bottleneck import charts
 from tasks.evaluate.bottleneck.charts import Half, Line, Point
 from tasks.evaluate.bottleneck.page import page

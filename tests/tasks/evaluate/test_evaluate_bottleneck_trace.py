@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.bottleneck.head import Head
-from tasks.contracts.bottleneck_tables import Models, Traces
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.bottleneck import Models, Traces
 from tasks.evaluate.bottleneck import traces
 from tasks.evaluate.bottleneck.shading import Looked, answer, looked
 from tasks.evaluate.bottleneck.trace_picture import EDGE, PALETTE, WIDTH, picture, style

@@ -7,8 +7,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tasks.contracts.table import conform, schema
-from tasks.contracts.tables import Judgments, Metrics
+from tasks.contracts.schema import conform, schema
+from tasks.contracts.tables.evaluation import Metrics
+from tasks.contracts.tables.judging import Judgments
 from tasks.evaluate.decisions import decided, decision_figures, ece_interval, people_marks
 from tasks.stats.bootstrap import interval, resample_counts
 from tasks.stats.probability import bins_of, ece, top

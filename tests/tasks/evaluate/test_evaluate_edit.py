@@ -30,8 +30,9 @@ from edit_scene import (
     step_rows,
 )
 
-from tasks.contracts.edit import GRID, STARTS, Arm
-from tasks.contracts.edit_tables import (
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.edit import GRID, STARTS, Arm
+from tasks.contracts.tables.edit import (
     ArmDifferences,
     ArmMetrics,
     Demonstrations,
@@ -42,8 +43,7 @@ from tasks.contracts.edit_tables import (
     Separations,
     Steps,
 )
-from tasks.contracts.rule_tables import RuleFaithfulness
-from tasks.contracts.table import conform
+from tasks.contracts.tables.rules import RuleFaithfulness
 from tasks.evaluate.edit import cases, compared, curves, faithful, figures, selection
 from tasks.evaluate.edit.compared import ORDERS, Gaps
 from tasks.evaluate.edit.figures import ABLATIONS, ARMS, Arms, summary_rows

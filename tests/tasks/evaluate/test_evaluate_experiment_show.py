@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tasks.contracts.experiment import Numbers
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.experiment import Numbers
 from tasks.evaluate.experiment.charts import panel, shares
 from tasks.evaluate.experiment.show import labelled, markdown, page, show
 from tasks.evaluate.experiment.table import Bar, Cell, Panel, Shares, Table, records

@@ -11,7 +11,7 @@ import pingouin
 import pytest
 from sklearn.metrics import cohen_kappa_score, mean_absolute_error, root_mean_squared_error
 
-from tasks.contracts.experiment import (
+from tasks.contracts.settings.experiment import (
     Ablation,
     CalibrationSize,
     GradeAgentOps,

@@ -9,9 +9,9 @@ import pytest
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import cohen_kappa_score
 
-from tasks.contracts.study import Evaluation, Release
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Metrics, Verdicts
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.study import Evaluation, Release
+from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.evaluate.figures import figures
 from tasks.evaluate.scores import Scores
 

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tasks.contracts.study import Release
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Metrics, Verdicts
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.study import Release
+from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.evaluate.gates import gates
 
 SCALE = (0.0, 4.0, 1.0)

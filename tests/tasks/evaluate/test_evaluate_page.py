@@ -16,23 +16,13 @@ import pyarrow as pa
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.table import Row, conform, schema
-from tasks.contracts.tables import (
-    TABLES,
-    Attempts,
-    Calibrations,
-    Candidates,
-    Checks,
-    Gradings,
-    Items,
-    Judgments,
-    Metrics,
-    Predictions,
-    Quarantine,
-    ReleaseRules,
-    Responses,
-    Verdicts,
-)
+from tasks.contracts.schema import Row, conform, schema
+from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
+from tasks.contracts.tables.checks import Checks, Quarantine
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.evaluation import Metrics, Verdicts
+from tasks.contracts.tables.every import TABLES
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.evaluate.page import say
 from tasks.evaluate.page.counts import counts
 from tasks.evaluate.page.page import page

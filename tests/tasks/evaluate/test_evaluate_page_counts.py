@@ -7,8 +7,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from tasks.contracts.table import conform, schema
-from tasks.contracts.tables import TABLES
+from tasks.contracts.schema import conform, schema
+from tasks.contracts.tables.every import TABLES
 from tasks.evaluate.page.counts import counts
 
 

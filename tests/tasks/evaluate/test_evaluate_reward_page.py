@@ -11,18 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.contracts.graph import Retention, Reward
-from tasks.contracts.reward_tables import (
-    Diagnostics,
-    EdgeCases,
-    GraphEdges,
-    GraphNodes,
-    Retentions,
-    Rewards,
-    RubricGraphs,
-)
-from tasks.contracts.table import Row, conform, schema
-from tasks.contracts.tables import Items, Responses
+from tasks.contracts.schema import Row, conform, schema
+from tasks.contracts.settings.reward import Retention, Reward
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.evaluate.reward import charts, graphs
 from tasks.evaluate.reward.cases import leaked_by_rubric, loser, needs_texts, side_by_side, worst
 from tasks.evaluate.reward.figures import HEADER, Found, leakiest, sentence, summary_rows

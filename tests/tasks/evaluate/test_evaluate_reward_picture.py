@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.reward_tables import GraphEdges, GraphNodes
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.graph import GraphEdges, GraphNodes
 from tasks.evaluate.reward.boxes import INSET, WIDTH, Shown, width, wrapped
 from tasks.evaluate.reward.picture import PALETTE, picture, pictures, style
 

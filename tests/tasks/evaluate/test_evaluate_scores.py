@@ -5,8 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Gradings, Items, Predictions, Responses
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings
 from tasks.evaluate.scores import ScoreTables, narrow, score_frame
 
 

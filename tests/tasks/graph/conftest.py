@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.contracts.bundle import Criterion
-from tasks.contracts.graph import Graphs
+from tasks.contracts.settings.graph import Graphs
 from tasks.graph.annotator import Annotator
 from tasks.graph.subject import Subject
 from tasks.llm.backends.scripted import Script, Scripted

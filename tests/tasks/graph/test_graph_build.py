@@ -11,8 +11,8 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.graph import Edge, Graph, Node
-from tasks.contracts.reward_tables import GraphEdges, GraphNodes, RubricGraphs
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.graph.authored import Authored
 from tasks.graph.build import Built, build
 from tasks.graph.roles import Wanted

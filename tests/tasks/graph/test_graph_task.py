@@ -11,8 +11,9 @@ import pytest
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph
-from tasks.contracts.study import Study
-from tasks.contracts.tables import Bundles, Items
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.data import Items
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.graph import task as door
 from tasks.graph.roles import Wanted
 from tasks.graph.task import Graphed, graph

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Source, Split
-from tasks.contracts.table import Row, conform
-from tasks.contracts.tables import Gradings, Judgments, Responses, Units
+from tasks.contracts.schema import Row, conform
+from tasks.contracts.settings.study import Source, Split
+from tasks.contracts.tables.data import Responses, Units
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.ingest.canonical import answer_tables, answers, mark_table, scores, unit_table
 from tasks.ingest.canonical import marks as marks_of
 from tasks.ingest.sources import Stream

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Data, Source, Study
+from tasks.contracts.settings.study import Data, Source, Study
 from tasks.ingest.layouts import asap_aes, asap_sas
 from tasks.ingest.sources import LAYOUTS, sources, streams
 from tasks.ingest.task import ingest

@@ -13,7 +13,7 @@ import yaml
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Study, load_study
+from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.task import ingest
 from tasks.judge.grade import first_requests
 from tasks.judge.prove import prove_bundle

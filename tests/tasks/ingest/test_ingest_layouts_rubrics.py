@@ -14,7 +14,7 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Data, Study
+from tasks.contracts.settings.study import Data, Study
 from tasks.ingest.layouts import paperbench, plawbench, writingbench
 from tasks.ingest.sources import evaluation_only
 from tasks.ingest.task import ingest

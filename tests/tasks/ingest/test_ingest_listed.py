@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Items
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.data import Items
 from tasks.ingest.listed import listed
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Study, load_study
+from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.layouts.mocha import prepare
 from tasks.ingest.task import ingest
 from tasks.store.warehouse import Warehouse

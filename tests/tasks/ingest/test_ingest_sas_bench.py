@@ -12,8 +12,8 @@ import pytest
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Study, load_study
-from tasks.contracts.tables import Bundles
+from tasks.contracts.settings.study import Study, load_study
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.ingest.layouts.sas_bench import prepare
 from tasks.ingest.task import ingest
 from tasks.lock.task import lock

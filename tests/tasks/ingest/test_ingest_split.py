@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.study import Split
+from tasks.contracts.settings.study import Split
 from tasks.ingest import split as drawing
 
 Rows = dict[str, dict[str, Any]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Study
+from tasks.contracts.settings.study import Study
 from tasks.ingest.task import Data, ingest
 from tasks.store.warehouse import Run, Warehouse
 

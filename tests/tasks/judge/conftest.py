@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, EvidenceType, ProtocolName, Rubric, Scale, Trait
-from tasks.contracts.judge import Judge
+from tasks.contracts.settings.judge import Judge
 from tasks.judge.grade import first_requests
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted

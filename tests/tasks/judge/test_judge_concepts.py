@@ -12,7 +12,7 @@ import yaml
 
 from tasks.contracts.bundle import Bundle, Criterion, Example, Labelled, Repair, Rubric, Scale, Trait
 from tasks.contracts.errors import ContractError, InputError
-from tasks.contracts.judge import Judge, Truth
+from tasks.contracts.settings.judge import Judge, Truth
 from tasks.judge import embedded
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.protocols.concepts import read_lines

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.protocol import how
 from tasks.judge.rows import Case, Rater

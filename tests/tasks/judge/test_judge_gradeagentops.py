@@ -19,9 +19,11 @@ from tasks.contracts.bundle import (
     Scale,
     Trait,
 )
-from tasks.contracts.judge import Judge
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Judgments, Responses, Rubrics
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
+from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.memory import CHARACTERS_PER_TOKEN

@@ -6,8 +6,10 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Repair, Scale, Trait
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Judge
-from tasks.contracts.tables import Bundles, Items, Judgments, Responses, Rubrics
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Judgments
+from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.keep import Earlier, differing, open_parts, signals, standing, unchanged, with_kept
 from tasks.judge.protocol import Part

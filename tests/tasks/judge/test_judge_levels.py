@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.judge import Judge
+from tasks.contracts.settings.judge import Judge
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.levels import Levelled, levelled
 from tasks.judge.protocol import how

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, ProtocolName, Scale, Trait
-from tasks.contracts.judge import Judge
+from tasks.contracts.settings.judge import Judge
 from tasks.judge import schema as contract
 from tasks.judge.prove import prove_bundle
 from tasks.lock.lock import lock

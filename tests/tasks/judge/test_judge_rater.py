@@ -8,8 +8,8 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Protocol, Scale, Trait
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.judge import Foreign, Judge
-from tasks.contracts.tables import Attempts, Gradings
+from tasks.contracts.settings.judge import Foreign, Judge
+from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.judge.grade import grade_batch
 from tasks.judge.rater import foreign_rows, foreign_scores, rater, rescale
 from tasks.judge.rows import Case

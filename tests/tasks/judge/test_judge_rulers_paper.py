@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tasks.calibrate.features import features
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
-from tasks.contracts.judge import Judge
-from tasks.contracts.table import schema
-from tasks.contracts.tables import Gradings
+from tasks.contracts.schema import schema
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.tables.judging import Gradings
 from tasks.judge.score import is_tie, round_half_up, score
 from tasks.llm.request import Reply
 

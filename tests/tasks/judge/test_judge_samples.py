@@ -5,11 +5,12 @@ import json
 import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Judge
-from tasks.contracts.study import parse
-from tasks.contracts.tables import Bundles, Items, Responses
+from tasks.contracts.settings.engine import Sampling
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.study import parse
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge import task as door
 from tasks.judge.rows import Rater
 from tasks.judge.task import judge, repeated

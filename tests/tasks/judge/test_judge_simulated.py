@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Criterion, Repair, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Judge, Truth
-from tasks.contracts.tables import Bundles, Gradings, Items, Judgments, Responses, Rubrics
+from tasks.contracts.settings.judge import Judge, Truth
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.grade import grade_batch
 from tasks.judge.protocol import NOTHING, Shown, how

@@ -9,8 +9,8 @@ import pytest
 
 from tasks.calibrate.features import features
 from tasks.contracts.bundle import Bundle, Rubric
-from tasks.contracts.judge import Judge
-from tasks.contracts.tables import Gradings, Judgments
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.judge.grade import grade_batch
 from tasks.judge.prove import prove_bundle
 from tasks.judge.rater import rater

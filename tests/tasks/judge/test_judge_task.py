@@ -6,8 +6,10 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError, InputError
-from tasks.contracts.judge import Judge
-from tasks.contracts.tables import Attempts, Bundles, Gradings, Items, Judgments, Responses, Rubrics
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
+from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.rows import Rater
 from tasks.judge.shards import shards

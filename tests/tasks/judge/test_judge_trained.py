@@ -8,8 +8,8 @@ import pytest
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Estimate
-from tasks.contracts.judge import Judge
-from tasks.contracts.tables import Attempts, Gradings, Judgments
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.judge import trained
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.protocol import ALL, Part, how

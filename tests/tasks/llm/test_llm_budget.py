@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.contracts.engine import Sampling
+from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.scripted import Scripted

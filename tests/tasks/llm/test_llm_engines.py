@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from tasks.contracts.engine import Engine
 from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends import vllm
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.engines import open_engine

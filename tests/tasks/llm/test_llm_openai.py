@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 from loopback import DROP, HANG, Server, body_of, echo, http
 
-from tasks.contracts.engine import Engine, Sampling
 from tasks.contracts.errors import BackendError
+from tasks.contracts.settings.engine import Engine, Sampling
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.backends.pace import Pace

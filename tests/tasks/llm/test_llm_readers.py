@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.judge import Reader
+from tasks.contracts.settings.judge import Reader
 from tasks.llm.readers import json_keys, pattern, read_score
 
 

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Protocol, Rubric
-from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Induce, Rubrics, Study
-from tasks.contracts.tables import Gradings, Items, Judgments, Responses
+from tasks.contracts.settings.engine import Sampling
+from tasks.contracts.settings.study import Induce, Rubrics, Study
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tasks.contracts.bundle import Rubric
-from tasks.contracts.study import Data
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Gradings
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.study import Data
+from tasks.contracts.tables.judging import Gradings
 from tasks.lock.people import Offence, mark_place, off_scale, score_place, unknown_mark
 
 ANSWERED = pa.table({"response_id": ["w", "x"], "item_id": ["j", "i"]})

@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from tasks.contracts.bundle import Bundle, Rubric, Scale
-from tasks.contracts.engine import Sampling
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Rubrics, Study
-from tasks.contracts.tables import Gradings, Items, Judgments, Responses
+from tasks.contracts.settings.engine import Sampling
+from tasks.contracts.settings.study import Rubrics, Study
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore

@@ -10,7 +10,7 @@ import yaml
 
 from tasks.contracts.bundle import Rubric, Scale
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Derived, Rubrics
+from tasks.contracts.settings.study import Derived, Rubrics
 from tasks.lock.rubric import authored, derived, rubrics_of
 
 SCALE = {"min": 0, "max": 5, "step": 0.5}

@@ -10,8 +10,10 @@ import pytest
 
 from tasks.contracts.bundle import Bundle, Rubric
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Study
-from tasks.contracts.tables import Gradings, Items, Judgments, Responses, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.lock.task import Locked, lock
 from tasks.store.warehouse import Run, Warehouse
 

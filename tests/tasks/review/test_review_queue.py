@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.annotation import Doubt
 from tasks.contracts.bundle import Criterion
-from tasks.contracts.people_tables import Queue
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.annotation import Doubt
+from tasks.contracts.tables.people import Queue
 from tasks.review.cells import Said, cells_of
 from tasks.review.queue import label_queue, score_queue
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import ContractError
-from tasks.contracts.people_tables import Labels, Votes
-from tasks.contracts.table import conform, schema
-from tasks.contracts.tables import Judgments
+from tasks.contracts.schema import conform, schema
+from tasks.contracts.tables.judging import Judgments
+from tasks.contracts.tables.people import Labels, Votes
 from tasks.review.cells import Said, cells_of, said
 from tasks.review.ledger import Stored
 from tasks.review.settle import Outcome, conflicts, outcomes, settle, vote_rows

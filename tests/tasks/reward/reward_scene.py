@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 
-from tasks.contracts.graph import Retention, Reward
+from tasks.contracts.settings.reward import Retention, Reward
 from tasks.reward.local import Locals
 from tasks.reward.wire import Wired, batch
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Edge, Graph, Node, Retention
+from tasks.contracts.graph import Edge, Graph, Node
+from tasks.contracts.settings.reward import Retention
 from tasks.reward.wire import Wired, wire
 
 RETENTION = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)

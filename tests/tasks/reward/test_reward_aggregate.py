@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rubric_graphs import RETENTION, SHARES, bundle, edges_among, graph, rubric, shares, weights_of
 
-from tasks.contracts.graph import Aggregation
+from tasks.contracts.settings.reward import Aggregation
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.exact import TooWide
 from tasks.reward.wire import batch, wire

@@ -11,8 +11,8 @@ import pytest
 from reward_scene import STRONG, WEAK, locals_of, rubric, study
 from scipy.stats import spearmanr
 
-from tasks.contracts.reward_tables import Diagnostics
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.reward import Diagnostics
 from tasks.reward.aggregate import aggregate
 from tasks.reward.compare import AGGREGATIONS, STRENGTHS, against, figures
 from tasks.reward.wire import Wired

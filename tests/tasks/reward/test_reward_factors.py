@@ -11,9 +11,10 @@ import pytest
 from reward_scene import STRONG, WEAK, locals_of, rubric
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Edge, Graph, Learn, Node
-from tasks.contracts.reward_tables import Diagnostics, Retentions
-from tasks.contracts.table import conform
+from tasks.contracts.graph import Edge, Graph, Node
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.reward import Learn
+from tasks.contracts.tables.reward import Diagnostics, Retentions
 from tasks.reward.aggregate import aggregate
 from tasks.reward.factors import Lesson, Scored, human_scores, read_factors, taught
 from tasks.reward.wire import batch

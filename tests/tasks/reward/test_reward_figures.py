@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from reward_scene import WEAK, locals_of, random_locals, rubric, study
 
-from tasks.contracts.reward_tables import Diagnostics
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.reward import Diagnostics
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.figures import agreement, reward_figures
 from tasks.stats.bootstrap import draw_totals, interval

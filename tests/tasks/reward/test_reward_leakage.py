@@ -9,8 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from reward_scene import ACTIVATION, STRONG, WEAK, ancestors, locals_of, random_locals, rows_of, rubric, study
 
-from tasks.contracts.reward_tables import Diagnostics
-from tasks.contracts.table import conform
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.reward import Diagnostics
 from tasks.reward.ablate import random_graph
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.leakage import BOOLEAN, GATED, RELATIONS, SLICES, diagnose, edge_cases

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError
-from tasks.contracts.graph import Edge, Graph, Node, Retention
-from tasks.contracts.table import conform
-from tasks.contracts.tables import Judgments
+from tasks.contracts.graph import Edge, Graph, Node
+from tasks.contracts.schema import conform
+from tasks.contracts.settings.reward import Retention
+from tasks.contracts.tables.judging import Judgments
 from tasks.reward.local import local_scores
 from tasks.reward.wire import wire
 

@@ -9,8 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from reward_scene import ACTIVATION, FACTORS, STRONG, WEAK, locals_of, random_locals, rows_of, rubric, study
 
-from tasks.contracts.reward_tables import EdgeCases, Rewards
-from tasks.contracts.table import conform, schema
+from tasks.contracts.schema import conform, schema
+from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.reward.aggregate import aggregate
 from tasks.reward.leakage import edge_cases
 from tasks.reward.rows import cases, rewards

@@ -14,7 +14,8 @@ from rubric_graphs import RETENTION, bundle, edges_among, graph, rubric
 
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import ContractError
-from tasks.contracts.graph import Edge, Graph, Node, Retention
+from tasks.contracts.graph import Edge, Graph, Node
+from tasks.contracts.settings.reward import Retention
 from tasks.reward.wire import batch, wire
 
 FOUR = rubric([1, 2, 3, 4], [(3, 1, 0.25), (1, 0, 0.5), (3, 0, 0.75)])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.tables import BY_NAME
+from tasks.contracts.tables.every import BY_NAME
 from tasks.store.warehouse import Run, Warehouse
 
 Records = dict[str, list[dict[str, Any]]]

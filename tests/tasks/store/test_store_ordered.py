@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.tables import Responses
+from tasks.contracts.tables.data import Responses
 from tasks.store import ordered
 from tasks.store.ordered import ROWS, in_order, packed
 from tasks.store.warehouse import Warehouse

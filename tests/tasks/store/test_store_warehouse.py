@@ -25,7 +25,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import ContractError, StoreError
-from tasks.contracts.tables import Attempts, Calibrations, Items, Metrics, TableRef
+from tasks.contracts.reference import TableRef
+from tasks.contracts.tables.calibration import Calibrations
+from tasks.contracts.tables.data import Items
+from tasks.contracts.tables.evaluation import Metrics
+from tasks.contracts.tables.judging import Attempts
 from tasks.store import warehouse
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import MARKER, Run, Warehouse, write_atomically

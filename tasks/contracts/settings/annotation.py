@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tasks.contracts.judge import Judge
-from tasks.contracts.table import Frozen, Share
+from tasks.contracts.schema import Frozen, Share
+from tasks.contracts.settings.judge import Judge
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 

@@ -6,17 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tasks.contracts.bundle import (
-    ConsistencyMemory,
-    Protocol,
-    ProtocolName,
-    Repair,
-    RubricMemory,
-    Scale,
-    Signal,
-)
-from tasks.contracts.engine import Engine, Sampling
-from tasks.contracts.table import Frozen
+from tasks.contracts.bundle import ConsistencyMemory, Protocol, ProtocolName, Repair, RubricMemory, Scale, Signal
+from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.engine import Engine, Sampling
 
 
 class Reader(Frozen):

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
-from tasks.contracts.table import VOLATILE, Frozen, References, Row, Share
+from tasks.contracts.schema import VOLATILE, Frozen, References, Row, Share
 
 Order = Literal["confidence", "uncertainty", "expected_change", "random"]
 """Which concepts of a response are asked about first: those that the grader is surest of (the paper's); least sure of;

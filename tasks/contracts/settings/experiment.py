@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge
 from pydantic import Field
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.study import Study, parse, read_yaml
-from tasks.contracts.table import Frozen, Row
+from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.study import Study, parse, read_yaml
 
 Overrides = dict[str, Any]
 """Keys of a study and what they are instead: mappings are merged key by key, anything else takes the place of what was
@@ -161,34 +161,6 @@ class Experiment(Frozen):
     """Bootstrap draws of the tables."""
     seed: int = 0
     """Seed of the bootstrap."""
-
-
-class Numbers(Row):
-    """One number of an experiment's tables."""
-
-    table: ClassVar[str] = "numbers"
-    key: ClassVar[tuple[str, ...]] = ("table_id", "row", "column")
-
-    table_id: str
-    """The table: gao_5, rulers_2 and others, by paper and number there."""
-    title: str
-    """Its title; it says so where a rater is simulated."""
-    row: Annotated[int, Ge(0)]
-    """Number of the row, from 0."""
-    label: str
-    """What the row is about: its first cells."""
-    column: str
-    """Heading of the column."""
-    value: float | None
-    """The number; null where it is undefined, or where the cell is a text."""
-    text: str | None
-    """The text of a cell that is none; null otherwise."""
-    low: float | None
-    """Lower end of the 95% interval."""
-    high: float | None
-    """Upper end."""
-    se: float | None
-    """Bootstrap standard error."""
 
 
 class Planned(NamedTuple):

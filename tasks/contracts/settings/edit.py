@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tasks.contracts.table import Frozen, Share
+from tasks.contracts.schema import Frozen, Share
 
 Arm = Literal[
     "base",

@@ -11,14 +11,15 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from tasks.contracts.annotation import Annotation
-from tasks.contracts.bottleneck import Bottleneck
 from tasks.contracts.bundle import CriterionKind, EvidenceType, Scale
-from tasks.contracts.edit import Edit
 from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Graphs, Reward
-from tasks.contracts.judge import Judge
-from tasks.contracts.table import Frozen, Share
+from tasks.contracts.schema import Frozen, Share
+from tasks.contracts.settings.annotation import Annotation
+from tasks.contracts.settings.bottleneck import Bottleneck
+from tasks.contracts.settings.edit import Edit
+from tasks.contracts.settings.graph import Graphs
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.reward import Reward
 
 Model = TypeVar("Model", bound=Frozen)
 Column = str | dict[Literal["const"], Any]

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
-from tasks.contracts.table import Row, Share
+from tasks.contracts.schema import Row, Share
 
 Family = Literal["points", "levels"]
 """points: marks for each creditable point; levels: a band of marks for each quality of the whole response."""

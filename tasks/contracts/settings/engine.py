@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
 
 
 class Sampling(Frozen):

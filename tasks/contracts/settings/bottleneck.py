@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tasks.contracts.engine import Engine, Sampling
-from tasks.contracts.table import Frozen
+from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.engine import Engine, Sampling
 
 Method = Literal[
     "rec_cbm",

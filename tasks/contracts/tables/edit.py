@@ -1,5 +1,7 @@
-"""The tables of Edit. Arms are named as `tasks.contracts.edit.Arm`; a step's number counts from 1, and boundary k lies
-behind step k, boundary 0 before the first."""
+"""The tables of Edit: arms are named as in `tasks.contracts.settings.edit.Arm`.
+
+A step's number counts from 1, and boundary k lies behind step k, boundary 0 before the first.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
-from tasks.contracts.edit import Arm
-from tasks.contracts.table import VOLATILE, References, Row, Share
+from tasks.contracts.schema import VOLATILE, References, Row, Share
+from tasks.contracts.settings.edit import Arm
 
 Fate = Literal["helped", "near_tie", "not_top_k", "grounded", "chosen"]
 """What candidate selection did with a step of a wrong rollout: it moved the belief towards the gold mark; it hardly

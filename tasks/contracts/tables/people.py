@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
-from tasks.contracts.table import Frozen, References, Row
+from tasks.contracts.schema import Frozen, References, Row
 
 Doubtful = Literal[
     "annotators_disagree", "ungrounded", "unscored", "low_probability", "against_human", "routed_to_review", "audit"

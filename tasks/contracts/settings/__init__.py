@@ -1,0 +1,1 @@
+"""What a study or an experiment file may say."""

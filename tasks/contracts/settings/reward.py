@@ -1,0 +1,71 @@
+"""How a study's judgments become rewards."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.contracts.schema import Frozen, Share
+
+
+class Retention(Frozen):
+    """How much of a child's event probability is left where its parent is unsupported, by relation (GEAR, Eq. 6). The
+    paper's values are 0.6, 0.2 and 0; none is taken silently."""
+
+    weak_prerequisite: Share
+    """λ of a weak prerequisite, in [0, 1]."""
+    strong_prerequisite: Share
+    """λ of a strong one."""
+    activation: Share
+    """λ of an activation."""
+
+    def at(self, eta: float) -> Retention:
+        """λ^η with 0⁰ = 1: η = 0 suppresses nothing, 1 is as given, more suppresses more (Eq. 17)."""
+        return Retention(**{name: value**eta for name, value in self.model_dump().items()})
+
+
+Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
+"""flat: every criterion for itself (Eq. 2); hard_verdict: a child counts if the judge decided that every parent holds,
+whatever probability it gave (the published baseline, appendix E); hard_local: if every parent's own score reaches the
+threshold; hard_propagated: if every parent itself still counts and reaches it; gear: dependency-adjusted marginals
+(Eqs. 7-14)."""
+
+
+class Learn(Frozen):
+    """Edge-specific retention factors, fitted to human scores on the calibration split and measured on the test
+    split."""
+
+    target: str = "mean"
+    """The human score fitted to: a rater id, or 'mean'."""
+    folds: int = Field(default=5, ge=2)
+    """Folds inside the calibration split that choose the strength of the penalty."""
+    seed: int = 0
+    """Seed of the folds."""
+
+
+class Reward(Frozen):
+    """How judgments become a reward."""
+
+    retention: Retention
+    """The retention factors; there is no default."""
+    eta: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Suppression strength η, see `Retention.at`."""
+    inference: Literal["topological", "exact"] = "topological"
+    """The linear-time update (Eq. 12), or exact marginals (Eq. 10) where the graph is narrow enough."""
+    local: Literal["probability", "decision"] = "probability"
+    """A criterion's own score: the expected share of its levels where the rater gave probabilities and its share of the
+    levels reached where not; or always the latter."""
+    threshold: float = Field(default=0.5, gt=0, le=1)
+    """From this score on a criterion counts as supported: for hard gating, and to tell violated from satisfied
+    dependencies."""
+    rater: str | None = None
+    """Whose judgments are rewarded: a rater of the data; the study's judge where not given."""
+    edge_retention: str | None = None
+    """Table with rubric_id, parent, child and retention, in place of the relation's factor: what `learn` wrote."""
+    learn: Learn | None = None
+    """Whether edge-specific factors are fitted."""
+    draws: int = Field(default=1000, ge=0)
+    """Bootstrap draws of the diagnostics."""
+    seed: int = 42
+    """Seed of the bootstrap and of the random graph."""

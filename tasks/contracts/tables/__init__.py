@@ -1,0 +1,1 @@
+"""The tables: one frozen pydantic model each, documented column by column."""

@@ -1,0 +1,154 @@
+"""The tables of what maps raw scores to released ones."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from tasks.contracts.schema import References, Row, Share, Usually
+from tasks.contracts.tables.judging import UnscoredReason
+
+CalibrationMethod = Literal["rulers", "ridge", "linear", "isotonic", "linking", "identity"]
+"""rulers: phase III as published; ridge: the same without its map of distributions; linear: a line with shrunken item
+offsets; isotonic: a rising step function with such offsets; linking: mean and standard deviation of the human scores;
+identity: the raw score is kept."""
+RouteReason = Literal[
+    "unscored", "precheck", "weak_evidence", "uncalibrated", "out_of_range", "level_unseen", "no_promise", "risk"
+]
+"""No score; settled without the judge; a weakly groundable criterion credited without evidence; no labels to tell the
+risk; a latent score outside the range seen in calibration; a level that no person gave in calibration; no risk that the
+labels of its item can vouch for; a risk above what can be vouched for."""
+
+
+class Calibrations(Row):
+    """A fitted mapping to the human scale."""
+
+    table: ClassVar[str] = "calibrations"
+    key: ClassVar[tuple[str, ...]] = ("calibration_id",)
+
+    calibration_id: str
+    """SHA-256 of the fitted content."""
+    scope: str
+    """The item it was fitted for, or 'pooled'."""
+    method: CalibrationMethod
+    """How scores are mapped."""
+    reason: str
+    """Why this method: what the study asked for, or what the comparison inside folds showed."""
+    features: list[str]
+    """Names of the features, in order."""
+    left_out: list[str]
+    """Signals that the bundle names but the judge did not give, or that cannot be pooled."""
+    n: Annotated[int, Ge(0)]
+    """Number of labelled responses fitted on."""
+    target: str
+    """The human score fitted to."""
+    content: str
+    """Everything needed to apply it, as JSON."""
+
+
+class Candidates(Row):
+    """One calibration method tried inside folds: every figure is of scores that the method predicted for labelled
+    responses it had not seen."""
+
+    table: ClassVar[str] = "candidates"
+    key: ClassVar[tuple[str, ...]] = ("scope", "method")
+
+    scope: str
+    """The item it was tried for, or 'pooled'."""
+    method: CalibrationMethod
+    """The method."""
+    n: Annotated[int, Ge(0)]
+    """Labelled responses."""
+    folds: Annotated[int, Ge(0)]
+    """Folds, cut between authors where they are known; 0 where there were too few labels to try."""
+    qwk: float | None
+    """Quadratic weighted kappa of the rounded scores with the target."""
+    rmse: float | None
+    """Root mean squared error of the unrounded scores, score units; shares of the scale where scales differ."""
+    behind: float | None
+    """How far it falls behind the best one in what the choice goes by; 0 for the best."""
+    behind_se: float | None
+    """Standard error of that difference, over authors."""
+    sd_ratio: float | None
+    """Standard deviation of the unrounded scores over that of the target: below 1 where the spread shrinks."""
+    distinct: Annotated[int, Ge(0)]
+    """Distinct rounded scores that survive."""
+    chosen: bool
+    """Whether it was chosen."""
+    note: str | None
+    """Why it could not be tried or was refused; null otherwise."""
+
+
+class ReleaseRules(Row):
+    """What may be released without review: the largest estimated risk that keeps the promise on labelled responses."""
+
+    table: ClassVar[str] = "release_rules"
+    key: ClassVar[tuple[str, ...]] = ("scope",)
+
+    scope: str
+    """The item it holds for, or 'all'."""
+    tolerance: Annotated[float, Ge(0)]
+    """Steps of the scale that a released score may differ from the human score."""
+    target: Share
+    """Share of released scores that may differ by more."""
+    confidence: Share
+    """Confidence with which that is promised."""
+    n: Annotated[int, Ge(0)]
+    """Labelled responses with a cross-fitted risk."""
+    threshold: float | None
+    """Largest estimated risk that is released; null where nothing may be."""
+    released: Annotated[int, Ge(0)]
+    """Labelled responses at or below it."""
+    wrong: Annotated[int, Ge(0)]
+    """Those of them that differ by more than the tolerance."""
+    upper: Share | None
+    """Upper confidence bound of the share of such scores among the released."""
+    levels: list[float]
+    """Human scores seen in calibration, on the scale's steps; another level is never released."""
+    note: str | None
+    """Why nothing may be released; null otherwise."""
+
+
+class Predictions(Row):
+    """One calibrated score."""
+
+    table: ClassVar[str] = "predictions"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """Its item."""
+    rater_id: str
+    """The rater whose grading was calibrated."""
+    calibration_id: str | None
+    """The calibration applied; null where there is no score to calibrate."""
+    split: Literal["train", "calibration", "test"]
+    """The part of the data the response belongs to."""
+    raw: float | None
+    """The score before calibration."""
+    latent: float | None
+    """The ridge's latent score on the human scale, before distribution alignment."""
+    aligned: float | None
+    """After alignment, before rounding."""
+    score: float | None
+    """The calibrated score, on the scale's steps."""
+    clipped: Annotated[bool, Usually(0.9, "mostly_in_set", (False,))]
+    """Whether the latent score lay outside the range seen in calibration."""
+    low: float | None
+    """Lower end of the conformal interval for the human score that counts, on the grid that such scores lie on: the
+    scale's steps or, for means of several persons, equal parts of them; anywhere if there is no grid. Never above
+    `score`; rounded down at the ninth digit."""
+    high: float | None
+    """Upper end; never below `score`, rounded up at the ninth digit."""
+    risk: Share | None
+    """Estimated probability that a human score differs by more than the tolerance; null without labels to tell."""
+    level_probabilities: list[float] | None
+    """Probability of each level of the scale for a human score; null without labels to tell."""
+    route: Literal["release", "review"]
+    """Whether the score may go out, or a person looks first."""
+    route_reason: RouteReason | None
+    """Why a person looks first; null where released."""
+    unscored_reason: UnscoredReason | None
+    """Why there is no score."""

@@ -1,0 +1,90 @@
+"""The tables of what is scored: questions, responses and their units."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from tasks.contracts.schema import Frozen, References, Row, Usually
+
+
+class Listed(Frozen):
+    """A criterion that a source lists with its item."""
+
+    id: str
+    """Its id, unique in the item."""
+    text: str
+    """What is looked for."""
+    weight: float
+    """Signed."""
+    levels: list[str]
+    """Ordered anchors, worst first for credit; empty where the study says them."""
+    parent: str | None
+    """The criterion that it is a sub-point of."""
+
+
+class Items(Row):
+    """A question or prompt."""
+
+    table: ClassVar[str] = "items"
+    key: ClassVar[tuple[str, ...]] = ("item_id",)
+
+    item_id: str
+    """Stable id of the item."""
+    question: str
+    """The question as the author of the response saw it."""
+    context: str | None
+    """Source text, data table or passage that belongs to the question."""
+    reference_answer: str | None
+    """A model answer."""
+    key_elements: list[str]
+    """Ideas that a full answer names, where the source lists them; empty otherwise."""
+    type: str
+    """Kind of item, for slices of the evaluation; 'item' where the source has none."""
+    rubric_id: str
+    """The rubric it is scored with."""
+    key_weights: list[float] | None
+    """Weights of the key elements in their order, where the source gives them."""
+    misconceptions: list[str] | None
+    """Mistakes that cost marks, where the source lists them."""
+    criteria: list[Listed] | None
+    """Criteria of the rubric, where the source lists them with the item."""
+
+
+class Responses(Row):
+    """One text to score."""
+
+    table: ClassVar[str] = "responses"
+    key: ClassVar[tuple[str, ...]] = ("response_id",)
+
+    response_id: str
+    """Stable id of the response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """The item it answers."""
+    author_id: Annotated[str | None, Usually(0.9, "mostly_not_null")]
+    """Who wrote it; the cluster of the bootstrap where known."""
+    text: Annotated[str, Usually(0.95, "mostly_filled")]
+    """The response as stored; all spans count its characters."""
+    split: Literal["train", "calibration", "test"]
+    """The part of the data it belongs to."""
+    groups: dict[str, str]
+    """Subgroup memberships: group variable → group."""
+
+
+class Units(Row):
+    """A sentence or paragraph of a response."""
+
+    table: ClassVar[str] = "units"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "unit_id")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    unit_id: str
+    """s1, s2, … for sentences; p1, p2, … for paragraphs."""
+    kind: Literal["sentence", "paragraph"]
+    """What it is."""
+    start: Annotated[int, Ge(0)]
+    """First character (code point) in the response's text."""
+    end: Annotated[int, Ge(0)]
+    """One past the last character."""

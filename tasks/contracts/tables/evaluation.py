@@ -1,0 +1,88 @@
+"""The tables of numbers about scores, and of the gates that they pass or not."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from tasks.contracts.schema import Row
+
+
+class Metrics(Row):
+    """One number of the evaluation."""
+
+    table: ClassVar[str] = "metrics"
+    key: ClassVar[tuple[str, ...]] = ("metric", "rater_a", "rater_b", "stage", "slice", "value_of")
+
+    metric: str
+    """qwk, exact, within_1, mae, … as tasks/stats names them."""
+    rater_a: str
+    """The reference (a human, or 'target')."""
+    rater_b: str
+    """The rater compared with it."""
+    stage: Literal["human", "raw", "calibrated", "released"]
+    """Human with human; machine before calibration; machine after it; of that, what was released."""
+    slice: str
+    """What the slice is by: 'all', 'item', 'type', 'level', 'rater', 'criterion', 'kind' (of criteria), 'confidence'
+    (bins of decisions, least confident first), or a group variable."""
+    value_of: str
+    """Its value: the item, type or group; 'all'."""
+    value: float | None
+    """The number; null with a note."""
+    low: float | None
+    """Lower end of the 95% interval."""
+    high: float | None
+    """Upper end."""
+    n: Annotated[int, Ge(0)]
+    """Responses compared."""
+    unscored: Annotated[int, Ge(0)]
+    """Responses of the slice left out because one of the two has no score."""
+    resampled: str
+    """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors; '' without an
+    interval."""
+    clusters: Annotated[int, Ge(0)] | None
+    """How many of them; null where nothing was resampled. With fewer than 20 the interval may be too narrow."""
+    undefined_draws: Annotated[int, Ge(0)]
+    """Bootstrap draws in which the metric was undefined."""
+    note: str | None
+    """Why the value is null, or what to know about it."""
+
+
+class Verdicts(Row):
+    """One gate: a flag for a person, decided only where the whole interval lies on one side of it."""
+
+    table: ClassVar[str] = "verdicts"
+    key: ClassVar[tuple[str, ...]] = ("gate", "slice", "value_of")
+
+    gate: str
+    """What is asked: human_qwk, machine_qwk, degradation_qwk, mean_shift and others, as tasks/evaluate names them."""
+    slice: str
+    """What the slice is by: 'all', 'item', or a group variable."""
+    value_of: str
+    """Its value; 'all'."""
+    metric: str
+    """The metric it rests on."""
+    estimate: float | None
+    """The number; null where it is undefined."""
+    low: float | None
+    """Lower end of the 95% interval."""
+    high: float | None
+    """Upper end."""
+    clusters: Annotated[int, Ge(0)] | None
+    """How many the bootstrap resamples, as in `metrics`."""
+    n: Annotated[int, Ge(0)]
+    """Responses it rests on."""
+    least: float | None
+    """The number must not be below this; null without such a bound."""
+    most: float | None
+    """The number must not be above this; null without such a bound."""
+    outcome: Literal["pass", "fail", "undecided", "unknown"]
+    """unknown: the data do not allow the number or its interval."""
+    labels_needed: Annotated[int, Ge(0)] | None
+    """About how many further labelled responses would decide it, if the estimate stays; null where decided or not to be
+    told."""
+    source: str
+    """Whose flag it is."""
+    if_missed: str
+    """What to do where it is missed."""

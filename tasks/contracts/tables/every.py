@@ -1,0 +1,75 @@
+"""Every table of a run."""
+
+from __future__ import annotations
+
+from tasks.contracts.schema import Row
+from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
+from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
+from tasks.contracts.tables.checks import Checks, Quarantine
+from tasks.contracts.tables.data import Items, Responses, Units
+from tasks.contracts.tables.edit import (
+    ArmDifferences,
+    ArmMetrics,
+    Demonstrations,
+    Learning,
+    Policies,
+    Revisions,
+    Rollouts,
+    Separations,
+    Steps,
+)
+from tasks.contracts.tables.evaluation import Metrics, Verdicts
+from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
+from tasks.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
+from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from tasks.contracts.tables.rubrics import Bundles, Rubrics
+from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
+
+TABLES: tuple[type[Row], ...] = (
+    Items,
+    Responses,
+    Units,
+    Rubrics,
+    Bundles,
+    Judgments,
+    Gradings,
+    Attempts,
+    Calibrations,
+    Candidates,
+    ReleaseRules,
+    Predictions,
+    Metrics,
+    Verdicts,
+    Checks,
+    Quarantine,
+    Votes,
+    RubricGraphs,
+    GraphNodes,
+    GraphEdges,
+    Rewards,
+    EdgeCases,
+    Retentions,
+    Diagnostics,
+    Queue,
+    Labels,
+    Agreements,
+    Constructions,
+    Models,
+    Trials,
+    Interventions,
+    ConceptLinks,
+    Traces,
+    Rollouts,
+    Steps,
+    Separations,
+    Revisions,
+    Demonstrations,
+    Policies,
+    Learning,
+    ArmMetrics,
+    ArmDifferences,
+    RuleTests,
+    RuleFaithfulness,
+)
+BY_NAME: dict[str, type[Row]] = {row.table: row for row in TABLES}

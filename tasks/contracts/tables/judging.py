@@ -1,0 +1,164 @@
+"""The tables of what raters, people and machines, decide, and of the calls that it took."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from tasks.contracts.schema import VOLATILE, Frozen, References, Row, Share, Usually
+
+RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
+UnscoredReason = Literal[
+    "no_reply",
+    "unreadable_reply",
+    "invalid_reply",
+    "off_scale",
+    "criterion_missing",
+    "criterion_unscored",
+    "trait_unscored",
+    "traits_only",
+]
+"""Why there is no number: the backend gave none; no artifact in it; one that breaks the contract; a score outside the
+judge's scale; no verdict on a criterion; a score that needs an unscored criterion, or an unscored trait; a rater who
+marked traits only."""
+
+
+class Evidence(Frozen):
+    """A quote offered for a decision and what the verifier found."""
+
+    unit_id: str | None
+    """The unit that the rater cited."""
+    quote: str
+    """The quote as given (cut at 2,000 characters)."""
+    start: int | None
+    """First character of the quote in the stored text; null unless found."""
+    end: int | None
+    """One past its last character."""
+    status: Literal["verified", "misattributed", "fabricated", "duplicate", "too_short", "context", "echo", "semantic"]
+    """Found where cited; found elsewhere in the text; not found; given twice for one criterion; shorter than counts;
+    found in the item's context; a repetition of the question or the rubric; not found, but an encoder finds the span
+    that says the same."""
+
+
+class Judgments(Row):
+    """One rater's decision on one criterion of one response."""
+
+    table: ClassVar[str] = "judgments"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "criterion_id", "rater_id", "sample")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    criterion_id: str
+    """The criterion."""
+    rater_id: str
+    """The rater and, for a machine, its configuration."""
+    rater_kind: RaterKind
+    """What the rater is."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the repetition, from 0."""
+    bundle_id: str | None
+    """The bundle judged under; null for people who marked outside this pipeline."""
+    decision: Annotated[Annotated[int, Ge(0)] | None, Usually(0.95, "mostly_not_null")]
+    """The level after verification; null with a reason."""
+    stated: Annotated[int, Ge(0)] | None
+    """The level that the rater stated."""
+    unscored_reason: UnscoredReason | None
+    """Why there is no decision."""
+    level_probabilities: list[float] | None
+    """Probability of each level, where the rater gives them."""
+    evidence: list[Evidence]
+    """Quotes and what became of them."""
+    verified: bool | None
+    """Whether the evidence rule of the criterion is met; null where it demands nothing."""
+    action: Literal["none", "demoted", "counted", "dropped"]
+    """What a failed quote did."""
+
+
+class Gradings(Row):
+    """One rater's grading of one response. Human scores are gradings too."""
+
+    table: ClassVar[str] = "gradings"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """Its item."""
+    rater_id: str
+    """The rater and, for a machine, its configuration."""
+    rater_kind: RaterKind
+    """What the rater is."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the repetition, from 0."""
+    bundle_id: str | None
+    """The bundle graded under."""
+    score: Annotated[float | None, Usually(0.95, "mostly_not_null", unless=("rater_kind", "human"))]
+    """On the bundle's scale, before calibration; null with a reason."""
+    low: float | None
+    """Lowest score the unscored criteria allow, where the bundle says bounds."""
+    high: float | None
+    """Highest such score."""
+    trait_scores: dict[str, float]
+    """Trait → score in its range; traits without a usable verdict are absent."""
+    signals: dict[str, float]
+    """Calibration features and the verifier's counts, by name."""
+    confidence: Share | None
+    """Mean probability of the decided levels; null where the rater gives no probabilities."""
+    status: Literal["scored", "precheck", "unscored"]
+    """precheck: settled without a model call."""
+    unscored_reason: UnscoredReason | None
+    """Why there is no score."""
+
+
+class Attempts(Row):
+    """One model call."""
+
+    table: ClassVar[str] = "attempts"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample", "part", "attempt")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response it was about."""
+    rater_id: str
+    """The rater that asked."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the repetition."""
+    part: str
+    """What was asked for: the criterion in a pointwise protocol, 'all' otherwise."""
+    attempt: Annotated[int, Ge(0)]
+    """0 for the first call, then one more for each repair."""
+    role: Literal["grade", "extract", "contract_repair", "semantic_repair"]
+    """What the call was for; extract: autoscore's first step."""
+    request_digest: str
+    """SHA-256 of the request; the key in the reply store."""
+    model: str
+    """The model asked."""
+    seed: int
+    """The sampling seed."""
+    reply: str | None
+    """The reply as it came; null where there was none."""
+    error: Annotated[str | None, Usually(0.95, "mostly_null")]
+    """The backend's error, where it gave no reply."""
+    violations: list[str]
+    """What the verifier found wrong with the reply."""
+    mends: list[str]
+    """What a repair was asked to mend: fields or criteria; empty for a first call."""
+    memory: list[str]
+    """What memory put into the prompt: 'card:<criterion>' and 'exemplar:<response>', in the order shown."""
+    system: str | None
+    """The system message; null where the answerer reads no prose."""
+    prompt: str | None
+    """The user's message: memory, response and, in a repair, what is to be mended; null where the answerer reads no
+    prose."""
+    characters: dict[str, int]
+    """Characters of the prompt by part: bundle, memory, response, repair."""
+    prompt_tokens: Annotated[int, Ge(0)] | None
+    """Tokens of the request, as the backend counts them."""
+    completion_tokens: Annotated[int, Ge(0)] | None
+    """Tokens of the reply."""
+    cached_tokens: Annotated[Annotated[int, Ge(0)] | None, VOLATILE]
+    """Tokens of the request that the engine's prefix cache held, where it says so."""
+    stored: Annotated[bool, VOLATILE]
+    """Whether the reply came from the reply store."""
+    latency_s: Annotated[float | None, VOLATILE]
+    """Seconds the call took."""

@@ -1,0 +1,42 @@
+"""The tables of rubrics, as authored and as locked."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from tasks.contracts.schema import References, Row
+from tasks.contracts.settings.engine import Call
+
+
+class Rubrics(Row):
+    """An authored rubric."""
+
+    table: ClassVar[str] = "rubrics"
+    key: ClassVar[tuple[str, ...]] = ("rubric_id",)
+
+    rubric_id: str
+    """The name that items point to."""
+    title: str
+    """Title for people."""
+    origin: Literal["authored", "reference_answer", "key_elements", "criteria", "induced"]
+    """Whether a person wrote its criteria, or what they were made from; induced: by a model from its prose."""
+    content: str
+    """The rubric as JSON, as it was locked: induced and reworded where the study says so."""
+    lint: list[str]
+    """What the linter has to say about it; empty is good."""
+    calls: list[Call]
+    """The model calls that made or reworded it, in order; empty where a person or code alone did."""
+
+
+class Bundles(Row):
+    """A locked rubric."""
+
+    table: ClassVar[str] = "bundles"
+    key: ClassVar[tuple[str, ...]] = ("rubric_id",)
+
+    rubric_id: Annotated[str, References("rubrics", "rubric_id")]
+    """The rubric it locks."""
+    bundle_id: str
+    """SHA-256 of the content."""
+    content: str
+    """The bundle's canonical JSON."""
