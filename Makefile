@@ -36,7 +36,7 @@ grid: setup
 
 # Kills runs at every point that matters and at random moments, resumes them, and compares: some minutes.
 kills: $(VENV)/test.stamp
-	$(BIN)/python tests/bench/kills.py
+	$(BIN)/python tests/studies/kills.py
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

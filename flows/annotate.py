@@ -15,10 +15,10 @@ from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study, load_study
-from tasks.evaluate.task import report_annotation
 from tasks.ingest.task import Data, ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import Locked, lock
+from tasks.report.annotation.task import report_annotation
 from tasks.review.task import Settled, Spoken, adjudicate, queue, spoken
 
 without_tracebacks()

@@ -21,7 +21,7 @@ from tasks.contracts.tables.evaluation import Metrics
 from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.evaluate.experiment.arm import Arm
-from tasks.evaluate.scores import score_frame
+from tasks.stats.scores import score_frame
 from tasks.stats.target import target_scores
 from tasks.store.warehouse import Run
 

@@ -16,10 +16,11 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import load_study
-from tasks.evaluate.task import report_annotation, report_graders
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential
 from tasks.lock.task import lock
+from tasks.report.annotation.task import report_annotation
+from tasks.report.bottleneck.task import report_graders
 from tasks.review.task import Spoken
 
 without_tracebacks()

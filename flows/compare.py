@@ -12,11 +12,11 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.evaluate.compare import compare, in_common
-from tasks.evaluate.scores import ScoreTables, score_frame
 from tasks.evaluate.slices import ScaleBounds
-from tasks.evaluate.task import read_scores
 from tasks.stats.bootstrap import cautions
+from tasks.stats.scores import ScoreTables, score_frame
 from tasks.store.recorded import read_manifest
+from tasks.store.scores import read_scores
 from tasks.store.warehouse import Run
 
 

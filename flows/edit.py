@@ -15,10 +15,10 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import load_study
 from tasks.edit.task import train
-from tasks.evaluate.task import report_policies
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential
 from tasks.lock.task import lock
+from tasks.report.edit.task import report_policies
 
 without_tracebacks()
 own_server()

@@ -11,10 +11,11 @@ from flows.trained import grader_of
 from tasks.calibrate.task import calibrate
 from tasks.check.task import checked, data_docs
 from tasks.contracts.reference import TableRef
-from tasks.evaluate.task import evaluate, report
+from tasks.evaluate.task import evaluate
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import lock
+from tasks.report.grading.task import report
 
 without_tracebacks()
 own_server()

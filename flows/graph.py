@@ -8,12 +8,12 @@ from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
 from flows.server import own_server
 from tasks.check.task import checked, data_docs
-from tasks.evaluate.task import draw_graphs
 from tasks.graph.task import Graphed
 from tasks.graph.task import graph as build
 from tasks.ingest.task import Data, ingest
 from tasks.judge.task import credential
 from tasks.lock.task import Locked, lock
+from tasks.report.reward.task import draw_graphs
 
 without_tracebacks()
 own_server()

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from tasks.contracts.errors import InputError
-from tasks.edit.laboratory import Question, answer, question
-from tasks.edit.laboratory_model import Size, train
+from tasks.edit.laboratory.decoder import Size, train
+from tasks.edit.laboratory.world import Question, answer, question
 from tasks.store.warehouse import write_atomically
 
 SEEN, UNSEEN = 16, 8

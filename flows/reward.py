@@ -12,8 +12,8 @@ from flows.trained import grader_of
 from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
-from tasks.evaluate.task import report_rewards
 from tasks.judge.task import judge
+from tasks.report.reward.task import report_rewards
 from tasks.reward.task import reward as pay
 
 without_tracebacks()

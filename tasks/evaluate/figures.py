@@ -14,9 +14,9 @@ from tasks.evaluate.groups import fairness
 from tasks.evaluate.marks import again, level_shares, spread, validity
 from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
-from tasks.evaluate.scores import Scores
 from tasks.evaluate.slices import Record, ScaleBounds, slices
 from tasks.stats.agreement import Stat
+from tasks.stats.scores import Scores
 
 
 def figures(

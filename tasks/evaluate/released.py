@@ -12,11 +12,11 @@ from scipy.stats import beta
 
 from tasks.contracts.settings.study import Release
 from tasks.evaluate.agree import both_scored
-from tasks.evaluate.scores import level_probabilities
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
 from tasks.stats.agreement import Stat, to_levels
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
 from tasks.stats.ordinal import ordinal_ece, rps
+from tasks.stats.scores import level_probabilities
 from tasks.stats.selective import augrc, aurc, oracle_aurc, random_aurc
 
 SLACK = 1e-9

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tasks.evaluate.scores import resampled
 from tasks.stats.agreement import Stat
 from tasks.stats.bootstrap import Interval
+from tasks.stats.scores import resampled
 
 TARGET = "target"
 ScaleBounds = tuple[float, float, float]

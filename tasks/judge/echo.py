@@ -6,7 +6,7 @@ lies wholly inside the question with `INSIDE` words or more. A run may reach bey
 of a copied sentence are a repetition too. Words are tokens of the folded text. A quote with more of its author's own
 words than that stands.
 
-The numbers are chosen by figures (tests/bench/echo.py): of 11,533 quotes that a real judge gave for short answers
+The numbers are chosen by figures (tests/studies/echo.py): of 11,533 quotes that a real judge gave for short answers
 scored 2 or more they refuse 0.02 %, of the 1,408 sentences of good answers in a data set with model answers 0.07 %.
 """
 

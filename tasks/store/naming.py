@@ -1,8 +1,11 @@
-"""What a task run is called where people watch it: a stage that finds its work done says so."""
+"""What a task run is called where people watch it, and a file that is named for an id."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from tasks.store.digest import digest_of
 
 
 def named(stage: str) -> Any:  # Prefect's type for it asks for a method that it never calls
@@ -12,3 +15,9 @@ def named(stage: str) -> Any:  # Prefect's type for it asks for a method that it
         return f"{stage} (resumed)" if parameters["run"].shards(stage) else stage
 
     return name
+
+
+def file_name(name: str) -> str:
+    """An id as a file may be called; with a digest, because two ids may then read the same."""
+    readable = re.sub(r"[^\w.-]", "_", name)[:60]
+    return f"{readable}-{digest_of(name)[:8]}"

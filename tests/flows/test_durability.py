@@ -1,6 +1,6 @@
 """A killed run is made good, a full disk or a broken warehouse is named, and runs at once leave each other alone.
 
-All in processes of their own, see kill_driver.py; tests/bench/kills.py goes through every point.
+All in processes of their own, see kill_driver.py; tests/studies/kills.py goes through every point.
 """
 
 from __future__ import annotations

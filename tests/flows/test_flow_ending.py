@@ -1,6 +1,6 @@
 """However the command ends, nothing of it is left: no process, no port, no temporary file.
 
-tests/bench/kills.py stops it in more ways and moments.
+tests/studies/kills.py stops it in more ways and moments.
 """
 
 from __future__ import annotations

@@ -97,7 +97,8 @@ def rollouts(*names: str) -> list[Rollout]:
 
 
 def test_prefect_is_not_imported_with_the_trainers() -> None:
-    code = "import sys, flows.trainers, flows.recipes; print([n for n in sys.modules if n.split('.')[0] == 'prefect'])"
+    loaded = "print([name for name in sys.modules if name.split('.')[0] == 'prefect'])"
+    code = f"import sys, flows.trainers, tasks.reward.recipes; {loaded}"
     found = subprocess.run([sys.executable, "-c", code], cwd=HOUSE, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

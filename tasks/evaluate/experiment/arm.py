@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from tasks.evaluate.scores import resampled
 from tasks.evaluate.slices import ScaleBounds
 from tasks.stats.agreement import Floats
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
+from tasks.stats.estimate import Estimate
 from tasks.stats.pair_sums import statistics_of_totals
+from tasks.stats.scores import resampled
 
 
 class Arm(NamedTuple):
@@ -46,17 +47,6 @@ class Plan(NamedTuple):
 
     draws: int
     seed: int
-
-
-class Estimate(NamedTuple):
-    """A statistic with its 95% percentile interval and bootstrap standard error; None where undefined."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    se: float | None = None
-    clusters: int | None = None
-    """How many were resampled."""
 
 
 @dataclass(frozen=True)

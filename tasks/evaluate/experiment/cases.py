@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from tasks.display.table import Content, Table, number
 from tasks.evaluate.experiment.arm import Arm
-from tasks.evaluate.experiment.table import Content, Table, number
 
 SIGNALS = (
     "contract_fail",

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tasks.evaluate.experiment.arm import Arm, Estimate
-from tasks.evaluate.experiment.table import Cell, Cells, Table, count, number
+from tasks.display.table import Cell, Cells, Table, count, number
+from tasks.evaluate.experiment.arm import Arm
+from tasks.stats.estimate import Estimate
 
 FIGURES = {
     "decision_accuracy": "accuracy",

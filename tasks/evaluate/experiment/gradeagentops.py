@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from tasks.contracts.settings.experiment import GradeAgentOps, Pair
+from tasks.display.table import Bar, Cell, Cells, Ends, Panel, Table, bar, count, number
 from tasks.evaluate.compare import compare
-from tasks.evaluate.experiment.arm import Arm, Estimate, Plan, agreement
+from tasks.evaluate.experiment.arm import Arm, Plan, agreement
 from tasks.evaluate.experiment.calls import per_response
 from tasks.evaluate.experiment.cases import cases
-from tasks.evaluate.experiment.table import Bar, Cell, Cells, Ends, Panel, Table, bar, count, number
 from tasks.stats.bootstrap import Difference
+from tasks.stats.estimate import Estimate
 
 SIGNALS = {
     "covered_gold_evidence_invalid": "invalid gold evidence",

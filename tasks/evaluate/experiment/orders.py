@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from tasks.contracts.settings.experiment import Orders, ordered
+from tasks.display.table import Bar, Cells, Panel, Table, bar, count, number
 from tasks.evaluate.experiment.arm import Agreement, Arm, Plan, agreement
-from tasks.evaluate.experiment.table import Bar, Cells, Panel, Table, bar, count, number
 
 STATISTICS = {"mae": "MAE", "qwk": "QWK"}
 

@@ -18,11 +18,12 @@ from tasks.contracts.settings.experiment import (
     induced,
     presented,
 )
+from tasks.display.table import Bar, Cell, Cells, Panel, Shares, Table, bar, count, number
 from tasks.evaluate.compare import compare, in_common
-from tasks.evaluate.experiment.arm import Agreement, Arm, Estimate, Plan, agreement
+from tasks.evaluate.experiment.arm import Agreement, Arm, Plan, agreement
 from tasks.evaluate.experiment.calls import per_response
-from tasks.evaluate.experiment.table import Bar, Cell, Cells, Panel, Shares, Table, bar, count, number
 from tasks.stats.agreement import to_levels
+from tasks.stats.estimate import Estimate
 
 SE_ALONE = "QWK ± bootstrap standard error, whole authors resampled; held-out responses"
 SE_NOTE = f"{SE_ALONE}, mapped as each study says"

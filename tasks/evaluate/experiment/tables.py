@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tasks.contracts.settings.experiment import Experiment
+from tasks.display.table import Table, labelled
 from tasks.evaluate.experiment import decisions, gradeagentops, orders, rulers
 from tasks.evaluate.experiment.arm import Arm, Plan
-from tasks.evaluate.experiment.show import labelled
-from tasks.evaluate.experiment.table import Table
 
 
 def tables(arms: Mapping[str, Arm], experiment: Experiment, reference: str) -> list[Table]:

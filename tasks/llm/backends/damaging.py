@@ -1,6 +1,6 @@
 """Damages replies as real models were seen to damage theirs: for tests of what reading, repair and routing make of it.
 
-The ways are those that tests/bench/damage.py counts in recorded replies of real judges.
+The ways are those that tests/studies/damage.py counts in recorded replies of real judges.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from tasks.contracts.tables.evaluation import Metrics
 from tasks.contracts.tables.judging import Gradings
 from tasks.evaluate.gates import gates
 from tasks.evaluate.marks import again
-from tasks.evaluate.scores import ScoreTables, narrow, score_frame
 from tasks.evaluate.slices import Part
+from tasks.stats.scores import ScoreTables, narrow, score_frame
 
 SCALE = (0.0, 4.0, 1.0)
 

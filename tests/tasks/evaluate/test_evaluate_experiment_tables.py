@@ -21,11 +21,11 @@ from tasks.contracts.settings.experiment import (
     Rulers,
     Stability,
 )
+from tasks.display.table import Cell, Table
 from tasks.evaluate.compare import compare
 from tasks.evaluate.experiment import decisions, gradeagentops, orders, rulers
 from tasks.evaluate.experiment.arm import Arm, Plan, agreement
 from tasks.evaluate.experiment.cases import found_by
-from tasks.evaluate.experiment.table import Cell, Table
 
 SCALE = (0.0, 10.0, 1.0)
 PLAN = Plan(200, 3)

@@ -13,7 +13,7 @@ from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Evaluation, Release
 from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.evaluate.figures import figures
-from tasks.evaluate.scores import Scores
+from tasks.stats.scores import Scores
 
 SCALES = {"a": (0.0, 4.0, 1.0), "b": (0.0, 4.0, 1.0)}
 N = 240

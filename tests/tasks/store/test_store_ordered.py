@@ -110,7 +110,7 @@ KILLED = """
 import os, signal, sys
 from tasks.store import ordered
 from tasks.store.ordered import in_order
-from tasks.contracts.tables import Responses
+from tasks.contracts.tables.data import Responses
 from tasks.store.warehouse import Warehouse
 run = Warehouse.open(sys.argv[1]).run("run")
 rows = in_order(run, run.ref(Responses, "ingest"), ("text",), ("response_id",), 100)

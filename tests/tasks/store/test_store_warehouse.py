@@ -255,7 +255,8 @@ def test_a_shard_without_its_mark_is_not_there(run: Run) -> None:
 
 KILLED = """
 import os, signal, sys
-from tasks.contracts.tables import Items, Metrics
+from tasks.contracts.tables.data import Items
+from tasks.contracts.tables.evaluation import Metrics
 from tasks.store import warehouse
 from tasks.store.warehouse import Warehouse
 left = int(sys.argv[2])

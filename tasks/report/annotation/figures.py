@@ -1,0 +1,134 @@
+"""Agreement on concepts as people read it: by raters, before and after people were asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from tasks.display.table import Cell, Cells, Table, count
+from tasks.report.grading import say
+from tasks.report.grading.parts import Estimate
+from tasks.stats.bootstrap import cautions
+
+ALL, FINAL = "all", "final"
+PHASES = {"before": "before people were asked", "after": "after people were asked"}
+MOST = 4
+"""Pairs of raters in the title and in charts."""
+ALPHA, KAPPA = "krippendorff_alpha", "kappa_quadratic"
+METRICS = {ALPHA: "alpha", KAPPA: "kappa, quadratic", "kappa": "kappa", "exact": "equal levels"}
+HEADER = ("raters", "phase", "concept", *METRICS.values(), "labels")
+"""Columns of `summary_rows`."""
+Phase = Literal["before", "after"]
+
+
+class Agreement:
+    """The rows of `agreements`, by what they measure. names: criterion → what people read, in order."""
+
+    def __init__(self, agreements: pa.Table, names: Mapping[str, str]) -> None:
+        self._rows = {
+            (row["raters"], row["phase"], row["criterion_id"], row["metric"]): row for row in agreements.to_pylist()
+        }
+        self.concepts = {ALL: "all concepts"} | {key: say.name(name) for key, name in names.items()}
+        """Criterion → in words, all of them first."""
+        given = dict.fromkeys((key[0], key[1]) for key in self._rows)
+        self.pairs: tuple[tuple[str, Phase], ...] = tuple(sorted(given, key=_weight))
+        """Raters with the phase: those before people were asked first, then those with the final labels."""
+
+    def row(self, raters: str, phase: Phase, criterion: str, metric: str) -> Mapping[str, Any] | None:
+        """The row of one number."""
+        return self._rows.get((raters, phase, criterion, metric))
+
+    def cell(self, raters: str, phase: Phase, criterion: str, metric: str) -> Cell:
+        """One number with its interval."""
+        row = self.row(raters, phase, criterion, metric)
+        if not row:
+            return Cell(None)
+        held = self._responses(raters, phase, criterion, metric)
+        return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval", clusters=held)
+
+    def _responses(self, raters: str, phase: Phase, criterion: str, metric: str) -> int:
+        """Responses that the interval resamples: of all concepts those of the concept with most labels."""
+        concepts = [name for name in self.concepts if name != ALL] if criterion == ALL else [criterion]
+        rows = (self.row(raters, phase, name, metric) for name in concepts)
+        return max((row["n"] for row in rows if row), default=0)
+
+    def cautions(self) -> Iterator[str]:
+        """What to know of the numbers whose intervals are marked."""
+        cells = (self.cell(*key) for key in self._rows)
+        yield from cautions(cell.clusters for cell in cells if cell.mark)
+
+    def labels(self, raters: str, phase: Phase, criterion: str) -> Cell:
+        """Labels compared."""
+        rows = (self.row(raters, phase, criterion, metric) for metric in METRICS)
+        return count(max((row["n"] for row in rows if row), default=0))
+
+    def estimates(self, raters: str, phase: Phase, metric: str) -> dict[str, Estimate]:
+        """Concept in words → the number, where it is known."""
+        cells = {words: self.cell(raters, phase, name, metric) for name, words in self.concepts.items()}
+        return {
+            words: Estimate(cell.value, cell.low, cell.high) for words, cell in cells.items() if cell.value is not None
+        }
+
+    def notes(self) -> Iterator[str]:
+        """Why numbers are missing, each reason once."""
+        why: dict[str, int] = {}
+        for row in self._rows.values():
+            if row["value"] is None:
+                told = say.visible(row["note"] or "not known why")
+                why[told] = why.get(told, 0) + 1
+        for told, many in why.items():
+            yield f"{say.plural(many, 'number')} undefined: {told}"
+
+
+def sentence(agreement: Agreement) -> str:
+    """The takeaway of the whole report: Krippendorff's alpha over all concepts, of the annotators and of the final
+    labels with each."""
+    told = []
+    for raters, phase in agreement.pairs[:MOST]:
+        cell = agreement.cell(raters, phase, ALL, ALPHA)
+        if cell.value is not None:
+            told.append(f"{say.name(raters)} {cell}")
+    if not told:
+        return "No two raters' labels can be compared over all concepts"
+    return f"Agreement on concepts, Krippendorff's alpha: {'; '.join(told)}"
+
+
+def _weight(pair: tuple[str, str]) -> tuple[bool, bool]:
+    raters, phase = pair
+    return phase != "before", FINAL not in raters.split(" and ")
+
+
+def titled(raters: str, phase: Phase) -> str:
+    """Who, and when."""
+    return f"{say.name(raters)}, {PHASES[phase]}"
+
+
+def table(agreement: Agreement, raters: str, phase: Phase) -> Table:
+    """Every concept's agreement of these raters."""
+    rows: list[Cells] = []
+    for criterion, words in agreement.concepts.items():
+        numbers = [agreement.cell(raters, phase, criterion, metric) for metric in METRICS]
+        if any(cell.value is not None for cell in numbers):
+            rows.append((words, *numbers, agreement.labels(raters, phase, criterion)))
+    header = ("Concept", *(f"{words} [95%]" for words in METRICS.values()), "labels")
+    return Table(f"agreement-{raters}", titled(raters, phase), header, tuple(rows))
+
+
+def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Rows of text under `HEADER`, one for each pair of raters and concept; '–' stands for a number that is not
+    known."""
+    agreement = Agreement(agreements, names)
+    return [
+        (
+            raters,
+            phase,
+            "all concepts" if criterion == ALL else names.get(criterion, criterion),
+            *(str(agreement.cell(raters, phase, criterion, metric)) for metric in METRICS),
+            str(agreement.labels(raters, phase, criterion)),
+        )
+        for raters, phase in agreement.pairs
+        for criterion in agreement.concepts
+        if agreement.row(raters, phase, criterion, ALPHA)
+    ]

@@ -1,0 +1,73 @@
+"""The door of the annotation report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from prefect import task
+from prefect.artifacts import create_link_artifact, create_table_artifact
+
+from tasks.contracts.bundle import unlocked
+from tasks.contracts.schema import Row, schema
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
+from tasks.contracts.tables.rubrics import Bundles
+from tasks.display.table import Table, as_records
+from tasks.report.annotation.figures import HEADER as AGREEMENT
+from tasks.report.annotation.figures import Agreement
+from tasks.report.annotation.figures import summary_rows as agreement_rows
+from tasks.report.annotation.page import page as annotation_page
+from tasks.report.annotation.parts import AnnotationView
+from tasks.report.experiment.show import show as show_tables
+from tasks.store.recorded import read_manifest
+from tasks.store.warehouse import Run, write_atomically
+
+
+@task(task_run_name="report")
+def report_annotation(run: Run, manifest: Path) -> None:
+    """Write the report of annotation; print the agreement and where everything is, and leave the same as artifacts in
+    the Prefect UI."""
+    page = write_annotation(run)
+    view = _annotation(run)
+    rows = agreement_rows(view.agreements, view.names)
+    notes = tuple(Agreement(view.agreements, view.names).cautions())
+    title = "Agreement on concepts, before and after people were asked"
+    table = Table("agreement", title, AGREEMENT, tuple(rows), notes)
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="annotation-report", description=run.run_id)
+    create_table_artifact(as_records(table), key="annotation-agreement")
+    show_tables([table])
+    shown = {"queue": f"{len(view.queue):,} responses", "run": run.run_id, "manifest": manifest, "report": page}
+    for name, value in shown.items():
+        print(f"{name}: {value}")
+
+
+def write_annotation(run: Run) -> Path:
+    """Write `<run>/annotation.html` from the tables of an annotated run; StoreError where it is none."""
+    path = run.folder / "annotation.html"
+    write_atomically(path, annotation_page(_annotation(run)).encode())
+    return path
+
+
+def _annotation(run: Run) -> AnnotationView:
+    """What annotators and people said; empty tables for what has not come yet."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+
+    def found(row: type[Row], *stages: str) -> pa.Table:
+        done = [stage for stage in stages if run.done(stage, "all")]
+        return pa.concat_tables([schema(row).empty_table(), *(run.read(run.ref(row, stage)) for stage in done)])
+
+    settled = "compare-settled" if run.done("compare-settled", "all") else "compare"
+    names: dict[str, str] = {}
+    for bundle in unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values():
+        names |= bundle.names
+    return AnnotationView(
+        study=study.name,
+        run_id=run.run_id,
+        names=names,
+        agreements=found(Agreements, "compare", "compare-settled"),
+        labels=found(Labels, "adjudicate"),
+        queue=found(Queue, "queue"),
+        votes=found(Votes, "adjudicate"),
+        constructions=found(Constructions, settled),
+    )

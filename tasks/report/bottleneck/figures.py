@@ -1,0 +1,249 @@
+"""Trained graders as people read them: side by side over seeds, by concept, and the takeaway in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple, get_args
+
+import pyarrow as pa
+
+from tasks.contracts.settings.bottleneck import Method
+from tasks.display.table import Cell, Cells, Table, count
+from tasks.report.grading import say
+
+METHODS: Mapping[Method, str] = {
+    "rec_cbm": "REC-CBM",
+    "no_race": "REC-CBM − RACE",
+    "no_opcc": "REC-CBM − OPCC",
+    "no_lcec": "REC-CBM − LCEC",
+    "no_race_opcc": "REC-CBM − RACE, OPCC",
+    "no_race_lcec": "REC-CBM − RACE, LCEC",
+    "no_opcc_lcec": "REC-CBM − OPCC, LCEC",
+    "no_race_opcc_lcec": "REC-CBM − all three",
+    "plm": "encoder alone (PLM)",
+    "vanilla_cbm": "vanilla CBM",
+    "c3m": "C³M",
+    "ct_cbm": "CT-CBM",
+    "cb_llm": "CB-LLM",
+}
+"""RACE: the rubric-aware encoder; OPCC: the ordinal pairwise calibration; LCEC: the latent error correction."""
+HUMAN = "human"
+MARK = "★"
+ASKED, LEAKED = "saving_", "leakage_"
+"""How the metrics begin that tell what questions buy, and what concepts leak."""
+
+
+class Column(NamedTuple):
+    """A figure of every grader."""
+
+    metric: str
+    criterion_id: str
+    words: str
+    higher: bool = True
+    """Whether more is better."""
+
+
+CONCEPTS = Column("concept_macro_f1", "all", "concept macro-F1")
+ACCURACY = Column("task_accuracy", "", "accuracy")
+MACRO_F1 = Column("task_macro_f1", "", "macro-F1")
+QWK = Column("task_qwk", "", "QWK")
+ECE = Column("task_ece", "", "ordinal ECE", higher=False)
+COLUMNS = (Column("concept_accuracy", "all", "concept accuracy"), CONCEPTS, ACCURACY, MACRO_F1, QWK, ECE)
+HEADER = ("grader", "seeds", *(column.words for column in COLUMNS), "n")
+"""Columns of `summary_rows`."""
+Seeds = Mapping[int, float]
+"""Seed → figure."""
+
+
+class Best(Cell):
+    """A figure that is ahead of the next by more than the spread of the seeds."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} {MARK}"
+
+
+class Gap(NamedTuple):
+    """The mean difference of two graders over the seeds that both have, and its standard deviation."""
+
+    mean: float
+    sd: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is more than its own spread."""
+        return abs(self.mean) > self.sd
+
+
+class Graders:
+    """The rows of `trials`, by what they measure. Figures are of the test split and of the study's own settings, unless
+    a setting is named. order: of the trained methods."""
+
+    def __init__(self, trials: pa.Table, order: Sequence[str] = get_args(Method)) -> None:
+        self.rows = [row for row in trials.to_pylist() if row["split"] == "test"]
+        self._values: dict[tuple[str, str, str, str], dict[int, float]] = {}
+        for row in self.rows:
+            if row["value"] is not None:
+                key = row["method"], row["metric"], row["criterion_id"], row["setting"]
+                self._values.setdefault(key, {})[row["seed"]] = row["value"]
+        given = {row["method"] for row in self.rows if not row["setting"]}
+        self.trained = tuple(name for name in dict.fromkeys((*order, *get_args(Method))) if name in given)
+        """Methods with a row."""
+        self.judges = tuple(sorted(given - set(self.trained) - {HUMAN}))
+        """Raters that were judged or recorded."""
+        self.everyone = (*self.trained, *([HUMAN] if HUMAN in given else []), *self.judges)
+
+    def values(self, method: str, column: Column, setting: str = "") -> Seeds:
+        """The figure of each seed."""
+        return self._values.get((method, column.metric, column.criterion_id, setting), {})
+
+    def cell(self, method: str, column: Column, setting: str = "") -> Cell:
+        """Mean and standard deviation over seeds; of people over pairs of persons."""
+        values = list(self.values(method, column, setting).values())
+        spread = stdev(values) if len(values) > 1 else None
+        return Cell(fmean(values) if values else None, se=spread, ends="se")
+
+    def gap(self, method: str, other: str, column: Column) -> Gap | None:
+        """How far one is above another, paired by seed; None for fewer than two seeds that both have."""
+        mine, its = self.values(method, column), self.values(other, column)
+        differences = [mine[seed] - its[seed] for seed in mine.keys() & its.keys()]
+        return Gap(fmean(differences), stdev(differences)) if len(differences) > 1 else None
+
+    def ranked(self, column: Column) -> list[str]:
+        """The trained graders that have the figure, the best mean first."""
+        means = {name: self.cell(name, column).value for name in self.trained}
+        known = {name: mean for name, mean in means.items() if mean is not None}
+        return sorted(known, key=lambda name: known[name], reverse=column.higher)
+
+    def best(self, column: Column) -> str | None:
+        """The trained grader that is ahead of the next by more than the spread of the seeds; None where none is."""
+        ranked = self.ranked(column)
+        gap = self.gap(ranked[0], ranked[1], column) if len(ranked) > 1 else None
+        return ranked[0] if gap is not None and gap.is_clear else None
+
+    def responses(self, method: str) -> int:
+        """Responses that its figures in `COLUMNS` rest on, at most."""
+        shown = {column.metric for column in COLUMNS}
+        rows = (row for row in self.rows if row["method"] == method and not row["setting"] and row["metric"] in shown)
+        return max((row["n"] for row in rows), default=0)
+
+    def seeds(self, method: str) -> int:
+        """Seeds that it has rows of."""
+        return len({row["seed"] for row in self.rows if row["method"] == method and not row["setting"]})
+
+
+def named(method: str) -> str:
+    """A method in words; a rater's id as a name."""
+    if method == HUMAN:
+        return "one person against another"
+    return {str(name): words for name, words in METHODS.items()}.get(method) or say.name(method)
+
+
+def first(graders: Graders) -> str:
+    """The grader that the report is about, which is the one exported; '' where none was trained."""
+    return graders.trained[0] if graders.trained else ""
+
+
+def sentence(graders: Graders) -> str:
+    """The takeaway of the whole report: quadratic weighted kappa (QWK) of the first method and the best other one."""
+    mine = first(graders)
+    if not graders.values(mine, QWK):
+        return "No trained grader has an agreement with people on the test split"
+    told = f"{named(mine)} grades with QWK {_short(graders.cell(mine, QWK))}"
+    others = [name for name in graders.ranked(QWK) if name != mine]
+    if others:
+        told += f"; {named(others[0])} {_short(graders.cell(others[0], QWK))}: {_verdict(graders, mine, others[0])}"
+    ceiling = graders.cell(HUMAN, QWK)
+    return told + (f"; one person agrees with another {_short(ceiling)}" if ceiling.value is not None else "")
+
+
+def _short(cell: Cell) -> str:
+    return str(cell._replace(digits=2))
+
+
+def _verdict(graders: Graders, mine: str, other: str) -> str:
+    gap = graders.gap(mine, other, QWK)
+    if gap is None:
+        return "one seed shows no spread"
+    if not gap.is_clear:
+        return "within the spread of seeds"
+    return f"{'ahead' if gap.mean > 0 else 'behind'} by more than the spread of seeds"
+
+
+def summary_table(graders: Graders) -> Table:
+    """Every grader with every figure."""
+    best = {column: graders.best(column) for column in COLUMNS}
+    rows: list[Cells] = []
+    for name in graders.everyone:
+        cells = ((graders.cell(name, column), best[column] == name) for column in COLUMNS)
+        marked = (Best(*cell) if is_best else cell for cell, is_best in cells)
+        seeds = count(graders.seeds(name)) if name in graders.trained else Cell(None)
+        rows.append((named(name), seeds, *marked, count(graders.responses(name))))
+    header = ("Grader", *HEADER[1:])
+    return Table("graders", "Graders on the test split: mean ± standard deviation over seeds", header, tuple(rows))
+
+
+def summary_rows(trials: pa.Table) -> list[tuple[str, ...]]:
+    """Rows of text under `HEADER`, one per grader; '–' stands for a figure that is not known."""
+    return [tuple(say.plain(str(cell)) for cell in row) for row in summary_table(Graders(trials)).rows]
+
+
+def notes(graders: Graders) -> Iterator[str]:
+    """Why figures of the summary are missing."""
+    shown = {(column.metric, column.criterion_id): column.words for column in COLUMNS}
+    missing: dict[tuple[str, str, str], int] = {}
+    for row in graders.rows:
+        words = shown.get((row["metric"], row["criterion_id"]))
+        if words and row["value"] is None and not row["setting"]:
+            key = row["method"], words, say.visible(row["note"] or "not known why")
+            missing[key] = missing.get(key, 0) + 1
+    for (method, words, why), seeds in missing.items():
+        yield f"{named(method)}, {words}: undefined for {say.plural(seeds, 'seed')} ({why})"
+
+
+def concept_table(graders: Graders, names: Mapping[str, str]) -> Table:
+    """How well each concept is read by the first grader, beside people. names: criterion → what people read."""
+    mine = first(graders)
+    shown = ("concept_accuracy", "accuracy"), ("concept_macro_f1", "macro-F1"), ("concept_qwk", "QWK")
+    rows: list[Cells] = []
+    for criterion, name in names.items():
+        columns = [Column(metric, criterion, words) for metric, words in shown]
+        cells = [graders.cell(who, column) for column in columns for who in (mine, HUMAN)]
+        if any(cell.value is not None for cell in cells[::2]):
+            rows.append((say.name(name), *cells))
+    header = ("Concept", *(f"{words}{who}" for _, words in shown for who in ("", ", people")))
+    return Table("concepts", f"How {named(mine)} reads each concept", header, tuple(rows))
+
+
+def other_table(graders: Graders, of_leakage: bool) -> Table:
+    """Figures that the other tables do not show, by grader: those of leakage, or all others."""
+    shown = {column.metric for column in COLUMNS} | {"concept_qwk"}
+    notes: dict[tuple[str, str, str], str] = {}
+    for row in graders.rows:
+        key = row["metric"], row["criterion_id"], row["method"]
+        is_other = row["metric"] not in shown and not row["metric"].startswith(ASKED) and not row["setting"]
+        if is_other and row["criterion_id"] in ("", "all") and row["metric"].startswith(LEAKED) == of_leakage:
+            notes[key] = notes.get(key) or row["note"] or ""
+    rows: list[Cells] = [
+        (say.worded(metric), named(method), graders.cell(method, Column(metric, criterion, "")), say.visible(note))
+        for (metric, criterion, method), note in sorted(notes.items(), key=lambda one: one[0][:2])
+    ]
+    id_, title = ("leakage", "Leakage") if of_leakage else ("others", "Other figures")
+    header = ("What", "of", "value", "note of the first seed")
+    return Table(id_, f"{title}: mean ± standard deviation over seeds", header, tuple(rows))
+
+
+def asked_table(graders: Graders, orders: Mapping[str, str]) -> Table:
+    """What the questions of each order buy when they are asked over the whole set. orders: name → in words."""
+    mine = first(graders)
+    rows: list[Cells] = []
+    for order, words in orders.items():
+        cells = [graders.cell(mine, Column(f"{ASKED}{what}_{order}", "", "")) for what in ("area", "questions")]
+        of = (row for row in graders.rows if row["method"] == mine and row["metric"] == f"{ASKED}area_{order}")
+        note = next((row["note"] or "" for row in of), "")
+        if any(cell.value is not None for cell in cells):
+            rows.append((words, *cells, say.visible(note)))
+    header = ("Order", "mean over budgets", "share of the questions for 90% of the gain", "first seed")
+    return Table("asked", "Questions asked one at a time over the whole set, the weightiest first", header, tuple(rows))

@@ -1,0 +1,65 @@
+"""How concepts hang together: correlations of their labels, and what the grader's precision leaves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from tasks.display.table import Cell, Cells, Table, count
+from tasks.report.bottleneck.charts import Half, square
+from tasks.report.grading import say
+
+NEAR_ZERO, WEAK = 0.1, 0.3
+"""REC-CBM, appendix E.6: a partial correlation below the first counts as none, below the second as weak."""
+SHOWN = 12
+"""Pairs in the table."""
+
+
+def of_one(links: pa.Table, method: str) -> pa.Table:
+    """The rows of a method's first seed."""
+    mine = links.filter(pc.field("method") == method)
+    return mine.filter(pc.field("seed") == pc.min(mine["seed"]).as_py()) if len(mine) else mine
+
+
+def drawn(links: pa.Table, names: Mapping[str, str]) -> Markup:
+    """The square of both correlations. links: of one grader; names: concept → what people read, in order."""
+    place = {name: at for at, name in enumerate(names)}
+    found = {}
+    for row in links.to_pylist():
+        first, second = sorted((place[row["a"]], place[row["b"]]))
+        found[first, second] = Half(row["label_correlation"], row["partial_correlation"])
+    return square([say.visible(name) for name in names.values()], found)
+
+
+def takeaway(links: pa.Table) -> str:
+    """How many links are left."""
+    partial = [abs(value) for value in links["partial_correlation"].to_pylist()]
+    labels = [abs(value) for value in links["label_correlation"].drop_null().to_pylist()]
+    if not partial:
+        return "This grader corrects nothing: it has no latent structure"
+    weak, weak_labels = (sum(value < WEAK for value in values) for values in (partial, labels))
+    return (
+        f"{say.count(weak)} of {say.plural(len(partial), 'pair')} of concepts are linked weakly or not at all (|r| < "
+        f"{WEAK}) given all others; {say.count(weak_labels)} of {say.count(len(labels))} by their labels"
+    )
+
+
+def table(links: pa.Table, names: Mapping[str, str]) -> Table:
+    """The strongest links given all other concepts."""
+    strongest = sorted(links.to_pylist(), key=lambda row: -abs(row["partial_correlation"]))
+    rows: list[Cells] = [
+        (
+            f"{say.name(names[row['a']])} and {say.name(names[row['b']])}",
+            Cell(row["label_correlation"], digits=2),
+            Cell(row["partial_correlation"], digits=2),
+            count(row["n"]),
+        )
+        for row in strongest[:SHOWN]
+    ]
+    none = sum(abs(row["partial_correlation"]) < NEAR_ZERO for row in strongest)
+    notes = (f"{say.plural(none, 'pair')} with |r| < {NEAR_ZERO} given all others",)
+    header = ("Concepts", "labels", "given all others", "n")
+    return Table("links", "The strongest links", header, tuple(rows), notes)

@@ -1,0 +1,75 @@
+"""The door of the graders' report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from prefect import task
+from prefect.artifacts import create_link_artifact, create_table_artifact
+
+from tasks.contracts.bundle import unlocked
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.rubrics import Bundles
+from tasks.display.table import Table, as_records
+from tasks.report.bottleneck.figures import HEADER as GRADERS
+from tasks.report.bottleneck.figures import summary_rows as grader_rows
+from tasks.report.bottleneck.page import page as grader_page
+from tasks.report.bottleneck.parts import BottleneckView
+from tasks.report.bottleneck.view import needs_texts as traced_responses
+from tasks.report.bottleneck.view import trace_pictures
+from tasks.report.experiment.show import show as show_tables
+from tasks.store.naming import file_name
+from tasks.store.recorded import read_manifest
+from tasks.store.warehouse import Run, write_atomically
+
+
+@task(task_run_name="report")
+def report_graders(run: Run, manifest: Path) -> None:
+    """Write the report of graders and the pictures of its traces; print the summary and where everything is, and leave
+    the same as artifacts in the Prefect UI."""
+    page = write_graders(run)
+    rows = grader_rows(run.read(run.ref(Trials, "bottleneck")))
+    table = Table("graders", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, tuple(rows))
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="grader-report", description=run.run_id)
+    create_table_artifact(as_records(table), key="grader-trials")
+    show_tables([table])
+    for name, value in {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}.items():
+        print(f"{name}: {value}")
+
+
+def write_graders(run: Run) -> Path:
+    """Write `<run>/bottleneck.html` and a picture of each response traced in it; StoreError where nobody trained."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    assert study.bottleneck is not None  # nothing was trained without
+    tables = {
+        row: run.read(run.ref(row, "bottleneck")) for row in (Trials, Models, Interventions, ConceptLinks, Traces)
+    }
+    bundle = next(iter(unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values()))
+    traces = tables[Traces]
+    traced = traced_responses(traces, tables[Models])
+    texts = run.read(
+        run.ref(Responses, "ingest"),
+        ["response_id", "text"],
+        pc.field("response_id").isin(pa.array(traced, pa.string())),
+    )
+    view = BottleneckView(
+        study=study.name,
+        run_id=run.run_id,
+        settings=study.bottleneck,
+        names=bundle.names,
+        trials=tables[Trials],
+        models=tables[Models],
+        interventions=tables[Interventions],
+        links=tables[ConceptLinks],
+        traces=traces,
+        texts=dict(zip(*(column.to_pylist() for column in texts.columns), strict=True)),
+    )
+    path = run.folder / "bottleneck.html"
+    write_atomically(path, grader_page(view).encode())
+    for response, picture in trace_pictures(view).items():
+        write_atomically(run.folder / "pictures" / f"{file_name(response)}.svg", picture.encode())
+    return path

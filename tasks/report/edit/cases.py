@@ -1,0 +1,126 @@
+"""Wrong rollouts, step by step: what the policy believed, what selection did with each step, and what mended it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.display.table import Cell, Cells, Table
+from tasks.report.edit.charts import Belief, beliefs
+from tasks.report.edit.parts import EditView, Key
+from tasks.report.grading import say
+from tasks.report.reward.parts import Drawing
+
+MENDED, LOST = 3, 1
+"""Rollouts shown: of those that were mended, and of those whose revision came to nothing."""
+STEPS, LENGTH = 40, 600
+"""Steps of a rollout in a table at most, and characters of a step."""
+FATES = {
+    "helped": "helped",
+    "near_tie": "hardly moved it",
+    "not_top_k": "others did more harm",
+    "grounded": "harmful but grounded",
+    "chosen": "chosen",
+}
+Record = Mapping[str, Any]
+
+
+class Case(NamedTuple):
+    """A wrong rollout with its revision."""
+
+    rollout: Record
+    steps: list[Record]
+    """Boundaries 0…T."""
+    revision: Record
+    mended: list[Record]
+    """Boundaries of the mended rollout; empty where there is none."""
+
+
+def needs_texts(revisions: pa.Table) -> list[Key]:
+    """The rollouts whose text the page shows: those of Edit-SFT's first seed that were mended, and one that was not,
+    each by its best revision that was kept, else taken."""
+    rows = revisions.filter(pc.equal(revisions["arm"], "edit_sft")).sort_by(
+        [("seed", "ascending"), ("response_id", "ascending"), ("sample", "ascending"), ("rank", "ascending")]
+    )
+    found: dict[bool, list[Key]] = {True: [], False: []}
+    kept = {_key(row) for row in rows.to_pylist() if row["kept"]}
+    for row in rows.to_pylist():
+        key = _key(row)
+        if key not in (of := found[key in kept]) and row["sub_steps"]:
+            of.append(key)
+    return [*found[True][:MENDED], *found[False][:LOST]]
+
+
+def drawings(view: EditView) -> Iterator[Drawing]:
+    """The belief along each rollout shown, and along what it was mended to."""
+    for case in _cases(view):
+        row = case.rollout
+        stated = "no mark" if row["mark"] is None else f"mark {row['mark']}"
+        label = f"as written: {stated}"
+        mended = Belief("mended", tuple(step["expected"] for step in case.mended)) if case.mended else None
+        written = Belief(label, tuple(step["expected"] for step in case.steps))
+        chosen = [step["step"] for step in case.steps if step["fate"] == "chosen"]
+        title = f"{_titled(row)}: {stated}, gold {row['gold']}, {_outcome(case)}"
+        yield Drawing(title, beliefs(title, written, mended, row["gold"], row["top"], chosen))
+
+
+def tables(view: EditView) -> Iterator[Table]:
+    """The steps of each rollout shown."""
+    header = ("Step", "expected mark", "Δε", "scheme G", "answer G", "prefix G̃", "selection")
+    for at, case in enumerate(_cases(view)):
+        text = view.texts[_key(case.rollout)]
+        rows = [row for step in case.steps[1 : STEPS + 1] for row in _rows(step, text, case.revision)]
+        left = len(case.steps) - 1 - STEPS
+        notes = (f"{say.plural(left, 'more step')} in the table `steps`.",) if left > 0 else ()
+        yield Table(f"case-{at}", f"{_titled(case.rollout)}, {_outcome(case)}", header, tuple(rows), notes)
+
+
+def _cases(view: EditView) -> Iterator[Case]:
+    keys = needs_texts(view.revisions)
+    names = pa.array([key[1] for key in keys], pa.string())
+
+    def of_shown(table: pa.Table) -> list[Record]:
+        return [row for row in table.filter(pc.is_in(table["response_id"], names)).to_pylist() if _key(row) in keys]
+
+    steps = sorted(of_shown(view.steps), key=lambda row: row["step"])
+    revisions = [row for row in of_shown(view.revisions) if row["arm"] == "edit_sft" and row["sub_steps"]]
+    rollouts = {_key(row): row for row in of_shown(view.rollouts) if (row["arm"], row["part"]) == ("base", "train")}
+    for key in keys:
+        mine = sorted((row for row in revisions if _key(row) == key), key=lambda row: (not row["kept"], row["rank"]))
+        of = {arm: [row for row in steps if (_key(row), row["arm"]) == (key, arm)] for arm in ("base", "edit_sft")}
+        if key in rollouts and key in view.texts and of["base"]:
+            yield Case(rollouts[key], of["base"], mine[0], of["edit_sft"])
+
+
+def _rows(step: Record, text: str, revision: Record) -> Iterator[Cells]:
+    """A step, and below it what replaced it."""
+    values = ("expected", "change", "grounding_scheme", "grounding_answer", "prefix_residual")
+    fate = FATES.get(step["fate"], "not looked at")
+    yield f"{step['step']}. {_said(text[step['start'] : step['end']])}", *(_cell(step[name]) for name in values), fate
+    if step["step"] == revision["step"]:
+        for sub in revision["sub_steps"]:
+            yield f"→ {_said(sub)}", *(Cell(None) for _ in values), "in its place"
+
+
+def _outcome(case: Case) -> str:
+    reached = sum(mark == case.rollout["gold"] for mark in case.revision["marks"])
+    return f"{reached} of {say.plural(len(case.revision['marks']), 'continuation')} of the revision reach it"
+
+
+def _titled(row: Record) -> str:
+    return f"{say.name(row['response_id'])}, rollout {row['sample']}, seed {row['seed']}"
+
+
+def _said(text: str) -> str:
+    return say.cut(say.visible(text), LENGTH)
+
+
+def _cell(value: float | None) -> Cell:
+    return Cell(value, digits=2)
+
+
+def _key(row: Record) -> Key:
+    return row["seed"], row["response_id"], row["sample"]

@@ -1,0 +1,138 @@
+"""Arms against each other: which differences are larger than their intervals, and which orders are the paper's."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tasks.contracts.settings.edit import Arm
+from tasks.display.table import Cells, Table
+from tasks.report.edit.figures import ARMS, LOWER, METRICS, PARTS, Figure, Part, pooled
+from tasks.report.grading import say
+
+ORDERS: tuple[tuple[Arm, Arm], ...] = (
+    ("edit_sft", "base"),
+    ("edit_rl", "base"),
+    ("edit_rl", "edit_sft"),
+    ("edit_rl", "grpo"),
+    ("edit_rl", "dgpo"),
+    ("edit_rl", "int_rl"),
+    ("edit_sft", "int_sft"),
+    ("edit_rl", "grpo_on_edit_sft"),
+    ("edit_rl", "edit_rl_on_base"),
+    ("edit_sft", "no_signals"),
+    ("edit_sft", "no_checklist"),
+    ("edit_sft", "no_locality"),
+)
+"""Which arm the paper has ahead of which (Tables 1-4, QWK of its larger sets)."""
+
+
+class Gap(NamedTuple):
+    """How far an arm is above another."""
+
+    arm: Arm
+    against: Arm
+    part: Part
+    metric: str
+    figure: Figure
+    """Mean difference over seeds, its paired interval, and the deviation over seeds."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves out zero and the seeds vary less than the difference."""
+        value, low, high, sd = self.figure[:4]
+        if value is None or low is None or high is None:
+            return False
+        return (low > 0 or high < 0) and (sd is None or abs(value) > sd)
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the arm does better by the mean."""
+        value = self.figure.value or 0.0
+        return value < 0 if self.metric in LOWER else value > 0
+
+    def turned(self) -> Gap:
+        """The same difference seen from the other arm."""
+        value, low, high = (None if one is None else -one for one in self.figure[:3])
+        return Gap(
+            self.against, self.arm, self.part, self.metric, self.figure._replace(value=value, low=high, high=low)
+        )
+
+
+class Gaps:
+    """The rows of `arm_differences`, pooled over seeds."""
+
+    def __init__(self, differences: pa.Table) -> None:
+        rows: dict[tuple[Arm, Arm, Part, str], list[dict[str, float]]] = {}
+        for row in differences.to_pylist():
+            rows.setdefault((row["arm"], row["against"], row["part"], row["metric"]), []).append(row)
+        self._found = {key: Gap(*key, pooled(of)) for key, of in rows.items()}
+        self.pairs = list(dict.fromkeys(key[:2] for key in self._found))
+        """(arm, against), as they are stored."""
+
+    def of(self, arm: Arm, against: Arm, part: Part, metric: str) -> Gap | None:
+        """How far an arm is above another; None where they were not compared."""
+        found = self._found.get((arm, against, part, metric))
+        if found is None and (other := self._found.get((against, arm, part, metric))):
+            found = other.turned()
+        return found if found is not None and found.figure.value is not None else None
+
+
+def table(gaps: Gaps, part: Part) -> Table:
+    """Every pair that was compared, with the verdict on its QWK."""
+    rows: list[Cells] = []
+    for arm, against in gaps.pairs:
+        found = {metric: gaps.of(arm, against, part, metric) for metric in METRICS if metric != "unmarked"}
+        if (first := found["qwk"]) is not None:
+            cells = (gap.figure if gap else Figure(None) for gap in found.values())
+            rows.append((f"{ARMS[arm]} less {ARMS[against]}", *cells, _verdict(first)))
+    header = ("Arms", *(words for metric, words in METRICS.items() if metric != "unmarked"), "QWK says")
+    return Table(f"differences-{part}", PARTS[part].capitalize(), header, tuple(rows))
+
+
+def title(gaps: Gaps) -> str:
+    """How many differences in QWK are larger than their intervals."""
+    found = [gap for part in PARTS for pair in gaps.pairs if (gap := gaps.of(*pair, part, "qwk"))]
+    clear = sum(gap.is_clear for gap in found)
+    return f"{clear} of {say.plural(len(found), 'difference')} in QWK are larger than intervals and seeds leave open"
+
+
+def takeaway(gaps: Gaps) -> str:
+    """Of the paper's comparisons, which differences in QWK are larger than their intervals, in a sentence for each
+    part."""
+    return " ".join(_told(gaps, part) for part in PARTS if any(gaps.of(*pair, part, "qwk") for pair in ORDERS))
+
+
+def orders(gaps: Gaps) -> Table:
+    """Which of the paper's orders appear, in QWK; without those of arms that were not compared."""
+    rows: list[Cells] = []
+    for better, worse in ORDERS:
+        found = [gaps.of(better, worse, part, "qwk") for part in PARTS]
+        if any(found):
+            said = ("not compared" if gap is None else _appears(gap) for gap in found)
+            rows.append((f"{ARMS[better]} over {ARMS[worse]}", *said))
+    return Table("orders", "Orders that the paper reports, in QWK", ("Order", *PARTS.values()), tuple(rows))
+
+
+def _appears(gap: Gap) -> str:
+    if gap.is_clear:
+        return "appears" if gap.is_better else "turned round"
+    return "the same in the mean, not clear" if gap.is_better else "not in the mean, not clear either way"
+
+
+def _told(gaps: Gaps, part: Part) -> str:
+    found = [gap for pair in ORDERS if (gap := gaps.of(*pair, part, "qwk"))]
+    clear = [gap if gap.is_better else gap.turned() for gap in found if gap.is_clear]
+    told = ", ".join(
+        f"{ARMS[gap.arm]} over {ARMS[gap.against]} (+{say.number(gap.figure.value or 0)})" for gap in clear
+    )
+    rest = len(found) - len(clear)
+    lead = f"On {PARTS[part]}: {told}" if told else f"On {PARTS[part]}: none is larger than its interval"
+    return f"{lead}; {say.plural(rest, 'other')} within their intervals." if rest and told else f"{lead}."
+
+
+def _verdict(gap: Gap) -> str:
+    if not gap.is_clear:
+        return "not clear"
+    return "clearly ahead" if gap.is_better else "clearly behind"

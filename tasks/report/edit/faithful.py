@@ -1,0 +1,102 @@
+"""Rule faithfulness: how far marks follow when the mark scheme is edited (section 3.4, Tables 5 and 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import fmean
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from tasks.contracts.tables.rules import Family, RuleEdit, Totals
+from tasks.display.table import Cells, Table, count
+from tasks.report.edit.figures import ARMS, Figure, pooled
+from tasks.report.grading import say
+
+FAMILIES: Mapping[Family, str] = {"levels": "level-of-response schemes", "points": "points schemes"}
+TOTALS: Mapping[Totals, str] = {"stated": "Graders that state their mark", "summed": "Graders whose mark code sums"}
+Measure = Literal["floor_rate", "in_rubric"]
+MEASURES: Mapping[Measure, tuple[str, str]] = {
+    "floor_rate": ("floor", "floor rate, the share of marks under the edit that are 0"),
+    "in_rubric": ("in_rubric", "in-rubric RSR, over marks under the edit that are not 0; 1 follows it"),
+}
+"""Measure → how the names of its ends begin, and its words."""
+Record = Mapping[str, Any]
+Graders = Mapping[str, list[Record]]
+"""An arm in words, or another judge's name → its rows, those of an arm of all seeds."""
+
+
+def tables(found: pa.Table) -> Iterator[Table]:
+    """Every measure by grader and edit, apart by who makes the mark and by kind of scheme."""
+    for totals, who in TOTALS.items():
+        for family, schemes in FAMILIES.items():
+            if rows := _rows(found, totals, family):
+                for measure in MEASURES:
+                    yield _table(rows, measure, f"{totals}-{family}-{measure}", f"{who}, {schemes}")
+
+
+def takeaway(found: pa.Table) -> str:
+    """Which grader that states its mark is closest to following the edits, by kind of scheme."""
+    told = []
+    for family, schemes in FAMILIES.items():
+        graders = _graders(_rows(found, "stated", family))
+        ratios = {name: _figure(rows, "in_rubric").value for name, rows in graders.items()}
+        known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+        if known:
+            best = min(known, key=lambda name: abs(known[name] - 1))
+            told.append(f"{best} follows edits of {schemes} best (mean in-rubric RSR {say.number(known[best])})")
+    return "; ".join(told) or "No grader that states its mark has an in-rubric RSR"
+
+
+def _table(rows: list[Record], measure: Measure, name: str, words: str) -> Table:
+    edits = [edit for edit in get_args(RuleEdit) if any(row["edit"] == edit for row in rows)]
+    made: list[Cells] = []
+    for grader, of in _graders(rows).items():
+        figures = (_figure([row for row in of if row["edit"] == edit], measure) for edit in edits)
+        made.append((grader, count(max(row["n"] for row in of)), *figures))
+    header = ("Grader", "n", *map(_titled, edits))
+    return Table(f"rules-{name}", f"{words}: {MEASURES[measure][1]}", header, tuple(made))
+
+
+def notes(found: pa.Table) -> Iterator[str]:
+    """How far edits move the gold marks, and why ratios are missing."""
+    changes: dict[str, list[float]] = {}
+    for row in found.to_pylist():
+        if row["gold_change"] is not None:
+            changes.setdefault(_titled(row["edit"]), []).append(row["gold_change"])
+    told = (f"{edit} {say.number(fmean(of))}" for edit, of in changes.items())
+    yield f"Mean change of the gold marks: {', '.join(told)}."
+    missing = (row for row in found.to_pylist() if row["in_rubric"] is None)
+    why = (f"{_named(row['rater_id'])}, {_titled(row['edit'])}: {row['in_rubric_note']}" for row in missing)
+    yield from dict.fromkeys(map(say.visible, why))
+
+
+def _titled(edit: str) -> str:
+    return edit.replace("x", "×")
+
+
+def _rows(found: pa.Table, totals: Totals, family: Family) -> list[Record]:
+    return [row for row in found.to_pylist() if (row["totals"], row["family"]) == (totals, family)]
+
+
+def _graders(rows: Iterable[Record]) -> Graders:
+    """Arms in their order, then other judges by name."""
+    found: dict[str, list[Record]] = {}
+    for row in rows:
+        found.setdefault(_named(row["rater_id"]), []).append(row)
+    order = list(ARMS.values())
+    names = sorted(found, key=lambda name: (order.index(name) if name in order else len(order), name))
+    return {name: found[name] for name in names}
+
+
+def _named(rater: str) -> str:
+    """'edit_rl-0' as its arm in words; another judge's id as a name."""
+    arm, _, seed = rater.rpartition("-")
+    words = {str(name): words for name, words in ARMS.items()}
+    return words[arm] if arm in words and seed.isdigit() else say.name(rater)
+
+
+def _figure(rows: Iterable[Record], measure: Measure) -> Figure:
+    begins, n = MEASURES[measure][0], "in_rubric_n" if measure == "in_rubric" else "n"
+    columns = {"value": measure, "low": f"{begins}_low", "high": f"{begins}_high", "n": n}
+    return pooled([{name: row[column] for name, column in columns.items()} for row in rows])

@@ -1,0 +1,86 @@
+"""The door of the report of trained arms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from prefect import task
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.edit import (
+    ArmDifferences,
+    ArmMetrics,
+    Demonstrations,
+    Learning,
+    Policies,
+    Revisions,
+    Rollouts,
+    Separations,
+    Steps,
+)
+from tasks.contracts.tables.rules import RuleFaithfulness
+from tasks.display.table import Table, as_records
+from tasks.report.edit.cases import needs_texts as shown_rollouts
+from tasks.report.edit.figures import HEADER as ARMS
+from tasks.report.edit.figures import summary_rows as arm_rows
+from tasks.report.edit.page import page as policy_page
+from tasks.report.edit.parts import EditView
+from tasks.report.experiment.show import show as show_tables
+from tasks.stats.bootstrap import cautions
+from tasks.store.recorded import read_manifest
+from tasks.store.warehouse import Run, write_atomically
+
+
+@task(task_run_name="report")
+def report_policies(run: Run, manifest: Path) -> None:
+    """Write the report of trained arms; print the summary and where everything is, and leave the same as artifacts in
+    the Prefect UI."""
+    page = write_policies(run)
+    metrics = run.read(run.ref(ArmMetrics, "edit"))
+    title = "Arms on the test split: mean over seeds [95% interval] ± standard deviation over seeds"
+    notes = tuple(cautions(metrics.filter(pc.is_valid(metrics["low"]))["n"].to_pylist()))
+    table = Table("arms", title, ARMS, tuple(arm_rows(metrics)), notes)
+    where = {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="edit-report", description=run.run_id)
+    create_table_artifact(as_records(table), key="edit-arms")
+    create_markdown_artifact("\n".join(f"- {name}: `{value}`" for name, value in where.items()), key="edit-summary")
+    show_tables([table])
+    for name, value in where.items():
+        print(f"{name}: {value}")
+
+
+def write_policies(run: Run) -> Path:
+    """Write `<run>/edit.html` from the tables of trained arms; StoreError where none was trained."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    assert study.edit is not None  # nothing was trained without
+
+    def found(row: type[Row], columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+        return run.read(run.ref(row, "edit"), columns, where)
+
+    revisions = found(Revisions)
+    ids = pa.array([response for _, response, _ in shown_rollouts(revisions)], pa.string())
+    sampled = (pc.field("arm") == "base") & (pc.field("part") == "train") & pc.field("response_id").isin(ids)
+    texts = found(Rollouts, ["seed", "response_id", "sample", "text"], sampled).to_pylist()
+    view = EditView(
+        study=study.name,
+        run_id=run.run_id,
+        settings=study.edit,
+        metrics=found(ArmMetrics),
+        differences=found(ArmDifferences),
+        learning=found(Learning),
+        policies=found(Policies),
+        rollouts=found(Rollouts, [name for name in Rollouts.model_fields if name != "text"]),
+        steps=found(Steps, [name for name in Steps.model_fields if name != "belief"]),
+        separations=found(Separations),
+        revisions=revisions,
+        demonstrations=found(Demonstrations, ["arm", "seed", "origin"]),
+        faithfulness=found(RuleFaithfulness),
+        texts={(row["seed"], row["response_id"], row["sample"]): row["text"] for row in texts},
+    )
+    path = run.folder / "edit.html"
+    write_atomically(path, policy_page(view).encode())
+    return path

@@ -1,0 +1,209 @@
+"""A run's trained arms as the content of their report: pure, tables in, sections and their takeaways out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tasks.contracts.settings.edit import GRID, Arm
+from tasks.report.edit import cases, compared, curves, faithful, figures, made, selection
+from tasks.report.edit.compared import Gaps
+from tasks.report.edit.figures import ABLATIONS, ARMS, PARTS, Arms, Figure
+from tasks.report.edit.parts import EditView
+from tasks.report.experiment.charts import panel
+from tasks.report.grading import say
+from tasks.report.reward.parts import Content, Drawing, Key, Section
+
+HOW = (
+    "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
+    "deviation over seeds. QWK is the mean over questions. Base, decoded greedily, is the same for every seed."
+)
+
+
+def content(view: EditView) -> Content:
+    """What the page shows."""
+    arms, gaps = Arms(view.metrics), Gaps(view.differences)
+    sections = [
+        _arms(arms),
+        _differences(gaps),
+        _grid(arms),
+        _ablations(arms),
+        _curves(view),
+        _beliefs(view),
+        _selection(view),
+        _grounding(view),
+        _divergence(arms),
+        _rules(view),
+        made.made(view),
+    ]
+    return Content(
+        study=say.name(view.study),
+        run_id=view.run_id,
+        title=figures.sentence(arms),
+        lead=f"{say.plural(len(arms.names), 'arm')}, {say.plural(len(view.settings.seeds), 'seed')}, policy "
+        f"{say.name(view.settings.policy)}. {compared.takeaway(gaps)}",
+        keys=tuple(_keys(arms)),
+        sections=tuple(section for section in sections if section is not None),
+    )
+
+
+def _keys(arms: Arms) -> Iterator[Key]:
+    """QWK of the last phase trained and of Base."""
+    shown = [arm for arm in figures.PHASES if arm in arms.names]
+    for part in ("unseen", "seen"):
+        for arm in dict.fromkeys([*shown[:1], *shown[-1:]]):
+            one = arms.figure(arm, part, "qwk")
+            if one.value is not None:
+                yield Key(f"QWK, {part}, {ARMS[arm]}", say.number(one.value), tuple(_below(one)))
+
+
+def _below(one: Figure) -> Iterator[str]:
+    if one.low is not None and one.high is not None:
+        yield f"95% interval {say.number(one.low)} to {say.number(one.high)}{one.mark}"
+    if one.se is not None:
+        yield f"± {say.number(one.se)} over seeds"
+
+
+def _arms(arms: Arms) -> Section | None:
+    if not arms.names:
+        return None
+    best = [f"{ARMS[ranked[0]]} on {words}" for part, words in PARTS.items() if (ranked := arms.ranked(part))]
+    return Section(
+        "arms",
+        "Arms: who marks best?",
+        f"Highest mean QWK: {', '.join(best)}" if best else "No arm has a QWK",
+        f"{HOW} An unmarked response is wrong in accuracy and within 1, and left out of QWK and MAE.",
+        drawings=tuple(_panels(arms, arms.names)),
+        tables=tuple(figures.summary_table(arms, part) for part in PARTS),
+    )
+
+
+def _panels(arms: Arms, of: tuple[Arm, ...]) -> Iterator[Drawing]:
+    for part in PARTS:
+        if drawn := figures.panel(arms, part, of):
+            yield Drawing(drawn.title, panel(drawn))
+
+
+def _differences(gaps: Gaps) -> Section | None:
+    if not gaps.pairs:
+        return None
+    return Section(
+        "differences",
+        "Differences: which are more than chance?",
+        compared.title(gaps),
+        "Paired over responses, seed by seed. Clear: the interval leaves out 0 and the difference is more than the "
+        "seeds' standard deviation. No correction for the number of comparisons.",
+        tables=(*(compared.table(gaps, part) for part in PARTS), compared.orders(gaps)),
+    )
+
+
+def _grid(arms: Arms) -> Section | None:
+    if len([arm for arm in GRID if arm in arms.names]) < 4:
+        return None
+    return Section(
+        "grid",
+        "Grid: RL on Base or on Edit-SFT?",
+        figures.listed(arms, GRID),
+        "RL directly on Base and on what Edit-SFT made of it (Table 3).",
+        drawings=tuple(_panels(arms, GRID)),
+        small=tuple(figures.grid(arms, part) for part in PARTS),
+    )
+
+
+def _ablations(arms: Arms) -> Section | None:
+    if not set(ABLATIONS[1:]) & set(arms.names):
+        return None
+    return Section(
+        "ablations",
+        "Ablations: what does each part of Edit-SFT add?",
+        figures.listed(arms, ABLATIONS),
+        "Edit-SFT without its internal signals, its checklist or its locality constraint (Table 4).",
+        drawings=tuple(_panels(arms, ABLATIONS)),
+    )
+
+
+def _curves(view: EditView) -> Section | None:
+    drawn = tuple(curves.drawings(view))
+    if not drawn:
+        return None
+    return Section(
+        "curves",
+        "Curves: what does RL learn?",
+        curves.takeaway(view),
+        "Means over seeds; QWK begins with that of the start. Nothing is chosen by the test split.",
+        drawings=drawn,
+    )
+
+
+def _beliefs(view: EditView) -> Section | None:
+    drawn = tuple(cases.drawings(view))
+    if not drawn:
+        return None
+    return Section(
+        "beliefs",
+        "Beliefs: where does reasoning leave the scheme?",
+        "Wrong rollouts, what the policy would have marked after each step, and what was put in a step's place",
+        "Expected mark of the belief probe (Eq. 1). Δε: by how many marks a step brings the belief closer to the gold "
+        "mark (Eq. 2). Grounding: by how many nats a step is less likely without its source (Eqs. 3-4).",
+        drawings=drawn,
+        tables=tuple(cases.tables(view)),
+    )
+
+
+def _selection(view: EditView) -> Section | None:
+    tables = (selection.fates(view), selection.revised(view), selection.pools(view))
+    if not any(table.rows for table in tables):
+        return None
+    return Section(
+        "selection",
+        "Selection: what became of wrong rollouts?",
+        selection.takeaway(view),
+        "Rollouts of the base policy on the training responses; a rollout without a mark counts as wrong.",
+        drawings=(*selection.picture(view), *selection.positions(view)),
+        tables=tables,
+        notes=tuple(selection.refused(view)),
+    )
+
+
+def _grounding(view: EditView) -> Section | None:
+    drawn = tuple(selection.grounding(view))
+    if not drawn:
+        return None
+    weak = say.share(view.settings.revising.weak_below)
+    return Section(
+        "grounding",
+        "Grounding: what do steps rest on?",
+        "Support of the steps by mark scheme, answer and earlier steps",
+        f"Bar: middle half, line: middle four fifths, upright: median. Dashed: the limit under which {weak} of all "
+        "steps lie; a step is weak if it is under it in all three.",
+        drawings=drawn,
+        tables=tuple(selection.separated(view)),
+    )
+
+
+def _divergence(arms: Arms) -> Section | None:
+    tables = tuple(made.divergence(arms, part) for part in PARTS)
+    if not any(table.rows for table in tables):
+        return None
+    return Section(
+        "divergence",
+        "Divergence: does the frozen probe still read the policy?",
+        "How far the belief of each arm of RL has moved from the policy that it started from",
+        "Means over step boundaries, in nats: KL(arm ‖ start), and JSD, also by third of the chain.",
+        tables=tables,
+    )
+
+
+def _rules(view: EditView) -> Section | None:
+    tables = tuple(faithful.tables(view.faithfulness))
+    if not tables:
+        return None
+    return Section(
+        "rules",
+        "Rules: do marks follow an edited scheme?",
+        faithful.takeaway(view.faithfulness),
+        "A1 adds 2 marks to every level, A2 doubles them, B1 adds 1 to the lowest creditable and 2 to those above; "
+        "×: every point is worth so many times as much. A mark that code sums follows an edit of points whatever the "
+        "grader read, so those graders stand apart.",
+        tables=tables,
+        notes=tuple(faithful.notes(view.faithfulness)),
+    )

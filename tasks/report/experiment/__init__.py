@@ -1,0 +1,1 @@
+"""The page of an experiment, and its tables in a terminal."""

@@ -1,0 +1,146 @@
+"""The worst disagreements: which they are, and each with its answer, quotes and decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from tasks.contracts.bundle import Bundle, Criterion
+from tasks.report.grading import say
+from tasks.report.grading.highlight import Span, pieces
+from tasks.report.grading.parts import Case, Mark, Quote
+from tasks.report.grading.words import ROUTES
+
+Row = Mapping[str, Any]
+ScaleBounds = tuple[float, float, float]
+CASES, PER_ITEM = 6, 2
+QUOTES, MARKS, QUOTE_LENGTH, QUESTION_LENGTH = 4, 24, 240, 320
+HOLDS = ("verified", "semantic")
+_PEOPLE = ("human", "adjudication")
+FINDINGS = {
+    "verified": "stands in the text",
+    "misattributed": "not where it was cited, but elsewhere in the text",
+    "fabricated": "not in the text",
+    "duplicate": "given twice for this criterion",
+    "too_short": "too short to prove anything",
+    "context": "stands in the material that came with the question, not in the answer",
+    "echo": "repeats the question or the rubric",
+    "semantic": "not in these words, but the text says it",
+}
+ACTIONS = {
+    "none": "",
+    "demoted": "the credit was withdrawn",
+    "counted": "the credit was kept and counted",
+    "dropped": "the detection was dropped",
+}
+
+
+def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
+    """Responses with the largest gaps in steps of their scale, half a step at least; at most six, two of an item.
+
+    Released ones come first among equals: nobody else would look at them. scales: item → (min, max, step).
+    """
+    both = scores[scores["target"].notna() & scores["calibrated"].notna()]
+    step = both["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
+    gap = ((both["calibrated"] - both["target"]).abs() / step).round(6)
+    ranked = both.assign(gap=gap, kept=both["route"] != "release")
+    ranked = ranked[ranked["gap"] >= 0.5].sort_values(["gap", "kept", "response_id"], ascending=[False, True, True])
+    of_item: Counter[str] = Counter()
+    found: list[str] = []
+    for response, item in ranked[["response_id", "item_id"]].itertuples(index=False):
+        if of_item[item] < PER_ITEM and len(found) < CASES:
+            of_item[item] += 1
+            found.append(response)
+    return found
+
+
+def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgments: Sequence[Row], text: str) -> Case:
+    """One disagreement. row: of the score frame; judgments: of this response, by the machine and by people; those that
+    the data recorded of another machine, under no bundle, are left out."""
+    people = [found for found in judgments if found["rater_kind"] in _PEOPLE]
+    machine = [found for found in judgments if found["rater_kind"] not in _PEOPLE and not _is_recorded(found)]
+    machine = [found for found in machine if found["sample"] == min(one["sample"] for one in machine)]
+    spans = [span for found in (*machine, *people) for span in _spans(found, text)]
+    decided = {found["criterion_id"]: found for found in machine}
+    marks = [
+        _mark(criterion, decided.get(criterion.id), [p for p in people if p["criterion_id"] == criterion.id])
+        for criterion in bundle.criteria
+        if criterion.id in decided
+    ]
+    persons = tuple(
+        (say.name(rater), say.level(row[f"human:{rater}"])) for rater in raters if pd.notna(row[f"human:{rater}"])
+    )
+    released = row["route"] == "release"
+    why = "" if released or not isinstance(row["route_reason"], str) else f": {ROUTES.get(row['route_reason'], '')}"
+    return Case(
+        say.name(row["response_id"]),
+        say.name(row["item_id"]),
+        say.visible(say.cut(question, QUESTION_LENGTH)),
+        say.level(row["calibrated"]),
+        say.level(round(row["raw"], 2)) if pd.notna(row["raw"]) else say.NOT_KNOWN,
+        say.level(round(row["target"], 2)),
+        persons,
+        "would be released" if released else f"goes to people{why}",
+        pieces(text, spans),
+        len(text),
+        tuple(marks[:MARKS]),
+    )
+
+
+def _is_recorded(judgment: Row) -> bool:
+    return judgment["rater_kind"] == "replayed" and judgment["bundle_id"] is None
+
+
+def _spans(judgment: Row, text: str) -> list[Span]:
+    human = judgment["rater_kind"] in _PEOPLE
+    return [
+        Span(quote["start"], quote["end"], say.name(judgment["criterion_id"]), "people" if human else "machine")
+        for quote in judgment["evidence"] or ()
+        if quote["status"] in HOLDS and quote["start"] is not None
+    ]
+
+
+def _mark(criterion: Criterion, machine: Row | None, people: Sequence[Row]) -> Mark:
+    given = [row["decision"] for row in people if row["decision"] is not None]
+    own = machine["decision"] if machine else None
+    shown = list(dict.fromkeys(_level(criterion, decision) for decision in given))
+    quotes = [_quote(one) for one in (machine["evidence"] or ())[:QUOTES]] if machine else []
+    return Mark(
+        say.name(criterion.id),
+        say.visible(say.cut(criterion.text, QUESTION_LENGTH)),
+        _level(criterion, own) if own is not None else "unscored",
+        ", ".join(shown),
+        bool(given) and own is not None and any(decision != own for decision in given),
+        tuple(quotes),
+        _note(criterion, machine),
+    )
+
+
+def _level(criterion: Criterion, decision: int) -> str:
+    """The level's anchor where it is a word or two, else its number."""
+    anchor = criterion.levels[decision] if decision <= criterion.top else ""
+    return say.visible(anchor) if 0 < len(anchor) <= 16 else f"{decision} of {criterion.top}"
+
+
+def _quote(found: Row) -> Quote:
+    text = say.cut(say.visible(" ".join(found["quote"].split())), QUOTE_LENGTH)
+    return Quote(text, FINDINGS[found["status"]], found["status"] in HOLDS)
+
+
+def _note(criterion: Criterion, machine: Row | None) -> str:
+    if machine is None:
+        return ""
+    if machine["unscored_reason"]:
+        return say.worded(machine["unscored_reason"])
+    if machine["action"] != "none":
+        return (
+            f"stated {_level(criterion, machine['stated'])}; {ACTIONS[machine['action']]}"
+            if machine["stated"] is not None
+            else ACTIONS[machine["action"]]
+        )
+    if machine["decision"] and not machine["evidence"]:
+        return "no quote asked for" if machine["verified"] is None else "no quote given"
+    return ""

@@ -1,0 +1,106 @@
+"""The run's metrics, looked up by name; what is missing comes with its reason."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.report.grading.parts import Estimate, Unit
+from tasks.stats.bootstrap import cautions
+
+ALL = "all"
+UNITS: dict[str, Unit] = {
+    **dict.fromkeys(
+        ("exact", "within_1", "within_2", "interval_coverage", "released_share", "beyond_tolerance", "length_share"),
+        "share",
+    ),
+    **dict.fromkeys(
+        ("bias", "smd", "smd_pooled", "dsm", "degradation_qwk", "degradation_pearson", "severity"),
+        "signed",
+    ),
+    **dict.fromkeys(("degradation_exact", "level_share_gap"), "signed_share"),
+    "doubles": "count",
+}
+"""How a metric's figure is written; a plain number where it is not named."""
+_COUNTS_FIRST = ("target", "people")
+
+
+class Figures:
+    """Rows of `metrics` by metric, stage, slice and value."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._rows: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
+        self._values: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self.pairs: list[tuple[str, str]] = []
+        """Pairs of persons with a QWK over the whole set."""
+        self.resampled = ""
+        """What the intervals resample."""
+        self.undefined_draws = 0
+        """Most bootstrap draws in which one of the metrics was undefined."""
+        self.cautions: tuple[str, ...] = tuple(cautions(row["clusters"] for row in rows))
+        """What to know of intervals that are marked."""
+        self._why = ""
+        for row in rows:
+            metric, stage, part, value = row["metric"], row["stage"], row["slice"], row["value_of"]
+            self._rows[metric, stage, part, value].append(row)
+            if value not in self._values[metric, part]:
+                self._values[metric, part].append(value)
+            if (metric, part, row["value"]) == ("qwk", ALL, None):
+                self._why = row["note"] or ""
+            if (metric, stage, part) == ("qwk", "human", ALL):
+                self.pairs.append((row["rater_a"], row["rater_b"]))
+            if row["resampled"] in ("author", "response"):
+                self.resampled = row["resampled"]
+            self.undefined_draws = max(self.undefined_draws, row["undefined_draws"])
+
+    def values(self, metric: str, part: str) -> list[str]:
+        """The values of a slice that a metric is given for."""
+        return self._values[metric, part]
+
+    def parts(self, metric: str) -> list[str]:
+        """The slices that a metric is given for."""
+        return list(dict.fromkeys(part for name, part in self._values if name == metric))
+
+    def machine(self, metric: str, stage: str = "calibrated", part: str = ALL, value: str = ALL) -> Estimate:
+        """The machine with the target (else with people together) at a stage."""
+        rows = self._rows.get((metric, stage, part, value), [])
+        for reference in _COUNTS_FIRST:
+            for row in rows:
+                if row["rater_a"] == reference:
+                    return _estimate(row)
+        return _estimate(rows[0]) if len(rows) == 1 else self._missing(metric)
+
+    def people(self, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
+        """People with each other: of several pairs the mean, which has no interval."""
+        rows = self._rows.get((metric, "human", part, value), [])
+        known = [row for row in rows if row["value"] is not None]
+        if len(rows) <= 1 or not known:
+            return _estimate(rows[0]) if rows else self._missing(metric, "" if self.pairs else "no two people scored")
+        mean = sum(row["value"] for row in known) / len(known)
+        return Estimate(mean, n=max(row["n"] for row in known), note=f"mean of {len(known)} pairs of people")
+
+    def pair(self, metric: str, one: str, two: str) -> Estimate:
+        """Two persons with each other."""
+        for row in self._rows.get((metric, "human", ALL, ALL), []):
+            if {row["rater_a"], row["rater_b"]} == {one, two}:
+                return _estimate(row)
+        return self._missing(metric, "no response has both scores")
+
+    def any(self, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
+        """A metric that has one stage only, whichever it is."""
+        for stage in ("calibrated", "human", "released", "raw"):
+            if (metric, stage, part, value) in self._rows:
+                return self.machine(metric, stage, part, value)
+        return self._missing(metric)
+
+    def _missing(self, metric: str, why: str = "") -> Estimate:
+        if not self._rows:
+            return Estimate(None, note="there are no human scores to compare with")
+        return Estimate(None, note=why or self._why or f"{metric} is not among this run's metrics")
+
+
+def _estimate(row: Mapping[str, Any]) -> Estimate:
+    value = row["value"]
+    note = row["note"] or ("" if value is not None else "undefined")
+    return Estimate(value, row["low"], row["high"], row["n"], note, row["clusters"])

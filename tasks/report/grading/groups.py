@@ -1,0 +1,79 @@
+"""Whether subgroups are treated alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pandas as pd
+
+from tasks.report.grading import say
+from tasks.report.grading.figures import Figures
+from tasks.report.grading.parts import Estimate, Figure, Group, Groups, Variable, listed
+
+SHOWN, DECIDED, BAND = 30, 100, 0.10
+"""Responses that a group needs to be shown, and to be decided on; |DSM| that is flagged."""
+
+
+def groups(figures: Figures, scores: pd.DataFrame) -> Groups:
+    """DSM of every group, the furthest from 0 first, and what each variable explains of the differences."""
+    names = [column.removeprefix("group:") for column in scores.columns if column.startswith("group:")]
+    if not names:
+        return Groups("Whether groups are treated alike is untested", (), "the study names no group of the authors")
+    both = scores[scores["target"].notna() & scores["calibrated"].notna()]
+    variables = tuple(_variable(name, figures, both[f"group:{name}"].value_counts()) for name in names)
+    every = [group for variable in variables for group in variable.groups.rows]
+    if all(group.estimate.value is None for group in every):
+        why = f"no two groups have {SHOWN} responses with a human and a machine score"
+        return Groups("Whether groups are treated alike is not known", (), why)
+    return Groups(_title(every), variables)
+
+
+def _title(every: Sequence[Group]) -> str:
+    flagged = [group for group in every if group.flagged]
+    undecided = sum(group.state == "undecided" for group in every)
+    if flagged:
+        worst = max(flagged, key=lambda group: abs(group.estimate.value or 0.0))
+        value = worst.estimate.value or 0.0
+        start = "One group differs" if len(flagged) == 1 else f"{len(flagged)} groups differ"
+        word = "low" if value < 0 else "high"
+        most = "is" if len(flagged) == 1 else "most,"
+        return f"{start}: {worst.name} {most} scored {say.number(abs(value))} SD too {word}"
+    if undecided:
+        return f"No group is clearly outside ±{BAND:.2f} SD; {undecided} of {len(every)} cannot be decided"
+    return f"No group is outside ±{BAND:.2f} SD"
+
+
+def _variable(name: str, figures: Figures, sizes: pd.Series[int]) -> Variable:
+    known = figures.values("dsm", name)
+    found = [_group(name, value, figures) for value in known]
+    found += [_hidden(value, int(n)) for value, n in sizes.items() if value not in known]
+    order = ("shown", "undecided", "hidden")
+    found.sort(key=lambda group: (order.index(group.state), -abs(group.estimate.value or 0.0), group.name))
+    explained = tuple(
+        Figure(text, figures.machine(metric, "calibrated", name))
+        for metric, text in (
+            ("osa", "of squared differences (OSA)"),
+            ("osd", "of differences (OSD)"),
+            ("csd", "of differences, human score held fixed (CSD)"),
+        )
+    )
+    return Variable(say.name(name), listed(found), explained)
+
+
+def _group(variable: str, name: str, figures: Figures) -> Group:
+    estimate, held, noise = (
+        figures.machine(metric, "calibrated", variable, name) for metric in ("dsm", "csd_difference", "csd_of_noise")
+    )
+    low, high = estimate.low, estimate.high
+    clear = low is not None and high is not None and (low > BAND or high < -BAND or (low >= -BAND and high <= BAND))
+    outside = estimate.value is not None and abs(estimate.value) > BAND
+    decided = clear and estimate.n >= DECIDED
+    state: Literal["shown", "undecided"] = "shown" if decided else "undecided"
+    others = figures.values("csd_difference", variable)
+    return Group(say.name(name), estimate, state, decided and outside, held, noise, bool(others) and name not in others)
+
+
+def _hidden(name: object, n: int) -> Group:
+    few = Estimate(None, n=n, note=f"fewer than {SHOWN} responses")
+    return Group(say.name(str(name)), few, "hidden", False, Estimate(None), Estimate(None))

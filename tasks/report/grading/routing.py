@@ -1,0 +1,142 @@
+"""What goes to people: the promise of release, and the risk that each share of released scores would carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tasks.report.grading import say
+from tasks.report.grading.figures import UNITS, Figures
+from tasks.report.grading.parts import Figure, Risk, Routing, Rule, listed
+from tasks.stats.selective import risk_coverage
+
+Row = Mapping[str, Any]
+Points = tuple[tuple[float, float], ...]
+ScaleBounds = tuple[float, float, float]
+MOST_POINTS = 100
+
+
+def beyond(tolerance: float, scales: Mapping[str, ScaleBounds]) -> tuple[str, str]:
+    """What a wrong score is: as a predicate ('are more than one point from the human score'), and without the verb."""
+    points = all(bounds[2] == 1 for bounds in scales.values())
+    unit = "point" if points else "step of the scale"
+    if not tolerance:
+        return "differ from the human score", "different from the human score"
+    amount = (
+        f"one {unit}"
+        if tolerance == 1
+        else f"{tolerance:g} {unit.replace('point', 'points').replace('step ', 'steps ')}"
+    )
+    return f"are more than {amount} from the human score", f"more than {amount} from the human score"
+
+
+def promise(rules: Sequence[Row], wrong: str) -> str:
+    """What releasing rests on, for all rules together."""
+    if not rules:
+        return "No rule of release was fitted: it takes labelled responses."
+    target, confidence = rules[0]["target"], rules[0]["confidence"]
+    holding = sum(row["threshold"] is not None for row in rules)
+    where = (
+        "" if len(rules) == 1 else f", for each item by its own labels ({holding} of {len(rules)} items can promise it)"
+    )
+    said = f"at most {say.rate(target)} of released scores are {wrong}"
+    return f"Promised with {say.rate(confidence)} confidence{where}: {said}."
+
+
+def routing(
+    scores: pd.DataFrame,
+    scales: Mapping[str, ScaleBounds],
+    rules: Sequence[Row],
+    figures: Figures,
+    tolerance: float,
+    target: float,
+) -> Routing:
+    """The risk–coverage curve on held-out responses, the chosen point and the rules. target: the share promised."""
+    wrong = beyond(tolerance, scales)[1]
+    curve = _risk(scores, scales, tolerance, target, wrong)
+    shown = [_rule(row, wrong) for row in sorted(rules, key=lambda row: (row["threshold"] is not None, row["scope"]))]
+    told = tuple(
+        Figure(text, figures.any(metric), UNITS.get(metric, "number"), meaning)
+        for metric, text, meaning in (
+            ("interval_coverage", "Intervals that hold the human score", ""),
+            ("interval_width", "Mean width of an interval, steps of the scale", ""),
+            ("aurc", "Area under the risk–coverage curve", "mean error in steps, surest scores first"),
+            ("aurc_oracle", "the same, perfect order", ""),
+            ("aurc_random", "the same, random order", ""),
+            ("augrc", "Generalised area (AUGRC)", ""),
+            ("ece", "Ordinal calibration error", "of the level probabilities"),
+            ("rps", "Ranked probability score", "lower is better"),
+        )
+    )
+    missing = "" if curve else "no held-out response has a human score, a machine score and an estimated risk"
+    return Routing(_title(curve, rules), curve, listed(shown), told, missing)
+
+
+def _title(curve: Risk | None, rules: Sequence[Row]) -> str:
+    if curve is None:
+        return (
+            "What releasing would risk is not known"
+            if rules
+            else "Every score goes to a person: nothing tells its risk"
+        )
+    every = curve.machine[-1][1]
+    if curve.chosen is None:
+        return f"Nothing is released; releasing every held-out score would leave {say.share(every)} wrong"
+    share, wrong = curve.chosen
+    stands = "keeps" if wrong <= curve.target else "does not keep"
+    left = "would not" if every > curve.target >= wrong else f"would leave {say.share(every)}"
+    kept = f"{stands} errors within {say.rate(curve.target)} ({say.share(wrong)} on held-out responses)"
+    return f"Releasing {say.share(share)} {kept}; releasing all {left}"
+
+
+def _rule(row: Row, wrong: str) -> Rule:
+    scope = "all items" if row["scope"] == "all" else say.name(row["scope"])
+    labels = say.plural(row["n"], "labelled response")
+    if row["threshold"] is None:
+        why = row["note"] or "no threshold keeps the promise"
+        return Rule(scope, f"Nothing may be released: {why} ({labels}).", False)
+    upper = ""
+    if row["upper"] is not None:
+        upper = f", so with {say.rate(row['confidence'])} confidence at most {say.share(row['upper'])}"
+    return Rule(
+        scope,
+        f"A score is released at an estimated risk up to {say.share(row['threshold'])}: {say.count(row['released'])} "
+        f"of {labels}, {say.count(row['wrong'])} of them {wrong}{upper}.",
+        True,
+    )
+
+
+def _risk(
+    scores: pd.DataFrame, scales: Mapping[str, ScaleBounds], tolerance: float, target: float, wrong: str
+) -> Risk | None:
+    """Unscored responses are never covered: the curve ends before 1."""
+    labelled = scores[scores["target"].notna()]
+    known = labelled[labelled["calibrated"].notna() & labelled["risk"].notna()]
+    if known.empty:
+        return None
+    step = known["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
+    gap = (known["calibrated"] - known["target"]).abs() / step
+    loss = np.asarray(gap > tolerance + 1e-9, dtype=np.float64)
+    whole = len(labelled)
+    released = (known["route"] == "release").to_numpy()
+    chosen = (float(released.sum() / whole), float(loss[released].mean())) if released.any() else None
+    return Risk(
+        _covered(loss, known["risk"].to_numpy(float), whole),
+        _covered(loss, loss, whole),
+        float(loss.mean()),
+        len(known) / whole,
+        chosen,
+        target,
+        wrong,
+    )
+
+
+def _covered(loss: npt.NDArray[np.float64], risk: npt.NDArray[np.float64], whole: int) -> Points:
+    """(coverage, share wrong) of the surest scores, thinned for drawing."""
+    found = risk_coverage(loss, -risk, whole)
+    keep = np.unique(np.linspace(0, len(loss) - 1, MOST_POINTS).round().astype(int))
+    return tuple((float(found.coverage[at]), float(found.risk[at])) for at in keep)

@@ -1,0 +1,86 @@
+"""The door of the grading report: a finished run's scores, looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from prefect import task
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+
+from tasks.contracts.bundle import unlocked
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.calibration import Calibrations, Predictions
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.evaluation import Metrics, Verdicts
+from tasks.contracts.tables.judging import Gradings
+from tasks.report.grading.counts import counts
+from tasks.report.grading.page import page
+from tasks.report.grading.summary import HEADER, choices, gate_rows, markdown, show, summary
+from tasks.report.grading.view import Tables, needs_texts, view
+from tasks.stats.bootstrap import cautions
+from tasks.stats.scores import score_frame
+from tasks.store.catalogue import catalogue
+from tasks.store.recorded import read_manifest
+from tasks.store.scores import read_scores
+from tasks.store.warehouse import Run, write_atomically
+
+
+@task(task_run_name="report")
+def report(run: Run, study: Study, manifest: Path) -> None:
+    """Write the HTML report; print the summary tables and where everything is, and leave the same as artifacts in the
+    Prefect UI."""
+    metrics, verdicts = (run.read(run.ref(row, "evaluate")).to_pandas() for row in (Metrics, Verdicts))
+    rows, flags = summary(metrics), gate_rows(verdicts)
+    facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
+    cluster = next((by for by in metrics["resampled"] if by in ("author", "response")), None)
+    intervals = f"95%, {study.evaluation.draws} draws, resampled by {cluster}" if cluster else "none"
+    facts["intervals"] = "; ".join([intervals, *cautions(metrics["clusters"])])
+    facts["target"] = study.evaluation.target
+    facts |= {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
+    page = write_page(run)
+    facts |= {"manifest": str(manifest), "tables": str(run.folder), "report": str(page)}
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="grade-report", description=run.run_id)
+    create_table_artifact([dict(zip(HEADER, row, strict=True)) for row in rows], key="grade-metrics")
+    create_markdown_artifact(markdown(f"Run {run.run_id}", rows, flags, facts), key="grade-summary")
+    show(rows, flags, facts)
+
+
+def write_page(run: Run) -> Path:
+    """Write `<run>/report.html` from the tables of a finished run; StoreError if it did not finish."""
+    manifest = read_manifest(run)
+    study = Study.model_validate(manifest["identity"]["study"])
+    stages = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"))
+    refs = (*(run.ref(row, stage) for row, stage in stages), run.ref(Predictions, "calibrate"))
+    scores = score_frame(read_scores(run, *refs), study.evaluation.target).frame
+    with catalogue(run) as tables:
+
+        def whole(name: str) -> pa.Table:
+            return tables.sql(f"SELECT * FROM {name}").to_arrow_table()
+
+        items, bundles = whole("items"), unlocked(whole("bundles").to_pylist())
+        scales = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in items.to_pylist()}
+        shown = needs_texts(scores, scales)
+
+        def of_shown(columns: str, name: str) -> pa.Table:
+            query = f"SELECT {columns} FROM {name} WHERE list_contains($shown::VARCHAR[], response_id)"
+            return tables.sql(query, params={"shown": shown}).to_arrow_table()
+
+        texts = of_shown("response_id, text", "responses")
+        content = Tables(
+            scores=scores,
+            items=items,
+            bundles=bundles,
+            metrics=whole("metrics"),
+            verdicts=whole("verdicts"),
+            release_rules=whole("release_rules"),
+            candidates=whole("candidates"),
+            calibrations=whole("calibrations"),
+            checks=whole("checks"),
+            judgments=of_shown("*", "judgments"),
+            texts=dict(zip(texts["response_id"].to_pylist(), texts["text"].to_pylist(), strict=True)),
+            counts=counts(tables, study.evaluation.target),
+        )
+    path = run.folder / "report.html"
+    write_atomically(path, page(view(content, study.model_dump(mode="json"), manifest)).encode())
+    return path

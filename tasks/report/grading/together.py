@@ -1,0 +1,221 @@
+"""People with people, and the machine beside them: agreement, true score, raters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tasks.report.grading import say
+from tasks.report.grading.figures import ALL, UNITS, Figures
+from tasks.report.grading.parts import (
+    Agreement,
+    Cell,
+    Compared,
+    Estimate,
+    Figure,
+    People,
+    Rater,
+    Raters,
+    Stages,
+    TrueScore,
+    listed,
+)
+
+MOST_IN_MATRIX = 12
+WIDE_GAP = 0.1
+"""QWK below people's from which an item is in bold: the flag for degradation."""
+NO_LABELS = "no held-out response has a human score"
+ONE_PERSON = "one person scored; a second one on the same responses would show how far people agree"
+METRICS = {
+    "qwk": "QWK",
+    "qwk_item_mean": "QWK, mean over items",
+    "exact": "Exact",
+    "within_1": "Within one level",
+    "mae": "Mean absolute error",
+    "rmse": "Root mean squared error",
+    "bias": "Mean shift, points",
+    "smd": "Mean shift, SD (SMD)",
+    "pearson": "Correlation",
+    "icc": "ICC(2,1)",
+    "macro_f1": "Macro F1",
+    "sd_ratio": "Spread, machine / people",
+}
+
+
+def people(figures: Figures, raters: Sequence[str]) -> People:
+    """How well people agree, pair by pair."""
+    if len(raters) < 2:
+        return People(
+            "Nobody scored" if not raters else "One person scored: how far people agree is not known",
+            tuple(map(say.name, raters)),
+            (),
+            (),
+            NO_LABELS if not raters else ONE_PERSON,
+        )
+    whole = _whole(figures)
+    mean = figures.people(whole)
+    found = [
+        Figure(
+            "Krippendorff's α, ordinal",
+            figures.any("alpha_ordinal"),
+            "number",
+            "all raters at once; 1 is full agreement, 0 chance",
+        ),
+        Figure("Exact", figures.people("exact"), "share", "the same level"),
+        Figure("ICC(2,1)", figures.people("icc"), "number", "one person's score as a measure of all"),
+        Figure(
+            "Reliability of one human score", figures.any("reliability"), "number", "share of its variance that is true"
+        ),
+        Figure(
+            "Ceiling for any grader (QWK)",
+            figures.any("ceiling_qwk"),
+            "number",
+            "what a perfect judge of the true score would reach",
+        ),
+    ]
+    grid: list[tuple[Cell, ...]] = []
+    if len(raters) <= MOST_IN_MATRIX:
+        grid = [
+            tuple(Cell(Estimate(None) if a == b else figures.pair(whole, a, b), a == b) for b in raters) for a in raters
+        ]
+    title = (
+        "How far people agree is not known"
+        if mean.value is None
+        else f"People agree with each other at {say.number(mean.value)} QWK"
+    )
+    if mean.value is not None and len(figures.pairs) > 1:
+        known = [(figures.pair(whole, a, b), a, b) for a, b in figures.pairs]
+        least = min((e for e in known if e[0].value is not None), key=lambda e: e[0].value or 0.0)
+        title += " on average"
+        if (lowest := say.number(least[0].value or 0.0)) != say.number(mean.value):
+            title += f", {say.name(least[1])} and {say.name(least[2])} least, at {lowest}"
+    return People(
+        title, tuple(map(say.name, raters)), tuple(grid), tuple(found), mean.note if mean.value is None else ""
+    )
+
+
+def _whole(figures: Figures) -> str:
+    """The QWK of the whole set, or its mean over items where the items have different scales."""
+    known = figures.machine("qwk").value is not None or figures.people("qwk").value is not None
+    return "qwk" if known or figures.machine("qwk_item_mean").value is None else "qwk_item_mean"
+
+
+def agreement(figures: Figures, labelled: int) -> Agreement:
+    """The machine beside a second person, by item and type, the largest gap first."""
+    items, types = (_compared(figures, part) for part in ("item", "type"))
+    overall = tuple(
+        Stages(
+            text,
+            UNITS.get(metric, "number"),
+            figures.people(metric),
+            *(figures.machine(metric, stage) for stage in ("raw", "calibrated", "released")),
+        )
+        for metric, text in METRICS.items()
+        if figures.values(metric, ALL)
+    )
+    missing = "" if labelled else NO_LABELS
+    return Agreement(
+        _agreement_title(figures, items, missing),
+        listed(items),
+        listed(types if len(types) > 1 else []),
+        overall,
+        missing,
+    )
+
+
+def _compared(figures: Figures, part: str) -> list[Compared]:
+    rows = []
+    for value in figures.values("qwk", part):
+        machine, human = (figures.machine("qwk", "calibrated", part, value), figures.people("qwk", part, value))
+        ceiling = figures.any("ceiling_qwk", part, value)
+        rows.append(Compared(say.name(value), machine, human, ceiling, _gap(machine, human) >= WIDE_GAP))
+    return sorted(rows, key=lambda row: (-_gap(row.machine, row.people), _or(row.machine.value, 2.0), row.name))
+
+
+def _gap(machine: Estimate, human: Estimate) -> float:
+    """How far the machine is below people; without people, −∞, so that the row comes after those with them."""
+    if machine.value is None or human.value is None:
+        return float("-inf")
+    return human.value - machine.value
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value
+
+
+def _agreement_title(figures: Figures, items: Sequence[Compared], missing: str) -> str:
+    if missing:
+        return "Whether the machine agrees with people is not known"
+    whole = _whole(figures)
+    machine, human = figures.machine(whole), figures.people(whole)
+    if machine.value is None:
+        return "Whether the machine agrees with people is not known"
+    if human.value is None:
+        return f"The machine agrees with people at {say.number(machine.value)} QWK; how far people agree is not known"
+    if len(items) > 1 and _gap(items[0].machine, items[0].people) >= 0.01:
+        worst = items[0]
+        own, other = _or(worst.machine.value, 0), _or(worst.people.value, 0)
+        return f"{worst.name} is furthest below people: {say.number(own)} QWK against {say.number(other)}"
+    own, other = machine.value, human.value
+    return f"The machine agrees with people at {say.number(own)} QWK, people with each other at {say.number(other)}"
+
+
+def true_score(figures: Figures) -> TrueScore:
+    """PRMSE and the losses that keep it from 1."""
+    prmse = figures.machine("prmse")
+    losses = (
+        Figure(
+            "ranking: orders responses otherwise",
+            figures.machine("loss_association"),
+            "number",
+            "calibration cannot mend it",
+        ),
+        Figure("spread: too narrow or too wide", figures.machine("loss_spread"), "number", "calibration can mend it"),
+        Figure("shift: too severe or generous", figures.machine("loss_bias"), "number", "calibration can mend it"),
+    )
+    found = (
+        Figure("PRMSE before calibration", figures.machine("prmse", "raw")),
+        Figure("Correlation with the true score", figures.machine("r_true")),
+        Figure("Reliability of one human score", figures.any("reliability")),
+    )
+    if prmse.value is None:
+        return TrueScore("What is missing to the true score is not known", prmse, losses, found, prmse.note)
+    known = [loss for loss in losses if loss.estimate.value is not None]
+    largest = max(known, key=lambda loss: loss.estimate.value or 0.0, default=None)
+    title = f"The score predicts {say.share(prmse.value)} of the variance of people's true score"
+    if largest is not None and prmse.value < 1:
+        title += f"; most of the rest is lost to {largest.name.split(':')[0]}"
+    return TrueScore(title, prmse, losses, found)
+
+
+def rater_section(figures: Figures, persons: Sequence[str]) -> Raters:
+    """Severity and spread of each rater on shared responses, the most severe first."""
+    names = figures.values("severity", "rater")
+    rows = [
+        Rater(
+            say.name(name),
+            name not in persons,
+            figures.any("severity", "rater", name),
+            figures.any("sd_ratio", "rater", name),
+        )
+        for name in names
+    ]
+    rows.sort(key=lambda row: (_or(row.severity.value, float("inf")), row.name))
+    if not rows:
+        missing = NO_LABELS if not persons else ONE_PERSON if len(persons) < 2 else figures.any("severity").note
+        return Raters("Who is severe is not known", listed([]), missing)
+    known = [row for row in rows if row.severity.value is not None]
+    if not known:
+        return Raters("Who is severe is not known", listed(rows), rows[0].severity.note)
+    end = max(known, key=lambda row: abs(row.severity.value or 0.0))
+    value = end.severity.value or 0.0
+    clear = (
+        end.severity.low is not None
+        and end.severity.high is not None
+        and (end.severity.low > 0 or end.severity.high < 0)
+    )
+    if not clear:
+        return Raters("No rater is clearly more severe than the others", listed(rows))
+    word = "below" if value < 0 else "above"
+    return Raters(
+        f"{end.name} scores {say.number(abs(value))} points {word} the others on the same responses", listed(rows)
+    )

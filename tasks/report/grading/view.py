@@ -1,0 +1,142 @@
+"""A run's tables as the view that the page shows: pure, tables in, values and their takeaways out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from tasks.contracts.bundle import Bundle
+from tasks.report.grading import marks, say, together, verdict, work
+from tasks.report.grading.cases import case, worst
+from tasks.report.grading.figures import Figures
+from tasks.report.grading.groups import groups
+from tasks.report.grading.parts import Agreement, Case, Errors, Look, View
+from tasks.report.grading.routing import beyond, promise, routing
+from tasks.stats.target import MEAN
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What the page is made from: Arrow tables with the columns of tasks/contracts/tables."""
+
+    scores: pd.DataFrame
+    """One row per held-out response, as scores.py makes it: response_id, item_id, target, human:<rater>, raw,
+    calibrated, group:<variable>, risk, route, route_reason."""
+    items: pa.Table
+    """item_id, question, rubric_id."""
+    bundles: Mapping[str, Bundle]
+    """rubric_id → bundle."""
+    metrics: pa.Table
+    verdicts: pa.Table
+    release_rules: pa.Table
+    candidates: pa.Table
+    calibrations: pa.Table
+    checks: pa.Table
+    judgments: pa.Table
+    """Of the responses that `needs_texts` names: the machine's and people's."""
+    texts: Mapping[str, str]
+    """response_id → text, of the same."""
+    counts: Mapping[str, pa.Table]
+    """As counts.py makes them, over all responses."""
+
+
+def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, float]]) -> list[str]:
+    """The responses whose text and judgments the page shows: the worst disagreements. scales: item → (min, max,
+    step)."""
+    return worst(scores, scales)
+
+
+def view(tables: Tables, study: Mapping[str, Any], manifest: Mapping[str, Any]) -> View:
+    """The page's content. `study` and `manifest` are the study file and manifest.json as plain values."""
+    scores, figures = tables.scores, Figures(tables.metrics.to_pylist())
+    rubric_of = dict(zip(tables.items["item_id"].to_pylist(), tables.items["rubric_id"].to_pylist(), strict=True))
+    scales = {item: tables.bundles[rubric].scale.bounds for item, rubric in rubric_of.items()}
+    raters = [column.removeprefix("human:") for column in scores.columns if column.startswith("human:")]
+    counts = {name: table.to_pylist() for name, table in tables.counts.items()}
+    gates, rules, checks = tables.verdicts.to_pylist(), tables.release_rules.to_pylist(), tables.checks.to_pylist()
+    calibrations = tables.calibrations.to_pylist()
+    release, target = study["release"], study["evaluation"]["target"]
+    such, wrong = beyond(release["tolerance"], scales)
+
+    labelled = int(scores["target"].notna().sum())
+    found = verdict.outcome(counts["responses"], promise(rules, wrong))
+    agreement = together.agreement(figures, labelled)
+    title = verdict.headline(found, figures.machine("beyond_tolerance", "released"), such, release["risk"], labelled)
+    checked = work.checkpoints(checks, counts["quarantine"])
+    warned, failed, broken = (count.count for count in checked.counts[1:4])
+    looks = verdict.looks(gates, found, warned, failed + broken, _worst_item(agreement))
+    panels = marks.panels(scores, scales)
+    prechecked = sum(row["n"] for row in counts["gradings"] if row["status"] == "precheck")
+    clipped = sum(row["clipped"] for row in counts["responses"])
+    return View(
+        verdict.head(study["name"], manifest["written"][:10], title, looks, figures, found.released),
+        found,
+        verdict.verdict(gates),
+        verdict.data(counts["responses"], counts["set"][0], sum(row["n"] for row in counts["quarantine"])),
+        together.people(figures, raters),
+        agreement,
+        marks.distribution(panels, figures, raters if target == MEAN else []),
+        together.true_score(figures),
+        Errors(
+            marks.errors_title(panels),
+            marks.confusions(panels),
+            target == MEAN and len(raters) > 1,
+            _cases(tables, raters, rubric_of, scales),
+            "" if panels else marks.NOTHING_SCORED,
+        ),
+        groups(figures, scores),
+        together.rater_section(figures, raters),
+        marks.calibration(
+            scores,
+            panels,
+            figures,
+            tables.candidates.to_pylist(),
+            calibrations,
+            clipped,
+            found.responses - found.unscored,
+        ),
+        routing(scores, scales, rules, figures, release["tolerance"], release["risk"]),
+        work.grounding(counts["quotes"], counts["decisions"], figures),
+        work.decisions(figures),
+        work.stability(counts["repeats"][0]),
+        work.cost(counts["attempts"], found.responses, prechecked, found.review + found.unscored),
+        checked,
+        work.limits(study, manifest, tables.bundles, figures, target),
+    )
+
+
+def _worst_item(agreement: Agreement) -> Look | None:
+    """The item furthest below people, where it is in bold."""
+    first = next(iter(agreement.items.first), None)
+    if first is None or not first.flagged or len(agreement.items.rows) < 2:
+        return None
+    machine, people = first.machine.value or 0.0, first.people.value or 0.0
+    return Look(
+        f"{first.name} agrees at {say.number(machine)} QWK where people reach {say.number(people)}", "agreement"
+    )
+
+
+def _cases(
+    tables: Tables, raters: list[str], rubric_of: Mapping[str, str], scales: Mapping[str, tuple[float, float, float]]
+) -> tuple[Case, ...]:
+    shown = worst(tables.scores, scales)
+    questions = dict(zip(tables.items["item_id"].to_pylist(), tables.items["question"].to_pylist(), strict=True))
+    judged = defaultdict(list)
+    for row in tables.judgments.to_pylist():
+        judged[row["response_id"]].append(row)
+    wanted = tables.scores[tables.scores["response_id"].isin(shown)]
+    columns = [str(name) for name in wanted.columns]
+    rows = [dict(zip(columns, values, strict=True)) for values in wanted.itertuples(index=False, name=None)]
+    by_id = {row["response_id"]: row for row in rows}
+    made = []
+    for response in shown:
+        row = by_id[response]
+        item = row["item_id"]
+        bundle = tables.bundles[rubric_of[item]]
+        made.append(case(row, raters, questions[item], bundle, judged[response], tables.texts[response]))
+    return tuple(made)

@@ -1,0 +1,111 @@
+"""Single responses: those that were paid most for unlicensed criteria, and what one earned by criterion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.report.grading import say
+from tasks.report.reward.boxes import Row, Shown, signed
+from tasks.report.reward.lines import RELATIONS
+from tasks.report.reward.parts import Case, Part
+
+CASES, LOOKED_AT = 8, 2000
+"""Cases shown, and how many of the largest they are chosen from."""
+QUESTION_LENGTH, TEXT_LENGTH, CRITERION_LENGTH = 320, 800, 320
+"""Characters that are shown."""
+KEY = ["response_id", "rater_id", "sample"]
+
+
+def needs_texts(edge_cases: pa.Table) -> list[str]:
+    """The responses whose text and question the page shows."""
+    return [row["response_id"] for row in worst(edge_cases)]
+
+
+def worst(edge_cases: pa.Table) -> list[Row]:
+    """The violated dependencies that flat aggregation pays most for: one of a response and of a pair of criteria."""
+    paid = edge_cases.filter((pc.field("aggregation") == "flat") & (pc.field("leaked") > 0))
+    order = [
+        ("leaked", "descending"),
+        *((name, "ascending") for name in ("response_id", "rater_id", "sample", "child", "parent")),
+    ]
+    largest = paid.take(pc.select_k_unstable(paid, min(LOOKED_AT, len(paid)), order)).to_pylist() if len(paid) else []
+    seen: set[tuple[str, ...]] = set()
+    found: list[Row] = []
+    for row in largest:
+        pair, response = (row["rubric_id"], row["parent"], row["child"]), (row["response_id"],)
+        if pair not in seen and response not in seen:
+            seen |= {pair, response}
+            found.append(row)
+    return found[:CASES]
+
+
+def leaked_by_rubric(edge_cases: pa.Table) -> dict[str, float]:
+    """Rubric → what flat aggregation paid for unlicensed criteria in all; only those with some."""
+    paid = edge_cases.filter((pc.field("aggregation") == "flat") & (pc.field("leaked") > 0))
+    summed = paid.group_by("rubric_id").aggregate([("leaked", "sum")])
+    return dict(zip(summed["rubric_id"].to_pylist(), summed["leaked_sum"].to_pylist(), strict=True))
+
+
+def side_by_side(rewards: pa.Table) -> pd.DataFrame:
+    """One row per rater, response and sample that flat aggregation and GEAR both reward: KEY, rubric_id, flat, gear."""
+    frame = rewards.select([*KEY, "rubric_id", "aggregation", "reward"]).to_pandas().dropna(subset="reward")
+    flat, gear = (
+        frame[frame["aggregation"] == name].drop(columns="aggregation").rename(columns={"reward": name})
+        for name in ("flat", "gear")
+    )
+    both: pd.DataFrame = flat.merge(gear, on=[*KEY, "rubric_id"], validate="one_to_one")
+    return both
+
+
+def loser(both: pd.DataFrame, rubric_id: str) -> Row | None:
+    """The row of the response under a rubric whose reward changes most; None where there is none."""
+    of = both[both["rubric_id"] == rubric_id]
+    if of.empty:
+        return None
+    most = int((of["flat"] - of["gear"]).abs().to_numpy().argmax())
+    return {str(name): value for name, value in of.iloc[most].items()}
+
+
+def earned(rewards: pa.Table, row: Row, threshold: float) -> Shown:
+    """What this rater's judgments of this response earned: a criterion's own score is its share under flat
+    aggregation."""
+    same = rewards.filter(
+        (pc.field("response_id") == row["response_id"])
+        & (pc.field("rater_id") == row["rater_id"])
+        & (pc.field("sample") == int(row["sample"]))
+    )
+    of = {one["aggregation"]: dict(one["marginals"]) for one in same.select(["aggregation", "marginals"]).to_pylist()}
+    return Shown(of.get("flat", {}), of.get("gear", {}), threshold)
+
+
+def case(row: Row, found: Shown, nodes: Mapping[str, Row], question: str, text: str) -> Case:
+    """One violated dependency, a row of `edge_cases` under flat aggregation. nodes: criterion → row of
+    `graph_nodes`."""
+    child = nodes[row["child"]]
+    what = "credit" if child["weight"] > 0 else "penalty"
+    left, own = found.marginal.get(row["child"]), found.local.get(row["child"])
+    told = f"Flat aggregation counts {say.share(row['leaked'])} of the rubric's credit for it"
+    if left is not None and own:
+        told += f", GEAR {say.share(row['leaked'] * left / own)}"
+    return Case(
+        title=f"Unlicensed {what}, {RELATIONS[row['relation']]}",
+        response=say.name(row["response_id"]),
+        question=say.visible(say.cut(question, QUESTION_LENGTH)),
+        text=say.visible(say.cut(text, TEXT_LENGTH)),
+        parent=_part(nodes[row["parent"]], found),
+        child=_part(child, found),
+        paid=told,
+    )
+
+
+def _part(node: Row, found: Shown) -> Part:
+    own, left = (of.get(node["criterion_id"]) for of in (found.local, found.marginal))
+    told = say.number(own) if own is not None else say.NOT_KNOWN
+    if own is not None and left is not None and abs(own - left) >= 0.005:
+        told += f" → {say.number(left)}"
+    name = f"{say.name(node['criterion_id'])} ({signed(node['weight'])}, {node['role']})"
+    return Part(name, say.visible(say.cut(node["text"], CRITERION_LENGTH)), told)

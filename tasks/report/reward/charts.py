@@ -1,0 +1,80 @@
+"""Rewards as SVG: how they are distributed under each aggregation, and what each response loses to its dependencies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from tasks.report.grading import draw, say
+from tasks.report.grading.charts import Axis, axis
+
+Floats = NDArray[np.float64]
+BINS, ROW, HEIGHT = 48, 58, 300
+"""Columns of a histogram and cells along a side of the scatter; px of a histogram and of the scatter."""
+
+
+def histograms(rewards: Mapping[str, Floats]) -> Markup:
+    """One histogram for each name, on one axis; an upright marks the mean. At least one reward of each."""
+    on = _axis(np.concatenate(list(rewards.values())))
+    height = ROW * len(rewards)
+    marks = [draw.line(on.x(tick), 0, on.x(tick), height, "grid zero" if tick == 0 else "grid") for tick in on.ticks]
+    said = []
+    for at, (name, values) in enumerate(rewards.items()):
+        base = ROW * (at + 1)
+        mean = float(values.mean())
+        said.append(f"{name}: mean {say.number(mean)}, n = {say.count(len(values))}")
+        marks.append(draw.text(0, base - ROW + 14, said[-1], "it halo", "start"))
+        marks += [*_columns(values, on, base), draw.line(on.x(mean), base - ROW + 20, on.x(mean), base, "cl")]
+    marks += [draw.text(on.x(tick), height + 16, say.level(tick), "") for tick in on.ticks]
+    return draw.svg(height + 24, marks, "Distribution of rewards; " + "; ".join(said))
+
+
+def _columns(values: Floats, on: Axis, base: float) -> list[Markup]:
+    shares, edges = np.histogram(values, BINS, (on.low, on.high))
+    box = Markup('<rect class="mf" opacity=".55" x="{}%" y="{}" width="{}%" height="{}"/>')
+    marks = []
+    for n, left, right in zip(shares.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        if n:
+            high = max(n / shares.max() * (ROW - 22), 0.6)
+            x, wide = on.x(left), on.x(right) - on.x(left)
+            marks.append(box.format(*map(draw.place, (x, base - high, wide, high))))
+    return marks
+
+
+def scatter(flat: Floats, gear: Floats) -> Markup:
+    """Flat rewards across, GEAR's upwards, at least one; the size of a dot says how many responses it stands for."""
+    on = _axis(np.concatenate([flat, gear]))
+    base, top = HEIGHT - 38, 12
+
+    def y(value: float) -> float:
+        return base - (value - on.low) / (on.high - on.low) * (base - top)
+
+    marks = []
+    for tick in on.ticks:
+        marks += [
+            draw.line(on.left, y(tick), on.right, y(tick), "grid"),
+            draw.text(on.x(tick), base + 18, say.level(tick), ""),
+        ]
+        marks.append(draw.text(on.left - 1.5, y(tick) + 4, say.level(tick), "", "end"))
+    marks.append(draw.line(on.left, y(on.low), on.right, y(on.high), "gl dots"))
+    counts, xs, ys = np.histogram2d(flat, gear, BINS, ((on.low, on.high), (on.low, on.high)))
+    for i, j in np.argwhere(counts):
+        radius = max(1.2, 5.5 * float(np.sqrt(counts[i, j] / counts.max())))
+        marks.append(draw.circle(on.x((xs[i] + xs[i + 1]) / 2), y((ys[j] + ys[j + 1]) / 2), radius, "mf"))
+    marks.append(draw.text(on.right, base + 36, "flat reward; upwards: GEAR", "", "end"))
+    said = f"GEAR's reward by the flat one, n = {say.count(len(flat))}; {losses(flat, gear)}"
+    return draw.svg(HEIGHT, marks, said)
+
+
+def losses(flat: Floats, gear: Floats) -> str:
+    """How many responses GEAR rewards otherwise. More where a penalty is not licensed."""
+    less, more = float(np.mean(gear < flat - 1e-9)), float(np.mean(gear > flat + 1e-9))
+    told = f"GEAR rewards {say.share(less)} of the responses less than flat aggregation does"
+    return f"{told} and {say.share(more)} more" if more else told
+
+
+def _axis(values: Floats) -> Axis:
+    return axis(values.tolist(), left=7, right=98)

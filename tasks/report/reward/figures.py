@@ -1,0 +1,211 @@
+"""The diagnostics as people read them: what is paid for unlicensed criteria and kept of licensed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
+from tasks.report.grading import say
+from tasks.report.reward.lines import RELATIONS
+
+By = Literal["response", "edge", "child", "graph"]
+BY: tuple[By, ...] = ("edge", "child")
+Metric = Literal["leakage", "preservation"]
+METRICS: tuple[Metric, ...] = ("leakage", "preservation")
+AGGREGATIONS = {
+    "flat": "flat",
+    "hard_verdict": "hard, by verdict",
+    "hard_local": "hard, local",
+    "hard_propagated": "hard, propagated",
+    "gear": "GEAR",
+    "random_graph": "random graph",
+    "untyped": "untyped graph",
+}
+"""Aggregations and ablations in words."""
+SLICES = {
+    "all": "all dependencies",
+    "prerequisite": "prerequisites",
+    "weak_prerequisite": "weak prerequisites",
+    "strong_prerequisite": "strong prerequisites",
+    "activation": "activations",
+}
+PUBLISHED: Mapping[str, Mapping[str, float]] = {
+    "leakage": {"flat": 0.0922, "hard_verdict": 0.0003, "gear": 0.0032},
+    "preservation": {"flat": 1.0, "hard_verdict": 0.1877, "gear": 0.2706},
+}
+"""GEAR, Table 2: HealthBench, its authors' graphs, judge and policy; per edge."""
+DIGITS = {"leakage": 4, "preservation": 3}
+HEADER = (
+    "aggregation",
+    "rewarded",
+    "without reward",
+    "mean",
+    "sd",
+    "leakage per edge",
+    "violated edges",
+    "leakage per child",
+    "preservation per edge",
+    "satisfied edges",
+    "preservation per child",
+)
+"""Columns of `summary_rows`."""
+
+
+class Found:
+    """The rows of `diagnostics`, by what they measure."""
+
+    def __init__(self, diagnostics: pa.Table) -> None:
+        self._rows = {
+            (row["metric"], row["aggregation"], row["per"], row["slice"]): row for row in diagnostics.to_pylist()
+        }
+
+    @property
+    def aggregations(self) -> list[str]:
+        """Those that were measured, in the order of `AGGREGATIONS`."""
+        given = {key[1] for key in self._rows}
+        return [name for name in AGGREGATIONS if name in given]
+
+    def row(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Mapping[str, Any] | None:
+        """The row of one number."""
+        return self._rows.get((metric, aggregation, by, slice_))
+
+    def value(self, metric: str, aggregation: str, by: By = "edge", slice_: str = "all") -> float | None:
+        """One number; None where it is not known."""
+        found = self.row(metric, aggregation, by, slice_)
+        return found["value"] if found else None
+
+    def cell(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
+        """One number with its interval."""
+        found = self.row(metric, aggregation, by, slice_) or dict.fromkeys(("value", "low", "high", "clusters"))
+        return _cell(found, DIGITS.get(metric, 3))
+
+    def cases(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
+        """How many cases a number is the mean of."""
+        found = self.row(metric, aggregation, by, slice_)
+        return count(found["n"] if found else 0)
+
+    def others(self) -> Iterator[Mapping[str, Any]]:
+        """What no other table of the page shows."""
+        shown = {"leakage", "leakage_reduction", "preservation", "reward_mean", "reward_sd"}
+        return (
+            row for row in self._rows.values() if row["metric"] not in shown or row["aggregation"] not in AGGREGATIONS
+        )
+
+
+def _cell(row: Mapping[str, Any], digits: int) -> Cell:
+    return Cell(row["value"], row["low"], row["high"], digits=digits, ends="interval", clusters=row["clusters"])
+
+
+def sentence(found: Found) -> str:
+    """The takeaway of the whole report: leakage under GEAR over that under flat aggregation, on the same cases."""
+    flat, gear = found.value("leakage", "flat"), found.value("leakage", "gear")
+    if flat and gear is not None:
+        return f"GEAR pays {say.share(gear / flat)} of the credit that flat aggregation pays for unlicensed criteria"
+    if flat is None:
+        return "No response has a criterion without the one that licenses it: there is no false credit to withhold"
+    return "Flat aggregation pays nothing for unlicensed criteria: there is no false credit to withhold"
+
+
+def kept(found: Found) -> str:
+    """What suppressing costs where nothing is wrong."""
+    gear, hard = (found.value("preservation", name) for name in ("gear", "hard_verdict"))
+    if gear is None:
+        return "No dependency is satisfied in any response"
+    told = f"Where the parent is there, GEAR keeps {say.share(gear)} of a criterion"
+    return f"{told}, hard gating {say.share(hard)}" if hard is not None else told
+
+
+def reward_table(found: Found) -> Table:
+    """Mean and spread of the rewards of each aggregation."""
+    rows: list[Cells] = []
+    for name in found.aggregations:
+        mean = found.row("reward_mean", name, "response")
+        if mean:
+            cells = (found.cell(metric, name, "response") for metric in ("reward_mean", "reward_sd"))
+            rows.append((AGGREGATIONS[name], count(mean["n"]), count(mean["unscored"]), *cells))
+    header = ("Aggregation", "rewarded", "without reward", "mean [95%]", "standard deviation [95%]")
+    return Table("rewards", "Rewards by aggregation", header, tuple(rows))
+
+
+def metric_table(found: Found, metric: Metric) -> Table:
+    """One diagnostic of each aggregation, per edge and per child, beside the published one."""
+    rows: list[Cells] = []
+    for name in found.aggregations:
+        cells: list[Cell] = []
+        for by in BY:
+            cells += [found.cell(metric, name, by), found.cases(metric, name, by)]
+        if metric == "leakage":
+            cells.append(found.cell("leakage_reduction", name, "edge"))
+        rows.append((AGGREGATIONS[name], *cells, Cell(PUBLISHED[metric].get(name), digits=4)))
+    less = ("less than flat, as a share",) if metric == "leakage" else ()
+    header = ("Aggregation", "per edge [95%]", "n", "per child [95%]", "n", *less, "published, per edge")
+    title = {"leakage": "Leakage: lower is better", "preservation": "Preservation: higher is better"}[metric]
+    return Table(metric, title, header, tuple(rows))
+
+
+def relation_table(found: Found, metric: Metric) -> Table:
+    """One diagnostic by kind of dependency, activations apart."""
+    names = [name for name in found.aggregations if name not in ("random_graph", "untyped")]
+    rows: list[Cells] = [
+        (words, found.cases(metric, "flat", "edge", key), *(found.cell(metric, name, "edge", key) for name in names))
+        for key, words in SLICES.items()
+        if any(found.row(metric, name, "edge", key) for name in names)
+    ]
+    header = ("Dependency", "n", *(AGGREGATIONS[name] for name in names))
+    return Table(f"{metric}-relations", f"{metric.capitalize()} by kind of dependency, per edge", header, tuple(rows))
+
+
+def panel(found: Found, metric: Metric) -> Panel:
+    """One diagnostic as bars."""
+    rows = ((AGGREGATIONS[name], found.row(metric, name, "edge")) for name in found.aggregations)
+    bars = [Bar(name, row["value"], row["low"], row["high"]) for name, row in rows if row and row["value"] is not None]
+    return Panel(f"{metric.capitalize()} per edge; n is in the table below", tuple(bars))
+
+
+def other_table(found: Found) -> Table:
+    """Every other number, as it was written."""
+    rows = []
+    for row in found.others():
+        value = _cell(row, 5)
+        named = (say.worded(row["metric"]), AGGREGATIONS.get(row["aggregation"], say.worded(row["aggregation"])))
+        rows.append(
+            (
+                *named,
+                f"{row['per']}, {say.worded(row['slice'])}",
+                value,
+                count(row["n"]),
+                say.visible(row["note"] or ""),
+            )
+        )
+    return Table("other", "Other numbers", ("What", "of", "per", "value [95%]", "n", "note"), tuple(rows))
+
+
+def summary_rows(diagnostics: pa.Table) -> list[tuple[str, ...]]:
+    """Rows of text under `HEADER`, one per aggregation; '–' stands for a number that is not known."""
+    found = Found(diagnostics)
+    rows = []
+    for name in found.aggregations:
+        mean = found.row("reward_mean", name, "response") or {"n": 0, "unscored": 0}
+        cells = [count(mean["n"]), count(mean["unscored"])]
+        cells += [found.cell(metric, name, "response")._replace(ends="none") for metric in ("reward_mean", "reward_sd")]
+        for metric in ("leakage", "preservation"):
+            cells += [
+                found.cell(metric, name, "edge"),
+                found.cases(metric, name, "edge"),
+                found.cell(metric, name, "child"),
+            ]
+        rows.append((AGGREGATIONS[name], *map(str, cells)))
+    return rows
+
+
+def leakiest(found: Found) -> str:
+    """Under which kind of dependency GEAR still pays most."""
+    kinds = {SLICES[relation]: found.value("leakage", "gear", "edge", relation) for relation in RELATIONS}
+    known = {words: value for words, value in kinds.items() if value is not None}
+    if not known:
+        return "No dependency is violated in any response"
+    most = max(known, key=lambda words: known[words])
+    return f"What GEAR still pays, it pays most under {most}: {say.number(known[most], DIGITS['leakage'])} per case"

@@ -1,0 +1,91 @@
+"""The door of the reward report, and of the pictures of rubric graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from prefect import task
+from prefect.artifacts import create_link_artifact, create_table_artifact
+
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from tasks.display.table import Table, as_records
+from tasks.report.experiment.show import show as show_tables
+from tasks.report.reward import cases as dependencies
+from tasks.report.reward.figures import HEADER as REWARDS
+from tasks.report.reward.figures import summary_rows
+from tasks.report.reward.graphs import statistics
+from tasks.report.reward.page import page as reward_page
+from tasks.report.reward.parts import RewardView
+from tasks.report.reward.picture import pictures
+from tasks.stats.bootstrap import cautions
+from tasks.store.naming import file_name
+from tasks.store.recorded import read_manifest
+from tasks.store.warehouse import Run, write_atomically
+
+
+@task(task_run_name="pictures")
+def draw_graphs(run: Run, manifest: Path) -> None:
+    """Draw the graph of every rubric into `<run>/graphs/`; print their statistics and where everything is."""
+    nodes, edges = run.read(run.ref(GraphNodes, "graph")), run.read(run.ref(GraphEdges, "graph"))
+    graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
+    drawn = pictures(nodes, edges)
+    for row in graphs:
+        path = run.folder / "graphs" / f"{file_name(row['rubric_id'])}.svg"
+        write_atomically(path, drawn[row["rubric_id"]].encode())
+    table = statistics(graphs)
+    create_table_artifact(as_records(table), key="graph-statistics")
+    show_tables([table])
+    for name, value in {"run": run.run_id, "manifest": manifest, "pictures": run.folder / "graphs"}.items():
+        print(f"{name}: {value}")
+
+
+@task(task_run_name="report")
+def report_rewards(run: Run, manifest: Path) -> None:
+    """Write the reward report; print the summary and where everything is, and leave the same as artifacts in the
+    Prefect UI."""
+    page = write_rewards(run)
+    diagnostics = run.read(run.ref(Diagnostics, "reward"))
+    notes = tuple(cautions(diagnostics["clusters"].to_pylist()))
+    title = "Rewards, and what they pay without licence"
+    table = Table("rewards", title, REWARDS, tuple(summary_rows(diagnostics)), notes)
+    create_link_artifact(page.resolve().as_uri(), link_text="report", key="reward-report", description=run.run_id)
+    create_table_artifact(as_records(table), key="reward-diagnostics")
+    show_tables([table])
+    for name, value in {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}.items():
+        print(f"{name}: {value}")
+
+
+def write_rewards(run: Run) -> Path:
+    """Write `<run>/reward.html` from the tables of a run that was rewarded; StoreError if it was not."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    assert study.reward is not None  # nothing was rewarded without
+    cases = run.read(run.ref(EdgeCases, "reward"))
+    shown = dependencies.needs_texts(cases)
+    texts = run.read(
+        run.ref(Responses, "ingest"),
+        ["response_id", "text"],
+        pc.field("response_id").isin(pa.array(shown, pa.string())),
+    )
+    questions = run.read(run.ref(Items, "ingest"), ["item_id", "question"])
+    content = RewardView(
+        study=study.name,
+        run_id=run.run_id,
+        settings=study.reward,
+        rewards=run.read(run.ref(Rewards, "reward")),
+        edge_cases=cases,
+        diagnostics=run.read(run.ref(Diagnostics, "reward")),
+        graphs=run.read(run.ref(RubricGraphs, "graph")),
+        graph_nodes=run.read(run.ref(GraphNodes, "graph")),
+        graph_edges=run.read(run.ref(GraphEdges, "graph")),
+        retentions=run.read(run.ref(Retentions, "reward")),
+        questions=dict(zip(*(column.to_pylist() for column in questions.columns), strict=True)),
+        texts=dict(zip(*(column.to_pylist() for column in texts.columns), strict=True)),
+    )
+    path = run.folder / "reward.html"
+    write_atomically(path, reward_page(content).encode())
+    return path

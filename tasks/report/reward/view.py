@@ -1,0 +1,282 @@
+"""A run's graphs and rewards as the content of the reward report: pure, tables in, sections and their takeaways out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.display.table import Cell, Cells, Table, count
+from tasks.report.experiment import charts as bars
+from tasks.report.grading import say
+from tasks.report.reward import charts, figures, graphs
+from tasks.report.reward.boxes import Row
+from tasks.report.reward.cases import case, earned, leaked_by_rubric, loser, side_by_side, worst
+from tasks.report.reward.figures import AGGREGATIONS, Found, Metric
+from tasks.report.reward.lines import RELATIONS
+from tasks.report.reward.made import caveats, facts
+from tasks.report.reward.parts import Content, Drawing, Key, RewardView, Section
+from tasks.report.reward.picture import picture, rows_of
+from tasks.stats.bootstrap import MARK, is_few
+
+RETENTIONS = 40
+"""Learned factors that are in the page."""
+
+
+def content(view: RewardView) -> Content:
+    """What the page shows."""
+    found, both = Found(view.diagnostics), side_by_side(view.rewards)
+    rows = view.graphs.to_pylist()
+    sections = [
+        _leakage(found),
+        _relations(found),
+        _rewards(view, found, both),
+        _graphs(view, rows),
+        _pictures(view, rows, both),
+        _cases(view),
+        _retentions(view.retentions),
+        _others(found),
+        _made(view, rows),
+    ]
+    return Content(
+        study=say.name(view.study),
+        run_id=view.run_id,
+        title=figures.sentence(found),
+        lead=f"{_who(view.rewards)}. A criterion is unlicensed where a response has it without the criterion that it "
+        "depends on.",
+        keys=tuple(_keys(found)),
+        sections=tuple(section for section in sections if section is not None),
+    )
+
+
+def _who(rewards: pa.Table) -> str:
+    raters = rewards["rater_id"].unique().to_pylist()
+    named = ", ".join(map(say.name, sorted(raters)[:4])) + (" and others" if len(raters) > 4 else "")
+    responses, rubrics = (pc.count_distinct(rewards[name]).as_py() for name in ("response_id", "rubric_id"))
+    judged = f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}"
+    return f"{judged}, judged by {named}" if raters else "Nothing was rewarded"
+
+
+def _keys(found: Found) -> Iterator[Key]:
+    for metric, words in (("leakage", "Leakage per edge"), ("preservation", "Preservation per edge")):
+        row = found.row(metric, "gear", "edge")
+        if row and row["value"] is not None:
+            lines = f"95% interval {_ends(row)}", f"n = {say.count(row['n'])}", _beside(found, metric)
+            yield Key(f"{words}, GEAR", _digits(metric, row["value"]), lines)
+    mean = found.row("reward_mean", "gear", "response")
+    if mean and mean["value"] is not None:
+        flat = found.value("reward_mean", "flat", "response")
+        below = f"flat {say.number(flat, 3)}" if flat is not None else ""
+        yield Key("Mean reward, GEAR", say.number(mean["value"], 3), (f"n = {say.count(mean['n'])}", below))
+        yield Key("Without a reward", say.count(mean["unscored"]), (f"of {say.count(mean['n'] + mean['unscored'])}",))
+
+
+def _digits(metric: str, value: float) -> str:
+    return say.number(value, figures.DIGITS.get(metric, 3))
+
+
+def _ends(row: Row) -> str:
+    if row["low"] is None or row["high"] is None:
+        return say.NOT_KNOWN
+    mark = MARK if is_few(row["clusters"]) else ""
+    return f"{_digits(row['metric'], row['low'])} to {_digits(row['metric'], row['high'])}{mark}"
+
+
+def _beside(found: Found, metric: str) -> str:
+    named = (("flat", "flat"), ("hard_verdict", "hard"))
+    values = ((words, found.value(metric, name)) for name, words in named)
+    return ", ".join(f"{words} {_digits(metric, value)}" for words, value in values if value is not None)
+
+
+def _leakage(found: Found) -> Section:
+    noted: dict[str, list[str]] = {}
+    for name in found.aggregations:
+        if (row := found.row("leakage", name, "edge")) and row["note"]:
+            noted.setdefault(say.visible(row["note"]), []).append(AGGREGATIONS[name])
+    drawn = (_panel(found, metric) for metric in figures.METRICS)
+    return Section(
+        "leakage",
+        "False credit: what is paid without its condition, and what is lost with it?",
+        figures.kept(found),
+        "Leakage: the child's weight times what is left of it, over the rubric's credit, where the child is supported "
+        "and its parent is not. Preservation: what is left of a child's own score where its parent is supported, too. "
+        "Unlicensed penalties count as credit does, by their size. Per child, a child with several parents counts "
+        "once. 95% intervals from resampling items.",
+        drawings=tuple(one for one in drawn if one),
+        tables=tuple(figures.metric_table(found, metric) for metric in figures.METRICS),
+        notes=(
+            *(f"{'; '.join(names)}: {note}" for note, names in noted.items()),
+            "hard: a child counts if every parent reaches the threshold, by what the judge decided (verdict, as "
+            "published), by its own score (local) or by what is left of it (propagated); random and untyped graph: "
+            "GEAR over other graphs, measured on the dependencies of these",
+            "published: GEAR, Table 2, HealthBench with its authors' graphs, judge and policy: for orientation only",
+        ),
+    )
+
+
+def _panel(found: Found, metric: Metric) -> Drawing | None:
+    made = figures.panel(found, metric)
+    return Drawing(made.title, bars.panel(made)) if made.bars else None
+
+
+def _relations(found: Found) -> Section:
+    return Section(
+        "relations",
+        "Kinds of dependency: where does it leak?",
+        figures.leakiest(found),
+        "Activations are in the first row and by themselves in the last.",
+        tables=tuple(figures.relation_table(found, metric) for metric in figures.METRICS),
+    )
+
+
+def _rewards(view: RewardView, found: Found, both: pd.DataFrame) -> Section:
+    drawings = []
+    frame = view.rewards.select(["aggregation", "reward"]).to_pandas().dropna()
+    of = {str(name): _numbers(part) for name, part in frame.groupby("aggregation")["reward"]}
+    values = {words: of[name] for name, words in AGGREGATIONS.items() if name in of}
+    if values:
+        drawings.append(Drawing("Rewards of the same responses; the upright is their mean", charts.histograms(values)))
+    title = "No response has a reward both ways"
+    if len(both):
+        flat, gear = (_numbers(both[name]) for name in ("flat", "gear"))
+        title = charts.losses(flat, gear)
+        what = f"Each response both ways, n = {say.count(len(both))}; dotted: nothing changes"
+        drawings.append(Drawing(what, charts.scatter(flat, gear)))
+    return Section(
+        "rewards",
+        "Rewards: what do the dependencies change?",
+        title,
+        drawings=tuple(drawings),
+        tables=(figures.reward_table(found), _unscored(view.rewards)),
+        notes=("more than flat: a penalty counts less, since its condition is missing",),
+    )
+
+
+def _numbers(values: pd.Series[float]) -> charts.Floats:
+    return np.asarray(values, dtype=np.float64)
+
+
+def _unscored(rewards: pa.Table) -> Table:
+    """Responses with unscored criteria, and how many of them have bounds in place of a reward."""
+    frame = rewards.select(["aggregation", "reward", "low", "unscored"]).to_pandas()
+    rows: list[Cells] = []
+    for name in AGGREGATIONS:
+        of = frame[frame["aggregation"] == name]
+        if of["unscored"].any():
+            numbers = len(of), int((of["unscored"] > 0).sum()), int(of["unscored"].sum())
+            bounded = int((of["reward"].isna() & of["low"].notna()).sum())
+            rows.append((AGGREGATIONS[name], *map(count, (*numbers, bounded))))
+    header = ("Aggregation", "judged", "with an unscored criterion", "unscored criteria", "bounds for a reward")
+    return Table("unscored", "Unscored", header, tuple(rows))
+
+
+def _graphs(view: RewardView, rows: list[Row]) -> Section:
+    empty = sum(row["kept"] == 0 for row in rows)
+    edges = say.plural(sum(row["kept"] for row in rows), "dependency", "dependencies")
+    title = f"{edges} in {say.plural(len(rows), 'rubric')}"
+    if empty:
+        title += f"; {say.count(empty)} {'has' if empty == 1 else 'have'} none and are rewarded flat"
+    return Section(
+        "graphs",
+        "Graphs: which criterion licenses which?",
+        title,
+        "Made from question and rubric alone, once, before any response was looked at.",
+        tables=(graphs.statistics(rows),),
+        small=(
+            graphs.makers(rows),
+            graphs.dropped(view.graph_edges),
+            *graphs.kinds(view.graph_nodes, view.graph_edges),
+        ),
+    )
+
+
+def _pictures(view: RewardView, rows: list[Row], both: pd.DataFrame) -> Section | None:
+    rewarded = set(pc.unique(view.rewards["rubric_id"]).to_pylist())
+    mine = [row for row in rows if row["rubric_id"] in rewarded]
+    chosen = graphs.notable(mine, leaked_by_rubric(view.edge_cases))
+    drawn = tuple(_picture(view, rubric, why, loser(both, rubric)) for rubric, why in chosen.items())
+    if not drawn:
+        return None
+    return Section(
+        "pictures",
+        "Pictures: what does a response lose, and why?",
+        f"{say.plural(len(drawn), 'graph')}, each with the response whose reward it changes most",
+        "Who licenses stands left of whom. Hover over a box or a line for all that is known of it.",
+        pictures=drawn,
+    )
+
+
+def _picture(view: RewardView, rubric: str, why: str, row: Row | None) -> Drawing:
+    over = earned(view.rewards, row, view.settings.threshold) if row else None
+    note = "No response has a reward under this rubric."
+    if row:
+        note = (
+            f"Response {say.name(row['response_id'])}: flat {say.number(row['flat'])}, GEAR {say.number(row['gear'])}."
+        )
+    nodes, edges = rows_of(view.graph_nodes, rubric), rows_of(view.graph_edges, rubric)
+    return Drawing(f"{say.name(rubric)}: {why}", picture(nodes, edges, over), note)
+
+
+def _cases(view: RewardView) -> Section:
+    found = []
+    for row in worst(view.edge_cases):
+        nodes = {node["criterion_id"]: node for node in rows_of(view.graph_nodes, row["rubric_id"])}
+        texts = view.questions[row["item_id"]], view.texts[row["response_id"]]
+        found.append(case(row, earned(view.rewards, row, view.settings.threshold), nodes, *texts))
+    return Section(
+        "cases",
+        "Worst cases: where did flat aggregation pay most?",
+        f"{say.plural(len(found), 'dependency', 'dependencies')} that a response does not keep" if found else "None",
+        "One of each response and of each pair of criteria. A case is as right as the judge and the graph are: look at "
+        "both.",
+        cases=tuple(found),
+    )
+
+
+def _retentions(learned: pa.Table) -> Section | None:
+    if not len(learned):
+        return None
+    rows = sorted(learned.to_pylist(), key=lambda row: -abs(row["retention"] - row["by_relation"]))
+    lines = tuple(
+        (
+            f"{say.name(row['rubric_id'])}: {say.name(row['parent'])} → {say.name(row['child'])}",
+            RELATIONS[row["relation"]],
+            Cell(row["retention"]),
+            Cell(row["by_relation"]),
+            count(row["n"]),
+        )
+        for row in rows[:RETENTIONS]
+    )
+    more = len(rows) - len(lines)
+    header = ("Dependency", "kind", "learned", "by kind", "n")
+    less = sum(row["retention"] < row["by_relation"] for row in rows)
+    return Section(
+        "retentions",
+        "Learned retention factors: do people pay as the relations say?",
+        f"{say.plural(less, 'factor')} of {say.count(len(rows))} fall below that of their kind",
+        f"Fitted to the human score {say.name(rows[0]['target'])} on the calibration split; n: responses.",
+        tables=(Table("learned", "Furthest from the factor of their kind", header, lines),),
+        notes=(f"{say.count(more)} more in the table retentions",) if more else (),
+    )
+
+
+def _others(found: Found) -> Section | None:
+    table = figures.other_table(found)
+    if not table.rows:
+        return None
+    return Section(
+        "other", "Other numbers", "Exact against topological inference, ablations and gains", tables=(table,)
+    )
+
+
+def _made(view: RewardView, rows: list[Row]) -> Section:
+    return Section(
+        "made",
+        "How it was made",
+        "What the rewards rest on",
+        facts=tuple(facts(view)),
+        notes=tuple(caveats(view, rows)),
+    )

@@ -1,0 +1,16 @@
+"""An estimate with what the bootstrap says of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Estimate(NamedTuple):
+    """A statistic with its 95% percentile interval and bootstrap standard error; None where undefined."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    se: float | None = None
+    clusters: int | None = None
+    """How many were resampled."""

@@ -1,0 +1,48 @@
+"""Reading what the score frame is made from, some items at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.contracts.reference import TableRef
+from tasks.stats.scores import ScoreTables, narrow
+from tasks.store.ordered import packed
+from tasks.store.warehouse import Run, give_back
+
+BATCH = 20_000
+"""Responses read at a time, more only of an item that has more."""
+PREDICTED = [
+    "response_id",
+    "score",
+    "low",
+    "high",
+    "risk",
+    "route",
+    "route_reason",
+    "unscored_reason",
+    "level_probabilities",
+]
+
+
+def read_scores(
+    run: Run, items: TableRef, responses: TableRef, people: TableRef, gradings: TableRef, predictions: TableRef
+) -> Iterator[ScoreTables]:
+    """What the score frame is made from, some items at a time: no texts, and of a grading only score and signals."""
+    sizes = Counter(run.read(responses, ["item_id"])["item_id"].to_pylist())
+    kinds = run.read(items, ["item_id", "type"])
+    for names in packed(sizes, BATCH) or [[]]:
+        some = pc.field("item_id").isin(pa.array(names, pa.string()))
+        graded = run.read(gradings, ["response_id", "score", "signals"], some)
+        yield ScoreTables(
+            kinds,
+            run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some),
+            run.read(people, ["response_id", "rater_id", "rater_kind", "score"], some),
+            narrow(graded.to_batches()),
+            run.read(predictions, PREDICTED, some),
+        )
+        del graded
+        give_back()
