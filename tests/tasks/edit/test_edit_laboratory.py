@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.edit.laboratory import decoder
+from tasks.edit.laboratory import decoder as laboratory_decoder
 from tasks.edit.laboratory.decoder import Size, corpus, decoder, sample_of, tokenizer, train
 from tasks.edit.laboratory.world import (
     CAREFUL,
@@ -108,7 +108,7 @@ def test_tokens_keep_every_text(words, seed: int) -> None:  # type: ignore[no-un
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "_EVERY", 2)
+    monkeypatch.setattr(laboratory_decoder, "_EVERY", 2)
     size = Size(width=16, layers=1, heads=2, steps=5, tokens=256)
     train(tmp_path / "whole", size, 3, lambda line: None)
 
