@@ -16,8 +16,8 @@ from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import ScoreColumns, Source
 from tasks.ingest.canonical import scored
 from tasks.review.board import Board, Case
+from tasks.review.heard import LEDGER
 from tasks.review.ledger import Act, Ledger
-from tasks.review.task import LEDGER
 
 
 def board() -> Board:
