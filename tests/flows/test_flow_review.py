@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from flows import review
+from flows.terminal import print_rows
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import ScoreColumns, Source
 from tasks.ingest.canonical import scored
