@@ -283,7 +283,7 @@ def test_the_rewards_and_group_advantages_are_those_of_the_equations(
 
 
 def test_a_rollout_that_does_not_end_has_no_mark(policy: Policy) -> None:
-    course = rl._Course(policy, SAMPLES, Prompts("compact"), PLAN, [], 3, None)
+    course = rl._Rewards(policy, SAMPLES, Prompts("compact"), PLAN, [], 3, None)
     texts = ["\nFinal mark: 1", "\nFinal mark: 1", "P1 is met.", "\nFinal mark: 1"]
     told: list[float] = []
     rewards = course.outcome(
