@@ -9,8 +9,8 @@ from tasks.bottleneck.arm import Arm, Outcome
 from tasks.bottleneck.card import card
 from tasks.bottleneck.class_set import ClassSet, grading_rows, judgment_rows, people_rows
 from tasks.bottleneck.data import MISSING
+from tasks.bottleneck.grader import BottleneckGrader, save
 from tasks.bottleneck.grader import load as load_grader
-from tasks.bottleneck.grader import save
 from tasks.bottleneck.trace import contribution_error
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
@@ -28,17 +28,9 @@ def exported(
     place = run.folder / "grader.safetensors"
     digest = save(place, outcome.trained, head, arm.training, data, of.bundle, of.backbone, plan.backbone)
     grader = load_grader(place, base)
-    rows = data.rows("test")
-    human = {
-        data.response_ids[row]: None if data.grades[row] == MISSING else float(data.scores[data.grades[row]])
-        for row in rows
-    }
-    traced = [
-        row | {"human": human[row["response_id"]]}
-        for row in grader.traces(list(human), [of.answered[row] for row in rows])
-    ]
+    traced = _traces(grader, of)
     off = {"split": "test", "metric": "contribution_error", "criterion_id": "", "value": contribution_error(traced)}
-    tested = {"method": arm.method, "seed": arm.seed, "setting": arm.setting, "n": len(rows), "note": None}
+    tested = {"method": arm.method, "seed": arm.seed, "setting": arm.setting, "n": len(data.rows("test")), "note": None}
     trials = [*outcome.tables[Trials], tested | off]
     wanted = base / plan.grader if plan.grader else run.warehouse.root / "graders" / f"{study.name}.safetensors"
     about = card(grader.about, digest, plan.grader or str(wanted), [*trials, *people_rows(of)]).encode()
@@ -55,6 +47,17 @@ def exported(
         Judgments: list(judgment_rows(of, outcome, grader.name)),
         Gradings: list(grading_rows(of, outcome, grader.name)),
     }
+
+
+def _traces(grader: BottleneckGrader, of: ClassSet) -> list[dict[str, Any]]:
+    """Rows of `traces` of the test split, with the score that people gave."""
+    data, rows = of.ground.data, of.ground.data.rows("test")
+    human = {
+        data.response_ids[row]: None if data.grades[row] == MISSING else float(data.scores[data.grades[row]])
+        for row in rows
+    }
+    traces = grader.traces(list(human), [of.answered[row] for row in rows])
+    return [row | {"human": human[row["response_id"]]} for row in traces]
 
 
 def line(arm: Arm, outcome: Outcome, number: int, of: int) -> str:

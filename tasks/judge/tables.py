@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import pyarrow.compute as pc
@@ -35,10 +36,15 @@ def sheets_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Sheet]:
     }
 
 
-def in_shard_order(run: Run, responses: TableRef) -> Iterator[tuple[str, str, str]]:
-    """(item, response, text) in the order in which shards are cut."""
-    for batch in in_order(run, responses, ("item_id", "response_id", "text"), ("item_id", "response_id")):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def shard_cases(
+    run: Run, items: TableRef, responses: TableRef, bundles: TableRef, cut: Iterable[tuple[str, int, bool]]
+) -> Iterator[tuple[str, list[Case]]]:
+    """Name and cases of each shard that is not done. cut: name, responses and whether it is done, of all in order."""
+    sheets, rows = sheets_of(run, items, bundles), _in_shard_order(run, responses)
+    for name, count, done in cut:
+        mine = list(islice(rows, count))
+        if not done:
+            yield name, [_case(response_id, text, *sheets[item_id]) for item_id, response_id, text in mine]
 
 
 def cases_of(
@@ -51,11 +57,10 @@ def cases_of(
     rows = run.read(responses, ["response_id", "text"], ds.field("item_id") == item["item_id"])
     bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
     chosen = rows.sort_by("response_id").slice(at, count).to_pylist()
-    return [case_of(row["response_id"], row["text"], item, bundle, locked["bundle_id"]) for row in chosen]
+    return [_case(row["response_id"], row["text"], item, bundle, locked["bundle_id"]) for row in chosen]
 
 
-def case_of(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bundle_id: str) -> Case:
-    """A response under its item's row and bundle."""
+def _case(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bundle_id: str) -> Case:
     return Case(
         response_id=response_id,
         item_id=item["item_id"],
@@ -68,3 +73,9 @@ def case_of(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, b
         reference_answer=item["reference_answer"],
         key_elements=tuple(item["key_elements"]),
     )
+
+
+def _in_shard_order(run: Run, responses: TableRef) -> Iterator[tuple[str, str, str]]:
+    """(item, response, text) in the order in which shards are cut."""
+    for batch in in_order(run, responses, ("item_id", "response_id", "text"), ("item_id", "response_id")):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 from uuid import UUID
@@ -29,7 +28,7 @@ from tasks.judge.rater import foreign_scores, rater, repeated, signal_recorded
 from tasks.judge.rows import Rater
 from tasks.judge.shards import libraries_aside, shards, whole_items
 from tasks.judge.standing import keeping_of
-from tasks.judge.tables import case_of, in_shard_order, item_counts, sheets_of
+from tasks.judge.tables import item_counts, shard_cases
 from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.replies import ReplyStore
 from tasks.store.naming import named
@@ -74,14 +73,9 @@ def judge(
             progress = Progress(plan.samples * sum(count for _, count, done in cut if not done), _say())
             who = progress.watch(_within(token_budget, _rater(run, plan, base, replies, people, grader)))
             recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
-            sheets = sheets_of(run, items, bundles)
             keeping = keeping_of(run, plan, who.rater_id)
-            rows = in_shard_order(run, responses)
-            for name, count, done in cut:
-                mine = list(islice(rows, count))
-                if done:
-                    continue
-                cases = keeping([case_of(response_id, text, *sheets[item_id]) for item_id, response_id, text in mine])
+            for name, some in shard_cases(run, items, responses, bundles, cut):
+                cases = keeping(some)
                 graded = [grade_batch(cases, one, replies, progress.wave) for one in repeated(who, plan.samples)]
                 if plan.foreign:
                     signal_recorded(graded, recorded, plan.foreign)
