@@ -19,7 +19,8 @@ from tasks.ingest.task import Data, ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import Locked, lock
 from tasks.report.annotation.task import report_annotation
-from tasks.review.task import Settled, Spoken, adjudicate, queue, spoken
+from tasks.review.heard import Spoken, spoken
+from tasks.review.task import Settled, adjudicate, queue
 
 without_tracebacks()
 own_server()

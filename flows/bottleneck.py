@@ -21,7 +21,7 @@ from tasks.judge.task import credential
 from tasks.lock.task import lock
 from tasks.report.annotation.task import report_annotation
 from tasks.report.bottleneck.task import report_graders
-from tasks.review.task import Spoken
+from tasks.review.heard import Spoken
 
 without_tracebacks()
 own_server()

@@ -49,7 +49,7 @@ _COUNTS = "embedded"
 """The backend whose total code makes of its decisions under every protocol."""
 
 
-class Asked(NamedTuple):
+class Sitting(NamedTuple):
     """What is judged together: the items of one family of schemes, their responses, and the schemes."""
 
     family: Family
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
     bundles: TableRef
 
 
-Judging = tuple[Asked, TableRef]
+Judging = tuple[Sitting, TableRef]
 """What was asked, and the gradings."""
 
 
@@ -117,10 +117,10 @@ def summary(warehouse: Path, run_id: str) -> list[list[Any]]:
 
 
 @task(task_run_name="edit the schemes")
-def prepare(run: Run, study: Study, data: Data, bundles: TableRef) -> list[Asked]:
+def prepare(run: Run, study: Study, data: Data, bundles: TableRef) -> list[Sitting]:
     """What the judge is asked: each family's test responses that have the human score, under the schemes as they are
     and after every edit."""
-    gold, aside, asked = _gold(run, study, data), _aside(run), list[Asked]()
+    gold, aside, asked = _gold(run, study, data), _aside(run), list[Sitting]()
     schemes = _schemes(run, data, bundles, gold)
     for kind in EDITS:
         mine = {item: scheme for item, scheme in schemes.items() if family(scheme.bundle) == kind}
@@ -137,7 +137,7 @@ def prepare(run: Run, study: Study, data: Data, bundles: TableRef) -> list[Asked
             ]
             aside.commit(f"lock-{kind}-{version}", "all", {Bundles: rows})
             given = aside.ref(Items, f"asked-{kind}"), aside.ref(Responses, f"asked-{kind}")
-            asked.append(Asked(kind, version, *given, aside.ref(Bundles, f"lock-{kind}-{version}")))
+            asked.append(Sitting(kind, version, *given, aside.ref(Bundles, f"lock-{kind}-{version}")))
     return asked
 
 

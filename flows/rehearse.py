@@ -18,7 +18,7 @@ from tasks.judge.grade import first_requests, too_short
 from tasks.judge.prove import prove_bundle
 from tasks.judge.rater import foreign_rows
 from tasks.judge.rows import Case, Rater
-from tasks.judge.task import cases_of
+from tasks.judge.tables import cases_of
 from tasks.llm.backends.scripted import Scripted
 from tasks.lock.remake import asks
 from tasks.lock.task import lock

@@ -19,6 +19,7 @@ from tasks.review.access import Access
 from tasks.review.app import create_app
 from tasks.review.asked import Asked
 from tasks.review.board import Board
+from tasks.review.heard import LEDGER, acts_of
 from tasks.review.label_studio import config, project, read_export
 from tasks.review.ledger import Ledger
 from tasks.review.server import serve
@@ -26,7 +27,7 @@ from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.sight import as_told
 from tasks.review.subject import standing
-from tasks.review.task import LEDGER, acts_of, open_board, waiting_labels, waiting_scores
+from tasks.review.waiting import open_board, waiting_labels, waiting_scores
 from tasks.store.warehouse import Run, Warehouse, write_atomically
 from tasks.text.formulas import guarded
 

@@ -12,8 +12,8 @@ from flows.plan import inputs
 from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.settings.study import Study
 from tasks.llm.replies import ReplyStore
+from tasks.review.heard import LEDGER
 from tasks.review.ledger import Ledger
-from tasks.review.task import LEDGER
 from tasks.store.recorded import manifest_of
 from tasks.store.verify import Look, Seen, look_at_run, timed
 from tasks.store.warehouse import Run, Warehouse

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from tasks.bottleneck.data import Floats
+from tasks.bottleneck.data import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Head:
         likely: Floats = softmax(self.logits(shares) / (self.temperature if calibrated else 1.0), axis=-1)
         return likely
 
-    def contributions(self, shares: Floats, grade: int) -> Floats:
-        """(..., K) what each concept adds to a grade's logit; with the bias they sum to it."""
+    def contributions(self, shares: Floats, grade: int | Ints) -> Floats:
+        """(..., K) what each concept adds to a grade's logit, of all or each response; with the bias they sum to it."""
         added: Floats = self.weights[grade] * self.posterior(shares)
         return added

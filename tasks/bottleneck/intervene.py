@@ -6,11 +6,9 @@ takes a person's answer as one more noisy observation of the latent concept, whi
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import softmax
 
 from tasks.bottleneck.data import MISSING, Floats, Ints, Labelled
 from tasks.bottleneck.head import Head
@@ -104,47 +102,6 @@ def grades_after(head: Head, shares: Floats, order: Ints, values: Floats) -> Int
     set_by_now = (turn < np.arange(count + 1)[:, None, None]) & ~np.isnan(values)
     grades: Ints = head.logits(np.where(set_by_now, values, shares)).argmax(axis=2)
     return grades
-
-
-class Steered(NamedTuple):
-    """What a head makes of shares and answers: latent, the posterior means (n, K); grades, calibrated probabilities
-    (n, S + 1)."""
-
-    latent: Floats
-    grades: Floats
-
-
-def with_answer(head: Head, shares: Floats, answers: Floats, noise: npt.ArrayLike) -> Steered:
-    """A soft intervention: answers of known noise as further observations of the latent concepts.
-
-    An answer a_k of a person with standard deviation τ_k adds 1/τ_k² to the posterior precision of z_k and a_k/τ_k² to
-    its information (Eqs. 19-20, extended):
-
-        μ = (Ω + D⁻¹ + T⁻¹)⁻¹(D⁻¹s̃ + T⁻¹a)
-
-    It conditions z, so that it spreads to related concepts through Ω and is not shrunk again, whereas a hard
-    intervention replaces s̃, which the head shrinks like any other observation. With τ → 0 z_k is the answer; the head
-    was trained on shrunk values and may see one as high as that for the first time. With τ → ∞ nothing changes.
-
-    shares, answers: (n, K), answers NaN where nobody was asked; noise: τ ≥ 0 in shares of the scale, a number or any
-    shape that fits (n, K). ValueError on a negative τ or NaN, and for a head without error correction, which has no
-    latent concepts.
-    """
-    if head.precision is None or head.noise is None:
-        raise ValueError("a head without error correction has no latent concepts to condition")
-    tau = np.broadcast_to(np.asarray(noise, np.float64), answers.shape)
-    if not (tau >= 0).all():
-        raise ValueError("an answer's noise is a standard deviation, 0 or more")
-    asked = ~np.isnan(answers) & np.isfinite(tau)
-    before = head.posterior(shares)
-    spread = np.linalg.inv(head.precision + np.diag(1 / head.noise))
-    # By the gain, not by precisions: τ = 0 is then no exception. A concept not asked has a row of the identity.
-    system = spread * (asked[:, :, None] & asked[:, None, :])
-    diagonal = np.arange(answers.shape[1])
-    system[:, diagonal, diagonal] += np.where(asked, tau**2, 1.0)
-    surprise = np.where(asked, answers - before, 0.0)
-    latent = before + np.linalg.solve(system, surprise[..., None])[..., 0] @ spread
-    return Steered(latent, softmax((latent @ head.weights.T + head.bias) / head.temperature, axis=1))
 
 
 def _measured(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ undefined cases are those of `tasks.stats.agreement` and `tasks.stats.ordinal`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,29 +56,6 @@ def human_rows(
     found = _concepts(np.where(levels_b == MISSING, MISSING, levels_a), levels_b, concepts)
     found += _task(np.where(grades_b == MISSING, MISSING, grades_a), grades_b, scores)
     return [_row("human", 0, "", split, *one) for one in found]
-
-
-def pooled(trials: Iterable[Mapping[str, Any]]) -> list[Record]:
-    """Mean and standard deviation over seeds (divisor seeds − 1; null for one seed) of every measure.
-
-    Records with method, setting, split, metric, criterion_id, mean, sd, seeds (that have a value) and undefined (that
-    have none), in the order in which they first come.
-    """
-    names = ("method", "setting", "split", "metric", "criterion_id")
-    values: dict[tuple[Any, ...], list[float | None]] = {}
-    for trial in trials:
-        values.setdefault(tuple(trial[name] for name in names), []).append(trial["value"])
-    return [dict(zip(names, key, strict=True)) | _over_seeds(of) for key, of in values.items()]
-
-
-def _over_seeds(values: list[float | None]) -> Record:
-    known = [value for value in values if value is not None]
-    return {
-        "mean": float(np.mean(known)) if known else None,
-        "sd": float(np.std(known, ddof=1)) if len(known) > 1 else None,
-        "seeds": len(known),
-        "undefined": len(values) - len(known),
-    }
 
 
 Measured = tuple[str, str, Stat, int]

@@ -72,7 +72,7 @@ def expected_change(levels: Floats, head: Head, shares: Floats, tops: Ints) -> F
     return found
 
 
-class Asked(NamedTuple):
+class Questions(NamedTuple):
     """The questions of a policy over a whole set: order, (n, K) concepts of a response, first asked first; turn,
     (n, K) the question, 0 first, at which they are asked; K·n for what cannot be asked."""
 
@@ -80,7 +80,7 @@ class Asked(NamedTuple):
     turn: Ints
 
 
-def ask(policy: Order, levels: Floats, head: Head, answers: Floats, tops: Ints, seed: int) -> Asked:
+def ask(policy: Order, levels: Floats, head: Head, answers: Floats, tops: Ints, seed: int) -> Questions:
     """Every question that can be asked, one at a time, always the one of highest priority in the whole set.
 
     answers: (n, K) shares that the educator gives, NaN where none can be had. expected_change is taken anew for what is
@@ -92,7 +92,7 @@ def ask(policy: Order, levels: Floats, head: Head, answers: Floats, tops: Ints, 
         fixed = np.where(np.isnan(answers), -np.inf, priorities(policy, levels, head, tops, seed))
         order = np.argsort(-fixed, axis=1, kind="stable")
         priority = np.take_along_axis(fixed, order, axis=1)
-    return Asked(order, _turns(priority))
+    return Questions(order, _turns(priority))
 
 
 def _adaptive(levels: Floats, head: Head, answers: Floats, tops: Ints) -> tuple[Ints, Floats]:
@@ -124,7 +124,7 @@ def _turns(priority: Floats) -> Ints:
     return np.where(np.isneginf(priority), n * count, turn.reshape(n, count))
 
 
-class Compared(NamedTuple):
+class OverRandom(NamedTuple):
     """A number of a policy: value; change: less that of asking at random, with its 95% interval over responses; None
     where undefined."""
 
@@ -148,9 +148,9 @@ class Saving:
     """(STEPS + 1,) shares of the questions asked."""
     values: Floats
     """(STEPS + 1,) the metric there, NaN where it is undefined."""
-    area: Compared
+    area: OverRandom
     """Under the curve, 0 … 1: the mean of the metric over budgets."""
-    needed: Compared
+    needed: OverRandom
     """Share of the questions at which 90% of the gain of all answers is first reached; None where answers do not
     gain."""
 
@@ -191,7 +191,7 @@ def savings(
     ]
 
 
-def _bought(asked: Asked, budgets: Ints, head: Head, shares: Floats, answers: Floats) -> Ints:
+def _bought(asked: Questions, budgets: Ints, head: Head, shares: Floats, answers: Floats) -> Ints:
     """(budgets, n) grades when so many questions were asked over the whole set."""
     after = grades_after(head, shares, asked.order, answers)
     answered = (asked.turn < budgets[:, None, None]).sum(axis=2)
@@ -221,14 +221,14 @@ def _needed(values: Floats, shares: Floats) -> Floats:
     return np.where(at > 0, shares[at] - (high - GAIN) / np.where(at > 0, high - low, 1) * shares[1], np.nan)
 
 
-def _compared(values: Floats, drawn: Floats, responses: int) -> list[Compared]:
+def _compared(values: Floats, drawn: Floats, responses: int) -> list[OverRandom]:
     """Each policy's number beside that of random; values: (policies,), drawn: (policies, draws), of so many
     responses."""
     by = POLICIES.index("random")
     found = []
     for value, sample in zip(values, drawn, strict=True):
         low, high = interval(sample - drawn[by], responses)[:2]
-        found.append(Compared(_plain(value), _plain(value - values[by]), low, high))
+        found.append(OverRandom(_plain(value), _plain(value - values[by]), low, high))
     return found
 
 
@@ -257,7 +257,7 @@ def saving_rows(found: list[Saving], method: str, seed: int, split: str) -> list
     return rows
 
 
-def _against_random(one: Saving, number: Compared) -> str:
+def _against_random(one: Saving, number: OverRandom) -> str:
     if number.value is None:
         return f"undefined: the answers do not raise {one.metric}"
     if number.low is None or number.change is None:

@@ -153,13 +153,6 @@ def encode(backbone: Backbone, tokens: Tokens, say: Say = quiet, folder: Path | 
     return load(folder) or States(np.empty(shape, np.float16), tokens.starts)
 
 
-def save(states: States, folder: Path) -> None:
-    """Writes states where `load` finds them; the folder appears whole or not at all."""
-    with _appearing(folder) as unfinished:
-        np.save(unfinished / _STARTS, states.starts)
-        np.save(unfinished / _VALUES, states.values)
-
-
 def load(folder: Path) -> States | None:
     """States in a folder, read from disk as they are used; None where there are none."""
     if not folder.is_dir():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -59,21 +59,3 @@ def partial_correlations(precision: Floats) -> Floats:
     partial: Floats = -precision / np.outer(scale, scale)
     np.fill_diagonal(partial, 1.0)
     return partial
-
-
-class Sparsity(NamedTuple):
-    """links: two concepts each whose correlation is defined; below_01, below_03: shares of them with |r| under 0.1 and
-    under 0.3, NaN without links."""
-
-    links: int
-    below_01: float
-    below_03: float
-
-
-def sparsity(correlations: Floats) -> Sparsity:
-    """How few links there are; correlations: (K, K), NaN where undefined."""
-    size = np.abs(correlations[np.triu_indices(len(correlations), 1)])
-    size = size[~np.isnan(size)]
-    if not len(size):
-        return Sparsity(0, np.nan, np.nan)
-    return Sparsity(len(size), float((size < 0.1).mean()), float((size < 0.3).mean()))

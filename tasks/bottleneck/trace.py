@@ -54,7 +54,7 @@ def traces(
     shares = expected / concepts.tops
     corrected, logits, likely = head.posterior(shares), head.logits(shares), head.probabilities(shares)
     ranked = np.argsort(-logits, axis=1, kind="stable")
-    added = head.weights[ranked[:, 0]] * corrected
+    added = head.contributions(shares, ranked[:, 0])
     rows: list[dict[str, Any]] = []
     for n, response_id in enumerate(response_ids):
         grade, runner_up = ranked[n, 0], ranked[n, 1] if len(scores) > 1 else None

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from prefect import task
 
 from tasks.check import docs
-from tasks.check.across import check_across
+from tasks.check.checkpoint import once
 from tasks.check.finding import REFUSED, Finding, broken, stop, warnings
-from tasks.check.quarantine import refused
-from tasks.check.results import keep
-from tasks.check.suite import check_values, columns
-from tasks.check.typed import Footer, batches, check_types, footers
 from tasks.contracts.reference import TableRef
-from tasks.contracts.schema import Expectation, Row, expectations
-from tasks.contracts.tables.checks import Checks, Quarantine
-from tasks.contracts.tables.every import BY_NAME
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
@@ -44,7 +36,7 @@ def checked(run: Run, written: Written) -> Written:
     if not refs:
         raise TypeError(f"nothing to check in {type(written).__name__}: it holds no TableRef")
     for stage in dict.fromkeys(ref.stage for ref in refs):
-        found = [finding for ref in refs if ref.stage == stage for finding in _once(run, ref)]
+        found = [finding for ref in refs if ref.stage == stage for finding in once(run, ref)]
         for line in warnings(found, stage):
             print(line)
         if broken(found):
@@ -74,64 +66,3 @@ def _where(run: Run, found: Sequence[Finding]) -> list[str]:
     except Exception as error:  # the pages are no reason to keep back why the run stops
         lines.append(f"no Data Docs: {type(error).__name__}: {error}")
     return lines
-
-
-def _once(run: Run, ref: TableRef) -> list[Finding]:
-    """A table's findings, stored; none anew where an earlier run of this study found this content in order."""
-    stage = f"check-{ref.stage}"
-    if run.done(stage, ref.table) and (stored := _settled(run, ref)) is not None:
-        return stored
-    found, files = check(run, ref)
-    tables: dict[type[Row], list[dict[str, object]]] = {Checks: [finding.record(ref.stage) for finding in found]}
-    if rows := refused(found, ref.stage, files):
-        tables[Quarantine] = rows
-    keep(run, ref.stage, found)
-    run.commit(stage, ref.table, tables)
-    return found
-
-
-def check(run: Run, ref: TableRef) -> tuple[list[Finding], list[Footer]]:
-    """Every rule of one table, and its files; types first, for with a wrong one the other rules cannot be read."""
-    row, files = BY_NAME[ref.table], list[Footer]()
-    # The finished shards' files, as the store reads them: that is what places are counted over.
-    own = run.files(ref.table, ref.stage) or sorted((run.warehouse.root / ref.path).glob("*.parquet"))
-    try:
-        files = footers(own)
-        types = check_types(row, files)
-        wrong = any(finding.outcome != "passed" for finding in types)
-        values = [] if wrong else check_values(row, batches(files, columns(row)))
-    except (OSError, ValueError) as error:  # a file that is no Parquet, or is cut off; Arrow's errors are ValueErrors
-        return _not_run(row, expectations(row), f"{type(error).__name__}: {error}"), files
-    if wrong:
-        rest = [rule for rule in expectations(row) if rule.rule != "type"]
-        return types + _not_run(row, rest, "not run: a column of the table has another type"), files
-    rows = sum(file.rows for file in files)
-    found = types + values + check_across(row, files, lambda table: _parts(run, table), ref.digest, run.warehouse.root)
-    lost = None if rows == ref.rows else f"the files hold {rows:,} rows, their done-marks say {ref.rows:,}"
-    return [replace(finding, error=finding.error or lost) for finding in found], files
-
-
-def _not_run(row: type[Row], rules: Iterable[Expectation], error: str) -> list[Finding]:
-    return [Finding(row, rule, 0, error=error) for rule in rules]
-
-
-def _parts(run: Run, table: str) -> list[Path]:
-    """Every stage's files of a table."""
-    return sorted((run.folder / table).glob("*/*.parquet"))
-
-
-def _settled(run: Run, ref: TableRef) -> list[Finding] | None:
-    """The stored findings, if they are of this content and contract, nothing in them stops a run and all could run."""
-    row, checks = BY_NAME[ref.table], run.read(run.ref(Checks, f"check-{ref.stage}")).to_pylist()
-    stored = {(r["rule"], r["column"]): r for r in checks if r["table_name"] == ref.table}
-    found = []
-    for rule in expectations(row):
-        record = stored.pop((rule.rule, ", ".join(rule.columns)), None)
-        if record is None:
-            return None
-        finding = Finding(row, rule, record["rows"], record["unexpected"], tuple(record["first"]), digest=ref.digest)
-        same_rows = rule.severity == "warning" or finding.rows == ref.rows
-        if not same_rows or broken([finding]) or finding.record(ref.stage) != record:
-            return None
-        found.append(finding)
-    return None if stored else found

@@ -10,13 +10,11 @@ that "1" does not stand for "12" as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from tasks.contracts.errors import BackendError
 from tasks.edit.policy import Policy
@@ -24,8 +22,6 @@ from tasks.edit.prompt import Prompts
 from tasks.edit.rollout import SCAFFOLD, Sample, cut
 from tasks.edit.tree import ROOT, Floats, Tree, score, shared
 
-Score = Callable[[Sequence[Tree]], list[Floats]]
-"""Log-probabilities of the nodes of trees, see `tree.score`."""
 _BRANCHES = 2048
 """Tokens of branches in one tree, or as many as its trunk has: each looks past all others, which costs their square."""
 _TO_LINE_END = re.compile(r"\s*\n")
@@ -56,30 +52,10 @@ def beliefs(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]
     for a rollout longer than the model reads; BackendError for a model that reads no trees, or a tokenizer that does
     not tell marks apart.
     """
-    return beliefs_by(partial(score, policy.model), policy, prompts, cases)
-
-
-def beliefs_by(scored: Score, policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Floats]:
-    """`beliefs` with log-probabilities from elsewhere; of the policy only its tokenizer is used."""
     lines = _Lines(policy)
     probed = [_probes(_reading(policy, prompts, lines, *case), case[0]) for case in cases]
-    sums = iter(scored([probe.tree for probes in probed for probe in probes]))
+    sums = iter(score(policy.model, [probe.tree for probes in probed for probe in probes]))
     return [np.concatenate([_weighed(probe, next(sums)) for probe in probes]) for probes in probed]
-
-
-def beliefs_plain(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Floats]:
-    """`beliefs` by a forward pass for every boundary, and for every mark where some marks are several tokens."""
-    lines = _Lines(policy)
-    found = []
-    for sample, text in cases:
-        reading = _reading(policy, prompts, lines, sample, text)
-        ids: list[int] = []
-        rows = []
-        for piece, marks in zip(reading.pieces, reading.marks, strict=True):
-            ids = ids + piece
-            rows.append(_plain(policy, ids + marks.scaffold, marks.candidates))
-        found.append(np.array(rows))
-    return found
 
 
 def expected(p: Floats) -> Floats:
@@ -187,23 +163,6 @@ def _weighed(probe: _Probe, sums: Floats) -> Floats:
         if node.parent != ROOT:
             totals[number] += totals[node.parent]
     return _normalised(totals[np.array(probe.ends)])
-
-
-def _plain(policy: Policy, ids: list[int], candidates: list[list[int]]) -> Floats:
-    """(M + 1,) belief after these tokens."""
-    if all(len(one) == 1 for one in candidates):
-        return _normalised(_last(policy, ids, 1)[0, [one[0] for one in candidates]])
-    logprobs = (_last(policy, ids + one, len(one) + 1)[:-1][np.arange(len(one)), one] for one in candidates)
-    return _normalised(np.array([each.sum() for each in logprobs]))
-
-
-def _last(policy: Policy, ids: list[int], count: int) -> Floats:
-    """(count, V) log-probabilities of what follows each of the last tokens."""
-    with torch.inference_mode():
-        tokens = torch.tensor([ids], device=policy.model.device)
-        logits = policy.model(input_ids=tokens, use_cache=False, logits_to_keep=count).logits[0]
-        logprobs: Floats = logits.float().log_softmax(-1).double().cpu().numpy()
-    return logprobs
 
 
 def _normalised(weights: Floats) -> Floats:

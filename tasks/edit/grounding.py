@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from tasks.edit.belief import Score, pieces
+from tasks.edit.belief import pieces
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Masked, Prompts
 from tasks.edit.rollout import Sample
@@ -38,33 +36,12 @@ def supports(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str
     prompt each step also stands alone. InputError for a rollout longer than the model reads; BackendError for a model
     that reads no trees.
     """
-    return supports_by(partial(score, policy.model), policy, prompts, cases)
-
-
-def supports_by(scored: Score, policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Support]:
-    """`supports` with log-probabilities from elsewhere; of the policy only its tokenizer is used."""
     audits = [_audit(policy, prompts, *case) for case in cases]
-    sums = scored([audit.tree for audit in audits])
+    sums = score(policy.model, [audit.tree for audit in audits])
     found = []
     for audit, values in zip(audits, sums, strict=True):
         full, scheme, answer, alone = (-values[at] for at in audit.steps)
         found.append(Support(scheme - full, answer - full, alone - full))
-    return found
-
-
-def supports_plain(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Support]:
-    """`supports` by four forward passes for every step."""
-    found = []
-    for sample, text in cases:
-        full, scheme, answer = _prompts(policy, prompts, sample)
-        losses: list[tuple[float, ...]] = []
-        before: list[int] = []
-        for step in map(policy.ids, pieces(text)):
-            contexts = (full + before, scheme + before, answer + before, full)
-            losses.append(tuple(_loss(policy, context, step) for context in contexts))
-            before = before + step
-        complete, *masked = np.array(losses, np.float64).reshape(-1, 4).T
-        found.append(Support(*(loss - complete for loss in masked)))
     return found
 
 
@@ -113,11 +90,3 @@ def _audit(policy: Policy, prompts: Prompts, sample: Sample, text: str) -> _Audi
 def _prompts(policy: Policy, prompts: Prompts, sample: Sample) -> list[list[int]]:
     """Tokens of the grading prompt as it is, without the scheme, and without the answer."""
     return [policy.prompt_ids(prompts.grade(sample, masked)) for masked in _MASKS]
-
-
-def _loss(policy: Policy, context: list[int], step: list[int]) -> float:
-    """−log p of a step's tokens."""
-    with torch.inference_mode():
-        ids = torch.tensor([context + step], device=policy.model.device)
-        logits = policy.model(input_ids=ids, use_cache=False, logits_to_keep=len(step) + 1).logits[0, :-1]
-        return float(torch.nn.functional.cross_entropy(logits.float(), ids[0, len(context) :], reduction="sum"))

@@ -112,13 +112,6 @@ def differences(arm: Marks, against: Marks, draws: int = 2000, seed: int = 0) ->
     return found
 
 
-def spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Mean and standard deviation (divisor n − 1) over the seeds that have a value; None where there are too few."""
-    known = [value for value in values if value is not None]
-    deviation = float(np.std(known, ddof=1)) if len(known) > 1 else None
-    return (float(np.mean(known)) if known else None), deviation
-
-
 def _interval(found: _Drawn, bounds: tuple[float, float] = (-np.inf, np.inf)) -> tuple[float | None, float | None]:
     """The basic interval 2θ − quantiles of the draws (Davison and Hinkley 1997, 5.2), and the figure itself in it.
 

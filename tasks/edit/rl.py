@@ -84,9 +84,9 @@ def reinforce(
     done = claim(folder, plans | identity | {"gold": [(sample.gold, sample.top) for sample in samples]})
     if done is not None:
         return done
-    course = _Course(policy, samples, prompts, plan, asked, max_tokens, frozen)
+    rewards = _Rewards(policy, samples, prompts, plan, asked, max_tokens, frozen)
     with quiet(), lent(policy):
-        trainer = _trainer(course, adapter, method, seed, folder)
+        trainer = _trainer(rewards, adapter, method, seed, folder)
         if look is not None:
             trainer.add_callback(_looks(policy, plan, look))
         return train(trainer, folder, _METRICS)
@@ -102,7 +102,7 @@ def _refuse_learned_positions(policy: Policy) -> None:
 
 
 @dataclass
-class _Course:
+class _Rewards:
     """One training: what is asked, and the rewards of what is answered."""
 
     policy: Policy
@@ -167,15 +167,15 @@ def _resting(adapted: Any) -> Iterator[None]:
         adapted.train(training)
 
 
-def _trainer(course: _Course, adapter: Adapter, method: Method, seed: int, folder: Path) -> Any:
+def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, folder: Path) -> Any:
     from datasets import Dataset  # type: ignore[import-untyped]
     from trl.trainer.grpo_config import GRPOConfig
 
-    policy, plan = course.policy, course.plan
-    longest = max(map(len, course.asked)) + course.max_tokens
-    trainer = _kind(course, method)(
+    policy, plan = rewards.policy, rewards.plan
+    longest = max(map(len, rewards.asked)) + rewards.max_tokens
+    trainer = _kind(rewards, method)(
         model=policy.model,
-        reward_funcs=[course.outcome, course.shaping] if method == "edit" else [course.outcome],
+        reward_funcs=[rewards.outcome, rewards.shaping] if method == "edit" else [rewards.outcome],
         args=GRPOConfig(
             **settings(policy, folder, batch=plan.group * plan.responses, longest=longest, seed=seed),
             reward_weights=[1.0, plan.shaping] if method == "edit" else [1.0],  # Eq. 7
@@ -183,7 +183,7 @@ def _trainer(course: _Course, adapter: Adapter, method: Method, seed: int, folde
             learning_rate=plan.learning_rate,
             warmup_steps=plan.warmup,
             num_generations=plan.group,
-            max_completion_length=course.max_tokens,
+            max_completion_length=rewards.max_tokens,
             temperature=plan.temperature,
             top_k=0,
             top_p=1.0,
@@ -195,41 +195,41 @@ def _trainer(course: _Course, adapter: Adapter, method: Method, seed: int, folde
             use_vllm=False,
             save_steps=plan.save_every,
         ),
-        train_dataset=Dataset.from_dict({"prompt": course.order(seed)}),
+        train_dataset=Dataset.from_dict({"prompt": rewards.order(seed)}),
         processing_class=policy.tokenizer,
         peft_config=lora(policy, adapter),
     )
-    course.adapted = trainer.model
+    rewards.adapted = trainer.model
     return trainer
 
 
-def _kind(course: _Course, method: Method) -> Any:
+def _kind(rewards: _Rewards, method: Method) -> Any:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class Trainer(GRPOTrainer):
         def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
-            return [course.asked[int(at)] for at in prompts], None, {}
+            return [rewards.asked[int(at)] for at in prompts], None, {}
 
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
             batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
-            return batch | {"advantages": token_advantages(course, batch)} if method == "dgpo" else batch
+            return batch | {"advantages": token_advantages(rewards, batch)} if method == "dgpo" else batch
 
     return Trainer
 
 
 @torch.no_grad()
-def token_advantages(course: _Course, batch: dict[str, Any]) -> Tensor:
+def token_advantages(rewards: _Rewards, batch: dict[str, Any]) -> Tensor:
     """DGPO's advantages (B, T) of a generated batch, from the policy's and the reference's next-token distributions."""
     tokens = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
     real = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
     length = batch["completion_ids"].shape[1]
-    size = max(1, _CHUNK // (length * course.policy.model.config.vocab_size))
+    size = max(1, _CHUNK // (length * rewards.policy.model.config.vocab_size))
     parts = []
     for start in range(0, len(tokens), size):
-        given = tokens[start : start + size], real[start : start + size], length, course.plan.temperature
-        now = _distributions(course.adapted, *given)
-        with _resting(course.adapted):
-            began = _distributions(course.adapted, *given)
+        given = tokens[start : start + size], real[start : start + size], length, rewards.plan.temperature
+        now = _distributions(rewards.adapted, *given)
+        with _resting(rewards.adapted):
+            began = _distributions(rewards.adapted, *given)
         parts.append(torch.stack([dgpo.hellinger(now, began), dgpo.entropy(now)]))
     distance, entropy = torch.cat(parts, 1)
     return dgpo.reallocate(distance, entropy, batch["completion_mask"], batch["advantages"])

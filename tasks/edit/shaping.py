@@ -10,19 +10,14 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
-def outcome(mark: int | None, gold: int, top: int) -> float:
-    """r_out = max(0, 1 − |m − m*| / M_q) in [0, 1] (Eq. 5); 0 for a rollout whose mark cannot be read.
-
-    mark: m, 0…top or None. gold: m*. top: M_q, ≥ 1.
-
-    >>> outcome(3, 4, 4), outcome(None, 0, 4)
-    (0.75, 0.0)
-    """
-    return 0.0 if mark is None else max(0.0, 1.0 - abs(mark - gold) / top)
-
-
 def outcomes(marks: Sequence[int | None], golds: Sequence[int], tops: Sequence[int]) -> Floats:
-    """Eq. 5 of many rollouts, (n,)."""
+    """r_out = max(0, 1 − |m − m*| / M_q) of n rollouts, (n,), in [0, 1] (Eq. 5); 0 where the mark cannot be read.
+
+    marks: m, 0…top or None. golds: m*. tops: M_q, ≥ 1.
+
+    >>> outcomes([3, None], [4, 0], [4, 4]).tolist()
+    [0.75, 0.0]
+    """
     read = np.array([np.nan if mark is None else mark for mark in marks], np.float64)
     reward = np.maximum(0.0, 1.0 - np.abs(read - np.asarray(golds, np.float64)) / np.asarray(tops, np.float64))
     return np.nan_to_num(reward, nan=0.0)
@@ -38,8 +33,3 @@ def shape(expected: Floats, gold: int, top: int, tolerance: float) -> float:
         return 0.0
     drift = np.maximum(0.0, np.abs(expected[1:] - gold) - tolerance)
     return -float(drift.mean()) / top if drift.any() else 0.0
-
-
-def total(outcome: float, shape: float, shaping: float) -> float:
-    """r = r_out + γ_Φ r_shape in [−γ_Φ, 1] (Eq. 7). shaping: γ_Φ ≥ 0 (gamma)."""
-    return outcome + shaping * shape

@@ -72,19 +72,6 @@ class Tree:
                 ends[number] = end
         return ends
 
-    def path(self, node: int) -> list[int]:
-        """The numbers of the nodes from the root to this one."""
-        found = []
-        while node != ROOT:
-            found.append(node)
-            node = self.nodes[node].parent
-        return found[::-1]
-
-    def leaves(self) -> list[int]:
-        """The nodes with nothing below them."""
-        parents = {node.parent for node in self.nodes}
-        return [number for number in range(len(self.nodes)) if number not in parents]
-
 
 def shared(paths: Sequence[Sequence[int]]) -> int:
     """How many tokens all paths begin with."""
@@ -103,7 +90,7 @@ def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
     flats = [_flat(tree) for tree in trees]
     longest = getattr(model.config, "max_position_embeddings", None)
     for tree, flat in zip(trees, flats, strict=True):
-        refuse_long(tree, flat.depth, longest)
+        _refuse_long(tree, flat.depth, longest)
     found: list[Floats] = [np.zeros(0)] * len(trees)
     with torch.inference_mode():
         for batch in _batches([len(flat.ids) for flat in flats]):
@@ -113,7 +100,7 @@ def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
     return found
 
 
-def refuse_long(tree: Tree, tokens: int, longest: int | None) -> None:
+def _refuse_long(tree: Tree, tokens: int, longest: int | None) -> None:
     """InputError for a text of more tokens than the model has positions."""
     if longest is not None and tokens > longest:
         rule = f"response '{tree.name}': prompt and reasoning are {tokens} tokens, the policy reads at most {longest}"

@@ -49,7 +49,7 @@ class Opinionated:
             yield index, Reply(text=json.dumps(artifact))
 
 
-class Graded(NamedTuple):
+class Proof(NamedTuple):
     """What became of a case under an opinion: its outcome, and what was found wrong on the way."""
 
     outcome: Outcome
@@ -131,17 +131,17 @@ def _quoting(case: Case) -> Callable[[Criterion], dict[str, str]]:
     return quote
 
 
-def _graded(case: Case, opinion: Opinion) -> Graded:
+def _graded(case: Case, opinion: Opinion) -> Proof:
     """The case graded by a rater of this opinion."""
     backend = Opinionated(opinion)
     with ReplyStore(":memory:") as replies:
         found = grade_batch([case], Rater("proof", "simulated", backend), replies)
     attempts = [attempt for called in found.called for attempt in called.answer.attempts]
     violations = [violation for attempt in attempts for violation in attempt.checked.violations]
-    return Graded(Outcome(found.judged[0], found.gradings[0]), backend.refused, violations)
+    return Proof(Outcome(found.judged[0], found.gradings[0]), backend.refused, violations)
 
 
-def _full(bundle: Bundle, gold: Graded) -> list[str]:
+def _full(bundle: Bundle, gold: Proof) -> list[str]:
     score = gold.outcome.grading.scored.score
     top = bundle.scale.max
     return [] if score == top else [f"all points reached give {score}, not the full score {top:g}"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -18,7 +19,7 @@ from tasks.contracts.settings.judge import Foreign, Judge
 from tasks.judge import embedded, trained
 from tasks.judge.levels import Levelled
 from tasks.judge.question import Question
-from tasks.judge.rows import Rater
+from tasks.judge.rows import Graded, Rater
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay, Replay
 from tasks.llm.encoder import minilm
@@ -166,3 +167,20 @@ def foreign_scores(foreign: Foreign, base: Path) -> dict[str, float]:
     """Response → the score that the foreign system itself read from the reply, on the scale that its judge used."""
     rows = foreign_rows(foreign, base)
     return {row["response_id"]: row["recorded"] for row in rows if row["recorded"] is not None}
+
+
+def signal_recorded(graded: Iterable[Graded], recorded: Mapping[str, float], foreign: Foreign) -> None:
+    """Add to gradings, as a signal, the score of `foreign_scores` where there is one."""
+    for grading in (grading for sample in graded for grading in sample.gradings):
+        case, value = grading.case, recorded.get(grading.case.response_id)
+        if value is not None:
+            grading.signals["recorded"] = rescale(value, foreign, case.item_id, case.bundle.scale)
+
+
+def repeated(rater: Rater, samples: int) -> list[Rater]:
+    """The rater as it asks for each of its samples: with another seed."""
+    seeds = range(rater.sampling.seed, rater.sampling.seed + samples)
+    return [
+        replace(rater, sample=sample, sampling=rater.sampling.model_copy(update={"seed": seed}))
+        for sample, seed in enumerate(seeds)
+    ]

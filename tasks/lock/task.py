@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from prefect import task
 
-from tasks.contracts.bundle import Rubric
-from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.judge import Judge
@@ -27,10 +22,8 @@ from tasks.llm.engines import open_engine
 from tasks.llm.replies import ReplyStore
 from tasks.lock import offline
 from tasks.lock.bundles import finished
-from tasks.lock.contract import Made
-from tasks.lock.lint import lint
-from tasks.lock.people import mark_place, off_scale, score_place, unknown_mark
 from tasks.lock.rubric import authored, rubrics_of
+from tasks.lock.tables import refuse_off_scale, refuse_unknown_marks, rubric_row
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
 
@@ -69,14 +62,14 @@ def lock(
         asked = run.read(items).to_pylist()
         found = rubrics_of(asked, known, study.rubrics)
         rubric_of = {item["item_id"]: found[item["rubric_id"]] for item in asked}
-        _refuse_off_scale(run, study, base, people, rubric_of)
+        refuse_off_scale(run, study, base, people, rubric_of)
         if marks.rows:
-            _refuse_unknown_marks(run, study, base, marks, run.read(responses, ["response_id", "item_id"]), rubric_of)
+            refuse_unknown_marks(run, study, base, marks, run.read(responses, ["response_id", "item_id"]), rubric_of)
         locked = finished(
             study, found, known, asked, run.warehouse.replies, partial(_backend, study.judge, base, key_of)
         )
         return {
-            Rubrics: [_rubric_row(one.made, one.origin) for one in locked.values()],
+            Rubrics: [rubric_row(one.made, one.origin) for one in locked.values()],
             Bundles: [
                 {"rubric_id": name, "bundle_id": one.bundle.bundle_id, "content": one.bundle.canonical()}
                 for name, one in locked.items()
@@ -87,26 +80,6 @@ def lock(
     return Locked(run.ref(Rubrics, "lock"), run.ref(Bundles, "lock"))
 
 
-def _refuse_off_scale(run: Run, study: Study, base: Path, people: TableRef, rubric_of: Mapping[str, Rubric]) -> None:
-    for batch in run.batches(people, ["response_id", "item_id", "rater_id", "rater_kind", "score", "trait_scores"]):
-        given = pa.Table.from_batches([batch])
-        # What a machine recorded is on a scale of its own.
-        offence = off_scale(given.filter(pc.not_equal(given["rater_kind"], "replayed")), rubric_of)
-        if offence:
-            place = score_place(study.data, base, offence)
-            raise InputError(offence.rule, **(place._asdict() if place else {"field": offence.part or "score"}))
-
-
-def _refuse_unknown_marks(
-    run: Run, study: Study, base: Path, marks: TableRef, answered: pa.Table, rubric_of: Mapping[str, Rubric]
-) -> None:
-    for batch in run.batches(marks, ["response_id", "criterion_id", "rater_id", "decision"]):
-        offence = unknown_mark(pa.Table.from_batches([batch]), answered, rubric_of)
-        if offence:
-            place = mark_place(study.data, base, offence)
-            raise InputError(offence.rule, **(place._asdict() if place else {"field": "level"}))
-
-
 def _backend(judge: Judge, base: Path, key_of: KeyOf, replies: ReplyStore) -> Backend:
     """The judge's own model, or what it said earlier; where the judge is no language model, rules of thumb."""
     if judge.backend in ("vllm", "openai") and judge.engine:
@@ -114,15 +87,3 @@ def _backend(judge: Judge, base: Path, key_of: KeyOf, replies: ReplyStore) -> Ba
     if judge.backend == "replay" and judge.model:
         return Replay(replies, judge.model)
     return Offline(offline.MODEL, offline.answer)
-
-
-def _rubric_row(made: Made, origin: str) -> dict[str, Any]:
-    content = json.dumps(made.rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
-    return {
-        "rubric_id": made.rubric.rubric_id,
-        "title": made.rubric.title,
-        "origin": origin,
-        "content": content,
-        "lint": lint(made.rubric),
-        "calls": list(made.calls),
-    }

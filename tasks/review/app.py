@@ -23,7 +23,7 @@ from tasks.review.access import Access, Guard, reviewer_name
 from tasks.review.board import Board
 from tasks.review.ledger import Act, Ledger, Stored
 from tasks.review.places import remember
-from tasks.review.sight import Refused, Reviews
+from tasks.review.sight import NotAllowed, Reviews
 from tasks.review.view import listed, opened
 
 _LOG = logging.getLogger(__name__)
@@ -83,18 +83,18 @@ class Desk:
             self._catch_up()
             cases = self._reviews.board.cases
             if not 0 <= number < len(cases):
-                raise Refused(404, "there is no such case")
+                raise NotAllowed(404, "there is no such case")
             return opened(self._reviews, cases[number], rater, adjudicating)
 
     def store(self, sent: Sent) -> Stored:
-        """The stored act; the same one sent again is answered alike. Refused where it must not be stored."""
+        """The stored act; the same one sent again is answered alike. NotAllowed where it must not be stored."""
         act = sent.act(self._study)
         with self._lock:
             self._catch_up()
             known = self._reviews.known(act.act_id)
             if known is not None:
                 if not _says(known, act):
-                    raise Refused(409, "another act has this id")
+                    raise NotAllowed(409, "another act has this id")
                 return known
             case = self._reviews.case(act)
             if sent.shown:
@@ -130,13 +130,13 @@ def create_app(board: Board, ledger_path: Path, access: Access) -> FastAPI:
         ledger.close()
 
     async def refused(_: Request, error: Exception) -> Response:
-        return _json({"error": str(error)}, error.status if isinstance(error, Refused) else 422)
+        return _json({"error": str(error)}, error.status if isinstance(error, NotAllowed) else 422)
 
     async def unusable(_: Request, error: Exception) -> Response:
         _LOG.error("%s", error)  # it names a file of this machine
         return _json({"error": "the votes cannot be read or written now"}, 503)
 
-    handlers: dict[Any, Any] = {Refused: refused, UserError: refused, StoreError: unusable}
+    handlers: dict[Any, Any] = {NotAllowed: refused, UserError: refused, StoreError: unusable}
     app = FastAPI(lifespan=living, exception_handlers=handlers, openapi_url=None, docs_url=None, redoc_url=None)
     app.add_middleware(Guard, access=access)
     app.include_router(_page(board.title, access))
@@ -161,7 +161,7 @@ def _page(title: str, access: Access) -> APIRouter:
     @routes.get("/page/{name}")
     def file(name: str) -> Response:
         if name not in files:
-            raise Refused(404, "there is no such file")
+            raise NotAllowed(404, "there is no such file")
         return Response(files[name], media_type=_KINDS[Path(name).suffix])
 
     return routes
@@ -174,7 +174,7 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
     def asking(request: Request) -> str:
         rater = _known(access, request)
         if rater is None:
-            raise Refused(401, "open the link that you were given" if access.reviewers else "say who you are")
+            raise NotAllowed(401, "open the link that you were given" if access.reviewers else "say who you are")
         remember(request)
         return rater
 
@@ -185,7 +185,7 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
     @routes.post("/me")
     async def enter(request: Request) -> Response:
         if access.reviewers:
-            raise Refused(403, "open the link that you were given")
+            raise NotAllowed(403, "open the link that you were given")
         name = reviewer_name((await _read(request, Named)).name)
         return _with_pass(_json({"reviewer": name}), access, name)
 
@@ -202,7 +202,7 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
         rater = asking(request)
         sent = await _read(request, Sent)
         if sent.rater != rater:
-            raise Refused(401, f"you are {rater} here now, not {sent.rater}")
+            raise NotAllowed(401, f"you are {rater} here now, not {sent.rater}")
         stored = await run_in_threadpool(desk.store, sent)
         return _json({"number": stored.number, "at": stored.at.isoformat(), "blind": stored.blind})
 
@@ -234,20 +234,20 @@ def _with_pass(response: Response, access: Access, name: str) -> Response:
 
 
 async def _read(request: Request, model: type[_Model]) -> _Model:
-    """The body as what it should be; Refused for one that is too long or is something else."""
+    """The body as what it should be; NotAllowed for one that is too long or is something else."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise Refused(415, "the body is JSON")
+        raise NotAllowed(415, "the body is JSON")
     body = bytearray()
     try:
         async for part in request.stream():
             body += part
             if len(body) > _BODY:
-                raise Refused(413, f"the body is longer than {_BODY} bytes")
+                raise NotAllowed(413, f"the body is longer than {_BODY} bytes")
     except ClientDisconnect as error:
-        raise Refused(400, "the body has no end") from error
+        raise NotAllowed(400, "the body has no end") from error
     try:
         return model.model_validate_json(bytes(body))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise Refused(422, f"{where}: {first['msg']}" if where else first["msg"]) from error
+        raise NotAllowed(422, f"{where}: {first['msg']}" if where else first["msg"]) from error

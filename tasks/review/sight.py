@@ -17,7 +17,7 @@ from tasks.review.settle import conflicts
 from tasks.review.subject import standing
 
 
-class Refused(Exception):
+class NotAllowed(Exception):
     """An act or a look that is not allowed now; status is the HTTP status that says so."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -123,10 +123,10 @@ class Reviews:
         return hand.submission is not None or not hand.votes
 
     def sight(self, case: Case, rater: str, adjudicating: bool = False) -> Sight:
-        """What the rater may see; Refused where they ask to adjudicate and may not."""
+        """What the rater may see; NotAllowed where they ask to adjudicate and may not."""
         if adjudicating:
             if not self.may_adjudicate(case, rater):
-                raise Refused(403, "you have votes here: submit them first")
+                raise NotAllowed(403, "you have votes here: submit them first")
             state = self.state(case)
             if state.apart or state.settled:
                 return Sight(True, True)
@@ -159,14 +159,14 @@ class Reviews:
         return len(state.apart) if self.was_shown(case, rater) else 0
 
     def case(self, act: Act) -> Case:
-        """What an act is about; Refused where it is not on the board."""
+        """What an act is about; NotAllowed where it is not on the board."""
         place = self.board.places.get(key_of(act))
         if place is None:
-            raise Refused(404, "this case is not on the board")
+            raise NotAllowed(404, "this case is not on the board")
         return self.board.cases[place]
 
     def check(self, case: Case, act: Act) -> None:
-        """Refused for an act on a case that must not be stored."""
+        """NotAllowed for an act on a case that must not be stored."""
         {"vote": self._vote, "undo": self._undo, "submit": self._submit, "adjudicate": self._adjudicate}[act.kind](
             case, act
         )
@@ -174,51 +174,51 @@ class Reviews:
     def _vote(self, case: Case, act: Act) -> None:
         self._answers(case, act)
         if self.hand(case, act.rater_id).submission:
-            raise Refused(409, "you have submitted this case: take the submission back first")
+            raise NotAllowed(409, "you have submitted this case: take the submission back first")
 
     def _answers(self, case: Case, act: Act) -> None:
         one = next((one for one in self.ballots(case) if one.criterion_id == act.criterion_id), None)
         if one is None:
-            raise Refused(404, "this criterion is not asked")
+            raise NotAllowed(404, "this criterion is not asked")
         if one.digest != act.digest:
-            raise Refused(409, "the response or the criterion has changed since you opened it")
+            raise NotAllowed(409, "the response or the criterion has changed since you opened it")
         if act.value not in {CANNOT_BE_JUDGED, *(option.value for option in one.options)}:
-            raise Refused(422, "there is no such level")
+            raise NotAllowed(422, "there is no such level")
 
     def _undo(self, case: Case, act: Act) -> None:
         gone = self.known(act.undoes or "")
         if gone is None or gone.rater_id != act.rater_id or key_of(gone) != case.key:
-            raise Refused(404, "this is no act of yours on this case")
+            raise NotAllowed(404, "this is no act of yours on this case")
         if gone.kind == "undo" or gone.act_id in self._undone:
-            raise Refused(409, "this was taken back already")
+            raise NotAllowed(409, "this was taken back already")
         if gone.kind == "vote" and self.hand(case, act.rater_id).submission:
-            raise Refused(409, "you have submitted this case: take the submission back first")
+            raise NotAllowed(409, "you have submitted this case: take the submission back first")
 
     def _submit(self, case: Case, act: Act) -> None:
         hand = self.hand(case, act.rater_id)
         if hand.submission:
-            raise Refused(409, "you have submitted this case")
+            raise NotAllowed(409, "you have submitted this case")
         missing = [one.criterion_id or "the score" for one in self.ballots(case) if one.criterion_id not in hand.votes]
         if missing:
-            raise Refused(409, f"no vote yet on {', '.join(missing)}")
+            raise NotAllowed(409, f"no vote yet on {', '.join(missing)}")
         silent = [
             criterion or "the score"
             for criterion, stored in hand.votes.items()
             if stored.value == CANNOT_BE_JUDGED and not (stored.comment or "").strip()
         ]
         if silent:
-            raise Refused(409, f"a comment must say why it cannot be judged: {', '.join(silent)}")
+            raise NotAllowed(409, f"a comment must say why it cannot be judged: {', '.join(silent)}")
 
     def _adjudicate(self, case: Case, act: Act) -> None:
         self._answers(case, act)
         if not self.may_adjudicate(case, act.rater_id):
-            raise Refused(403, "you have votes here: submit them first")
+            raise NotAllowed(403, "you have votes here: submit them first")
         if not self.was_shown(case, act.rater_id):
-            raise Refused(403, "open this case to adjudicate it")
+            raise NotAllowed(403, "open this case to adjudicate it")
         if act.criterion_id not in self.state(case).apart:
-            raise Refused(409, "there is nothing to adjudicate")
+            raise NotAllowed(409, "there is nothing to adjudicate")
         if not (act.comment or "").strip():
-            raise Refused(422, "a comment must say how it was settled")
+            raise NotAllowed(422, "a comment must say how it was settled")
 
 
 def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Ballot]) -> State:

@@ -155,14 +155,6 @@ def sums_by_code(terms: Floats, codes: Ints, size: int) -> Floats:
     return np.stack([np.bincount(codes, weights=column, minlength=size) for column in terms.T], axis=1)
 
 
-def draw_statistics(counts: npt.ArrayLike, sums: Floats) -> dict[str, Floats]:
-    """Statistics of given draws: name -> shape (draws,), NaN where undefined.
-
-    counts: (draws, clusters), how often a draw holds each cluster; sums: a table from `cluster_sums`.
-    """
-    return statistics_of_totals(np.asarray(counts, dtype=np.float64) @ sums)
-
-
 def resample_counts(rng: np.random.Generator, clusters: int, draws: int) -> Floats:
     """Multinomial counts, shape (draws, clusters): each row sums to `clusters`, every cluster equally likely."""
     # Counting uniform picks gives the same distribution as rng.multinomial, several times faster.

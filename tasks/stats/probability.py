@@ -2,7 +2,7 @@
 
 Arguments are `probabilities`, shape (n, L), rows summing to 1, and `levels`, shape (n,), the human level 0 .. L - 1.
 What is averaged is given row by row, so that rows of criteria with different numbers of levels can be put together and
-resampled; `mean_of` and `ece` make statistics of them. Another shape, NaN, a negative probability, a row that does not
+resampled; `ece` makes a statistic of them. Another shape, NaN, a negative probability, a row that does not
 sum to 1 or a level off the scale raises ValueError.
 """
 
@@ -65,11 +65,6 @@ def log_loss(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Floats:
     """Minus the natural log of the probability of the human level, row by row, 0 .. 13.8: never below `CLIP`."""
     p, y = _checked(probabilities, levels)
     return np.asarray(-np.log(np.maximum(p[np.arange(len(p)), y], CLIP)))
-
-
-def mean_of(rows: Floats) -> Stat:
-    """Mean of row-by-row figures; None without rows."""
-    return Stat(float(rows.mean())) if len(rows) else Stat(None, EMPTY)
 
 
 def bins_of(confidence: npt.ArrayLike, bins: int = BINS) -> Ints:

@@ -1,22 +1,20 @@
-"""Rater effects, people and judges alike: severity, use of the scale, drift and halo.
+"""Rater effects, people and judges alike: severity and use of the scale.
 
 ratings: (n responses, k raters), score units, NaN where a rater gave none; a column is one rater throughout. ValueError
 on another shape or an infinity. Raters are compared with the others on the responses that they share, so an effect is
 relative to the others at hand. Definitions in docs.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import t as student
 
 from tasks.stats.agreement import SLACK, Floats, Stat
 from tasks.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 from tasks.stats.ratings import checked_ratings
 
-SEVERITY_ROWS, TENDENCY_ROWS, HALO_ROWS, DRIFT_ROWS = 30, 50, 50, 20
+SEVERITY_ROWS, TENDENCY_ROWS = 30, 50
 TENDENCY_LEVEL_ROWS = 10
 NONE_SHARED = "undefined: no response shared with another rater"
 
@@ -38,16 +36,6 @@ class Tendency(NamedTuple):
     sd_ratio: Stat
     ends: Stat
     others_ends: Stat
-
-
-class Drift(NamedTuple):
-    """n: responses of the period that are shared; difference: as in `Severity`; low, high: 95% interval, None with
-    fewer than two."""
-
-    n: int
-    difference: Stat
-    low: float | None
-    high: float | None
 
 
 def severity(ratings: npt.ArrayLike, clusters: npt.ArrayLike, draws: int, seed: int) -> list[Severity]:
@@ -81,44 +69,6 @@ def central_tendency(ratings: npt.ArrayLike, low: float, high: float) -> list[Te
     ends = np.where(np.isnan(table), np.nan, (np.abs(table - low) < SLACK) | (np.abs(table - high) < SLACK))
     others = ends - _gaps(ends)
     return [_tendency(table, ends, others, rater, np.isfinite(gap[:, rater])) for rater in range(table.shape[1])]
-
-
-def drift(ratings: npt.ArrayLike, period: npt.ArrayLike) -> list[dict[Any, Drift]]:
-    """Period -> the rater's difference from the others in it, for every rater in column order.
-
-    period: (n,) ids of one sortable kind, such as batches of seeded papers. Intervals take the responses as independent
-    (Student 1908). Noted below 20 responses of a period. ValueError on another length.
-    """
-    gap = _gaps(checked_ratings(ratings))
-    ids = np.asarray(period)
-    if ids.shape != gap.shape[:1]:
-        raise ValueError(f"period must have shape {gap.shape[:1]}, got {ids.shape}")
-    return [{when: _drift(column[ids == when]) for when in np.unique(ids).tolist()} for column in gap.T]
-
-
-def halo(rater: npt.ArrayLike, peers: Sequence[npt.ArrayLike]) -> Stat:
-    """Mean correlation between traits of the rater's residuals less that of the peers, -2 .. 2.
-
-    rater: (n, traits >= 2), NaN where a trait is not scored; peers: two or more such tables of the same responses. A
-    residual is a trait score less the mean of the other people's on that trait of that response; who has not scored
-    all traits of a response is left out there. Positive where an impression spreads over the rater's traits more than
-    over the peers'. None with fewer than two peers, whose residuals would mirror the rater's, or constant residuals.
-    Noted below 50 responses. ValueError on unequal shapes or infinities.
-    """
-    tables = [checked_ratings(one) for one in (rater, *peers)]
-    if len({one.shape for one in tables}) != 1 or tables[0].shape[1] < 2:
-        raise ValueError("rater and peers must have one shape (n, traits >= 2)")
-    if len(peers) < 2:
-        return Stat(None, "undefined: fewer than two peers")
-    stack = np.stack(tables)
-    stack[np.isnan(stack).any(axis=2)] = np.nan
-    residuals = np.stack([_gaps(trait) for trait in stack.transpose(2, 1, 0)], axis=2)
-    kept = ~np.isnan(residuals[:, :, 0])
-    own, *others = [_between_traits(residuals[kept[:, one], one]) for one in range(len(tables))]
-    known = [value for value in others if value is not None]
-    if own is None or not known:
-        return Stat(None, "undefined: residuals constant or too few")
-    return Stat(own - float(np.mean(known)), _few(int(kept[:, 0].sum()), HALO_ROWS))
 
 
 def _gaps(table: Floats) -> Floats:
@@ -170,19 +120,3 @@ def _couples(table: Floats, rater: int) -> list[tuple[int, npt.NDArray[np.bool_]
 def _squares(scores: Floats) -> float:
     """Sum of squares about the mean, exactly 0 where constant."""
     return float(((scores - scores.mean()) ** 2).sum()) if len(scores) and np.ptp(scores) else 0.0
-
-
-def _drift(gaps: Floats) -> Drift:
-    known = gaps[~np.isnan(gaps)]
-    n, difference = len(known), _mean(known, DRIFT_ROWS)
-    if n < 2 or difference.value is None:
-        return Drift(n, difference, None, None)
-    reach = float(student.ppf(0.975, n - 1) * known.std(ddof=1) / np.sqrt(n))
-    return Drift(n, difference, difference.value - reach, difference.value + reach)
-
-
-def _between_traits(residuals: Floats) -> float | None:
-    if len(residuals) < 3 or (np.ptp(residuals, axis=0) <= SLACK).any():
-        return None
-    between = np.triu_indices(residuals.shape[1], 1)
-    return float(np.asarray(np.corrcoef(residuals, rowvar=False))[between].mean())

@@ -65,8 +65,3 @@ def random_aurc(loss: npt.ArrayLike) -> float:
     """The `aurc` of a confidence that knows nothing, on average: the mean loss."""
     values = np.asarray(loss, dtype=np.float64)
     return aurc(values, np.zeros_like(values))
-
-
-def excess(loss: npt.ArrayLike, confidence: npt.ArrayLike) -> float:
-    """What `aurc` exceeds the oracle's by, >= 0."""
-    return aurc(loss, confidence) - oracle_aurc(loss)

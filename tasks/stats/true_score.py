@@ -112,20 +112,6 @@ def human_reliability(ratings: npt.ArrayLike) -> Stat:
     return Stat(found.true_variance / (found.true_variance + found.error_variance))
 
 
-def disattenuated(r_hm: float, r_hh: float, raters: int = 1) -> Stat:
-    """Correlation of the machine with human scores, corrected for the noise of those scores (Spearman 1904).
-
-    r_hm: with the mean of `raters` ratings of each response; r_hh: between single ratings. The mean's reliability is
-    raters r_hh / (1 + (raters - 1) r_hh) (Spearman 1910; Brown 1910). None for r_hh <= 0; above 1 with a note.
-    ValueError on a correlation outside -1 .. 1 or raters < 1.
-    """
-    if not (abs(r_hm) <= 1 + SLACK and abs(r_hh) <= 1 + SLACK) or raters < 1:
-        raise ValueError(f"needs correlations in -1 .. 1 and a rater, got {r_hm}, {r_hh} and {raters}")
-    if r_hh <= 0:
-        return Stat(None, "undefined: the correlation between human ratings is not positive")
-    return _correlation(float(r_hm / np.sqrt(raters * r_hh / (1 + (raters - 1) * r_hh))), None, None)
-
-
 def ceiling(reliability: float) -> Stat:
     """Quadratic weighted kappa of a perfect judge of the true score against one rating: 2 rho / (1 + rho), 0 .. 1.
 

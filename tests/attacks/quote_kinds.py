@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 Pair = tuple[str, str] | None
 Kind = Callable[[random.Random, str], Pair]
@@ -17,11 +18,6 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 NUMBERS = ("50 kg", "150 kg", "100", "9.5 %", "99.5 %", "1,000", "3/4", "−5 °C", "12:30", "$40", "2.75", "60%", "10^3")
 NEGATIONS = ("not", "never", "doesn't", "cannot", "without", "didn’t", "no longer", "nicht", "não")
 STRANGE = ("zyxq", "qwrtl", "vbnmo")
-
-
-def words_of(text: str) -> list[str]:
-    """Words between blanks, punctuation and all."""
-    return text.split()
 
 
 def run(rng: random.Random, text: str, low: int = 3, high: int = 9) -> str | None:
@@ -149,14 +145,8 @@ def half_words(rng: random.Random, text: str) -> Pair:
 def cut_number(rng: random.Random, text: str) -> Pair:
     """A number less its first or last digits, its sign, its decimals or its unit."""
     number, cut = rng.choice(CUT_NUMBERS)
-    words = words_of(text)
-    if len(words) < 6:
-        return None
-    at = rng.randrange(2, len(words) - 2)
-    stored = " ".join([*words[:at], number, *words[at:]])
-    before, after = [*words[at - 2 : at], cut], [cut, *words[at : at + 2]]
-    quote = " ".join(before if number.startswith(cut) else after)
-    return None if re.search(r"\d|[…]|\.\.", " ".join(words[at - 2 : at + 2])) else (stored, quote)
+    put = _put_in(rng, text, number)
+    return put and (put.text, " ".join([*put.before, cut] if number.startswith(cut) else [cut, *put.after]))
 
 
 CUT_NUMBERS = (
@@ -190,16 +180,9 @@ CUT_NUMBERS = (
 
 def split_number(rng: random.Random, text: str) -> Pair:
     """Digits that stand apart in the text put together, or the other way round."""
-    words = words_of(text)
-    if len(words) < 6:
-        return None
-    at = rng.randrange(2, len(words) - 2)
-    one, other = rng.choice([("1 0", "10"), ("10", "1 0"), ("3.5", "35"), ("3.5", "3 5"), ("2,5", "25"), ("-7", "7")])
-    around = words[at - 2 : at], words[at : at + 2]
-    if re.search(r"\d|[…]|\.\.", " ".join([*around[0], *around[1]])):
-        return None
-    stored = " ".join([*words[:at], one, *words[at:]])
-    return stored, " ".join([*around[0], other, *around[1]])
+    number, said = rng.choice([("1 0", "10"), ("10", "1 0"), ("3.5", "35"), ("3.5", "3 5"), ("2,5", "25"), ("-7", "7")])
+    put = _put_in(rng, text, number)
+    return put and (put.text, " ".join([*put.before, said, *put.after]))
 
 
 def absent_fragment(rng: random.Random, text: str) -> Pair:
@@ -226,7 +209,7 @@ def elided_negation(rng: random.Random, text: str) -> Pair:
 
 def far_elision(rng: random.Random, text: str) -> Pair:
     """The beginning of a text and its end, more than sixty words and two sentences apart."""
-    words = words_of(text)
+    words = text.split()
     if len(words) < 80:
         return None
     first, last, between = " ".join(words[:3]), " ".join(words[-3:]), " ".join(words[3:-3])
@@ -272,15 +255,8 @@ def dropped_word(rng: random.Random, text: str) -> Pair:
 def glued_negation(rng: random.Random, text: str) -> Pair:
     """not able for notable, and the other way round."""
     stored, said = rng.choice([("notable", "not able"), ("not able", "notable"), ("now here", "nowhere")])
-    words = words_of(text)
-    if len(words) < 6:
-        return None
-    at = rng.randrange(2, len(words) - 2)
-    around = words[at - 2 : at], words[at : at + 2]
-    if is_elided(" ".join([*around[0], *around[1]])):
-        return None
-    whole = " ".join([*words[:at], stored, *words[at:]])
-    return whole, " ".join([*around[0], said, *around[1]])
+    put = _put_in(rng, text, stored)
+    return put and (put.text, " ".join([*put.before, said, *put.after]))
 
 
 def frequent_word(rng: random.Random, text: str) -> Pair:
@@ -296,43 +272,41 @@ def rare_word(rng: random.Random, text: str) -> Pair:
     return (text, rng.choice(alone)) if alone else None
 
 
-HONEST: dict[str, Kind] = {
-    kind.__name__: kind
-    for kind in (
-        whole_words,
-        other_case,
-        other_blanks,
-        other_apostrophe,
-        other_hyphen,
-        closing_stop,
-        quotation_marks,
-        split_word,
-        split_in_text,
-        joined_words,
-        short_elision,
-        rare_word,
-    )
-}
+def _by_name(*kinds: Kind) -> dict[str, Kind]:
+    return {kind.__name__: kind for kind in kinds}
+
+
+HONEST = _by_name(
+    whole_words,
+    other_case,
+    other_blanks,
+    other_apostrophe,
+    other_hyphen,
+    closing_stop,
+    quotation_marks,
+    split_word,
+    split_in_text,
+    joined_words,
+    short_elision,
+    rare_word,
+)
 """Must be found."""
 
-FORGED: dict[str, Kind] = {
-    kind.__name__: kind
-    for kind in (
-        cut_first_word,
-        cut_last_word,
-        half_words,
-        cut_number,
-        split_number,
-        absent_fragment,
-        elided_negation,
-        far_elision,
-        reversed_fragments,
-        changed_word,
-        dropped_word,
-        glued_negation,
-        frequent_word,
-    )
-}
+FORGED = _by_name(
+    cut_first_word,
+    cut_last_word,
+    half_words,
+    cut_number,
+    split_number,
+    absent_fragment,
+    elided_negation,
+    far_elision,
+    reversed_fragments,
+    changed_word,
+    dropped_word,
+    glued_negation,
+    frequent_word,
+)
 """Must be refused."""
 
 _NEGATED = re.compile(
@@ -346,6 +320,26 @@ _NEGATED = re.compile(
 def is_negated(text: str) -> bool:
     """Whether a text says no in some way: wider than the rule, so that no kind mistakes one verdict for another."""
     return _NEGATED.search(text) is not None
+
+
+class _Put(NamedTuple):
+    """A text with something put in between two of its words, and the two words before and after that."""
+
+    text: str
+    before: list[str]
+    after: list[str]
+
+
+def _put_in(rng: random.Random, text: str, what: str) -> _Put | None:
+    words = text.split()
+    if len(words) < 6:
+        return None
+    at = rng.randrange(2, len(words) - 2)
+    before, after = words[at - 2 : at], words[at : at + 2]
+    # What else says a number, or leaves something out, would change the verdict.
+    if re.search(r"\d|…|\.\s*\.", " ".join([*before, *after])):
+        return None
+    return _Put(" ".join([*words[:at], what, *words[at:]]), before, after)
 
 
 def _letters(text: str) -> str:

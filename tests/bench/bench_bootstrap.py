@@ -9,8 +9,8 @@ from sklearn.metrics import cohen_kappa_score, mean_absolute_error
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.stats.bootstrap import _counts, bootstrap, cluster_sums, draw_statistics, resample_counts
-from tasks.stats.pair_sums import pair_terms
+from tasks.stats.bootstrap import _counts, bootstrap, cluster_sums, resample_counts
+from tasks.stats.pair_sums import pair_terms, statistics_of_totals
 
 SCALE = (1.0, 6.0, 1.0)
 LABELS = np.arange(1, 7)
@@ -55,7 +55,7 @@ def compare(responses, authors):
     looped = sklearn_loop(human, machine, clusters, counts)
     loop = (time.perf_counter() - start) * DRAWS / LOOPED
 
-    drawn = draw_statistics(counts, cluster_sums(pair_terms(human, machine, SCALE), clusters))
+    drawn = statistics_of_totals(counts @ cluster_sums(pair_terms(human, machine, SCALE), clusters))
     gap = np.abs(np.column_stack([drawn["qwk"], drawn["mae"]]) - looped).max(axis=0)
     print(
         f"{responses:>6} responses, {authors:>5} authors: ours {ours:7.3f} s, loop {loop:7.1f} s (extrapolated), "

@@ -15,14 +15,16 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tasks/edit"))
 
 import numpy as np
 import torch
+from plain_readings import beliefs_plain, supports_plain
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from tasks.edit.belief import beliefs, beliefs_plain, pieces
-from tasks.edit.grounding import Support, supports, supports_plain
+from tasks.edit.belief import beliefs, pieces
+from tasks.edit.grounding import Support, supports
 from tasks.edit.policy import Policy
 from tasks.edit.rollout import Sample
 

@@ -161,7 +161,7 @@ def watch(log: Path) -> None:
 
     import flows.edit
     import flows.plan
-    from tasks.edit import task
+    from tasks.edit import shards
     from tasks.store.warehouse import Run
 
     def say(what: str) -> None:
@@ -181,7 +181,7 @@ def watch(log: Path) -> None:
 
     Run.commit = committing  # type: ignore[method-assign, assignment]
     GRPOTrainer._generate_and_score_completions = updating  # type: ignore[method-assign, assignment]
-    task.CHUNK = SHARD
+    shards.CHUNK = SHARD
     flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment, attr-defined]
     for name, value in list(vars(flows.edit).items()):
         if isinstance(value, Task):

@@ -80,7 +80,7 @@ POINTS: dict[str, Point] = {
     "before a checkpoint's results": Point("before rename", r"checks/check-judge/.*\.parquet"),
     "between a checkpoint's files and its mark": Point("before rename", r"_done/check-judge/.*\.json"),
     "after a checkpoint's mark": Point("after rename", r"_done/check-judge/.*\.json"),
-    "in a checkpoint": Point("before call", "tasks.check.task:check_values", 7),
+    "in a checkpoint": Point("before call", "tasks.check.checkpoint:check_values", 7),
     "a checkpoint's validation half written": Point("half written", r"_validations/.*judge-.*\.json"),
     "between files of calibrate": Point("after rename", r"calibrations/calibrate/.*\.parquet"),
     "a part of the predictions half written": Point("half written", r"predictions/calibrate/.*\.parquet"),
@@ -92,7 +92,7 @@ POINTS: dict[str, Point] = {
     "the manifest half written": Point("half written", r"manifest\.json"),
     "before the manifest's rename": Point("before rename", r"manifest\.json"),
     "after the manifest": Point("after rename", r"manifest\.json"),
-    "in the report": Point("before call", "tasks.evaluate.task:write_page"),
+    "in the report": Point("before call", "tasks.report.grading.task:write_page"),
     "report.html half written": Point("half written", r"report\.html"),
     "after report.html": Point("after rename", r"report\.html"),
 }

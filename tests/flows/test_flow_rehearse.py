@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from flows import cli
+from flows import cli, terminal
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "study.yaml"
 
@@ -59,7 +59,7 @@ def test_asking_about_runs_makes_no_warehouse(tmp_path: Path) -> None:
 
 
 def test_a_terminal_shows_control_characters_as_text() -> None:
-    assert cli._cell("\x1b[31mred\x07 [bold]x") == "\\x1b[31mred\\x07 \\[bold]x"
+    assert terminal._cell("\x1b[31mred\x07 [bold]x") == "\\x1b[31mred\\x07 \\[bold]x"
 
 
 def test_rubrics_that_a_model_will_make_are_rehearsed_without_it(tmp_path: Path) -> None:

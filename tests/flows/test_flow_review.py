@@ -11,13 +11,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from flows import cli, review
+from flows import review
+from flows.terminal import print_rows
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import ScoreColumns, Source
 from tasks.ingest.canonical import scored
 from tasks.review.board import Board, Case
+from tasks.review.heard import LEDGER
 from tasks.review.ledger import Act, Ledger
-from tasks.review.task import LEDGER
 
 
 def board() -> Board:
@@ -60,7 +61,7 @@ def test_a_file_of_settled_scores_is_read_with_the_ids_as_they_were() -> None:
 
 
 def test_csv_of_a_query_runs_nothing_and_keeps_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    cli._print_rows(["=a", "b"], [("=cmd|' /C calc'!A0", -1.5), ("-1.5", None), ("a\n- b;＝1", [1, -2.5])])
+    print_rows(["=a", "b"], [("=cmd|' /C calc'!A0", -1.5), ("-1.5", None), ("a\n- b;＝1", [1, -2.5])])
     assert list(csv.reader(io.StringIO(capsys.readouterr().out))) == [
         ["'=a", "b"],
         ["'=cmd|' /C calc'!A0", "-1.5"],

@@ -97,10 +97,10 @@ def refused(quotes):
     found = echoes = 0
     for bundle, question, text, quote in quotes:
         needle = folded(unquoted(quote))
-        span = find_folded(needle, Folded(text)) if counts(quote) else None
-        if span:
+        match = find_folded(needle, Folded(text)) if counts(quote) else None
+        if match:
             found += 1
-            echoes += echo.wording(Same(bundle), question, None).is_in(needle, text, span)
+            echoes += echo.wording(Same(bundle), question, None).is_in(needle, text, match.span)
     return found, echoes / found
 
 

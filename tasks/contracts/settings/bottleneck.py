@@ -37,7 +37,6 @@ ABLATIONS: tuple[Method, ...] = (
     "no_opcc_lcec",
     "no_race_opcc_lcec",
 )
-BASELINES: tuple[Method, ...] = ("plm", "vanilla_cbm", "c3m", "ct_cbm", "cb_llm")
 
 
 class Training(Frozen):

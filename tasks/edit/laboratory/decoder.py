@@ -60,7 +60,7 @@ class Size(NamedTuple):
     learning_rate: float = 2e-3
 
 
-class Asked(NamedTuple):
+class Exchange(NamedTuple):
     """A prompt with the reply that the decoder learns."""
 
     prompt: str
@@ -76,7 +76,7 @@ def sample_of(of: Question, given: Answer, response_id: str = "") -> Sample:
     return Sample(response_id, of.item_id, of.text, printed(bundle), given.text, of.top, gold)
 
 
-def corpus(seed: int) -> Iterator[Asked]:
+def corpus(seed: int) -> Iterator[Exchange]:
     """What the decoder is trained on, without end: mostly gradings, and the tasks that Edit and InT set it."""
     luck = Random(seed)
     while True:
@@ -87,15 +87,15 @@ def corpus(seed: int) -> Iterator[Asked]:
         yield make(luck, of, given, sample)
 
 
-def _grading(luck: Random, of: Question, given: Answer, sample: Sample) -> Asked:
-    return Asked(PROMPTS.grade(sample), trace(luck, of, given, IMPERFECT).text)
+def _grading(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
+    return Exchange(PROMPTS.grade(sample), trace(luck, of, given, IMPERFECT).text)
 
 
-def _checklist(luck: Random, of: Question, given: Answer, sample: Sample) -> Asked:
-    return Asked(PROMPTS.checklist(sample), checklist(of, given))
+def _checklist(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
+    return Exchange(PROMPTS.checklist(sample), checklist(of, given))
 
 
-def _revision(luck: Random, of: Question, given: Answer, sample: Sample) -> Asked:
+def _revision(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
     """A careful step in place of any; without the checklist it is as imperfect as the marker."""
     attempt = trace(luck, of, given, STEADY)
     at = luck.randrange(len(attempt.steps))
@@ -103,7 +103,7 @@ def _revision(luck: Random, of: Question, given: Answer, sample: Sample) -> Aske
     said = checklist(of, given) if helped else None
     habits = CAREFUL if helped else IMPERFECT._replace(hasty=0.4)
     reply = _again(luck, of, given, attempt, at, habits)
-    return Asked(PROMPTS.revise(sample, attempt.steps, at, "", said), reply)
+    return Exchange(PROMPTS.revise(sample, attempt.steps, at, "", said), reply)
 
 
 def _again(luck: Random, of: Question, given: Answer, attempt: Trace, at: int, habits: Habits) -> str:
@@ -114,24 +114,24 @@ def _again(luck: Random, of: Question, given: Answer, attempt: Trace, at: int, h
     return summed(luck, of, attempt.decided[:at], habits)[0]
 
 
-def _rewriting(luck: Random, of: Question, given: Answer, sample: Sample) -> Asked:
+def _rewriting(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
     """The rest of a trace from any step on."""
     attempt = trace(luck, of, given, STEADY)
     at = luck.randrange(len(attempt.steps))
     helped = luck.random() < 0.7
     rest = trace(luck, of, given, CAREFUL if helped else STEADY._replace(hasty=0.4))
     said = checklist(of, given) if helped else None
-    return Asked(PROMPTS.rewrite(sample, attempt.steps, at, "", said), "\n".join(rest.text.split("\n")[at:]))
+    return Exchange(PROMPTS.rewrite(sample, attempt.steps, at, "", said), "\n".join(rest.text.split("\n")[at:]))
 
 
-def _intervention(luck: Random, of: Question, given: Answer, sample: Sample) -> Asked:
+def _intervention(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
     """The first wrong step by number, or an early one, and one step in its place."""
     attempt = trace(luck, of, given, STEADY)
     right = [verdict == "right" for verdict in given.stated]
     wrong = [at for at, met in enumerate(right) if (attempt.decided[at] > 0) != met]
     at = wrong[0] if wrong and luck.random() < 0.7 else luck.randrange(min(2, len(attempt.steps)))
     reply = _again(luck, of, given, attempt, at, IMPERFECT._replace(hasty=0.3))
-    return Asked(PROMPTS.intervene(sample, attempt.steps), f"Step {at + 1}: {reply}")
+    return Exchange(PROMPTS.intervene(sample, attempt.steps), f"Step {at + 1}: {reply}")
 
 
 def tokenizer() -> Any:
@@ -250,7 +250,7 @@ def train(folder: Path, size: Size, seed: int, say: Callable[[str], None] = prin
     kept.unlink()
 
 
-def _batches(words: Any, texts: Iterator[Asked], tokens: int, luck: Random) -> Iterator[tuple[torch.Tensor, ...]]:
+def _batches(words: Any, texts: Iterator[Exchange], tokens: int, luck: Random) -> Iterator[tuple[torch.Tensor, ...]]:
     """Batches of texts of like length, without end: (B, L) ids, mask and labels, -100 where nothing is learned.
 
     Prompts are learned as well: to tell how an answer goes on takes the same looking up as to mark it."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.bottleneck.data import MISSING, Concepts, Labelled
 from tasks.bottleneck.head import Head
-from tasks.bottleneck.intervene import curves, grades_after, oracle_values, random_values, with_answer, wrong_values
+from tasks.bottleneck.intervene import curves, grades_after, oracle_values, random_values, wrong_values
 from tasks.contracts.tables.bottleneck import Interventions
 from tasks.stats.agreement import macro_f1
 
@@ -176,51 +176,3 @@ def test_macro_f1_of_many_grades_has_a_value_and_no_interval() -> None:
     assert {row["low"] for row in rows if row["metric"] == "task_macro_f1"} == {None}
     assert all(row["value"] is not None for row in rows)
     assert all(row["low"] is not None for row in rows if row["metric"] == "task_qwk")
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.01, 3.0))
-def test_an_answer_is_one_more_observation_of_the_latent_concept(seed: int, tau: float) -> None:
-    """Against the joint Gaussian of (z, s̃, a) conditioned on (s̃, a)."""
-    rng = np.random.default_rng(seed)
-    head, shares, answers = some_head(seed), rng.random((3, K)), rng.random((3, K))
-    answers[rng.random((3, K)) < 0.4] = np.nan
-    found = with_answer(head, shares, answers, tau)
-    assert head.precision is not None
-    assert head.noise is not None
-    prior = np.linalg.inv(head.precision)
-    for row in range(3):
-        on = np.flatnonzero(~np.isnan(answers[row]))
-        observed = np.concatenate([shares[row], answers[row, on]])
-        design = np.vstack([np.eye(K), np.eye(K)[on]])
-        spread = design @ prior @ design.T + np.diag(np.concatenate([head.noise, np.full(len(on), tau**2)]))
-        assert found.latent[row] == pytest.approx(prior @ design.T @ np.linalg.solve(spread, observed), abs=1e-9)
-
-
-def test_an_answer_without_noise_conditions_and_one_of_endless_noise_changes_nothing() -> None:
-    rng = np.random.default_rng(6)
-    head, shares = some_head(), rng.random((N, K))
-    answers = np.where(rng.random((N, K)) < 0.5, 1.0, np.nan)
-    exact = with_answer(head, shares, answers, 0.0).latent
-    assert exact[~np.isnan(answers)] == pytest.approx(1.0)
-    assert with_answer(head, shares, answers, 1e-7).latent == pytest.approx(exact, abs=1e-9)
-    for tau in (np.inf, 1e9):
-        ignored = with_answer(head, shares, answers, tau)
-        assert ignored.latent == pytest.approx(head.posterior(shares), abs=1e-9)
-        assert ignored.grades == pytest.approx(head.probabilities(shares), abs=1e-9)
-
-
-def test_an_answer_moves_related_concepts_where_a_hard_one_moves_only_its_share() -> None:
-    related = Head(np.eye(2), np.zeros(2), np.linalg.inv(np.array([[1.0, 0.8], [0.8, 1.0]])), np.array([0.5, 0.5]))
-    apart = Head(np.eye(2), np.zeros(2), np.eye(2), np.array([0.5, 0.5]))
-    shares, answer = np.array([[0.2, 0.2]]), np.array([[1.0, np.nan]])
-    assert with_answer(related, shares, answer, 0.1).latent[0, 1] > related.posterior(shares)[0, 1] + 0.1
-    assert with_answer(apart, shares, answer, 0.1).latent[0, 1] == pytest.approx(apart.posterior(shares)[0, 1])
-
-
-def test_what_cannot_be_conditioned_is_refused() -> None:
-    shares = np.full((1, K), 0.5)
-    with pytest.raises(ValueError, match="no latent"):
-        with_answer(Head(np.ones((2, K)), np.zeros(2)), shares, shares, 0.1)
-    with pytest.raises(ValueError, match="standard deviation"):
-        with_answer(some_head(), shares, shares, -0.1)

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
 
 from tasks.bottleneck.data import MISSING, Concepts, Estimates, Labelled
-from tasks.bottleneck.measures import human_rows, pooled, trial_rows
+from tasks.bottleneck.measures import human_rows, trial_rows
 from tasks.contracts.tables.bottleneck import Trials
 
 CONCEPTS = Concepts(
@@ -136,16 +136,3 @@ def test_a_person_is_measured_like_a_grader_and_it_does_not_matter_who_is_first(
     assert first["task_accuracy", ""]["n"] == both.sum()
     assert first["task_accuracy", ""]["value"] == pytest.approx((grades_a == grades_b)[both].mean())
     assert {row["method"] for row in one} == {"human"}
-
-
-def test_seeds_are_pooled_and_undefined_ones_counted() -> None:
-    rows = [
-        {"method": "m", "setting": "", "split": "test", "metric": "task_qwk", "criterion_id": "", "value": value}
-        for value in (0.5, 0.7, None)
-    ]
-    alone = rows[0] | {"metric": "task_mae"}
-    qwk, mae = pooled([*rows, alone])
-    assert qwk["mean"] == pytest.approx(0.6)
-    assert qwk["sd"] == pytest.approx(np.sqrt(0.02))
-    assert (qwk["seeds"], qwk["undefined"]) == (2, 1)
-    assert mae["sd"] is None

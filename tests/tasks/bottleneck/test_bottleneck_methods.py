@@ -8,8 +8,9 @@ import pytest
 from tasks.bottleneck.methods import methods, sweep, train
 from tasks.bottleneck.states import Cached, States
 from tasks.contracts.errors import InputError
-from tasks.contracts.settings.bottleneck import ABLATIONS, BASELINES, Method, Training
+from tasks.contracts.settings.bottleneck import ABLATIONS, Method, Training
 
+BASELINES: tuple[Method, ...] = ("plm", "vanilla_cbm", "c3m", "ct_cbm", "cb_llm")
 PLAN = Training(epochs=2, patience=1, batch_size=32, head_learning_rate=0.02)
 
 

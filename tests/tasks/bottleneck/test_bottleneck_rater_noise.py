@@ -12,7 +12,6 @@ from scipy.stats import multivariate_normal
 from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.rater_noise import BY_CHANCE, EQUAL, NOBODY_SHARES, ONE_MARK, consensus, rater_noise
 from tasks.contracts.errors import InputError
-from tasks.stats.components import variance_components
 
 FINE = 100
 """Levels so many that rounding plays no part."""
@@ -78,10 +77,10 @@ def test_two_raters_share_their_noise_and_give_the_intraclass_correlation() -> N
     table = pd.DataFrame(marks[:, 0]).reset_index().melt(id_vars="index")
     icc = pingouin.intraclass_corr(table, "index", "variable", "value").set_index("Type")["ICC"]
     assert found.reliability[0] == pytest.approx(icc["ICC(C,1)"], abs=0.003)
-    parts = variance_components(marks[:, 0] / FINE)
-    assert parts is not None
-    assert found.variance[0] == pytest.approx(parts.person, rel=0.01)
-    assert found.noise[0, 0] ** 2 == pytest.approx(parts.error, rel=0.01)
+    first, second = marks[:, 0].T / FINE  # the analysis of variance: half the spread of differences is the error
+    error = (first - second).var(ddof=1) / 2
+    assert found.variance[0] == pytest.approx(((first + second) / 2).var(ddof=1) - error / 2, rel=0.01)
+    assert found.noise[0, 0] ** 2 == pytest.approx(error, rel=0.01)
 
 
 def test_equal_noise_ranks_responses_by_their_mean() -> None:

@@ -9,7 +9,7 @@ from sklearn.covariance import GraphicalLasso
 
 from tasks.bottleneck.data import MISSING, Concepts, Labelled
 from tasks.bottleneck.head import Head
-from tasks.bottleneck.structure import label_correlations, link_rows, partial_correlations, sparsity
+from tasks.bottleneck.structure import label_correlations, link_rows, partial_correlations
 from tasks.contracts.tables.bottleneck import ConceptLinks
 
 K = 4
@@ -60,15 +60,7 @@ def test_a_chain_has_links_between_neighbours_alone() -> None:
     learned = partial_correlations(GraphicalLasso(alpha=0.01).fit(drawn).precision_)
     assert known[0, 1] == pytest.approx(0.45)
     assert learned == pytest.approx(known, abs=0.06)
-    raw = sparsity(np.corrcoef(drawn.T))
-    assert sparsity(known) == (6, 0.5, 0.5)
-    assert raw.below_01 == 0
-
-
-def test_sparsity_counts_what_is_defined() -> None:
-    r = np.array([[1, 0.05, 0.2], [0.05, 1, np.nan], [0.2, np.nan, 1]])
-    assert sparsity(r) == (2, 0.5, 1.0)
-    assert sparsity(np.eye(1)).links == 0
+    assert np.abs(np.corrcoef(drawn.T)).min() > 0.1
 
 
 def test_rows_keep_the_contract_and_come_from_the_train_split() -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.check import task
+from tasks.check import checkpoint
 from tasks.check.finding import CheckError
 from tasks.check.task import checked
 from tasks.contracts.errors import ContractError
@@ -270,7 +270,7 @@ def test_hostile_text_is_cut_and_escaped_where_it_breaks_a_rule(run: Run, text: 
 def test_a_second_call_reads_the_stored_results(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     written = Written(judged(run), run.ref(Responses, "ingest"))
     checked.fn(run, written)
-    monkeypatch.setattr(task, "check", None)
+    monkeypatch.setattr(checkpoint, "check", None)
     assert checked.fn(run, written) is written
 
 
@@ -284,7 +284,7 @@ def test_a_resumed_run_does_not_import_great_expectations(run: Run, monkeypatch:
 def test_only_the_door_imports_prefect_and_nothing_great_expectations_before_it_is_needed() -> None:
     modules = ", ".join(f"tasks.check.{name}" for name in ("across", "finding", "suite", "typed"))
     code = f"import sys, {modules}; sys.exit(bool({{'great_expectations', 'prefect'}} & set(sys.modules)))"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(task.__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(checkpoint.__file__).parents[2])
 
 
 def test_columns_without_any_value_pass_where_null_is_allowed(run: Run) -> None:

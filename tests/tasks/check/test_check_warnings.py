@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.check import suite, task
+from tasks.check import checkpoint, suite
 from tasks.check.finding import Finding, warnings
 from tasks.check.suite import check_values, columns
 from tasks.check.task import checked
@@ -128,7 +128,7 @@ def test_a_resumed_run_says_it_again_without_checking_again(
     run, ref = graded(faults={0: {"score": None}})
     checked.fn(run, ref)
     first = capsys.readouterr().out
-    monkeypatch.setattr(task, "check", None)
+    monkeypatch.setattr(checkpoint, "check", None)
     checked.fn(run, ref)
     assert capsys.readouterr().out == first != ""
 

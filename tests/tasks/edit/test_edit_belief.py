@@ -9,11 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_readings import beliefs_plain
 from small_policies import REASONING, Asking, cases, policy, sample
 
 from tasks.contracts.errors import BackendError, InputError
 from tasks.edit import belief
-from tasks.edit.belief import beliefs, beliefs_plain, change, error, expected, pieces
+from tasks.edit.belief import beliefs, change, error, expected, pieces
 from tasks.edit.policy import Policy
 from tasks.edit.rollout import cut
 

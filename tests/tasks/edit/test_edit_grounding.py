@@ -10,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_readings import supports_plain
 from small_policies import Asking, cases, policy, sample
 
 from tasks.contracts.errors import InputError
 from tasks.edit.belief import pieces
-from tasks.edit.grounding import residual, supports, supports_plain
+from tasks.edit.grounding import residual, supports
 from tasks.edit.rollout import cut
 from tasks.edit.tree import Tree
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from tasks.edit.measures import BOUNDS, Difference, Figure, Marks, differences, figures, spread
+from tasks.edit.measures import BOUNDS, Difference, Figure, Marks, differences, figures
 
 DRAWS = 200
 NAN = float("nan")
@@ -193,9 +193,3 @@ def test_arms_are_compared_on_the_same_responses_only() -> None:
     for other in (rows[:1], [rows[0], Row("a", 4, 3, 2)], [rows[0], Row("b", 4, 2, 2)]):
         with pytest.raises(ValueError, match="same responses"):
             differences(marks(rows), marks(other))
-
-
-def test_the_spread_over_seeds() -> None:
-    assert spread([1.0, None, 3.0]) == (2.0, pytest.approx(2**0.5))
-    assert spread([0.5]) == (0.5, None)
-    assert spread([None]) == (None, None)

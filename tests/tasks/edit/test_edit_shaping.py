@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.edit.shaping import outcome, outcomes, shape, total
+from tasks.edit.shaping import outcomes, shape
 
 TOPS = st.integers(1, 12)
 
@@ -44,14 +44,14 @@ def brute_force(expected: list[float], gold: int, top: int, tolerance: float) ->
 def test_the_outcome_falls_with_the_distance_from_the_gold_mark(
     mark: int | None, gold: int, top: int, reward: float
 ) -> None:
-    assert outcome(mark, gold, top) == pytest.approx(reward, abs=1e-15)
+    assert outcomes([mark], [gold], [top]) == pytest.approx([reward], abs=1e-15)
 
 
 @given(st.lists(marked(), min_size=1, max_size=20))
 def test_many_outcomes_are_the_outcome_of_each(rows: list[tuple[int | None, int, int]]) -> None:
-    marks, golds, tops = zip(*rows, strict=True)
-    together = outcomes(marks, golds, tops)
-    np.testing.assert_allclose(together, [outcome(*row) for row in rows], rtol=0, atol=1e-15)
+    together = outcomes(*zip(*rows, strict=True))
+    alone = [outcomes([mark], [gold], [top])[0] for mark, gold, top in rows]
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-15)
     assert together.min() >= 0
     assert together.max() <= 1
 
@@ -77,11 +77,3 @@ def test_shaping_is_exactly_zero_inside_the_tolerance(gold: int, drifts: list[fl
     inside = np.maximum(np.abs(expected[1:] - gold), 0.5).max()
     assert shape(expected, gold, 9, float(inside)) == 0.0
     assert shape(np.array([before]), gold, 9, 0.0) == 0.0
-
-
-@given(marked(), st.floats(-1, 0), st.floats(0, 2))
-def test_the_total_weighs_the_shaping(row: tuple[int | None, int, int], shaped: float, gamma: float) -> None:
-    reward = total(outcome(*row), shaped, gamma)
-    assert -gamma <= reward <= 1
-    assert total(outcome(*row), shaped, 0.0) == outcome(*row)
-    assert reward == pytest.approx(outcome(*row) - gamma * abs(shaped), abs=1e-12)

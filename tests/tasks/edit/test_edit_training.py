@@ -23,7 +23,7 @@ from tasks.edit.prompt import Prompts
 from tasks.edit.rl import Method, reinforce
 from tasks.edit.rollout import Sample, cut, read_mark
 from tasks.edit.sft import fine_tune
-from tasks.edit.shaping import outcome, shape, total
+from tasks.edit.shaping import outcomes, shape
 from tasks.edit.tuning import Tuned, last_checkpoint
 
 PHRASES = ["P1 is met.", "P2 is not.", "\n", *(f"\nFinal mark: {mark}" for mark in range(4))]
@@ -266,10 +266,10 @@ def test_the_rewards_and_group_advantages_are_those_of_the_equations(
         for sample, text, written, belief, parts in zip(asked, texts, ids, beliefs, per_part, strict=True):
             mark = read_mark(text, 3).mark if 1 in written else None
             marks.append(mark)
-            out = outcome(mark, sample.gold or 0, 3)
+            (out,) = outcomes([mark], [sample.gold or 0], [3])
             shaped = shape(belief @ np.arange(4.0), sample.gold or 0, 3, 0.5)
             assert parts.tolist() == pytest.approx([out, shaped], abs=1e-6)
-            rewards.append(total(out, shaped, 0.5))
+            rewards.append(out + 0.5 * shaped)
         groups = np.array(rewards).reshape(-1, 4)
         spread = groups.std(1, ddof=1, keepdims=True)
         wanted = (groups - groups.mean(1, keepdims=True)) / (spread + 1e-4)
@@ -283,7 +283,7 @@ def test_the_rewards_and_group_advantages_are_those_of_the_equations(
 
 
 def test_a_rollout_that_does_not_end_has_no_mark(policy: Policy) -> None:
-    course = rl._Course(policy, SAMPLES, Prompts("compact"), PLAN, [], 3, None)
+    course = rl._Rewards(policy, SAMPLES, Prompts("compact"), PLAN, [], 3, None)
     texts = ["\nFinal mark: 1", "\nFinal mark: 1", "P1 is met.", "\nFinal mark: 1"]
     told: list[float] = []
     rewards = course.outcome(

@@ -19,10 +19,15 @@ def model():
     return policy("llama", "words").model
 
 
+def text_to(tree, number):
+    """The tokens from the root to the end of a node."""
+    node = tree.nodes[number]
+    return [*(text_to(tree, node.parent) if node.parent != ROOT else []), *node.ids]
+
+
 def alone(model, tree, number):
     """Sum of the log-probabilities of a node's tokens, the path read by itself."""
-    path = tree.path(number)
-    ids = [token for at in path for token in tree.nodes[at].ids]
+    ids = text_to(tree, number)
     count = len(tree.nodes[number].ids)
     with torch.no_grad():
         logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
@@ -57,22 +62,16 @@ def test_a_token_sees_its_ancestors_and_itself(tree):
     assert (seen.sum(axis=1) == flat.positions + 1).all()
     assert (seen.diagonal()).all()
     assert not np.triu(seen, 1).any()
-    read = [number for number in range(len(tree.nodes)) if number not in tree.leaves()]
+    read = {node.parent for node in tree.nodes} - {ROOT}
     for number in read:  # the last token of every inner node closes its path
-        path = [token for at in tree.path(number) for token in tree.nodes[at].ids]
-        assert any(flat.ids[row].tolist() == path for row in seen)
+        assert any(flat.ids[row].tolist() == text_to(tree, number) for row in seen)
 
 
 def test_paths_share_what_they_begin_with():
     tree = Tree("r")
     root = tree.add([9])
     ends = tree.branch([[1, 0], [1, 2, 0], [3, 0], [1, 2, 0]], root, scored=True)
-    assert [[token for at in tree.path(end) for token in tree.nodes[at].ids] for end in ends] == [
-        [9, 1, 0],
-        [9, 1, 2, 0],
-        [9, 3, 0],
-        [9, 1, 2, 0],
-    ]
+    assert [text_to(tree, end) for end in ends] == [[9, 1, 0], [9, 1, 2, 0], [9, 3, 0], [9, 1, 2, 0]]
     assert sum(len(node.ids) for node in tree.nodes) == 1 + 2 + 2 + 2
     assert ends[1] == ends[3]
     assert shared([[1, 2, 3], [1, 2], [1, 2, 4]]) == 2

@@ -15,8 +15,9 @@ from tasks.contracts.schema import Row, conform
 from tasks.contracts.settings.study import Source, Split
 from tasks.contracts.tables.data import Responses, Units
 from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.ingest.canonical import answer_tables, answers, mark_table, scores, unit_table
+from tasks.ingest.canonical import answers, scores
 from tasks.ingest.canonical import marks as marks_of
+from tasks.ingest.rows import answer_tables, mark_table, unit_table
 from tasks.ingest.sources import Stream
 from tasks.ingest.survey import Survey, survey
 from tasks.stats.target import target_scores

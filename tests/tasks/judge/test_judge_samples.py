@@ -12,8 +12,9 @@ from tasks.contracts.settings.study import parse
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge import task as door
+from tasks.judge.rater import repeated
 from tasks.judge.rows import Rater
-from tasks.judge.task import judge, repeated
+from tasks.judge.task import judge
 from tasks.llm.backends.scripted import Scripted
 from tasks.store.warehouse import Warehouse
 

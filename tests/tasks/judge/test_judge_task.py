@@ -13,7 +13,8 @@ from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.rows import Rater
 from tasks.judge.shards import shards
-from tasks.judge.task import cases_of, judge
+from tasks.judge.tables import cases_of
+from tasks.judge.task import judge
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.store.warehouse import Warehouse

@@ -25,7 +25,7 @@ from tasks.review.label_studio import config, project
 from tasks.review.ledger import Act, Ledger, Stored
 from tasks.review.settle import Outcome, outcomes
 from tasks.review.sheet import as_csv, read_sheet
-from tasks.review.sight import Refused, Reviews, as_told
+from tasks.review.sight import NotAllowed, Reviews, as_told
 from tasks.review.subject import standing
 from tasks.review.view import listed
 
@@ -198,7 +198,7 @@ class Page:
         )
         try:
             self.reviews.check(SCORE, act)
-        except Refused:
+        except NotAllowed:
             return None
         if kind == "vote":
             act = replace(act, blind=self.reviews.is_blind(SCORE, rater))

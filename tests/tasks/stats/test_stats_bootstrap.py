@@ -88,7 +88,7 @@ def compared(request):
     human, machine, clusters, scale = CASES[request.param]()
     sums = bs.cluster_sums(ps.pair_terms(human, machine, scale), clusters)
     counts = bs.resample_counts(np.random.default_rng(2), len(sums), 200)
-    return bs.draw_statistics(counts, sums), loop(human, machine, clusters, scale, counts)
+    return ps.statistics_of_totals(counts @ sums), loop(human, machine, clusters, scale, counts)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,7 +114,7 @@ def test_totals_of_a_tiny_sample_are_undefined_where_the_statistic_is(size):
 def test_intervals_are_percentiles_of_the_defined_draws():
     human, machine, clusters, scale = flat_clusters()
     sums = bs.cluster_sums(ps.pair_terms(human, machine, scale), clusters)
-    drawn = bs.draw_statistics(bs.resample_counts(np.random.default_rng(7), 4, 300), sums)["icc"]
+    drawn = ps.statistics_of_totals(bs.resample_counts(np.random.default_rng(7), 4, 300) @ sums)["icc"]
     ours = bs.bootstrap(human, machine, clusters, scale, draws=300, seed=7, level=0.9)["icc"]
     assert ours == pytest.approx((*np.nanquantile(drawn, tails(4, 0.9)), np.isnan(drawn).sum(), 4))
 

@@ -9,19 +9,7 @@ from sklearn.metrics import brier_score_loss
 from sklearn.metrics import log_loss as sklearn_log_loss
 
 from tasks.stats.ordinal import rps
-from tasks.stats.probability import (
-    CLIP,
-    Top,
-    bins_of,
-    brier,
-    ece,
-    ece_by_chance,
-    log_loss,
-    mean_of,
-    ranked,
-    reliability,
-    top,
-)
+from tasks.stats.probability import CLIP, Top, bins_of, brier, ece, ece_by_chance, log_loss, ranked, reliability, top
 
 
 def drawn(rng, n=400, levels=4, sharp=1.0):
@@ -33,12 +21,12 @@ def drawn(rng, n=400, levels=4, sharp=1.0):
 
 def test_log_loss_is_sklearns():
     p, y = drawn(np.random.default_rng(1), sharp=2.0)
-    assert mean_of(log_loss(p, y)).value == pytest.approx(sklearn_log_loss(y, p, labels=range(4)))
+    assert log_loss(p, y).mean() == pytest.approx(sklearn_log_loss(y, p, labels=range(4)))
 
 
 def test_brier_of_two_levels_is_twice_sklearns():
     p, y = drawn(np.random.default_rng(2), levels=2)
-    assert mean_of(brier(p, y)).value == pytest.approx(2 * brier_score_loss(y, p[:, 1]))
+    assert brier(p, y).mean() == pytest.approx(2 * brier_score_loss(y, p[:, 1]))
 
 
 def test_brier_and_ranked_by_plain_loops():
@@ -52,7 +40,7 @@ def test_brier_and_ranked_by_plain_loops():
 
 def test_ranked_is_the_ordinal_score_a_threshold():
     p, y = drawn(np.random.default_rng(4))
-    assert mean_of(ranked(p, y)).value == pytest.approx(rps(p, y).value / 3)
+    assert ranked(p, y).mean() == pytest.approx(rps(p, y).value / 3)
 
 
 def test_a_near_miss_costs_less_than_a_far_one_only_in_the_ranked_score():
@@ -120,7 +108,6 @@ def test_without_rows_everything_is_undefined_and_with_few_there_is_one_bin():
     none = Top(np.empty(0), np.empty(0, dtype=bool))
     assert ece(none).value is None
     assert ece_by_chance(none).value is None
-    assert mean_of(np.empty(0)).value is None
     assert reliability(none) == []
     few = ece(Top(np.array([0.9, 0.7]), np.array([True, False])))
     assert few.value == pytest.approx(0.3)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from tasks.stats import bootstrap as bs
 from tasks.stats import raters as rt
@@ -101,68 +100,3 @@ def test_tendency_without_others_or_their_spread():
     assert rt.central_tendency([[1, NAN], [NAN, 2]], 0, 4)[0] == (0, *[(None, rt.NONE_SHARED)] * 3)
     flat = rt.central_tendency([[1, 0.1], [2, 0.1], [3, 0.1]], 0, 4)
     assert (flat[0].sd_ratio.value, flat[1].sd_ratio.value) == (None, 0)
-
-
-def test_drift_by_period():
-    table = np.array([[1, 2], [2, 4], [3, 3], [5, 4], [4, NAN]])
-    found = rt.drift(table, ["mon", "mon", "tue", "tue", "wed"])[0]
-    assert [found[when].n for when in ("mon", "tue", "wed")] == [2, 2, 0]
-    assert [found[when].difference.value for when in ("mon", "tue", "wed")] == [-1.5, 0.5, None]
-    assert found["mon"].difference.note == "fewer than 20 shared responses"
-    assert (found["wed"].low, found["wed"].high) == (None, None)
-
-
-def test_drift_interval_equals_scipy():
-    table = crowd(4, n=60, k=2, missing=0)
-    found = rt.drift(table, [0] * 60)[1][0]
-    gaps = table[:, 1] - table[:, 0]
-    theirs = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high))
-    assert found.difference.note is None
-
-
-def test_drift_refuses_periods_of_another_length():
-    with pytest.raises(ValueError, match="period must have shape"):
-        rt.drift(HAND, [1, 2])
-
-
-def marked(seed, halo, n=500, people=4, traits=3):
-    """Trait scores (people, n, traits), the first with an impression of each response that colours all traits."""
-    rng = np.random.default_rng(seed)
-    scores = rng.normal(0, 1, (n, traits)) + rng.normal(0, 1, (n, 1)) + rng.normal(0, 0.7, (people, n, traits))
-    scores[0] += halo * rng.normal(0, 1, (n, 1))
-    return scores
-
-
-def test_halo_is_found_where_it_is():
-    coloured, plain = marked(0, 1.0), marked(0, 0.0)
-    assert rt.halo(coloured[0], coloured[1:]).value > 0.3
-    assert rt.halo(coloured[1], coloured[[0, 2, 3]]).value < 0
-    assert rt.halo(plain[0], plain[1:]).value == pytest.approx(0, abs=0.1)
-
-
-def test_halo_equals_the_definition():
-    scores = marked(1, 0.5, n=60, people=3)
-    within = []
-    for one in range(3):
-        residual = scores[one] - scores[[other for other in range(3) if other != one]].mean(axis=0)
-        within.append(np.mean([stats.pearsonr(residual[:, a], residual[:, b])[0] for a, b in [(0, 1), (0, 2), (1, 2)]]))
-    assert rt.halo(scores[0], scores[1:]).value == pytest.approx(within[0] - (within[1] + within[2]) / 2)
-
-
-def test_halo_leaves_out_who_has_not_scored_all_traits():
-    scores = marked(2, 0.5, n=80, people=4)
-    partly = scores.copy()
-    partly[3, :, 1] = NAN
-    assert rt.halo(partly[0], partly[1:]).value == pytest.approx(rt.halo(scores[0], scores[1:3]).value)
-
-
-def test_halo_edges():
-    scores = marked(3, 0.5, n=40)
-    assert rt.halo(scores[0], scores[1:]).note == "fewer than 50 shared responses"
-    assert rt.halo(scores[0], scores[1:2]) == (None, "undefined: fewer than two peers")
-    assert rt.halo(np.full((40, 3), NAN), scores[1:]).value is None
-    assert rt.halo(np.zeros((9, 2)), np.zeros((2, 9, 2))).value is None
-    for bad in ((scores[0], scores[1:, :9]), (scores[0, :, :1], scores[1:, :, :1])):
-        with pytest.raises(ValueError, match="one shape"):
-            rt.halo(*bad)

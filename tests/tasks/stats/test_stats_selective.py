@@ -58,10 +58,6 @@ def test_random_is_the_mean_over_all_orders():
     assert sv.random_aurc(loss) == pytest.approx(np.mean(areas))
 
 
-def test_excess_is_what_exceeds_the_oracle():
-    assert sv.excess(A_LOSS, A_CONFIDENCE) == pytest.approx(0.284673 - 0.103423, abs=1e-6)
-
-
 def test_unscored_rows_are_never_covered():
     curve = sv.risk_coverage([0, 1], [2, 1], total=8)
     assert (curve.coverage.tolist(), curve.risk.tolist()) == ([0.125, 0.25], [0, 0.5])

@@ -213,32 +213,6 @@ def test_reliability_without_doubles():
     assert ts.human_reliability(A[:, :1]) == (None, ts.NO_DOUBLES)
 
 
-@pytest.mark.parametrize(
-    ("ratings", "machine", "published"),
-    [(A, A_M, 0.980154), (B, B_M, 0.965051)],
-)
-def test_disattenuated_worked_example(ratings, machine, published):
-    both = ratings[~np.isnan(ratings).any(axis=1)].T
-    r_hm, r_hh = ag.pearson(ratings[:, 0], machine).value, ag.pearson(*both).value
-    assert ts.disattenuated(r_hm, r_hh).value == pytest.approx(published, abs=5.1e-7)
-
-
-def test_disattenuated_for_the_mean_of_two_uses_its_reliability():
-    # True scores 0 and 2 crosswise with two errors of one point: r between raters is 1/2, of their mean 2/3.
-    true, one, two = (np.ravel(axis) for axis in np.meshgrid([0, 2], [-1, 1], [-1, 1]))
-    first, second = true + one, true + two
-    r_hm, r_hh = ag.pearson((first + second) / 2, true).value, ag.pearson(first, second).value
-    assert ts.disattenuated(r_hm, r_hh, raters=2).value == pytest.approx(1)
-
-
-def test_disattenuated_edges():
-    assert ts.disattenuated(0.5, 0).value is None
-    assert ts.disattenuated(0.9, 0.5).note.startswith("above 1")
-    for bad in [(1.1, 0.5, 1), (0.5, -1.1, 1), (NAN, 0.5, 1), (0.5, 0.5, 0)]:
-        with pytest.raises(ValueError, match="needs correlations"):
-            ts.disattenuated(*bad)
-
-
 @pytest.mark.parametrize("error", [0.5, 1, 3])
 def test_ceiling_is_the_kappa_of_the_true_score(error):
     true, noise = (np.ravel(axis) for axis in np.meshgrid([0.0, 2.0], [-error, error]))

@@ -1,0 +1,1 @@
+"""The commands of `rubricflow`, by what people do with them."""

@@ -1,0 +1,102 @@
+"""The commands that look at what runs have made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.commands.options import HOUSE, WarehouseFolder
+from flows.terminal import for_people, print_rows
+from tasks.contracts.errors import UserError
+from tasks.contracts.schema import columns as described
+from tasks.contracts.tables.every import BY_NAME
+from tasks.store.warehouse import Run, Warehouse
+
+
+def sql(
+    query: Annotated[
+        str | None, typer.Argument(help="SQL, or the name of a question; without it, the questions are listed.")
+    ] = None,
+    parameters: Annotated[list[str] | None, typer.Argument(help="name=value for a question's $name.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Run id; the latest one if not given.")] = None,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Ask a run in SQL. Prints a table, or CSV where the output is not a terminal.
+
+    In CSV an apostrophe goes before what a spreadsheet would run as a formula; the tables themselves are Parquet files.
+    """
+    with for_people():
+        from tasks.store.catalogue import ask, questions
+
+        if query is None:
+            print_rows(["question", "what it asks"], questions().items())
+            return
+        given = {name: value for name, _, value in (pair.partition("=") for pair in parameters or [])}
+        answer = ask(_run(warehouse, run), query, given)
+        print_rows(answer.columns, answer.fetchall())
+
+
+def columns(table: Annotated[str | None, typer.Argument(help="A table; all of them if not given.")] = None) -> None:
+    """List the tables' columns: type, whether null is allowed, what they hold."""
+    with for_people():
+        if table is not None and table not in BY_NAME:
+            raise UserError(f"no table '{table}'; there are {', '.join(BY_NAME)}")
+        chosen = [BY_NAME[table]] if table else BY_NAME.values()
+        print_rows(
+            ["table", "column", "type", "null", "what it holds"],
+            [(row.table, *column) for row in chosen for column in described(row)],
+        )
+
+
+def report(
+    run: Annotated[str | None, typer.Argument(help="Run id; the latest one if not given.")] = None,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Write a finished run's reports (HTML to look at) anew and say where they are."""
+    with for_people():
+        from tasks.report.task import write_pages
+
+        print(*write_pages(_run(warehouse, run)), sep="\n")
+
+
+def verify(
+    run: Annotated[str | None, typer.Argument(help="Run id; all runs if not given.")] = None,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Look at every byte of runs, replies and votes: is it what was written? Lists all that is wrong."""
+    with for_people():
+        from flows.verify import verified
+
+        problems: dict[str, None] = {}
+        for look in verified(warehouse, run):
+            print(f"{look.what}: {look.told} ({look.seconds:.1f} s){' WRONG' if look.problems else ''}")
+            problems |= dict.fromkeys(look.problems)
+        if problems:
+            raise UserError("\n  ".join([f"{len(problems)} wrong in {warehouse}:", *problems]))
+        print(f"all of it is as it was written: {warehouse}")
+
+
+def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
+    """Compare two runs on the responses that both hold out: paired bootstrap of the difference b - a."""
+    with for_people():
+        from flows.compare import compared
+
+        print_rows(
+            ["scale", "statistic", "b - a", "low", "high", "p", "responses", "resampled", "clusters", "note"],
+            compared(_run(warehouse, a), _run(warehouse, b)),
+        )
+
+
+def _run(warehouse: Path, run_id: str | None) -> Run:
+    """The run of this id, also one that did not finish; without an id the last that finished."""
+    # Asking about runs makes no warehouse where there is none.
+    house = Warehouse.open(warehouse) if warehouse.is_dir() else None
+    finished = house.runs() if house else []
+    if house and run_id in {marks.parent.name for marks in warehouse.glob("*/_done")}:
+        return house.run(str(run_id))
+    if house and finished and not run_id:
+        return house.run(finished[-1])
+    what = f"run {run_id!r}" if run_id else "finished run"
+    raise UserError(f"no {what} in {warehouse}; finished are: {', '.join(finished) or 'none'}")

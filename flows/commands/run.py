@@ -1,0 +1,157 @@
+"""The commands that run a flow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.commands.options import HOUSE, Limit, StudyFile, TokenBudget, WarehouseFolder
+from flows.terminal import for_people, print_rows
+from tasks.contracts.errors import BackendError, UserError
+
+
+def grade(
+    study: StudyFile,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked, and ask nothing.")] = False,
+    token_budget: TokenBudget = None,
+) -> None:
+    """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
+    with for_people():
+        if dry_run:
+            from flows.rehearse import planned_calls
+
+            print_rows(
+                ["item", "responses", "settled without a call", "calls", "prompt tokens, roughly"],
+                planned_calls(study, limit),
+            )
+            return
+        from flows.grade import grade as flow
+
+        flow(str(study), str(warehouse), limit, token_budget)
+
+
+def graph(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
+    """Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at."""
+    with for_people():
+        from flows.graph import graph as flow
+
+        flow(str(study), str(warehouse), limit)
+
+
+def reward(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
+    """Reward a study's responses with and without the dependencies of the criteria, and say what leaks."""
+    with for_people():
+        from flows.reward import reward as flow
+
+        flow(str(study), str(warehouse), limit, token_budget)
+
+
+def annotate(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
+    """Label the concepts of a study's responses by two annotators, and queue what people should look at."""
+    with for_people():
+        from flows.annotate import annotate as flow
+
+        flow(str(study), str(warehouse), limit, token_budget)
+
+
+def adjudicate(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
+    """Settle a study's labels by what people have said until now, and compare raters before and after."""
+    with for_people():
+        from flows.annotate import settle as flow
+
+        flow(str(study), str(warehouse), limit, token_budget)
+
+
+def train(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
+    """Train the bottleneck graders of a study, compare them, and export the first."""
+    with for_people():
+        try:
+            from flows.bottleneck import bottleneck as flow
+        except ImportError as error:
+            raise BackendError("training needs the extra: pip install 'rubricflow[embedded]'") from error
+
+        flow(str(study), str(warehouse), limit, token_budget)
+
+
+def edit(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
+    """Train a language model to grade by Edit, beside the arms that a study compares it with."""
+    with for_people():
+        try:
+            from flows.edit import edit as flow
+        except ImportError as error:
+            raise BackendError("training a policy needs the extra: pip install 'rubricflow[embedded,train]'") from error
+
+        flow(str(study), str(warehouse), limit)
+
+
+def laboratory(
+    folder: Annotated[Path, typer.Argument(help="Where to put it: a new folder.")],
+    seed: Annotated[int, typer.Option(help="Another seed is another laboratory.")] = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Of the policy's training; fewer make it worse.")] = None,
+) -> None:
+    """Make a small world to try `edit` in: questions with exact gold marks, and a decoder that marks hastily."""
+    with for_people():
+        from flows.laboratory import laboratory as make
+
+        print(f"rubricflow edit {make(folder, seed, steps)}")
+
+
+def faithful(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
+    """Judge a study's test responses under edits of their mark schemes: do the scores follow the rules?"""
+    with for_people():
+        from flows.faithful import SHOWN, summary
+        from flows.faithful import faithful as flow
+
+        print_rows(SHOWN, summary(warehouse, flow(str(study), str(warehouse), limit)))
+
+
+def propose(
+    study: StudyFile,
+    to: Annotated[Path, typer.Option("--to", help="Rubric file (YAML) to write, for people to edit.")],
+    concepts: Annotated[int, typer.Option(min=1, max=20, help="How many concepts.")] = 8,
+    levels: Annotated[int, typer.Option(min=2, max=10, help="Levels of each.")] = 3,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Have the study's first annotator propose concepts for its data, as a rubric file for people to edit."""
+    with for_people():
+        from flows.propose import propose as ask_for
+
+        for line in ask_for(study, warehouse, to, concepts, levels):
+            print(line)
+
+
+def experiment(
+    file: Annotated[Path, typer.Argument(help="The experiment file (YAML).")],
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+) -> None:
+    """Run every arm of an experiment and print its tables. Arms that finished are passed over."""
+    with for_people():
+        from flows.experiment import experiment as flow
+
+        flow(str(file), str(warehouse), limit)
+
+
+def validate(study: StudyFile, limit: Limit = None) -> None:
+    """Prove data, rubrics, verifier and prompts of a study without asking any model."""
+    with for_people():
+        from flows.rehearse import prove
+
+        problems = 0
+        for kind, what, message in prove(study, limit):
+            problems += kind == "wrong"
+            print(f"{kind:8} {what}: {message}")
+        if problems:
+            raise UserError(f"{study}: {problems} problem{'s' if problems > 1 else ''}")

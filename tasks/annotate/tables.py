@@ -1,0 +1,78 @@
+"""Tables of a run as a sheet of responses by concepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tasks.annotate.agreement import MISSING, Floats, Ints, levels_of
+from tasks.annotate.inventory import constructions
+from tasks.contracts.bundle import Rubric
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.study import Study
+from tasks.stats.target import target_scores
+from tasks.store.warehouse import Run
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A study's responses and concepts."""
+
+    response_ids: list[str]
+    rubric_of: list[str]
+    rubrics: Mapping[str, Rubric]
+    tops: Mapping[str, int]
+    """Concept of any rubric → its highest level."""
+    grades: Floats
+    """(n,) the human score that counts, NaN where there is none."""
+
+
+def sheet_of(
+    run: Run, study: Study, items: TableRef, responses: TableRef, people: TableRef, rubrics: TableRef
+) -> Sheet:
+    """The sheet of a run. people: gradings of the data."""
+    known = {row["rubric_id"]: Rubric.model_validate_json(row["content"]) for row in run.read(rubrics).to_pylist()}
+    rubric_of = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
+    rows = run.read(responses, ["response_id", "item_id"]).sort_by("response_id").to_pylist()
+    target = target_scores(run.read(people), study.evaluation.target)
+    score = dict(zip(*(target[name].to_pylist() for name in ("response_id", "score")), strict=True))
+    return Sheet(
+        response_ids=[row["response_id"] for row in rows],
+        rubric_of=[rubric_of[row["item_id"]] for row in rows],
+        rubrics=known,
+        tops={criterion.id: criterion.top for rubric in known.values() for criterion in rubric.criteria},
+        grades=np.array([score.get(row["response_id"]) for row in rows], np.float64),
+    )
+
+
+def annotators(run: Run, sheet: Sheet, annotated: Mapping[str, TableRef]) -> dict[str, Ints]:
+    """Annotator → its levels (n, K)."""
+    return {name: levels_of(run.read(ref), sheet.response_ids, list(sheet.tops)) for name, ref in annotated.items()}
+
+
+def settled(run: Run, sheet: Sheet, labels: TableRef) -> tuple[Ints, dict[str, Ints]]:
+    """The final levels (n, K), and person → the levels that they voted."""
+    row = {name: at for at, name in enumerate(sheet.response_ids)}
+    column = {name: at for at, name in enumerate(sheet.tops)}
+    final = np.full((len(row), len(column)), MISSING)
+    persons: dict[str, Ints] = {}
+    for one in run.read(labels).to_pylist():
+        at = row[one["response_id"]], column[one["criterion_id"]]
+        final[at] = MISSING if one["level"] is None else one["level"]
+        for step in one["history"]:
+            if step["kind"] == "vote" and step["level"] is not None:
+                persons.setdefault(step["who"], np.full(final.shape, MISSING))[at] = step["level"]
+    return final, persons
+
+
+def built(sheet: Sheet, levels: Ints, phase: str) -> Iterator[dict[str, Any]]:
+    """Rows of `constructions`, rubric by rubric."""
+    column = {name: at for at, name in enumerate(sheet.tops)}
+    for name, rubric in sheet.rubrics.items():
+        mine = [at for at, of in enumerate(sheet.rubric_of) if of == name]
+        concepts = [column[criterion.id] for criterion in rubric.criteria]
+        for row in constructions(rubric, levels[np.ix_(mine, concepts)], sheet.grades[mine]):
+            yield row | {"phase": phase}

@@ -1,0 +1,123 @@
+"""Tables of a run as a class set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from tasks.bottleneck.arm import Ground
+from tasks.bottleneck.backbone import Backbone, load
+from tasks.bottleneck.class_set import ClassSet
+from tasks.bottleneck.data import Floats
+from tasks.bottleneck.labelled import labelled, levels_of, marks_of, one_of, weighed
+from tasks.bottleneck.states import Cached, Encoder, Tuned, encode
+from tasks.bottleneck.states import load as load_states
+from tasks.contracts.bundle import Bundle, unlocked
+from tasks.contracts.grader import Answered
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.bottleneck import Bottleneck
+from tasks.contracts.settings.study import Study
+from tasks.llm.encoder import minilm
+from tasks.stats.target import target_scores
+from tasks.store.digest import digest_of
+from tasks.store.warehouse import Run
+
+
+def class_set(
+    run: Run,
+    study: Study,
+    base: Path,
+    items: TableRef,
+    responses: TableRef,
+    people: TableRef,
+    marks: TableRef,
+    bundles: TableRef,
+    labels: TableRef | None,
+) -> ClassSet:
+    """The responses of a study with all that is known about them.
+
+    people, marks: gradings and judgments of the data. labels: the final labels of the study's annotation, where it
+    learns from those. InputError where rubrics differ in their concepts, or the labels do not suffice.
+    """
+    plan = study.bottleneck
+    assert plan is not None
+    locked = run.read(bundles).to_pylist()
+    bundle = one_of(unlocked(locked))
+    rows = run.read(responses, ["response_id", "item_id", "text", "split"]).sort_by("response_id")
+    ids = rows["response_id"].to_pylist()
+    gradings, judgments = run.read(people), run.read(marks)
+    kinds = {one["rater_id"]: one["rater_kind"] for table in (gradings, judgments) for one in _raters(table)}
+    known = marks_of(judgments, gradings, bundle, ids)
+    persons = [name for name, kind in kinds.items() if kind == "human"]
+    final = None if labels is None else _final(run, labels, bundle, ids)
+    levels, weights = (final, None) if final is not None else _levels(plan, bundle, known, persons, len(ids))
+    target = target_scores(gradings, study.evaluation.target)
+    scores = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
+    data = labelled(rows, bundle, levels, scores, plan.bands, weights)
+    sheets = {one["item_id"]: one for one in run.read(items).to_pylist()}
+    item_ids, texts = rows["item_id"].to_pylist(), rows["text"].to_pylist()
+    answered = tuple(_answered(sheets[item], text) for item, text in zip(item_ids, texts, strict=True))
+    name = str(base / plan.backbone) if (base / plan.backbone).is_dir() else plan.backbone
+    backbone = load(name, plan.max_tokens, plan.match)
+    ground = Ground(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan)
+    given = np.array([scores.get(name) for name in ids], np.float64)
+    by_rater = {name: _scores_of(gradings, name, ids) for name in kinds}
+    return ClassSet(
+        ground, backbone, bundle, locked[0]["bundle_id"], tuple(item_ids), answered, given, known, by_rater, kinds
+    )
+
+
+def _levels(
+    plan: Bottleneck, bundle: Bundle, known: Mapping[str, Floats], persons: list[str], n: int
+) -> tuple[Floats, Floats | None]:
+    """(n, K) the levels that the data's raters give, NaN where there is none, and their weights where noise tells."""
+    if set(plan.methods) <= {"plm", "cb_llm"} and not known:  # neither learns from labels of concepts
+        return np.full((n, len(bundle.criteria)), np.nan), None
+    if not plan.rater_noise:
+        return levels_of(known, plan.labels, persons), None
+    levels, weights, notes = weighed(known, persons, np.array([c.top for c in bundle.criteria]))
+    for note in notes:
+        print(f"bottleneck: {note}")
+    return levels, weights
+
+
+def _raters(table: Any) -> list[dict[str, str]]:
+    kinds = table.select(["rater_id", "rater_kind"]).group_by(["rater_id", "rater_kind"]).aggregate([])
+    return sorted(kinds.to_pylist(), key=lambda one: str(one["rater_id"]))
+
+
+def _answered(item: Mapping[str, Any], text: str) -> Answered:
+    return Answered(item["question"], text, item["reference_answer"], item["context"])
+
+
+def _final(run: Run, labels: TableRef, bundle: Bundle, ids: list[str]) -> Floats:
+    """(n, K) final labels, NaN where one is open."""
+    row = {name: at for at, name in enumerate(ids)}
+    column = {c.id: at for at, c in enumerate(bundle.criteria)}
+    found = np.full((len(row), len(column)), np.nan)
+    for one in run.read(labels, ["response_id", "criterion_id", "level"]).to_pylist():
+        if one["level"] is not None:
+            found[row[one["response_id"]], column[one["criterion_id"]]] = one["level"]
+    return found
+
+
+def _scores_of(gradings: Any, rater: str, ids: list[str]) -> Floats:
+    mine = gradings.filter(pc.equal(gradings["rater_id"], rater))
+    given = dict(zip(mine["response_id"].to_pylist(), mine["score"].to_pylist(), strict=True))
+    return np.array([given.get(name) for name in ids], np.float64)
+
+
+def _encoder(run: Run, plan: Bottleneck, backbone: Backbone, answered: tuple[Answered, ...]) -> Callable[[], Encoder]:
+    """Makes the encoder of an arm. The states of a frozen one are kept in the warehouse, under a digest of backbone and
+    tokens, for all runs."""
+    tokens = backbone.tokenize(answered)
+    if plan.encoder == "tuned":
+        return partial(Tuned, backbone, tokens, plan.arithmetic == "bfloat16")
+    folder = run.warehouse.root / "states" / digest_of([backbone.name, tokens.digest])[:16]
+    states = load_states(folder) or encode(backbone, tokens, print, folder)
+    return partial(Cached, states)

@@ -1,0 +1,94 @@
+"""What the phases of one run share: the plan, the samples, the policies, and rollouts as rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tasks.contracts.errors import BackendError
+from tasks.contracts.settings.edit import STARTS, Arm, Edit
+from tasks.contracts.tables.edit import Rollouts
+from tasks.edit.cases import Cases
+from tasks.edit.phases import rolled, rollout_row
+from tasks.edit.policy import Policy
+from tasks.edit.prompt import Prompts
+from tasks.edit.revise import Attempt
+from tasks.edit.rollout import Sample
+from tasks.edit.shards import by, luck, rows_of
+from tasks.store.warehouse import Run
+
+
+@dataclass(frozen=True)
+class Work:
+    """The trainings of one run."""
+
+    run: Run
+    plan: Edit
+    base: Path
+    """Folder of the study file."""
+    cases: Cases
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """The study's set of prompts."""
+        return Prompts(self.plan.prompts)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy as it came. Trainings borrow it and give it back as it was."""
+        return self._load([])
+
+    def policy_with(self, adapters: Sequence[Path]) -> Policy:
+        """The policy with the adapters of an arm."""
+        return self._load(adapters) if adapters else self.policy
+
+    def folder(self, arm: Arm, seed: int) -> Path:
+        """Where an arm is trained."""
+        return self.run.folder / "edit" / f"{arm}-{seed}"
+
+    def adapters(self, arm: Arm, seed: int) -> list[Path] | None:
+        """The adapters that make up an arm, in order; None for one that was not trained."""
+        if arm == "base":
+            return []
+        before = self.adapters(STARTS.get(arm, "base"), seed)
+        folder = self.folder(arm, seed)
+        return [*before, folder / "adapter"] if before is not None and (folder / "done.json").exists() else None
+
+    def _load(self, adapters: Sequence[Path]) -> Policy:
+        folder = self.base / self.plan.policy
+        if find_spec("trl") is None or find_spec("peft") is None:
+            raise BackendError("training a policy needs the extra: pip install 'rubricflow[embedded,train]'")
+        loaded = Policy.load(folder if folder.is_dir() else self.plan.policy, adapters)
+        # Its name tells trainings apart, and says nothing of where it lies.
+        return replace(loaded, name="/".join([self.plan.policy, *(path.parent.name for path in adapters)]))
+
+
+def written(
+    work: Work,
+    shard: str,
+    arm: Arm,
+    seed: int,
+    policy: Policy,
+    samples: Sequence[Sample],
+    count: int = 1,
+    temperature: float = 0.0,
+) -> list[dict[str, Any]]:
+    """Rollouts newly written, as rows: several of each sample, or the greedy one."""
+    start = time.monotonic()
+    more: dict[str, Any] = {"temperature": temperature, "max_tokens": work.plan.max_tokens, "seed": luck(shard)}
+    attempts = rolled(policy.write, work.prompts, samples, count, **more)
+    seconds = (time.monotonic() - start) / len(attempts)
+    part = work.cases.part
+    return [rollout_row(arm, seed, part[attempt.sample.response_id], attempt, seconds) for attempt in attempts]
+
+
+def attempts_of(work: Work, seed: int, samples: Sequence[Sample]) -> list[Attempt]:
+    """The base policy's rollouts of training samples."""
+    of = {sample.response_id: sample for sample in samples}
+    rows = rows_of(work.run, Rollouts, by("base", seed, samples))
+    return [Attempt(of[row["response_id"]], row["sample"], row["text"]) for row in rows]

@@ -1,0 +1,54 @@
+"""The shards of the canonical tables, a chunk of a source each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from typing import TypeVar
+
+import pyarrow as pa
+
+from tasks.contracts.schema import Row
+from tasks.contracts.settings.study import Split
+from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.ingest.canonical import answers, marks, scored, scores
+from tasks.ingest.rows import answer_tables, grading_table, mark_table
+from tasks.ingest.sources import Stream
+from tasks.ingest.split import split
+from tasks.ingest.survey import Survey
+
+T = TypeVar("T")
+
+
+def sides(found: Survey, plan: Split) -> list[str | None]:
+    """The split of each response by its place; None beyond the limit."""
+
+    def within(column: Iterable[T]) -> list[T]:
+        return list(compress(column, found.kept))
+
+    known = within(found.places), within(found.item_id), within(found.author_id), within(found.given)
+    drawn = iter(split(*known, within(found.labelled), plan))
+    return [next(drawn) if kept else None for kept in found.kept]
+
+
+def shards(
+    sources: Sequence[Stream], found: Survey, side_of: Sequence[str | None]
+) -> Iterator[dict[type[Row], pa.Table]]:
+    """The tables of each chunk of responses, then of scores and of marks in files of their own."""
+    for source, chunks in (stream for stream in sources if stream.source.responses):
+        for frame in chunks():
+            some = answers(source, frame)
+            mine = [side_of[found.places[key]] for key in some.response_id]
+            if any(mine):
+                yield answer_tables(some, scores(source, frame), mine)
+    for source, chunks in (stream for stream in sources if stream.source.scored):
+        for frame in chunks():
+            _, ids = scored(source, frame, found.places)
+            places = [found.places[key] for key in ids]
+            keep = [at for at, place in enumerate(places) if side_of[place] is not None]
+            items = [found.item_id[place] for place in places]
+            yield {Gradings: grading_table(ids, items, scores(source, frame), keep)}
+    for source, chunks in (stream for stream in sources if stream.source.marks):
+        for frame in chunks():
+            given = marks(source, frame)
+            yield {Judgments: mark_table(given, [side_of[found.places[key]] is not None for key in given.response_id])}

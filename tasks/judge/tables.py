@@ -1,0 +1,81 @@
+"""Tables of a run as judging reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from tasks.contracts.bundle import Bundle, unlocked
+from tasks.contracts.reference import TableRef
+from tasks.judge.rows import Case
+from tasks.store.ordered import in_order
+from tasks.store.warehouse import Run
+from tasks.text.units import units
+
+Sheet = tuple[dict[str, Any], Bundle, str]
+"""An item's row, its bundle and the bundle's id."""
+
+
+def item_counts(run: Run, responses: TableRef) -> dict[str, int]:
+    """Item → number of its responses."""
+    counted = pc.value_counts(run.read(responses, ["item_id"])["item_id"]).to_pylist()
+    return {row["values"]: row["counts"] for row in counted}
+
+
+def sheets_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Sheet]:
+    """Item → its row, its bundle and the bundle's id; ContractError for a bundle that was changed."""
+    rows = run.read(bundles).to_pylist()
+    bundle, bundle_id = unlocked(rows), {row["rubric_id"]: row["bundle_id"] for row in rows}
+    return {
+        item["item_id"]: (item, bundle[item["rubric_id"]], bundle_id[item["rubric_id"]])
+        for item in run.read(items).to_pylist()
+    }
+
+
+def shard_cases(
+    run: Run, items: TableRef, responses: TableRef, bundles: TableRef, cut: Iterable[tuple[str, int, bool]]
+) -> Iterator[tuple[str, list[Case]]]:
+    """Name and cases of each shard that is not done. cut: name, responses and whether it is done, of all in order."""
+    sheets, rows = sheets_of(run, items, bundles), _in_shard_order(run, responses)
+    for name, count, done in cut:
+        mine = list(islice(rows, count))
+        if not done:
+            yield name, [_case(response_id, text, *sheets[item_id]) for item_id, response_id, text in mine]
+
+
+def cases_of(
+    run: Run, responses: TableRef, item: dict[str, Any], locked: dict[str, Any], at: int = 0, count: int | None = None
+) -> list[Case]:
+    """The cases of an item from position `at` of its responses in the order of their ids.
+
+    ContractError for a bundle that was changed.
+    """
+    rows = run.read(responses, ["response_id", "text"], ds.field("item_id") == item["item_id"])
+    bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
+    chosen = rows.sort_by("response_id").slice(at, count).to_pylist()
+    return [_case(row["response_id"], row["text"], item, bundle, locked["bundle_id"]) for row in chosen]
+
+
+def _case(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bundle_id: str) -> Case:
+    return Case(
+        response_id=response_id,
+        item_id=item["item_id"],
+        text=text,
+        units=tuple(units(text)),
+        question=item["question"],
+        context=item["context"],
+        bundle=bundle,
+        bundle_id=bundle_id,
+        reference_answer=item["reference_answer"],
+        key_elements=tuple(item["key_elements"]),
+    )
+
+
+def _in_shard_order(run: Run, responses: TableRef) -> Iterator[tuple[str, str, str]]:
+    """(item, response, text) in the order in which shards are cut."""
+    for batch in in_order(run, responses, ("item_id", "response_id", "text"), ("item_id", "response_id")):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

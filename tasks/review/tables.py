@@ -1,0 +1,63 @@
+"""Tables of a run as review reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.contracts.bundle import Bundle, unlocked
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.study import Study
+from tasks.review.cells import Cells, Said, cells_of, said
+from tasks.review.subject import Subject, digest
+from tasks.stats.target import target_scores
+from tasks.store.warehouse import Run
+
+
+def rubrics(
+    run: Run, items: TableRef, responses: TableRef, bundles: TableRef
+) -> tuple[dict[str, Bundle], dict[str, str]]:
+    """Rubric → bundle, and response → rubric."""
+    locked = unlocked(run.read(bundles).to_pylist())
+    rubric = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
+    given = run.read(responses, ["response_id", "item_id"])
+    pairs = zip(*(column.to_pylist() for column in given.columns), strict=True)
+    return locked, {response: rubric[item] for response, item in pairs}
+
+
+def all_cells(locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]) -> Cells:
+    """Every response by every criterion of its rubric."""
+    return cells_of(rubric_of, {name: bundle.criteria for name, bundle in locked.items()})
+
+
+def said_by(run: Run, cells: Cells, name: str, judgments: TableRef) -> Said:
+    """What an annotator says, under the name that the study gives it."""
+    rows = run.read(judgments)
+    return said(cells, rows.set_column(rows.schema.get_field_index("rater_id"), "rater_id", pa.repeat(name, len(rows))))
+
+
+def human_shares(
+    run: Run, study: Study, people: TableRef, locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]
+) -> dict[str, float]:
+    """Response → its human score as a share of the scale, where there is one."""
+    target = target_scores(run.read(people), study.evaluation.target)
+    scores = target.filter(pc.is_valid(target["score"])).select(["response_id", "score"])
+    shares = {}
+    for response, score in zip(*(column.to_pylist() for column in scores.columns), strict=True):
+        scale = locked[rubric_of[response]].scale
+        shares[response] = (score - scale.min) / (scale.max - scale.min)
+    return shares
+
+
+def current_digests(
+    run: Run, responses: TableRef, locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]
+) -> dict[Subject, str]:
+    """What an act on a label must have been about to count: response and criterion → digest of both."""
+    texts = run.read(responses, ["response_id", "text"])
+    return {
+        (response, criterion.id): digest(text, criterion.text, criterion.levels)
+        for response, text in zip(*(column.to_pylist() for column in texts.columns), strict=True)
+        for criterion in locked[rubric_of[response]].criteria
+    }

@@ -1,0 +1,123 @@
+"""What waits in a run, and the board on which people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.bottleneck import Models
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.contracts.tables.people import Queue
+from tasks.contracts.tables.rubrics import Bundles
+from tasks.review.board import Board, Case, GraderHead, MachineLabel, Quote
+from tasks.review.queue import score_queue
+from tasks.review.tables import rubrics
+from tasks.store.warehouse import Run
+
+_SHOWN = ((Items, "ingest"), (Responses, "ingest"), (Bundles, "lock"))
+
+
+def waiting_labels(run: Run) -> list[dict[str, Any]]:
+    """The queue of an annotated run, first asked first."""
+    return sorted(run.read(run.ref(Queue, "queue")).to_pylist(), key=lambda row: row["rank"])
+
+
+def waiting_scores(run: Run) -> list[dict[str, Any]]:
+    """The scores of a graded run that were not released, riskiest first."""
+    return score_queue(run.read(run.ref(Predictions, "calibrate")))
+
+
+def open_board(
+    run: Run, study: Study, waiting: list[dict[str, Any]], raters: Mapping[str, TableRef], taught: Run | None
+) -> Board:
+    """What the page shows of what waits in a run.
+
+    raters: name → the judgments or gradings of a machine. taught: the run that trained the study's grader, if any.
+    """
+    items, responses, bundles = (run.ref(row, stage) for row, stage in _SHOWN)
+    locked, rubric_of = rubrics(run, items, responses, bundles)
+    wanted = ds.field("response_id").isin([row["response_id"] for row in waiting])
+    given = run.read(responses, ["response_id", "item_id", "text"], wanted)
+    texts = {row["response_id"]: row for row in given.to_pylist()}
+    sheets = {row["item_id"]: row for row in run.read(items).to_pylist()}
+    machine: dict[tuple[str, str | None], tuple[MachineLabel, ...]] = {}
+    for name, ref in raters.items():
+        for at, label in _machine_labels(run, name, ref, wanted, locked, rubric_of):
+            machine[at] = (*machine.get(at, ()), label)
+    head, estimates = _grader(taught, wanted) if taught else (None, None)
+    return Board(
+        study=study.name,
+        title=study.name,
+        cases=tuple(_case(row, texts[row["response_id"]], sheets, rubric_of) for row in waiting),
+        criteria={name: bundle.criteria for name, bundle in locked.items()},
+        scales={name: bundle.scale for name, bundle in locked.items()},
+        machine=machine,
+        grader=head,
+        estimates=estimates,
+    )
+
+
+def _case(
+    queued: Mapping[str, Any], given: Mapping[str, Any], sheets: Mapping[str, Any], rubric_of: Mapping[str, str]
+) -> Case:
+    item = sheets[given["item_id"]]
+    return Case(
+        response_id=queued["response_id"],
+        subject_kind=queued["subject_kind"],
+        rubric_id=rubric_of[queued["response_id"]],
+        why=queued["why"],
+        text=given["text"],
+        question=item["question"],
+        reference=item["reference_answer"],
+        context=item["context"],
+        doubtful=tuple(queued["criteria"]),
+    )
+
+
+def _machine_labels(
+    run: Run,
+    name: str,
+    ref: TableRef,
+    wanted: ds.Expression,
+    locked: Mapping[str, Bundle],
+    rubric_of: Mapping[str, str],
+) -> Iterator[tuple[tuple[str, str | None], MachineLabel]]:
+    """What a machine says: levels with evidence from `judgments`, a score from `gradings`."""
+    for row in run.read(ref, where=wanted).to_pylist():
+        if row["sample"]:
+            continue
+        if ref.table == Gradings.table:
+            scale = locked[rubric_of[row["response_id"]]].scale
+            level = None if row["score"] is None else round((row["score"] - scale.min) / scale.step)
+            yield (row["response_id"], None), MachineLabel(name, level, reason=row["unscored_reason"])
+            continue
+        level, likely = row["decision"], row["level_probabilities"]
+        yield (
+            (row["response_id"], row["criterion_id"]),
+            MachineLabel(
+                name,
+                level,
+                likely[level] if likely and level is not None and level < len(likely) else None,
+                tuple(Quote(one["quote"], one["status"], one["start"], one["end"]) for one in row["evidence"]),
+                row["unscored_reason"],
+            ),
+        )
+
+
+def _grader(taught: Run, wanted: ds.Expression) -> tuple[GraderHead | None, dict[str, dict[str, float]]]:
+    """The head of the exported grader, and the share of each concept before correction."""
+    heads = [row["head"] for row in taught.read(taught.ref(Models, "bottleneck"), ["head"]).to_pylist() if row["head"]]
+    columns = ["response_id", "criterion_id", "level_probabilities"]
+    estimates: dict[str, dict[str, float]] = {}
+    for row in taught.read(taught.ref(Judgments, "bottleneck"), columns, wanted).to_pylist():
+        likely = row["level_probabilities"]
+        share = sum(level * p for level, p in enumerate(likely)) / (len(likely) - 1)
+        estimates.setdefault(row["response_id"], {})[row["criterion_id"]] = share
+    return (GraderHead.read(heads[0]) if heads else None), estimates
