@@ -13,6 +13,7 @@ os.environ |= {
     "DO_NOT_TRACK": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",  # the models are tiny: a second thread waits more than it computes, twice under xdist
 }
 
 HOUSE = Path(__file__).resolve().parents[1]

@@ -5,12 +5,13 @@ import re
 
 import pytest
 import yaml
+from builders.bundles import bundle
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tasks.bottleneck.card import About, card, plain
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Criterion
 from tasks.contracts.settings.bottleneck import Training
 
 DIGEST = "d" * 64
@@ -18,21 +19,16 @@ PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def about_of(*criteria, **changes):
-    bundle = Bundle(
-        text="",
-        scale=Scale(min=0, max=3),
-        traits=(Trait(id="t", name="T", min=0, max=3),),
-        criteria=criteria or (Criterion(id="fact", trait="t", text="States the cause.", levels=("no", "some", "all")),),
-        protocol=Protocol(name="bottleneck", final_score="judged", signals=("score",)),
-    )
+    fact = Criterion(id="fact", trait="t", text="States the cause.", levels=("no", "some", "all"))
+    locked = bundle(*criteria or (fact,), ends=(0, 3), name="bottleneck", final_score="judged")
     known = {
         "method": "rec_cbm",
         "seed": 1,
         "training": Training(),
         "counts": {"train": 120, "calibration": 40, "test": 41},
         "validation": 0.5,
-        "bundle_id": bundle.bundle_id,
-        "bundle": bundle.canonical(),
+        "bundle_id": locked.bundle_id,
+        "bundle": locked.canonical(),
         "scores": (0.0, 1.5, 3.0),
         "temperature": 1.25,
         "backbone": "minilm",

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from builders.bundles import bundle
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -17,7 +18,7 @@ from tasks.bottleneck.labelled import concepts_of
 from tasks.bottleneck.model import ConceptEncoder, LatentHead
 from tasks.bottleneck.states import Cached, Tuned, encode
 from tasks.bottleneck.trace import contribution_error
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
 from tasks.contracts.settings.bottleneck import Training
@@ -32,13 +33,7 @@ CRITERIA = (
     Criterion(id="flow", trait="t", text="Reads well."),
     Criterion(id="depth", trait="t", text="Goes further.", levels=("no", "some", "much")),
 )
-BUNDLE = Bundle(
-    text="",
-    scale=Scale(min=0, max=3),
-    traits=(Trait(id="t", name="T", min=0, max=3),),
-    criteria=CRITERIA,
-    protocol=Protocol(name="bottleneck", final_score="judged", signals=("score",)),
-)
+BUNDLE = bundle(*CRITERIA, ends=(0, 3), name="bottleneck", final_score="judged")
 DATA = Labelled(
     response_ids=("a", "b", "c"),
     concepts=concepts_of(BUNDLE),

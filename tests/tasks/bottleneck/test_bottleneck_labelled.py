@@ -8,35 +8,33 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from builders.bundles import bundle as locked
+from builders.bundles import criterion, trait
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.labelled import grade_classes, grades_of, labelled, levels_of, marks_of, one_of, weighed
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Bundle, Criterion, Scale
 from tasks.contracts.errors import InputError
 
 IDS = ["r1", "r2", "r3"]
 
 
-def bundle(**changes: Any) -> Bundle:
-    made: dict[str, Any] = {
-        "text": "",
-        "scale": Scale(min=0, max=10),
-        "traits": (
-            Trait(id="t", name="Ideas", min=1, max=4),
-            Trait(id="u", name="Form", min=0, max=10),
-            Trait(id="v", name="Depth", min=0, max=200, step=40),
-        ),
-        "criteria": (
-            Criterion(id="ideas", trait="t", text="There are ideas.", levels=("a", "b", "c", "d")),
-            Criterion(id="order", trait="u", text="It is in order.", levels=("no", "yes")),
-            Criterion(id="words", trait="u", text="Words fit.", levels=("no", "yes")),
-            Criterion(id="depth", trait="v", text="It goes deep.", levels=tuple("012345")),
-        ),
-        "protocol": Protocol(name="concepts", final_score="weighted_points", signals=()),
+CRITERIA = (
+    criterion("ideas", levels=("a", "b", "c", "d")),
+    criterion("order", "u"),
+    criterion("words", "u"),
+    criterion("depth", "v", levels=tuple("012345")),
+)
+
+
+def bundle(*criteria: Criterion, **changes: Any) -> Bundle:
+    of = {
+        "traits": (trait("t", 1, 4, name="Ideas"), trait("u"), trait("v", 0, 200, 40, name="Depth")),
+        "name": "concepts",
     }
-    return Bundle(**(made | changes))
+    return locked(*criteria or CRITERIA, **of | changes)
 
 
 def judgments(*rows: tuple[str, str, str, int | None]) -> pa.Table:
@@ -114,26 +112,26 @@ def test_rows_are_those_of_the_responses() -> None:
 
 
 def test_rubrics_that_word_a_concept_differently_are_one_bottleneck() -> None:
-    other = bundle(criteria=tuple(c.model_copy(update={"text": f"{c.text} Here."}) for c in bundle().criteria))
+    other = bundle(*(c.model_copy(update={"text": f"{c.text} Here."}) for c in CRITERIA))
     assert one_of({"a": bundle(), "b": other}).text == ""
 
 
 @pytest.mark.parametrize(
     ("changed", "rule"),
     [
-        ({"scale": Scale(min=0, max=9)}, "'a' and 'b' differ"),
-        ({"criteria": bundle().criteria[:3]}, "'a' and 'b' differ"),
-        ({"criteria": (*bundle().criteria[:3], Criterion(id="bias", trait="v", text="x"))}, "'a' and 'b' differ"),
+        (bundle(ends=(0, 9)), "'a' and 'b' differ"),
+        (bundle(*CRITERIA[:3]), "'a' and 'b' differ"),
+        (bundle(*CRITERIA[:3], criterion("bias", "v")), "'a' and 'b' differ"),
     ],
 )
-def test_rubrics_that_differ_make_no_bottleneck(changed: dict[str, Any], rule: str) -> None:
+def test_rubrics_that_differ_make_no_bottleneck(changed: Bundle, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
-        one_of({"a": bundle(), "b": bundle(**changed)})
+        one_of({"a": bundle(), "b": changed})
 
 
 def test_no_concept_is_called_bias() -> None:
     with pytest.raises(InputError, match="no concept can be called 'bias'"):
-        one_of({"a": bundle(criteria=(Criterion(id="bias", trait="v", text="x"),))})
+        one_of({"a": bundle(criterion("bias", "v"))})
     with pytest.raises(InputError, match="there is no rubric"):
         one_of({})
 

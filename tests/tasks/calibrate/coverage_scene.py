@@ -5,14 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from builders.bundles import bundle, criterion, trait
+from builders.studies import study
 
 from tasks.calibrate.calibration import Calibration
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, Item, graded_items
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Scale
 from tasks.contracts.schema import schema
-from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.judging import Gradings
 
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])
@@ -74,7 +75,8 @@ class Fitted(NamedTuple):
 def fitted(case, seed, new=300, coverage=0.9):
     """The case's item, with a mapping fitted on its labels."""
     item = marked(case, seed, new)
-    return Fitted(item, fit_items([item], "judge", _study(case.method, coverage)).mappings["q"])
+    plan = study(calibration={"method": case.method, "minimum": 20}, release={"coverage": coverage})
+    return Fitted(item, fit_items([item], "judge", plan).mappings["q"])
 
 
 def held(case, seed, new=300, coverage=0.9):
@@ -94,7 +96,9 @@ def marked(case, seed, new):
     responses = pa.table({"response_id": ids, "split": splits, "author_id": pa.nulls(n, pa.string())})
     counts = rng.choice(case.raters, n)
     marks = _marks(ids, _on(scale, people), counts)
-    (item,) = graded_items({"q": _bundle(scale)}, _gradings(ids, judge, scale, rng), responses, marks, "mean")
+    signals = ("trait_scores", "length")
+    judged = bundle(criterion("ca", "a"), ends=scale.bounds, traits=(trait("a", 0, 3),), signals=signals)
+    (item,) = graded_items({"q": judged}, _gradings(ids, judge, scale, rng), responses, marks, "mean")
     return item
 
 
@@ -129,25 +133,3 @@ def _gradings(ids, judge, scale, rng):
         "unscored_reason": [None] * n,
     }
     return pa.table(columns, schema=GRADING_SCHEMA)
-
-
-def _bundle(scale):
-    return Bundle(
-        text="",
-        scale=scale,
-        traits=(Trait(id="a", name="a", min=0, max=3),),
-        criteria=(Criterion(id="ca", trait="a", text="x"),),
-        protocol=Protocol(name="rulers", final_score="trait_mean", signals=("trait_scores", "length")),
-    )
-
-
-def _study(method, coverage):
-    return Study.model_validate(
-        {
-            "name": "s",
-            "data": {"sources": [{"file": "x.csv"}]},
-            "rubrics": {"file": "r.yaml"},
-            "calibration": {"method": method, "minimum": 20},
-            "release": {"coverage": coverage},
-        }
-    )

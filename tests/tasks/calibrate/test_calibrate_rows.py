@@ -6,6 +6,10 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from builders.bundles import bundle as locked
+from builders.bundles import criterion, trait
+from builders.rows import grading as grading_row
+from builders.studies import study as least_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,10 +20,8 @@ from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import apply_later, predict
 from tasks.calibrate.rows import GRADING, graded_items, only_rater, shards
 from tasks.calibrate.samples import one_per_response
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import schema
-from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.calibration import Predictions
 from tasks.contracts.tables.judging import Gradings
 
@@ -32,27 +34,13 @@ RULERS = ("trait_scores", "length", "confidence", "uncertainty", "tie")
 
 
 def bundle(signals=RULERS, traits=("a", "b"), scale=(0, 3, 1), trait_range=(0, 3), text=""):
-    return Bundle(
-        text=text,
-        scale=Scale(min=scale[0], max=scale[1], step=scale[2]),
-        traits=tuple(Trait(id=one, name=one, min=trait_range[0], max=trait_range[1]) for one in traits),
-        criteria=tuple(Criterion(id=f"c{one}", trait=one, text="x") for one in traits),
-        protocol=Protocol(name="rulers", final_score="trait_mean", signals=signals),
-    )
+    of = tuple(trait(name, *trait_range) for name in traits)
+    return locked(*(criterion(f"c{name}", name) for name in traits), ends=scale, traits=of, text=text, signals=signals)
 
 
-def grading(response, score=1.0, traits=None, signals=None, item="q", sample=0, status=None, reason=None, rater="m"):
-    return {
-        "response_id": response,
-        "item_id": item,
-        "rater_id": rater,
-        "sample": sample,
-        "score": score,
-        "trait_scores": traits or {},
-        "signals": signals or {},
-        "status": status or ("scored" if score is not None else "unscored"),
-        "unscored_reason": reason or ("no_reply" if score is None else None),
-    }
+def grading(response, score=1.0, traits=None, signals=None, item="q", rater="m", **changes):
+    given = {"item_id": item, "trait_scores": traits or {}, "signals": signals or {}}
+    return grading_row(response, rater, score, **given | changes)
 
 
 def table(*rows):
@@ -88,15 +76,7 @@ def items_of(bundles, rows, people, splits, target="mean"):
 
 
 def study(method="rulers", minimum=20, **release):
-    return Study.model_validate(
-        {
-            "name": "s",
-            "data": {"sources": [{"file": "x.csv"}]},
-            "rubrics": {"file": "r.yaml"},
-            "calibration": {"method": method, "minimum": minimum},
-            "release": release,
-        }
-    )
+    return least_study(calibration={"method": method, "minimum": minimum}, release=release)
 
 
 def run_all(bundles, rows, people, splits, plan=None):
@@ -216,9 +196,9 @@ def test_single_samples_are_returned_as_they_are():
 
 def test_samples_are_averaged_over_the_scored_ones():
     rows = table(
-        grading("r2", None, sample=0, reason="unreadable_reply"),
+        grading("r2", None, sample=0, unscored_reason="unreadable_reply"),
         grading("r1", 3.0, {"a": 3}, {"length": 4.0, "tie": 1.0}, sample=1),
-        grading("r1", None, {"a": 9}, {"length": 99.0}, sample=2, reason="no_reply"),
+        grading("r1", None, {"a": 9}, {"length": 99.0}, sample=2, unscored_reason="no_reply"),
         grading("r1", 2.0, {"a": 2, "b": 1}, {"length": 4.0, "tie": 0.0}, sample=0),
         grading("r2", None, sample=1),
         grading("r3", 0.0, {}, {"precheck": 1.0}, status="precheck", sample=0),
@@ -341,7 +321,7 @@ def test_prechecked_and_unscored_responses_are_not_fitted_on_and_keep_what_they_
     plain, _ = run_all(bundles, rows, people, splits)
     odd = [
         grading("pre", 0.0, {}, {"precheck": 1.0, "length": 0.0}, status="precheck"),
-        grading("none", None, {"a": 1.0, "b": 1.0}, {"length": 3.0, "tie": 0.0}, reason="invalid_reply"),
+        grading("none", None, {"a": 1.0, "b": 1.0}, {"length": 3.0, "tie": 0.0}, unscored_reason="invalid_reply"),
         grading("part", 2.0, {"a": 1.0}, {"length": 3.0, "tie": 0.0}),
     ]
     people = people + [{"response_id": row["response_id"], "rater_id": "r1", "score": 3.0} for row in odd]

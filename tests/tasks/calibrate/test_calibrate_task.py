@@ -4,53 +4,32 @@ import hashlib
 
 import numpy as np
 import pytest
+from builders.bundles import bundle, criterion, trait
+from builders.rows import grading, item, locked, response
+from builders.studies import study
 
 from tasks.calibrate.predict import apply_later
 from tasks.calibrate.task import calibrate
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError
-from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.store.warehouse import Warehouse
 
-STUDY = {
-    "name": "small",
-    "data": {"sources": [{"file": "x.csv"}]},
-    "rubrics": {"file": "r.yaml"},
-    "calibration": {"minimum": 20, "method": "rulers"},
-}
-PROTOCOL = Protocol(name="pointwise", final_score="weighted_points", signals=("criteria", "trait_means", "length"))
+RULERS = {"minimum": 20, "method": "rulers"}
+STUDY = study(calibration=RULERS)
 
 
-def locked(scale):
-    return Bundle(
-        text="",
-        scale=scale,
-        traits=(Trait(id="t", name="t", min=0, max=3),),
-        criteria=(Criterion(id="c1", trait="t", text="x"), Criterion(id="c2", trait="t", text="y")),
-        protocol=PROTOCOL,
-    )
+def scored_on(*ends):
+    """c1 and c2 of one trait, on a scale of the item's own."""
+    signals = ("criteria", "trait_means", "length")
+    points = criterion("c1"), criterion("c2")
+    judged = {"name": "pointwise", "final_score": "weighted_points", "signals": signals}
+    return bundle(*points, ends=ends, traits=(trait("t", 0, 3),), **judged)
 
 
-BUNDLES = {"q1": locked(Scale(min=0, max=5)), "q2": locked(Scale(min=0, max=2, step=0.5))}
+BUNDLES = {"q1": scored_on(0, 5), "q2": scored_on(0, 2, 0.5)}
 SIZES = {"q1": 60, "q2": 15}
-
-
-def grading(response_id, item_id, rater, score, signals=None, **more):
-    return {
-        "response_id": response_id,
-        "item_id": item_id,
-        "rater_id": rater,
-        "rater_kind": "human" if rater.startswith("h") else "llm",
-        "sample": 0,
-        "score": score,
-        "trait_scores": {},
-        "signals": signals or {},
-        "status": "scored",
-        **more,
-    }
 
 
 def rows():
@@ -62,13 +41,13 @@ def rows():
         for at in range(size):
             key = f"{item_id}-{at}"
             split = "test" if at % 5 == 0 else "calibration"
-            responses.append({"response_id": key, "item_id": item_id, "text": "", "split": split, "groups": {}})
+            responses.append(response(key, item_id, split=split))
             one, two = rng.random(2)
             signals = {"criterion.c1": one, "criterion.c2": two, "mean.t": (one + two) / 2, "length": 5 + two}
-            machine.append(grading(key, item_id, "m", float(round(top * (one + two) / 2)), signals))
+            machine.append(grading(key, "m", float(round(top * (one + two) / 2)), item_id=item_id, signals=signals))
             if at != 5:
                 noisy = np.clip((one + two) / 2 + rng.normal(0, 0.1, 2), 0, 1)
-                people += [grading(key, item_id, f"h{k}", float(round(top * noisy[k]))) for k in (0, 1)]
+                people += [grading(key, f"h{k}", float(round(top * noisy[k])), item_id=item_id) for k in (0, 1)]
     machine[0] |= {"score": None, "signals": {}, "status": "unscored", "unscored_reason": "no_reply"}
     machine[1] |= {"score": 0.0, "signals": {"precheck": 1.0, "length": 0.0}, "status": "precheck"}
     return responses, people, machine
@@ -77,14 +56,8 @@ def rows():
 def written(root, responses, people, machine):
     """A run with what ingest, lock and judge would have written, and the references to it."""
     run = Warehouse.open(root).run("small")
-    items = [
-        {"item_id": name, "question": "?", "key_elements": [], "type": "item", "rubric_id": f"rubric-{name}"}
-        for name in BUNDLES
-    ]
-    bundles = [
-        {"rubric_id": f"rubric-{name}", "bundle_id": one.bundle_id, "content": one.canonical()}
-        for name, one in BUNDLES.items()
-    ]
+    items = [item(name, rubric_id=f"rubric-{name}") for name in BUNDLES]
+    bundles = [locked(one, f"rubric-{name}") for name, one in BUNDLES.items()]
     run.commit("ingest", "all", {Items: items, Responses: responses, Gradings: people})
     run.commit("lock", "all", {Bundles: bundles})
     half = len(machine) // 2
@@ -97,7 +70,7 @@ def written(root, responses, people, machine):
 @pytest.fixture
 def small(tmp_path):
     run, refs = written(tmp_path / "w", *rows())
-    return run, refs, calibrate.fn(run, Study.model_validate(STUDY), *refs)
+    return run, refs, calibrate.fn(run, STUDY, *refs)
 
 
 def test_every_graded_response_has_a_prediction_with_its_split(small):
@@ -160,32 +133,32 @@ def test_predictions_in_many_parts_are_the_same_and_a_killed_run_continues(small
 
     monkeypatch.setattr(type(run), "commit", killed)
     with pytest.raises(KeyboardInterrupt):
-        calibrate.fn(run, Study.model_validate(STUDY), *refs)
+        calibrate.fn(run, STUDY, *refs)
     assert not run.done("calibrate", "all")
     monkeypatch.setattr(type(run), "commit", commit)
-    again = calibrate.fn(run, Study.model_validate(STUDY), *refs)
+    again = calibrate.fn(run, STUDY, *refs)
     assert [ref.digest for ref in again] == [ref.digest for ref in done]
     assert len(run.shards("calibrate")) == 5
 
 
 def test_a_second_call_changes_nothing(small):
     run, refs, done = small
-    assert calibrate.fn(run, Study.model_validate(STUDY), *refs) == done
+    assert calibrate.fn(run, STUDY, *refs) == done
 
 
 @pytest.mark.parametrize("method", ["choose", "rulers"])
 def test_order_and_sharding_of_the_inputs_change_nothing(tmp_path, method):
-    study = Study.model_validate(STUDY | {"calibration": {"minimum": 20, "method": method}})
+    plan = study(calibration=RULERS | {"method": method})
     run, refs = written(tmp_path / "one", *rows())
-    done = calibrate.fn(run, study, *refs)
+    done = calibrate.fn(run, plan, *refs)
     run, refs = written(tmp_path / "other", *(part[::-1] for part in rows()))
-    again = calibrate.fn(run, study, *refs)
+    again = calibrate.fn(run, plan, *refs)
     assert [ref.digest for ref in again] == [ref.digest for ref in done]
 
 
 def test_the_target_may_be_one_rater(tmp_path):
     run, refs = written(tmp_path / "w", *rows())
-    done = calibrate.fn(run, Study.model_validate(STUDY | {"evaluation": {"target": "h1"}}), *refs)
+    done = calibrate.fn(run, study(calibration=RULERS, evaluation={"target": "h1"}), *refs)
     assert set(run.read(done.calibrations)["target"].to_pylist()) == {"h1"}
 
 
@@ -193,13 +166,13 @@ def test_two_raters_are_refused_and_nothing_is_written(tmp_path):
     responses, people, machine = rows()
     run, refs = written(tmp_path / "w", responses, people, [*machine, machine[3] | {"rater_id": "other"}])
     with pytest.raises(ContractError, match="m, other"):
-        calibrate.fn(run, Study.model_validate(STUDY), *refs)
+        calibrate.fn(run, STUDY, *refs)
     assert not run.done("calibrate", "all")
 
 
 def test_no_gradings_leave_empty_predictions(tmp_path):
     responses, people, _ = rows()
     run, refs = written(tmp_path / "w", responses, people, [])
-    done = calibrate.fn(run, Study.model_validate(STUDY), *refs)
+    done = calibrate.fn(run, STUDY, *refs)
     assert done.predictions.rows == 0
     assert run.read(done.calibrations)["method"].to_pylist() == ["identity"]

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from builders.rows import grading, item, response
 
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import schema
@@ -25,12 +26,14 @@ def graded(tmp_path: Path) -> Judged:
 
     def make(name: str = "warehouse", faults: Mapping[int, Mapping[str, Any]] | None = None, rows: int = 6) -> Any:
         run = Warehouse.open(tmp_path / name).run("one")
-        item = {"item_id": "i1", "question": "Why?", "key_elements": [], "type": "item", "rubric_id": "r"}
-        who = {"item_id": "i1", "author_id": "a1", "text": "Because.", "split": "test", "groups": {}}
-        run.commit("ingest", "all", {Items: [item], Responses: [who | {"response_id": f"r{i}"} for i in range(rows)]})
+        responses = [response(f"r{i}", author_id="a1") for i in range(rows)]
+        run.commit("ingest", "all", {Items: [item()], Responses: responses})
         folder = run.folder / "gradings" / "judge"
         folder.mkdir(parents=True)
-        records = [_grading(i) | dict((faults or {}).get(i, {})) for i in range(rows)]
+        records = [
+            grading(f"r{i}", score=float(i), trait_scores={"sense": 1.0}) | dict((faults or {}).get(i, {}))
+            for i in range(rows)
+        ]
         loose = pa.schema([field.with_nullable(True) for field in schema(Gradings)])
         for start in range(0, rows, 4):
             table = pa.Table.from_pylist(records[start : start + 4], schema=loose)
@@ -39,17 +42,3 @@ def graded(tmp_path: Path) -> Judged:
         return run, TableRef(table="gradings", stage="judge", path=path, digest="0" * 64, rows=rows)
 
     return make
-
-
-def _grading(number: int) -> dict[str, Any]:
-    return {
-        "response_id": f"r{number}",
-        "item_id": "i1",
-        "rater_id": "m",
-        "rater_kind": "encoder",
-        "sample": 0,
-        "score": float(number),
-        "trait_scores": {"sense": 1.0},
-        "signals": {},
-        "status": "scored",
-    }

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from builders import rows
+from builders.rows import Record, item
 
 from tasks.check import checkpoint
 from tasks.check.finding import CheckError
@@ -24,7 +26,7 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.store.warehouse import Run, Warehouse
 
-Records = list[dict[str, Any]]
+Records = list[Record]
 HOSTILE = [
     "'; DROP TABLE gradings; --",
     "\"quoted\" 'twice' $own ?",
@@ -48,28 +50,12 @@ class Written(NamedTuple):
     responses: TableRef
 
 
-def item(key: str = "i1") -> dict[str, Any]:
-    return {"item_id": key, "question": "Why?", "key_elements": [], "type": "item", "rubric_id": "r"}
+def response(key: str, text: str = "Because.") -> Record:
+    return rows.response(key, author_id="a1", text=text, groups={"first": "no"})
 
 
-def response(key: str, text: str = "Because.") -> dict[str, Any]:
-    who = {"response_id": key, "item_id": "i1", "author_id": "a1"}
-    return who | {"text": text, "split": "test", "groups": {"first": "no"}}
-
-
-def grading(key: str, rater: str = "m") -> dict[str, Any]:
-    return {
-        "response_id": key,
-        "item_id": "i1",
-        "rater_id": rater,
-        "rater_kind": "encoder",
-        "sample": 0,
-        "score": 2.0,
-        "trait_scores": {"sense": 1.0},
-        "signals": {},
-        "confidence": 0.5,
-        "status": "scored",
-    }
+def grading(key: str, rater: str = "m") -> Record:
+    return rows.grading(key, rater, 2.0, trait_scores={"sense": 1.0}, confidence=0.5)
 
 
 def write(

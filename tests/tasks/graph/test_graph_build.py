@@ -8,8 +8,9 @@ from typing import Any
 
 import networkx as nx
 import pytest
+from builders.bundles import bundle
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Edge, Graph, Node
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
@@ -122,18 +123,12 @@ def test_five_hundred_criteria_are_a_graph(rubric: Any, scripted: Any) -> None:
 
 def test_the_nodes_are_the_criteria_that_are_no_sub_points(scripted: Any) -> None:
     parts = [Criterion(id=f"C1.{at}", trait="t", text=f"Part {at}.", weight=2, parent="C1") for at in (1, 2)]
-    bundle = Bundle(
-        text="",
-        scale=Scale(min=0, max=1),
-        traits=(Trait(id="t", name="T", min=0, max=1),),
-        criteria=(Criterion(id="C0", trait="t", text="First.", weight=1), *parts),
-        composites=(Criterion(id="C1", trait="t", text="Whole.", weight=4),),
-        protocol=Protocol(name="pointwise", final_score="weighted_points", signals=()),
-    )
+    whole = Criterion(id="C1", trait="t", text="Whole.", weight=4)
+    locked = bundle(Criterion(id="C0", trait="t", text="First.", weight=1), *parts, composites=(whole,))
     items = [
         {"item_id": name, "rubric_id": "r", "question": f"Question {name}?", "context": None} for name in ("b", "a")
     ]
-    found = subjects(items, {"r": bundle})
+    found = subjects(items, {"r": locked})
     annotator, backend = scripted(annotating({}, {("C0", "C1"): "weak_prerequisite"}))
     one = built(found["r"], annotator)
     assert [(row["criterion_id"], row["text"], row["weight"]) for row in node_rows(one)] == [

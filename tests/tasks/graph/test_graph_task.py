@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import studies
+from builders.bundles import bundle, criterion
+from builders.rows import item, locked
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph
 from tasks.contracts.settings.study import Study
@@ -33,33 +35,17 @@ VOTES = (
 
 
 def study(**graphs: Any) -> Study:
-    rubrics = {"derive": {"origin": "reference_answer", "scale": {"min": 0, "max": 1}}}
-    return Study.model_validate(
-        {"name": "s", "data": {"sources": [{"file": "x"}]}, "rubrics": rubrics, "graph": graphs}
-    )
-
-
-def a_bundle(*texts: str) -> Bundle:
-    return Bundle(
-        text="",
-        scale=Scale(min=0, max=1),
-        traits=(Trait(id="t", name="T", min=0, max=1),),
-        criteria=tuple(Criterion(id=f"c{at}", trait="t", text=text, weight=1) for at, text in enumerate(texts)),
-        protocol=Protocol(name="pointwise", final_score="weighted_points", signals=()),
-    )
+    return studies.study(graph=graphs)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A run with two rubrics of two criteria each."""
-    bundles = {name: a_bundle(f"{name} one.", f"{name} two.") for name in ("a", "b")}
-    item = {"key_elements": [], "type": "t"}
-    found = Warehouse.open(tmp_path / "warehouse").run("one")
-    items = [item | {"item_id": f"i{name}", "question": f"What of {name}?", "rubric_id": name} for name in bundles]
-    found.commit("ingest", "all", {Items: items})
-    rows = [{"rubric_id": name, "bundle_id": b.bundle_id, "content": b.canonical()} for name, b in bundles.items()]
-    found.commit("lock", "all", {Bundles: rows})
-    return found
+    run = Warehouse.open(tmp_path / "warehouse").run("one")
+    bundles = {name: bundle(*(criterion(f"c{at}", text=f"{name} {at}") for at in (0, 1))) for name in ("a", "b")}
+    run.commit("ingest", "all", {Items: [item(f"i{name}", rubric_id=name) for name in bundles]})
+    run.commit("lock", "all", {Bundles: [locked(judged, name) for name, judged in bundles.items()]})
+    return run
 
 
 def graphed(run: Run, plan: Study, base: Path) -> Graphed:

@@ -4,24 +4,19 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
+from builders.cases import case
 
 from tasks.contracts.schema import conform
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
-from tasks.text.units import units
 
 
 @pytest.fixture
 def case_of() -> Callable[..., Case]:
     """Makes a case of a bundle and a text."""
-
-    def make(bundle, text="Plants need light. Water helps them grow.", response_id="r1", **more):
-        known = {"question": "What do plants need?", "context": None} | more
-        return Case(response_id, "i1", text, tuple(units(text)), bundle=bundle, bundle_id=bundle.bundle_id, **known)
-
-    return make
+    return case
 
 
 @pytest.fixture

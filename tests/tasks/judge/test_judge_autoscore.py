@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from builders.bundles import bundle, criterion
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Repair, Scale, Trait
+from tasks.contracts.bundle import Repair
 from tasks.judge.grade import first_requests
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.rows import Rater
@@ -13,13 +14,8 @@ from tasks.llm.request import Reply
 
 
 def bundle_of(**protocol):
-    return Bundle(
-        text="THE PROSE",
-        scale=Scale(min=0, max=6),
-        traits=(Trait(id="t", name="T", min=0, max=6),),
-        criteria=tuple(Criterion(id=name, trait="t", text=f"says {name}") for name in ("A", "B")),
-        protocol=Protocol(name="autoscore", final_score="judged", signals=("score",), **protocol),
-    )
+    said = (criterion(name) for name in ("A", "B"))
+    return bundle(*said, ends=(0, 6), **{"name": "autoscore", "final_score": "judged"} | protocol)
 
 
 def components(**found):

@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from builders.bundles import bundle, criterion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Repair, Scale, Trait
+from tasks.contracts.bundle import Repair
 from tasks.judge.grade import first_requests
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.rows import Rater
@@ -17,17 +18,9 @@ from tasks.llm.request import Reply
 WEIGHTS = {"A": 1.0, "B": 2.0, "C": 1.0, "M": -1.0}
 
 
-def bundle_of(weights=WEIGHTS, **protocol):
-    asked = {"levels": ("no", "yes"), "evidence": "none"}
-    return Bundle(
-        text="",
-        scale=Scale(min=0, max=8),
-        traits=(Trait(id="t", name="T", min=0, max=8),),
-        criteria=tuple(
-            Criterion(id=name, trait="t", text=f"says {name}", weight=w, **asked) for name, w in weights.items()
-        ),
-        protocol=Protocol(name="checkeval", final_score="weighted_points", signals=("score",), **protocol),
-    )
+def bundle_of(weights=WEIGHTS, ends=(0, 8), **protocol):
+    asked = (criterion(name, weight=weight, levels=("no", "yes"), evidence="none") for name, weight in weights.items())
+    return bundle(*asked, ends=ends, name="checkeval", final_score="weighted_points", **protocol)
 
 
 def answers(**given):
@@ -37,7 +30,7 @@ def answers(**given):
 def test_one_call_asks_for_all_and_shows_no_levels(case_of, grade_all):
     found = grade_all([case_of(bundle_of())], lambda r: answers(A="yes", B="no", C="no", M="no"))
     assert [a["part"] for a in found.attempts] == ["all"]
-    assert "- B: says B" in found.attempts[0]["system"]
+    assert "- B: names B" in found.attempts[0]["system"]
     assert "levels" not in found.attempts[0]["system"]
 
 
@@ -54,10 +47,8 @@ def test_the_score_is_the_weighted_share_of_yes_and_misconceptions_subtract(case
 
 @given(st.lists(st.booleans(), min_size=1, max_size=9))
 def test_with_equal_weights_it_is_the_share_of_yes(said):
-    bundle = bundle_of({f"C{i}": 1.0 for i in range(len(said))}).model_copy(
-        update={"scale": Scale(min=0, max=len(said))}
-    )
-    assert score(bundle, {f"C{i}": int(one) for i, one in enumerate(said)}).score == sum(said)
+    of = bundle_of({f"C{i}": 1.0 for i in range(len(said))}, (0, len(said)))
+    assert score(of, {f"C{i}": int(one) for i, one in enumerate(said)}).score == sum(said)
 
 
 @pytest.mark.parametrize(

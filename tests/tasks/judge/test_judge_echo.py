@@ -3,10 +3,11 @@
 from itertools import chain
 
 import pytest
+from builders.bundles import bundle, criterion, trait
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Anchor, Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Anchor
 from tasks.judge.echo import INSIDE, RUN, SHARE, wording
 from tasks.judge.evidence import ground, subject_of
 from tasks.judge.question import Question
@@ -23,27 +24,15 @@ ANCHOR = "The answer follows the water all the way from the cell to the dish."
 
 
 def bundle_of(echo="refused", source="response", evidence="local_quote"):
-    return Bundle(
-        text=PROSE,
-        scale=Scale(min=0, max=10),
-        traits=(Trait(id="t", name="T", min=0, max=10, anchors=(Anchor(score=10, text=ANCHOR),)),),
-        criteria=(
-            Criterion(
-                id="P1",
-                trait="t",
-                text=POINT,
-                levels=("not said", "said in part", LEVEL),
-                evidence=evidence,
-                evidence_from=source,
-            ),
-        ),
-        protocol=Protocol(name="rulers", final_score="trait_mean", signals=("trait_scores",), echo=echo),
+    of = criterion(
+        "P1", text=POINT, levels=("not said", "said in part", LEVEL), evidence=evidence, evidence_from=source
     )
+    return bundle(of, traits=(trait(anchors=(Anchor(score=10, text=ANCHOR),)),), text=PROSE, echo=echo)
 
 
-def status_of(quote, response=None, context=CONTEXT, **bundle):
+def status_of(quote, response=None, context=CONTEXT, **rubric):
     text = response or quote
-    of = bundle_of(**bundle)
+    of = bundle_of(**rubric)
     question = Question(of, of.criteria, text, tuple(units(text)), "i", QUESTION, context)
     return ground(quote, None, of.criteria[0], subject_of(question))[0]
 

@@ -6,40 +6,34 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from builders.bundles import THREE, bundle, criterion, trait
+from builders.cases import TEXT, case
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Scale
 from tasks.contracts.schema import conform
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.protocol import how
-from tasks.judge.rows import Case, Rater
+from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply
-from tasks.text.units import units
 
-TEXT = "Plants need light. Water helps them grow."
 QUOTES = {"P1": ("s1", "need light"), "P2": ("s2", "Water helps"), "M": ("s1", "Plants need")}
 FORMULA = {"rulers": "trait_mean", "pointwise": "weighted_points", "dhs": "judged"}
 
 
 def bundle_of(name="rulers", **protocol):
-    levels = ("absent", "in part", "present")
     criteria = (
-        Criterion(id="P1", trait="a", text="light", levels=levels),
-        Criterion(id="P2", trait="b", text="water", levels=levels),
-        Criterion(id="M", trait="b", text="no light needed", kind="misconception", weight=-1),
+        criterion("P1", "a", text="light", levels=THREE),
+        criterion("P2", "b", text="water", levels=THREE),
+        criterion("M", "b", text="no light needed", kind="misconception", weight=-1),
     )
-    return Bundle(
-        text="rubric",
-        scale=Scale(min=0, max=10),
-        traits=(Trait(id="a", name="A", min=0, max=4), Trait(id="b", name="B", min=0, max=4)),
-        criteria=criteria,
-        protocol=Protocol(name=name, signals=("trait_scores",), **{"final_score": FORMULA[name]} | protocol),
-    )
+    traits = trait("a", 0, 4), trait("b", 0, 4)
+    return bundle(*criteria, traits=traits, text="rubric", **{"name": name, "final_score": FORMULA[name]} | protocol)
 
 
 def case_of(bundle, response_id="r1", text=TEXT):
-    return Case(response_id, "i1", text, tuple(units(text)), "What do plants need?", None, bundle, bundle.bundle_id)
+    return case(bundle, text, response_id)
 
 
 def decided(**levels):

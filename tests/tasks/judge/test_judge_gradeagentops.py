@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import jsonschema
 import pytest
+from builders.cases import case, to_judge
 
 from tasks.contracts.bundle import (
     Bundle,
@@ -21,14 +22,12 @@ from tasks.contracts.bundle import (
 )
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.judge import Judge
-from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
 from tasks.judge.protocol import Opinion, how
-from tasks.judge.rows import Case, Rater
+from tasks.judge.rows import Rater
 from tasks.judge.score import round_half_up
 from tasks.judge.shards import whole_items
 from tasks.judge.task import judge
@@ -39,7 +38,6 @@ from tasks.llm.request import Reply
 from tasks.lock.shape import SUBSCORES, shaped
 from tasks.store.catalogue import ask as question_of
 from tasks.store.warehouse import Warehouse
-from tasks.text.units import units
 
 TEXT = "Plants need light to grow. Water helps them drink. Soil is never needed at all."
 QUOTES = {1: "need light to grow", 2: "Water helps them drink", 3: "never needed at all"}
@@ -70,9 +68,7 @@ def bundle_of(item_type="technical", **protocol):
 
 
 def case_of(bundle, response_id="r1", text=TEXT, item_id="i1"):
-    return Case(
-        response_id, item_id, text, tuple(units(text)), "What do plants need?", None, bundle, bundle.bundle_id, "LIGHT."
-    )
+    return case(bundle, text, response_id, item_id, reference_answer="LIGHT.")
 
 
 def sound(covered=(1, 2), names=SUBSCORES["technical"], score=7, **change):
@@ -416,23 +412,10 @@ def kept_run(folder, texts, **protocol):
     """A run of responses by item through the door, with an invented quote in every second reply."""
     bundle = bundle_of(consistency_memory=ConsistencyMemory(min_tokens=1, similarity=0.01, exemplars=1), **protocol)
     run = Warehouse.open(folder).run("run")
-    item = {"question": "Why?", "context": None, "reference_answer": None, "key_elements": [], "type": "technical"}
-    names = sorted({name.split("-")[0] for name in texts})
-    run.commit("ingest", "all", {
-        Items: [item | {"item_id": name, "rubric_id": name} for name in names],
-        Responses: [
-            {"response_id": key, "item_id": key.split("-")[0], "author_id": None, "text": text, "split": "test",
-             "groups": {}}
-            for key, text in texts.items()
-        ],
-    })  # fmt: skip
-    run.commit("lock", "all", {
-        Rubrics: [
-            {"rubric_id": n, "title": "", "origin": "authored", "content": "{}", "lint": [], "calls": []} for n in names
-        ],
-        Bundles: [{"rubric_id": n, "bundle_id": bundle.bundle_id, "content": bundle.canonical()} for n in names],
-    })  # fmt: skip
-    return run, [run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")]
+    by_item = {}
+    for key, text in texts.items():
+        by_item.setdefault(key.split("-")[0], {})[key] = text
+    return run, to_judge(run, bundle, by_item, type="technical")
 
 
 def rows_of(run, name, **parameters):

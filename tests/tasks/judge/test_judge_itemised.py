@@ -5,33 +5,27 @@ import re
 
 import jsonschema
 import pytest
+from builders.bundles import THREE, bundle, criterion
+from builders.cases import case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Repair, Scale, Trait
+from tasks.contracts.bundle import Repair
 from tasks.judge.grade import grade_batch
-from tasks.judge.rows import Case, Rater
+from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply
-from tasks.text.units import units
 
 TEXT = "Plants need light. Water helps them grow. Soil holds them."
 NAMES = ("A", "B", "C")
 GOOD = {"A": ("s1", "need light"), "B": ("s2", "Water helps"), "C": ("s3", "Soil holds")}
 
 
-def bundle_of(name="rulers", repair=Repair(), **protocol):  # noqa: B008
-    levels = ("absent", "in part", "present")
-    return Bundle(
-        text="rubric",
-        scale=Scale(min=0, max=6),
-        traits=(Trait(id="t", name="T", min=0, max=6),),
-        criteria=tuple(Criterion(id=c, trait="t", text=f"names {c}", levels=levels) for c in NAMES),
-        protocol=Protocol(
-            name=name, final_score="weighted_points", signals=("trait_scores",), repair=repair, **protocol
-        ),
-    )
+def bundle_of(name="rulers", **protocol):
+    points = (criterion(name, levels=THREE) for name in NAMES)
+    given_ = {"name": name, "final_score": "weighted_points", "repair": Repair()} | protocol
+    return bundle(*points, ends=(0, 6), text="rubric", **given_)
 
 
 def one(name, level, quote=None):
@@ -47,16 +41,12 @@ def decided(**levels):
     return json.dumps({"decisions": made})
 
 
-def case(bundle, text=TEXT):
-    return Case("r", "i", text, tuple(units(text)), "Why?", None, bundle, bundle.bundle_id)
-
-
 def graded(bundle, first, *repairs):
     """Decisions, the grading, the attempts, and the mender."""
     mender = Scripted(list(repairs), model="mender")
     with ReplyStore(":memory:") as replies:
         rater = Rater("scripted:test", "llm", Scripted(lambda r: first), mender)
-        found = grade_batch([case(bundle)], rater, replies)
+        found = grade_batch([case(bundle, TEXT)], rater, replies)
     attempts = [a for called in found.called for a in called.answer.attempts]
     return {d.criterion_id: d.level for d in found.judged[0].decisions}, found.gradings[0], attempts, mender
 
@@ -178,7 +168,7 @@ def test_pointwise_mends_the_call_that_failed():
     with ReplyStore(":memory:") as replies:
         first = Scripted(lambda r: "?" if r.data.part == "B" else decided(**{r.data.part: 1}))
         mender = Scripted([decided(B=2)], model="mender")
-        found = grade_batch([case(bundle)], Rater("s", "llm", first, mender), replies)
+        found = grade_batch([case(bundle, TEXT)], Rater("s", "llm", first, mender), replies)
     assert [(c.part, len(c.answer.attempts)) for c in found.called] == [("A", 1), ("B", 2), ("C", 1)]
     assert [d.level for d in found.judged[0].decisions] == [1, 2, 1]
 
@@ -188,7 +178,7 @@ def test_a_call_for_two_criteria_mends_the_one_that_failed():
     with ReplyStore(":memory:") as replies:
         first = Scripted(lambda r: decided(C=1) if r.data.part == "C" else decided(A=2, B=FABRICATED))
         mender = Scripted([decided(B=1)], model="mender")
-        found = grade_batch([case(bundle)], Rater("s", "llm", first, mender), replies)
+        found = grade_batch([case(bundle, TEXT)], Rater("s", "llm", first, mender), replies)
     assert [(c.part, len(c.answer.attempts)) for c in found.called] == [("A..B", 2), ("C", 1)]
     (asked,) = mender.asked
     assert (asked.mends, asked.schema["properties"]["decisions"]["required"]) == (("B",), ["B"])

@@ -3,13 +3,14 @@
 import json
 
 import pytest
+from builders import bundles
+from builders.bundles import THREE, trait
+from builders.cases import to_judge
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Repair, Scale, Trait
+from tasks.contracts.bundle import Repair
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Judge
-from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Judgments
-from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.keep import Earlier, differing, open_parts, signals, standing, unchanged, with_kept
 from tasks.judge.protocol import Part
@@ -23,21 +24,15 @@ from tasks.store.warehouse import Warehouse
 
 TEXTS = {"r1": "Plants need light. Water helps them grow.", "r2": "Water helps. Plants need light too.", "r3": "light"}
 QUOTES = {"A": "need light", "B": "Water helps", "C": "need light", "D": "Water"}
-THREE = ("absent", "in part", "present")
 
 
 def criterion(name, **more):
-    return Criterion(**{"id": name, "trait": "t", "text": f"names {name}", "levels": THREE} | more)
+    return bundles.criterion(name, **{"levels": THREE} | more)
 
 
-def bundle_of(*criteria, name="rulers", text="PROSE", **protocol):
-    return Bundle(
-        text=text,
-        scale=Scale(min=0, max=6),
-        traits=(Trait(id="t", name="T", min=0, max=6), Trait(id="u", name="U", min=0, max=6)),
-        criteria=criteria or tuple(criterion(name) for name in "ABC"),
-        protocol=Protocol(name=name, final_score="weighted_points", signals=("criteria",), **protocol),
-    )
+def bundle_of(*criteria, text="PROSE", **protocol):
+    of = {"traits": (trait("t", 0, 6), trait("u", 0, 6)), "final_score": "weighted_points", "signals": ("criteria",)}
+    return bundles.bundle(*criteria or map(criterion, "ABC"), ends=(0, 6), text=text, **of | protocol)
 
 
 def changed(bundle, name, **change):
@@ -199,16 +194,9 @@ PLAN = Judge(protocol="rulers", backend="replay", model="scripted")
 
 def prepared(house, name, bundle, question="Why?", texts=TEXTS, plan=PLAN):
     run = house.run(name)
-    item = {"item_id": "i1", "question": question, "context": None, "reference_answer": None, "key_elements": [],
-            "type": "item", "rubric_id": "i1"}  # fmt: skip
-    response = {"item_id": "i1", "author_id": None, "split": "test", "groups": {}}
-    responses = [response | {"response_id": name, "text": text} for name, text in texts.items()]
-    rubric = {"rubric_id": "i1", "title": "", "origin": "authored", "content": "{}", "lint": [], "calls": []}
-    locked = {"bundle_id": bundle.bundle_id, "content": bundle.canonical(), "rubric_id": "i1"}
-    run.commit("ingest", "all", {Items: [item], Responses: responses})
-    run.commit("lock", "all", {Rubrics: [rubric], Bundles: [locked]})
+    refs = to_judge(run, bundle, {"i1": texts}, question=question)
     write_manifest(run, {"study": {"judge": plan.model_dump(mode="json")}}, {}, [], run.folder)
-    return run, run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
+    return run, *refs
 
 
 def script(request):

@@ -4,31 +4,27 @@ import json
 import math
 
 import pytest
+from builders.bundles import bundle, criterion, trait
+from builders.cases import case
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.levels import Levelled, levelled
 from tasks.judge.protocol import how
 from tasks.judge.rater import rater
-from tasks.judge.rows import Case, Rater
+from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Token
-from tasks.text.units import units
 
 TEXT = "Heat is the motion of particles."
 
 
 def case_of(protocol, **more):
-    criteria = [Criterion(id=name, trait="t", text=f"point {name}", levels=("no", "some", "yes")) for name in "ab"]
-    formula = "judged" if protocol == "dhs" else "trait_mean"
-    plan = Protocol(name=protocol, final_score=formula, signals=("score",), **more)
-    scale = Scale(min=0, max=10)
+    points = (criterion(name, levels=("no", "some", "yes")) for name in "ab")
     judged = "judged" if protocol in ("mts", "unlocked", "gradeagentops") else "derived"
-    trait = Trait(id="t", name="T", min=0, max=10, source=judged)
-    bundle = Bundle(text="", scale=scale, traits=(trait,), criteria=tuple(criteria), protocol=plan)
-    return Case("r", "i", TEXT, tuple(units(TEXT)), "q", None, bundle, bundle.bundle_id)
+    formula = "judged" if protocol == "dhs" else "trait_mean"
+    return case(bundle(*points, traits=(trait(source=judged),), name=protocol, final_score=formula, **more), TEXT)
 
 
 def characters(text, alternatives):

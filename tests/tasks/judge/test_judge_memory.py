@@ -6,45 +6,37 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders.bundles import bundle, criterion, trait
+from builders.cases import case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from tasks.contracts.bundle import Bundle, ConsistencyMemory, Criterion, Protocol, RubricMemory, Scale, Trait
+from tasks.contracts.bundle import ConsistencyMemory, Criterion, RubricMemory
 from tasks.judge.grade import first_requests, grade_batch, rounds
 from tasks.judge.memory import Exemplar, Memory, cards, exemplars, fitting, learn, recall, show, weights
 from tasks.judge.protocol import NOTHING, Answer, how
-from tasks.judge.rows import Case, Rater
+from tasks.judge.rows import Rater
 from tasks.llm.ask import ask
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply
 from tasks.text.tokens import tokens
-from tasks.text.units import units
 
 POINTS = ("plants need sunlight", "water reaches the roots", "roots hold the soil", "leaves make sugar from light")
 BANNED = ("plants eat soil", "water is sugar", "light is warm")
 
 
 def bundle_of(points=POINTS, banned=BANNED, **protocol):
-    of_points = (Criterion(id=f"P{n}", trait="c", text=text) for n, text in enumerate(points, 1))
-    of_banned = (
-        Criterion(id=f"M{n}", trait="c", text=text, kind="misconception", weight=-1) for n, text in enumerate(banned, 1)
-    )
-    return Bundle(
-        text="",
-        scale=Scale(min=0, max=10),
-        traits=(
-            Trait(id="clarity", name="Clarity", min=0, max=10, source="judged"),
-            Trait(id="c", name="Coverage", min=0, max=10),
-        ),
-        criteria=(*of_points, *of_banned),
-        protocol=Protocol(name="gradeagentops", final_score="trait_mean", signals=("score",), min_tokens=3, **protocol),
-    )
+    of_points = (criterion(f"P{n}", "c", text=text) for n, text in enumerate(points, 1))
+    wrong = {"kind": "misconception", "weight": -1}
+    of_banned = (criterion(f"M{n}", "c", text=text, **wrong) for n, text in enumerate(banned, 1))
+    traits = trait("clarity", source="judged"), trait("c")
+    return bundle(*of_points, *of_banned, traits=traits, name="gradeagentops", min_tokens=3, **protocol)
 
 
 def case_of(bundle, response_id="r1", text="Plants need sunlight and water. Their roots hold it.", item_id="i1"):
-    return Case(response_id, item_id, text, tuple(units(text)), "How do plants live?", None, bundle, bundle.bundle_id)
+    return case(bundle, text, response_id, item_id, question="How do plants live?")
 
 
 def exemplar_of(response_id, text, final=5.0):
@@ -281,16 +273,16 @@ def sequential(cases):
     """One case after the other, an item at a time, as the paper describes it."""
     found, order = {}, sorted(cases, key=lambda case: (case.item_id, case.response_id))
     stores = {}
-    for case in order:
-        store = stores.get(case.item_id, ())
+    for graded in order:
+        store = stores.get(graded.item_id, ())
         with ReplyStore(":memory:") as replies:
-            shown = show(recall(case, store), case.bundle)
-            (part,) = how("gradeagentops").parts(case.bundle, ())
-            request = how("gradeagentops").request(case, part, (), shown, RATER)
+            shown = show(recall(graded, store), graded.bundle)
+            (part,) = how("gradeagentops").parts(graded.bundle, ())
+            request = how("gradeagentops").request(graded, part, (), shown, RATER)
             (asked,) = ask([request], Scripted(answering), replies, how("gradeagentops").check)
-        outcome = how("gradeagentops").outcome(case, [Answer(part, asked)])
-        stores[case.item_id] = learn(store, case, outcome)
-        found[case.response_id] = (outcome.grading.scored.score, shown.sources)
+        outcome = how("gradeagentops").outcome(graded, [Answer(part, asked)])
+        stores[graded.item_id] = learn(store, graded, outcome)
+        found[graded.response_id] = (outcome.grading.scored.score, shown.sources)
     return found
 
 

@@ -4,8 +4,9 @@ import json
 
 import jsonschema
 import pytest
+from builders.bundles import bundle, criterion, trait
 
-from tasks.contracts.bundle import Anchor, Bundle, Criterion, Protocol, Repair, Scale, Trait
+from tasks.contracts.bundle import Anchor, Repair
 from tasks.judge.grade import first_requests
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.rows import Rater
@@ -14,16 +15,13 @@ from tasks.llm.request import Reply
 
 
 def bundle_of(formula="trait_mean", **protocol):
-    return Bundle(
-        text="THE PROSE",
-        scale=Scale(min=0, max=10) if formula == "trait_mean" else Scale(min=1, max=8),
-        traits=(
-            Trait(id="a", name="Content", min=1, max=5, source="judged", anchors=(Anchor(score=1, text="poor"),)),
-            Trait(id="b", name="Form", min=0, max=3, source="judged"),
-        ),
-        criteria=(Criterion(id="P", trait="a", text="names light"), Criterion(id="Q", trait="b", text="is orderly")),
-        protocol=Protocol(name="mts", final_score=formula, signals=("score",), **protocol),
+    traits = (
+        trait("a", 1, 5, source="judged", anchors=(Anchor(score=1, text="poor"),)),
+        trait("b", 0, 3, source="judged"),
     )
+    of = criterion("P", "a", text="names light"), criterion("Q", "b", text="is orderly")
+    ends = (0, 10) if formula == "trait_mean" else (1, 8)
+    return bundle(*of, ends=ends, traits=traits, text="THE PROSE", name="mts", final_score=formula, **protocol)
 
 
 def says(**scores):

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
+from builders.bundles import bundle, criterion, trait
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.judge import gradesheet
 from tasks.judge.claims import Claims, everything, merge, read, rubric_of
 from tasks.judge.evidence import Subject
@@ -27,24 +27,12 @@ NAMES = ("accuracy", "clarity", "completeness", "terminology")
 
 
 def bundle_of(weights=(1, 1, 1), banned=1, traits=NAMES, **protocol):
-    points = tuple(
-        Criterion(id=f"P{n}", trait="coverage", text=f"point {n}", levels=("missed", "covered"), weight=weight)
-        for n, weight in enumerate(weights, 1)
-    )
-    wrong = tuple(
-        Criterion(
-            id=f"M{n}", trait="coverage", text="wrong", kind="misconception", levels=("absent", "detected"), weight=-1
-        )
-        for n in range(1, banned + 1)
-    )
-    judged = tuple(Trait(id=name, name=name, min=0, max=10, source="judged") for name in traits)
-    return Bundle(
-        text="",
-        scale=Scale(min=0, max=10),
-        traits=(*judged, Trait(id="coverage", name="Coverage", min=0, max=10)),
-        criteria=(*points, *wrong),
-        protocol=Protocol(name="gradeagentops", final_score="trait_mean", signals=("score",), **protocol),
-    )
+    covered = {"trait": "coverage", "levels": ("missed", "covered")}
+    points = (criterion(f"P{n}", weight=weight, **covered) for n, weight in enumerate(weights, 1))
+    detected = {"trait": "coverage", "levels": ("absent", "detected"), "kind": "misconception", "weight": -1}
+    wrong = (criterion(f"M{n}", **detected) for n in range(1, banned + 1))
+    judged = (trait(name, source="judged") for name in traits)
+    return bundle(*points, *wrong, traits=(*judged, trait("coverage")), name="gradeagentops", **protocol)
 
 
 BUNDLE = bundle_of()

@@ -3,10 +3,11 @@
 import re
 
 import pytest
+from builders.bundles import bundle, criterion
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Trait
 from tasks.judge import prompt
 from tasks.text.units import units
 
@@ -28,16 +29,10 @@ INJECTIONS = ("{{rubric}}", "{{question}} {{text}} {{nonce}}", r"\1 \g<0>", "{0}
 
 def bundle_of(name="rulers", **protocol):
     criteria = (
-        Criterion(id="P1", trait="t", text="names the cause", levels=("no", "yes"), weight=3),
-        Criterion(id="G", trait="t", text="flows", evidence="global_diagnostic"),
+        criterion("P1", text="names the cause", levels=("no", "yes"), weight=3),
+        criterion("G", text="flows", evidence="global_diagnostic"),
     )
-    return Bundle(
-        text="THE RUBRIC",
-        scale=Scale(min=0, max=5, step=0.5),
-        traits=(Trait(id="t", name="T", min=0, max=5),),
-        criteria=criteria,
-        protocol=Protocol(name=name, final_score=PROTOCOLS[name], signals=("length",), **protocol),
-    )
+    return bundle(*criteria, ends=(0, 5, 0.5), text="THE RUBRIC", name=name, final_score=PROTOCOLS[name], **protocol)
 
 
 def fences(text):

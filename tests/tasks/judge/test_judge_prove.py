@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from builders.bundles import bundle, criterion, trait
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, ProtocolName, Scale, Trait
+from tasks.contracts.bundle import ProtocolName
 from tasks.contracts.settings.judge import Judge
 from tasks.judge import schema as contract
 from tasks.judge.prove import prove_bundle
@@ -20,17 +21,11 @@ TYPES = ("local_quote", "span_level", "global_diagnostic", "weakly_groundable", 
 
 
 def bundle_of(formula="weighted_points", ends=(0, 4), **protocol):
-    criteria = tuple(
-        Criterion(id=f"C{n}", trait="t", text="c", levels=("0", "1", "2"), evidence=kind, weight=1 - 2 * (n == 3))
+    criteria = (
+        criterion(f"C{n}", levels=("0", "1", "2"), evidence=kind, weight=1 - 2 * (n == 3))
         for n, kind in enumerate(TYPES)
     )
-    return Bundle(
-        text="rubric",
-        scale=Scale(min=0, max=4),
-        traits=(Trait(id="t", name="T", min=ends[0], max=ends[1]),),
-        criteria=criteria,
-        protocol=Protocol(**{"name": "rulers", "final_score": formula, "signals": ("length",)} | protocol),
-    )
+    return bundle(*criteria, ends=(0, 4), traits=(trait("t", *ends),), text="rubric", final_score=formula, **protocol)
 
 
 @pytest.mark.parametrize("protocol", get_args(ProtocolName))

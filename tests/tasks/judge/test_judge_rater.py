@@ -5,8 +5,9 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from builders.bundles import bundle, trait
+from builders.cases import case
 
-from tasks.contracts.bundle import Bundle, Protocol, Scale, Trait
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.settings.judge import Foreign, Judge
 from tasks.contracts.tables.judging import Attempts, Gradings
@@ -31,15 +32,12 @@ def foreign(**changes):
 
 
 def bundle_of(low=0, high=10):
-    protocol = Protocol(name="dhs", final_score="judged", signals=("score",))
-    trait = Trait(id="t", name="T", min=low, max=high)
-    return Bundle(text="", scale=Scale(min=low, max=high), traits=(trait,), criteria=(), protocol=protocol)
+    return bundle(ends=(low, high), traits=(trait("t", low, high),), name="dhs", final_score="judged")
 
 
 def graded(plan, folder, *ids, item="i"):
     """Gradings of responses by the recorded replies."""
-    bundle = bundle_of()
-    cases = [Case(name, item, "some words", (), "q", None, bundle, bundle.bundle_id) for name in ids]
+    cases = [case(bundle_of(), "some words", name, item) for name in ids]
     with ReplyStore(":memory:") as store:
         who = rater(Judge(protocol="dhs", backend="replay", foreign=plan), folder, store)
         return grade_batch(cases, who, store).tables()[Gradings].to_pylist()

@@ -5,18 +5,18 @@ import math
 
 import pyarrow as pa
 import pytest
+from builders.bundles import THREE, bundle, criterion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.calibrate.features import features
-from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
+from tasks.contracts.bundle import Scale
 from tasks.contracts.schema import schema
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Gradings
 from tasks.judge.score import is_tie, round_half_up, score
 from tasks.llm.request import Reply
 
-THREE = ("absent", "in part", "present")
 LENGTH = 2307
 DECISIONS = {
     "claim": (2, 1, 1, 1, 1),
@@ -29,17 +29,10 @@ TRAITS = {"claim": 4, "evidence": 4, "organization": 3, "language": 3}
 
 
 def bundle_of(traits=DECISIONS, low=1, high=6, protocol=None, evidence="none"):
-    return Bundle(
-        text="",
-        scale=Scale(min=low, max=high),
-        traits=tuple(Trait(id=name, name=name, min=low, max=high) for name in traits),
-        criteria=tuple(
-            Criterion(id=f"{name}{i}", trait=name, text="x", levels=THREE, kind="checklist", evidence=evidence)
-            for name, levels in traits.items()
-            for i in range(len(levels))
-        ),
-        protocol=protocol or Judge().as_protocol(),
-    )
+    asked = {"levels": THREE, "kind": "checklist", "evidence": evidence}
+    criteria = (criterion(f"{name}{i}", name, **asked) for name, of in traits.items() for i in range(len(of)))
+    plan = protocol or Judge().as_protocol()
+    return bundle(*criteria, ends=(low, high)).model_copy(update={"protocol": plan})
 
 
 def reply_of(decisions, chosen):

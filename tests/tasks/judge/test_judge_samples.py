@@ -3,14 +3,13 @@
 import json
 
 import pytest
+from builders.bundles import THREE, bundle, criterion
+from builders.cases import to_judge
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import parse
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge import task as door
 from tasks.judge.rater import repeated
 from tasks.judge.rows import Rater
@@ -18,13 +17,7 @@ from tasks.judge.task import judge
 from tasks.llm.backends.scripted import Scripted
 from tasks.store.warehouse import Warehouse
 
-BUNDLE = Bundle(
-    text="",
-    scale=Scale(min=0, max=10),
-    traits=(Trait(id="t", name="T", min=0, max=10),),
-    criteria=(Criterion(id="P", trait="t", text="light", levels=("absent", "in part", "present")),),
-    protocol=Protocol(name="rulers", final_score="trait_mean", signals=("trait_scores",)),
-)
+BUNDLE = bundle(criterion("P", levels=THREE))
 
 
 def by_seed(request):
@@ -41,13 +34,7 @@ def judged(tmp_path, monkeypatch):
     rater = Rater("scripted:test", "llm", backend, sampling=Sampling(seed=7, temperature=0.5))
     monkeypatch.setattr(door, "rater", lambda *given: rater)
     run = Warehouse.open(tmp_path / "house").run("run")
-    item = {"item_id": "i", "question": "Why?", "key_elements": [], "type": "item", "rubric_id": "i"}
-    response = {"item_id": "i", "text": "plants need light", "split": "test", "groups": {}}
-    responses = [response | {"response_id": name} for name in ("a", "b")]
-    locked = {"rubric_id": "i", "bundle_id": BUNDLE.bundle_id, "content": BUNDLE.canonical()}
-    run.commit("ingest", "all", {Items: [item], Responses: responses})
-    run.commit("lock", "all", {Bundles: [locked]})
-    refs = run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
+    refs = to_judge(run, BUNDLE, {"i": dict.fromkeys("ab", "plants need light")})
     plan = Judge(backend="replay", model="scripted", samples=3)
     made = judge.fn(run, plan, tmp_path, *refs)
     return {ref.table: run.read(ref).to_pylist() for ref in made}, backend

@@ -3,28 +3,22 @@
 import itertools
 
 import pytest
+from builders import bundles
+from builders.bundles import THREE, trait
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Scale
 from tasks.judge.score import is_tie, round_half_up, score, share_of_points, trait_means
-
-THREE = ("absent", "in part", "present")
 
 
 def criterion(name, trait="t", weight=1.0, levels=THREE):
-    return Criterion(id=name, trait=trait, text=name, weight=weight, levels=levels)
+    return bundles.criterion(name, trait, weight=weight, levels=levels)
 
 
-def bundle_of(criteria, formula="trait_mean", scale=(1, 6), ranges=None, unscored="null", step=1.0):
-    ranges = ranges or dict.fromkeys(dict.fromkeys(c.trait for c in criteria), scale)
-    return Bundle(
-        text="",
-        scale=Scale(min=scale[0], max=scale[1], step=step),
-        traits=tuple(Trait(id=name, name=name, min=low, max=high) for name, (low, high) in ranges.items()),
-        criteria=tuple(criteria),
-        protocol=Protocol(name="rulers", final_score=formula, unscored=unscored, signals=("trait_scores",)),
-    )
+def bundle_of(criteria, formula="trait_mean", scale=(1, 6), ranges=None, unscored="null"):
+    traits = tuple(trait(name, *ends) for name, ends in (ranges or {}).items())
+    return bundles.bundle(*criteria, ends=scale, traits=traits, final_score=formula, unscored=unscored)
 
 
 def test_trait_formula_of_the_appendix_trace():

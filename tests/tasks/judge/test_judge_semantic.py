@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 import pytest
+from builders.bundles import bundle, criterion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.judge.echo import wording
 from tasks.judge.evidence import Subject, subject_of
 from tasks.judge.question import Question
@@ -38,24 +38,9 @@ class Words:
 
 
 def bundle_of(evidence="local_quote", source="response", on_failure="demote"):
-    return Bundle(
-        text="",
-        scale=Scale(min=0, max=10),
-        traits=(Trait(id="t", name="T", min=0, max=10),),
-        criteria=tuple(
-            Criterion(
-                id=f"C{n}", trait="t", text=POINT, levels=("0", "1", "2"), evidence=evidence, evidence_from=source
-            )
-            for n in (1, 2)
-        ),
-        protocol=Protocol(
-            name="rulers",
-            final_score="trait_mean",
-            signals=("trait_scores",),
-            evidence_match="semantic",
-            failed_quote=on_failure,
-        ),
-    )
+    asked = {"text": POINT, "levels": ("0", "1", "2"), "evidence": evidence, "evidence_from": source}
+    points = (criterion(f"C{n}", **asked) for n in (1, 2))
+    return bundle(*points, evidence_match="semantic", failed_quote=on_failure)
 
 
 def subject(text=TEXT, encode=None, bundle=None, threshold=0.7):

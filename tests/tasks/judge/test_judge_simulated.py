@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from builders.cases import case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,12 +18,11 @@ from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.grade import grade_batch
 from tasks.judge.protocol import NOTHING, Shown, how
-from tasks.judge.rows import Case, Rater
+from tasks.judge.rows import Rater
 from tasks.judge.simulated import RIGHT, Known, Simulated, answer, known, level_probabilities, rater
 from tasks.llm.replies import ReplyStore
 from tasks.lock.shape import shaped
 from tasks.store.warehouse import Warehouse
-from tasks.text.units import units
 
 TEXT = "Water leaves every cell of it. The skin lets no salt pass. It hangs limp then. I like crisps."
 RUBRIC = Rubric(
@@ -81,10 +81,8 @@ def bundle_of(protocol, **more):
 
 
 def cases_of(bundle, count):
-    return [
-        Case(f"r{n}", "i", f"{TEXT} Number {n}.", tuple(units(f"{TEXT} Number {n}.")), "Why?", None, bundle, "b", "key")
-        for n in range(count)
-    ]
+    seen = {"question": "Why?", "reference_answer": "key", "bundle_id": "b"}
+    return [case(bundle, f"{TEXT} Number {n}.", f"r{n}", "i", **seen) for n in range(count)]
 
 
 def graded(cases, truth, said, folder):
@@ -233,8 +231,8 @@ def test_neither_order_nor_batch_matters(luck, seed):
 def test_what_it_sees_is_the_same_under_every_memory_and_part():
     said = {f"r{n}": SAID for n in range(20)}
     truth = Truth(rater="key", noise=0.3, anchoring=0.0, invented=0.3, broken=0.0)
-    for case in cases_of(bundle_of("rulers"), 20):
-        plain, shown = (answer(requests_of(case, s)[0], truth, said) for s in (NOTHING, Shown("Look:", ("card:P1",))))
+    for asked in cases_of(bundle_of("rulers"), 20):
+        plain, shown = (answer(requests_of(asked, s)[0], truth, said) for s in (NOTHING, Shown("Look:", ("card:P1",))))
         assert plain.level_probabilities == shown.level_probabilities
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from builders.cases import case
 
 from tasks.calibrate.features import features
 from tasks.contracts.bundle import Bundle, Rubric
@@ -20,7 +21,6 @@ from tasks.judge.simulated import known
 from tasks.judge.simulated import rater as simulated
 from tasks.llm.replies import ReplyStore
 from tasks.lock.lock import lock
-from tasks.text.units import units
 
 QUESTION = "What do plants need to grow?"
 TEXTS = (
@@ -60,10 +60,7 @@ def bundle_of(plan: Judge) -> Bundle:
 
 
 def cases(bundle: Bundle) -> list[Case]:
-    return [
-        Case(f"r{n}", "i", text, tuple(units(text)), QUESTION, None, bundle, bundle.bundle_id)
-        for n, text in enumerate(TEXTS)
-    ]
+    return [case(bundle, text, f"r{n}", "i", question=QUESTION) for n, text in enumerate(TEXTS)]
 
 
 def points(share: dict[str, float]) -> float:

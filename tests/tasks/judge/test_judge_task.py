@@ -1,15 +1,17 @@
 """The door, end to end in a folder: shards, kill and resume, recorded replies, a tampered bundle."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from builders.bundles import bundle, criterion
+from builders.cases import to_judge
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError, InputError
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.contracts.tables.rubrics import Bundles, Rubrics
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge import task as door
 from tasks.judge.rows import Rater
 from tasks.judge.shards import shards
@@ -32,40 +34,17 @@ FOREIGN = {
 
 
 def bundle_of(name="rulers"):
-    return Bundle(
-        text="",
-        scale=Scale(min=0, max=10),
-        traits=(Trait(id="t", name="T", min=0, max=10),),
-        criteria=(Criterion(id="P", trait="t", text="light"),),
-        protocol=Protocol(
-            name=name, final_score="judged" if name == "dhs" else "trait_mean", signals=("trait_scores",)
-        ),
-    )
+    return bundle(criterion("P", text="light"), name=name, final_score="judged" if name == "dhs" else "trait_mean")
 
 
-def prepared(folder, bundle, content=None):
+def prepared(folder, bundle):
     """A run with two items of three responses each, and the references that the door takes."""
     run = Warehouse.open(folder / "house").run("run")
-    item = {"question": "Why?", "context": None, "reference_answer": None, "key_elements": [], "type": "item"}
-    items = [item | {"item_id": name, "rubric_id": name} for name in ("i1", "i2")]
-    responses = [
-        {
-            "response_id": f"{item}-{n}",
-            "item_id": item,
-            "author_id": None,
-            "text": f"plants need light, {item} {n}" if n else "",
-            "split": "test",
-            "groups": {},
-        }
+    texts = {
+        item: {f"{item}-{n}": f"plants need light, {item} {n}" if n else "" for n in range(PER_ITEM)}
         for item in ("i1", "i2")
-        for n in range(PER_ITEM)
-    ]
-    rubric = {"title": "", "origin": "authored", "content": "{}", "lint": [], "calls": []}
-    rubrics = [rubric | {"rubric_id": i} for i in ("i1", "i2")]
-    locked = {"bundle_id": bundle.bundle_id, "content": content or bundle.canonical()}
-    run.commit("ingest", "all", {Items: items, Responses: responses})
-    run.commit("lock", "all", {Rubrics: rubrics, Bundles: [locked | {"rubric_id": i} for i in ("i1", "i2")]})
-    return run, run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
+    }
+    return run, *to_judge(run, bundle, texts)
 
 
 def right(request):
@@ -192,8 +171,9 @@ def test_a_foreign_table_is_graded_beside_its_recorded_scores(tmp_path):
 )
 def test_a_tampered_bundle_is_refused_before_anything_is_asked(tmp_path, scripted, old, new, message):
     used = scripted(right)
-    bundle = bundle_of()
-    run, *refs = prepared(tmp_path, bundle, bundle.canonical().replace(old, new))
+    sound = bundle_of()
+    tampered = SimpleNamespace(bundle_id=sound.bundle_id, canonical=lambda: sound.canonical().replace(old, new))
+    run, *refs = prepared(tmp_path, tampered)
     with pytest.raises(ContractError, match=message):
         judge.fn(run, PLAN, tmp_path, *refs)
     assert [backend.calls for backend in used] == [0]

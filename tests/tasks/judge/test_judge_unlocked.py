@@ -5,8 +5,9 @@ import math
 
 import jsonschema
 import pytest
+from builders.bundles import bundle, criterion, trait
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Repair, Scale, Trait
+from tasks.contracts.bundle import Repair
 from tasks.judge.grade import first_requests
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.prove import prove_bundle
@@ -22,16 +23,9 @@ FORGED = [{"unit": "s1", "quote": "nobody wrote this"}]
 
 def bundle_of(**protocol):
     signals = ("trait_scores", "length", "confidence", "uncertainty", "tie")
-    return Bundle(
-        text="THE PROSE",
-        scale=Scale(min=0, max=10),
-        traits=(
-            Trait(id="a", name="Content", min=1, max=5, source="judged"),
-            Trait(id="b", name="Form", min=0, max=2, step=0.5, source="judged"),
-        ),
-        criteria=(Criterion(id="P", trait="a", text="names light"),),
-        protocol=Protocol(name="unlocked", final_score="trait_mean", signals=signals, **protocol),
-    )
+    traits = trait("a", 1, 5, source="judged"), trait("b", 0, 2, 0.5, name="Form", source="judged")
+    light = criterion("P", "a", text="names light")
+    return bundle(light, traits=traits, text="THE PROSE", name="unlocked", signals=signals, **protocol)
 
 
 def traits(**given):

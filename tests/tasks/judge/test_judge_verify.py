@@ -1,8 +1,8 @@
 """The verifier: every evidence type, what fails, and malformed artifacts of every kind."""
 
 import pytest
+from builders.bundles import bundle, criterion
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.judge.evidence import Subject
 from tasks.judge.verify import verify
 from tasks.text.units import units
@@ -14,13 +14,8 @@ TYPES = (*DEMANDING, "weakly_groundable", "none")
 
 
 def bundle_of(evidence, on_failure="demote", source="response", count=1):
-    criteria = tuple(
-        Criterion(id=f"C{n}", trait="t", text="c", levels=("0", "1", "2"), evidence=evidence, evidence_from=source)
-        for n in range(1, count + 1)
-    )
-    protocol = Protocol(name="rulers", final_score="trait_mean", failed_quote=on_failure, signals=("trait_scores",))
-    trait = Trait(id="t", name="T", min=0, max=10)
-    return Bundle(text="", scale=Scale(min=0, max=10), traits=(trait,), criteria=criteria, protocol=protocol)
+    asked = {"levels": ("0", "1", "2"), "evidence": evidence, "evidence_from": source}
+    return bundle(*(criterion(f"C{n}", **asked) for n in range(1, count + 1)), failed_quote=on_failure)
 
 
 def judged(decision, bundle, text=TEXT, context=None):

@@ -6,10 +6,10 @@ import time
 
 import jsonschema
 import pytest
+from builders.bundles import bundle, criterion, trait
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.judge.evidence import Subject
 from tasks.judge.schema import checklist
 from tasks.judge.score import score
@@ -51,24 +51,14 @@ CORRECTIONS = (
 
 def bundle_of(evidence, on_failure, weights, formula, unscored="zero", source="response"):
     """One criterion of each given evidence type, in two traits."""
+    asked = {"levels": ("0", "1", "2"), "evidence_from": source}
+    traits = "ab" if len(evidence) > 1 else "a"
     criteria = tuple(
-        Criterion(
-            id=f"C{n}",
-            trait="ab"[n % 2] if len(evidence) > 1 else "a",
-            text="c",
-            levels=("0", "1", "2"),
-            evidence=kind,
-            weight=weight,
-            evidence_from=source,
-        )
+        criterion(f"C{n}", traits[n % len(traits)], evidence=kind, weight=weight, **asked)
         for n, (kind, weight) in enumerate(zip(evidence, weights, strict=True))
     )
-    traits = tuple(Trait(id=t, name=t, min=0, max=4) for t in sorted({c.trait for c in criteria}))
-    protocol = Protocol(
-        name="rulers", final_score=formula, failed_quote=on_failure, unscored=unscored, signals=("trait_scores",)
-    )
-    scale = Scale(min=0, max=4 * len(traits))
-    return Bundle(text="", scale=scale, traits=traits, criteria=criteria, protocol=protocol)
+    protocol = {"final_score": formula, "failed_quote": on_failure, "unscored": unscored}
+    return bundle(*criteria, ends=(0, 4 * len(traits)), traits=tuple(trait(name, 0, 4) for name in traits), **protocol)
 
 
 @st.composite
@@ -176,7 +166,7 @@ def is_in(quote, region):
 def test_no_level_above_0_on_an_ungrounded_quote(case):
     bundle, artifact, subject = case
     places = {unit.unit_id: unit for unit in subject.units.values()}
-    for criterion, decision in zip(
+    for asked, decision in zip(
         bundle.criteria, verify(artifact, bundle, bundle.criteria, subject).decisions, strict=True
     ):
         for row in decision.evidence:
@@ -184,7 +174,7 @@ def test_no_level_above_0_on_an_ungrounded_quote(case):
                 continue
             unit = places.get(row["unit_id"])
             region = subject.text[unit.start : unit.end] if unit else subject.text if row["unit_id"] is None else ""
-            if unit and criterion.evidence == "span_level":
+            if unit and asked.evidence == "span_level":
                 region = next(
                     subject.text[p.start : p.end]
                     for p in places.values()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from annotation_scene import NAMES, agreement_rows, label, label_rows, made, queue_rows, vote, vote_rows
+from seen import Seen
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.data import Items, Responses
@@ -23,28 +23,6 @@ from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
 
 EVIL = '</td></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
-
-
-class Seen(HTMLParser):
-    """Tags, and words in the order of the page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.words: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        assert not [name for name, _ in attrs if name.startswith("on") or name == "src"]
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data.strip())
-
-    def after(self, word: str, many: int) -> list[str]:
-        """The next words of the page."""
-        found = [text for text in self.words[self.words.index(word) + 1 :] if text]
-        return found[:many]
 
 
 def cells(rows: tuple[tuple[Any, ...], ...]) -> dict[str, list[str]]:

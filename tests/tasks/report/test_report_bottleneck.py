@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from bottleneck_scene import NAMES, TEXT, link_rows, made, model_rows, traced, trial, trial_rows
+from seen import Seen
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import ConceptLinks, Models, Traces, Trials
@@ -26,30 +26,6 @@ from tasks.store.warehouse import Run, Warehouse
 
 EVIL = '</blockquote></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
 TABLES = ("trials", "models", "interventions", "links", "traces")
-
-
-class Seen(HTMLParser):
-    """Tags, and words in the order of the page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.words: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.ids += [value or "" for name, value in attrs if tag == "section" and name == "id"]
-        assert not [name for name, _ in attrs if name.startswith("on") or name == "src"]
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data.strip())
-
-    def after(self, word: str, many: int) -> list[str]:
-        """The next words of the page."""
-        found = [text for text in self.words[self.words.index(word) + 1 :] if text]
-        return found[:many]
 
 
 def test_it_opens_with_the_takeaway_and_the_figures_behind_it() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,6 +28,7 @@ from edit_scene import (
     separation_rows,
     step_rows,
 )
+from seen import Seen
 
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.edit import GRID, STARTS, Arm
@@ -63,25 +63,6 @@ TABLES = (
     "demonstrations",
     "faithfulness",
 )
-
-
-class Seen(HTMLParser):
-    """Tags, sections and words in the order of the page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.words: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.ids += [value or "" for name, value in attrs if tag == "section" and name == "id"]
-        assert not [name for name, _ in attrs if name.startswith("on") or name == "src"]
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data.strip())
 
 
 def rows_of(table: Any) -> dict[str, list[str]]:

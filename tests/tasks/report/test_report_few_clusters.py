@@ -8,11 +8,11 @@ from dataclasses import replace
 import annotation_scene
 import bottleneck_scene
 import edit_scene
+import grading_scene
 import pandas as pd
 import pyarrow as pa
 import pytest
-import test_report_grading as run_scene
-import test_report_reward as reward_scene
+import rewards_scene
 
 from tasks.display.table import Cell, Table
 from tasks.report.annotation.page import page as annotation_page
@@ -32,9 +32,9 @@ def counted(table: pa.Table, column: str, count: int) -> pa.Table:
 
 
 def of_run(clusters: int) -> str:
-    made = run_scene.made_run(items=2, each=60)
+    made = grading_scene.made_run(items=2, each=60)
     few = {name: counted(getattr(made, name), "clusters", clusters) for name in ("metrics", "verdicts")}
-    return run_page(view(replace(made, **few), run_scene.STUDY, run_scene.MANIFEST))
+    return run_page(view(replace(made, **few), grading_scene.STUDY, grading_scene.MANIFEST))
 
 
 def of_annotation(responses: int) -> str:
@@ -55,7 +55,7 @@ def of_graders(responses: int) -> str:
 
 
 def of_rewards(items: int) -> str:
-    made = reward_scene.made()
+    made = rewards_scene.made()
     return reward_page(replace(made, diagnostics=counted(made.diagnostics, "clusters", items)))
 
 

@@ -20,16 +20,9 @@ TEXTS = st.text(
 IDS = TEXTS | st.sampled_from(["007", "1e5", "MAR-1", "=1+1", "'", "''=", "TRUE", "a\nb", "-", "\t@x"])
 
 
-def label(response_id="r1", criterion="c1", **changes):
-    given_ = {
-        "rank": 1,
-        "question": "Why?",
-        "response": "Because.",
-        "reference": None,
-        "concept": "says why",
-        "levels": ("no", "partly", "yes"),
-    }
-    return Asked(response_id, criterion, **{**given_, **changes})
+def label(response_id="r1", criterion="c1", rank=1, **changes):
+    given_ = {"response": "Because.", "reference": None, "concept": "says why", "levels": ("no", "partly", "yes")}
+    return Asked(response_id, criterion, rank, **{"question": "Why?"} | given_ | changes)
 
 
 SCORE = Asked("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from builders.bundles import bundle as locked
+from builders.bundles import criterion
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Bundle
 from tasks.contracts.graph import Edge, Graph, Node
 from tasks.contracts.settings.reward import Retention
 from tasks.reward.wire import Wired, wire
@@ -17,15 +19,8 @@ Edges = Sequence[tuple[int, int, float]]
 
 def bundle(weights: Sequence[float]) -> Bundle:
     """Criteria c0, c1, … with these weights."""
-    return Bundle(
-        text="",
-        scale=Scale(min=0, max=1),
-        traits=(Trait(id="t", name="T", min=0, max=1),),
-        criteria=tuple(
-            Criterion(id=f"c{at}", trait="t", text=f"Says {at}.", weight=weight) for at, weight in enumerate(weights)
-        ),
-        protocol=Protocol(name="pointwise", final_score="weighted_points", signals=("score",)),
-    )
+    criteria = (criterion(f"c{at}", weight=weight) for at, weight in enumerate(weights))
+    return locked(*criteria, ends=(0, 1), name="pointwise", final_score="weighted_points")
 
 
 def graph(count: int, edges: Sequence[tuple[int, int]], relation: str = "weak_prerequisite") -> Graph:

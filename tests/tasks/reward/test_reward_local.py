@@ -3,11 +3,12 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from builders import bundles
+from builders.rows import judgment as row_of_judgment
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import ContractError
 from tasks.contracts.graph import Edge, Graph, Node
 from tasks.contracts.schema import conform
@@ -20,31 +21,24 @@ TWO, FOUR = ("no", "yes"), ("none", "some", "most", "all")
 
 
 def criterion(name, weight=1.0, levels=TWO, parent=None):
-    return Criterion(id=name, trait="t", text="What is looked for.", weight=weight, levels=levels, parent=parent)
+    return bundles.criterion(name, weight=weight, levels=levels, parent=parent)
 
 
-def bundle(criteria, composites=()):
-    return Bundle(
-        text="",
-        scale=Scale(min=0, max=1),
-        traits=(Trait(id="t", name="Trait", min=0, max=1),),
-        criteria=criteria,
-        composites=composites,
-        protocol=Protocol(name="pointwise", final_score="weighted_points", signals=()),
+def bundle(*criteria, composites=()):
+    return bundles.bundle(
+        *criteria, ends=(0, 1), composites=composites, name="pointwise", final_score="weighted_points"
     )
 
 
-PLAIN = bundle((criterion("a", 5), criterion("b", 3, FOUR), criterion("c", -2)))
+PLAIN = bundle(criterion("a", 5), criterion("b", 3, FOUR), criterion("c", -2))
 NESTED = bundle(
-    criteria=(
-        criterion("p1", 2, parent="plan"),
-        criterion("a", 1),
-        criterion("q1", 1, parent="quotes"),
-        criterion("q2", 1, FOUR, parent="quotes"),
-    ),
+    criterion("p1", 2, parent="plan"),
+    criterion("a", 1),
+    criterion("q1", 1, parent="quotes"),
+    criterion("q2", 1, FOUR, parent="quotes"),
     composites=(criterion("plan", 4), criterion("quotes", 2, parent="plan")),
 )
-FINED = bundle(criteria=(criterion("a"), criterion("x", -3, parent="fine")), composites=(criterion("fine", -2),))
+FINED = bundle(criterion("a"), criterion("x", -3, parent="fine"), composites=(criterion("fine", -2),))
 BUNDLES = {"plain": PLAIN, "nested": NESTED, "fined": FINED}
 
 
@@ -64,19 +58,8 @@ def wired(bundles):
 
 
 def judgment(response, criterion, decision, probabilities=None, action="none", rater="judge", sample=0):
-    return {
-        "response_id": response,
-        "criterion_id": criterion,
-        "rater_id": rater,
-        "rater_kind": "llm",
-        "sample": sample,
-        "decision": decision,
-        "stated": decision,
-        "unscored_reason": None if decision is not None else "no_reply",
-        "level_probabilities": probabilities,
-        "evidence": [],
-        "action": action,
-    }
+    given = {"level_probabilities": probabilities, "action": action, "sample": sample}
+    return row_of_judgment(response, criterion, decision, rater, **given)
 
 
 def found(rows, local="probability", items=None, rubrics=None, bundles=None):
@@ -242,7 +225,7 @@ def marked(draw):
 @given(marked())
 @hypothesis_settings(max_examples=60, deadline=None)
 def test_local_scores_are_those_of_a_plain_loop(rows):
-    bundles = {f"even{n}": bundle(tuple(criterion(f"{name}{n}") for name in "abc")) for n in (0, 1)}
+    bundles = {f"even{n}": bundle(*(criterion(f"{name}{n}") for name in "abc")) for n in (0, 1)}
     items, rubrics = {f"r{n}": f"i{n}" for n in range(4)}, {f"i{n}": f"even{n % 2}" for n in range(4)}
     expected = {}
     for row in rows:
@@ -292,6 +275,6 @@ def test_probabilities_that_are_not_used_are_not_looked_at():
 
 
 def test_a_composite_of_weight_0_has_no_share():
-    empty = bundle((criterion("a"), criterion("x", 1, parent="none")), (criterion("none", 0),))
+    empty = bundle(criterion("a"), criterion("x", 1, parent="none"), composites=(criterion("none", 0),))
     with pytest.raises(ContractError, match="criterion 'none' is made of its sub-points and has weight 0"):
         found([judgment("r1", "a", 1)], rubrics={"i1": "empty"}, bundles={"empty": empty})

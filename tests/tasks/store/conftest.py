@@ -8,37 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.bundles import bundle, criterion
+from builders.rows import attempt, grading, item, locked, response, rubric
 
-from tasks.contracts.bundle import Bundle
 from tasks.contracts.tables.every import BY_NAME
 from tasks.store.warehouse import Run, Warehouse
 
 Records = dict[str, list[dict[str, Any]]]
-BUNDLE = Bundle.model_validate(
-    {
-        "text": "",
-        "scale": {"min": 0, "max": 2},
-        "traits": [{"id": "t", "name": "T", "min": 0, "max": 2}],
-        "criteria": [{"id": "P1", "trait": "t", "text": "Names heat."}],
-        "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["length"]},
-    }
-)
+BUNDLE = bundle(criterion("P1"), ends=(0, 2), signals=("length",))
 
 
 def _response(key: str, split: str) -> dict[str, Any]:
-    row = {"response_id": key, "item_id": "i", "author_id": f"a-{key}", "text": f"Heat {key}.", "split": split}
-    return row | {"groups": {"first": "yes"}}
+    return response(key, author_id=f"a-{key}", text=f"Heat {key}.", split=split, groups={"first": "yes"})
 
 
 def _grading(key: str, rater: str, kind: str, score: float | None) -> dict[str, Any]:
-    row = {"response_id": key, "item_id": "i", "rater_id": rater, "rater_kind": kind, "sample": 0, "score": score}
-    return row | {"trait_scores": {"t": 1.0}, "signals": {"recorded": 1.0}, "status": "scored"}
-
-
-def _attempt(key: str) -> dict[str, Any]:
-    row = {"response_id": key, "rater_id": "m", "sample": 0, "part": "all", "attempt": 0, "role": "grade"}
-    asked = {"request_digest": f"d-{key}", "model": "x", "seed": 0, "reply": "{}", "violations": ["v"]}
-    return row | asked | {"mends": [], "memory": [], "characters": {}, "stored": False, "latency_s": 0.5}
+    marked = {"rater_kind": kind, "trait_scores": {"t": 1.0}, "signals": {"recorded": 1.0}}
+    return grading(key, rater, score, **marked)
 
 
 def _prediction(key: str, split: str, score: float | None) -> dict[str, Any]:
@@ -173,13 +159,11 @@ def filled() -> Records:
     looked = {"stage": "s", "table_name": "items", "rule": "unique", "column": "item_id"}
     measured = {"metric": "qwk", "rater_a": "target", "rater_b": "m", "stage": "raw", "slice": "all", "value_of": "all"}
     return {
-        "items": [{"item_id": "i", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}],
+        "items": [item(rubric_id="r")],
         "responses": [_response("r1", "calibration"), _response("r2", "test"), _response("r3", "test")],
         "units": [{"response_id": "r2", "unit_id": "s1", "kind": "sentence", "start": 0, "end": 8}],
-        "rubrics": [
-            {"rubric_id": "r", "title": "", "origin": "authored", "content": "{}", "lint": ["P1: vague"], "calls": []}
-        ],
-        "bundles": [{"rubric_id": "r", "bundle_id": BUNDLE.bundle_id, "content": BUNDLE.canonical()}],
+        "rubrics": [rubric("r", lint=["P1: vague"])],
+        "bundles": [locked(BUNDLE, "r")],
         "judgments": [
             judged
             | {"decision": 1, "stated": 1, "evidence": [quote], "verified": True, "action": "none"}
@@ -193,7 +177,7 @@ def filled() -> Records:
             _grading("r2", "f", "replayed", 1.0),
             _grading("r3", "f", "replayed", 2.0),
         ],
-        "attempts": [_attempt(key) for key in ("r1", "r2", "r3")],
+        "attempts": [attempt(key, violations=["v"], latency_s=0.5) for key in ("r1", "r2", "r3")],
         "calibrations": [
             {"calibration_id": "c", "scope": "i", "method": "rulers", "features": ["length"], "left_out": []}
             | {"reason": "asked for", "n": 1, "target": "mean", "content": "{}"}

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from builders.rows import attempt, item, metric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,33 +36,6 @@ from tasks.store.catalogue import ask
 from tasks.store.warehouse import MARKER, Run, Warehouse, write_atomically
 
 ROOT = Path(__file__).parents[3]
-
-
-def item(key: str, **changes: Any) -> dict[str, Any]:
-    return {"item_id": key, "question": "Why?", "key_elements": ["a", "b"], "type": "t", "rubric_id": "r"} | changes
-
-
-def metric(value: float | None) -> dict[str, Any]:
-    names = ("metric", "rater_a", "rater_b", "slice", "value_of", "resampled")
-    return dict.fromkeys(names, "x") | {"stage": "raw", "value": value, "n": 1, "unscored": 0, "undefined_draws": 0}
-
-
-def attempt(**changes: Any) -> dict[str, Any]:
-    row = {"response_id": "r", "rater_id": "m", "sample": 0, "part": "all", "attempt": 0, "role": "grade", "seed": 0}
-    return (
-        row
-        | {
-            "request_digest": "d",
-            "model": "m",
-            "violations": [],
-            "mends": [],
-            "memory": [],
-            "characters": {},
-            "stored": False,
-            "latency_s": 1.0,
-        }
-        | changes
-    )
 
 
 @pytest.fixture
@@ -215,13 +189,14 @@ CHANGES: list[dict[str, Any]] = [
 
 
 def test_the_digest_changes_with_any_value(run: Run) -> None:
-    digests = [written(run, f"s{i}", [item("a") | change, item("b")]).digest for i, change in enumerate([{}, *CHANGES])]
+    whole = item("a", key_elements=["a", "b"], type="t", rubric_id="r")
+    digests = [written(run, f"s{i}", [whole | change, item("b")]).digest for i, change in enumerate([{}, *CHANGES])]
     assert len(set(digests)) == len(digests)
 
 
 def test_the_digest_sees_the_last_bit_of_a_number(run: Run) -> None:
     values = [0.1, math.nextafter(0.1, 1), None, math.nan, math.inf, -math.inf, 0.0, 1e300]
-    digests = [written(run, f"s{i}", [metric(value)], row=Metrics).digest for i, value in enumerate(values)]
+    digests = [written(run, f"s{i}", [metric(value=value)], row=Metrics).digest for i, value in enumerate(values)]
     assert len(set(digests)) == len(digests)
 
 
