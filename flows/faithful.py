@@ -16,6 +16,7 @@ from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
 from flows.server import own_server
 from tasks.check.task import checked, data_docs
+from tasks.contracts.backends import BACKENDS, serving
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
@@ -208,10 +209,10 @@ def _refuse_deaf(judge: Judge, file: str) -> None:
     """InputError for a judge to whom an edit of the scheme cannot get through."""
     if judge.foreign:
         rule = "recorded replies of a foreign judge were given under the scheme as it is"
-        raise InputError(rule, file=file, field="judge.foreign", hint="use the judge itself: vllm, openai or embedded")
-    if judge.backend in ("trained", "simulated"):
+        raise InputError(rule, file=file, field="judge.foreign", hint=f"use the judge itself: {serving('schemes')}")
+    if "schemes" not in BACKENDS[judge.backend].serves:
         rule = f"a judge with backend '{judge.backend}' reads no mark scheme"
-        raise InputError(rule, file=file, field="judge.backend", hint="use vllm, openai or embedded")
+        raise InputError(rule, file=file, field="judge.backend", hint=f"use {serving('schemes')}")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from flows.checks import check_unscored
 from flows.failures import OnFailure
 from flows.rollouts import Drawn, Rollout, RolloutReward
 from flows.trained import grader_of
+from tasks.contracts.backends import BACKENDS, serving
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph
@@ -295,9 +296,9 @@ def _of_run(run: Run) -> Drawn:
 def _refuse_idle(judge: Judge, path: Path) -> None:
     """InputError for a judge that has nothing to say about texts that nobody has seen, or would say it several
     times."""
-    if judge.backend == "simulated" or judge.foreign:
+    if "rollouts" not in BACKENDS[judge.backend].serves or judge.foreign:
         rule = "this judge knows only the responses of its data, no rollouts"
-        raise InputError(rule, file=path, field="judge.backend", hint="use embedded, vllm, openai, replay or trained")
+        raise InputError(rule, file=path, field="judge.backend", hint=f"use {serving('rollouts')}")
     if judge.samples > 1:
         raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
 
@@ -305,7 +306,7 @@ def _refuse_idle(judge: Judge, path: Path) -> None:
 def _refuse_unready(judge: Judge, base: Path) -> None:
     """InputError or BackendError for a judge that could not be opened, as far as that takes neither a server nor a
     model."""
-    if judge.backend in ("openai", "vllm"):
+    if BACKENDS[judge.backend].needs == "engine":
         with ReplyStore(":memory:") as store:
             _study_rater(judge, base, store)
     if judge.grader is not None and not (base / judge.grader).is_file():

@@ -28,12 +28,13 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.contracts.tables.rubrics import Bundles
-from tasks.judge import keep, simulated
+from tasks.judge import keep
 from tasks.judge.grade import grade_batch
 from tasks.judge.progress import Progress
 from tasks.judge.rater import foreign_scores, rater, rescale
 from tasks.judge.rows import Case, Rater
 from tasks.judge.shards import shards, whole_items
+from tasks.judge.simulated import known
 from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.replies import ReplyStore
 from tasks.store.naming import named
@@ -135,13 +136,14 @@ def _rater(
     grader: Grader | None,
 ) -> Rater:
     """The study's rater; the simulated one gets to know what its human rater said."""
-    if plan.backend != "simulated" or plan.truth is None or people is None:
+    if plan.truth is None or people is None:
         return rater(plan, base, replies, credential, grader)
     theirs = ds.field("rater_id") == plan.truth.rater
     gradings, judgments = people
     scores = run.read(gradings, ["response_id", "item_id", "score", "trait_scores"], theirs)
     marks = run.read(judgments, ["response_id", "criterion_id", "decision"], theirs)
-    return simulated.rater(plan, simulated.known(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist()))
+    said = known(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist())
+    return rater(plan, base, replies, credential, grader, said)
 
 
 def _within(token_budget: int | None, who: Rater) -> Rater:

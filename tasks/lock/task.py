@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,15 +16,9 @@ from tasks.contracts.bundle import Rubric
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
-from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
-from tasks.llm.backend import Backend
-from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.replay import Replay
-from tasks.llm.engines import open_engine
-from tasks.llm.replies import ReplyStore
-from tasks.lock import offline
+from tasks.llm.opening import KeyOf, open_backend
 from tasks.lock.bundles import finished
 from tasks.lock.contract import Made
 from tasks.lock.lint import lint
@@ -33,8 +26,6 @@ from tasks.lock.people import mark_place, off_scale, score_place, unknown_mark
 from tasks.lock.rubric import authored, rubrics_of
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
-
-KeyOf = Callable[[str], str | None]
 
 
 class Locked(NamedTuple):
@@ -72,8 +63,9 @@ def lock(
         _refuse_off_scale(run, study, base, people, rubric_of)
         if marks.rows:
             _refuse_unknown_marks(run, study, base, marks, run.read(responses, ["response_id", "item_id"]), rubric_of)
+        replies = run.warehouse.replies
         locked = finished(
-            study, found, known, asked, run.warehouse.replies, partial(_backend, study.judge, base, key_of)
+            study, found, known, asked, replies, lambda store: open_backend(study.judge, base, store, key_of)
         )
         return {
             Rubrics: [_rubric_row(one.made, one.origin) for one in locked.values()],
@@ -105,15 +97,6 @@ def _refuse_unknown_marks(
         if offence:
             place = mark_place(study.data, base, offence)
             raise InputError(offence.rule, **(place._asdict() if place else {"field": "level"}))
-
-
-def _backend(judge: Judge, base: Path, key_of: KeyOf, replies: ReplyStore) -> Backend:
-    """The judge's own model, or what it said earlier; where the judge is no language model, rules of thumb."""
-    if judge.backend in ("vllm", "openai") and judge.engine:
-        return open_engine(judge.backend, judge.engine, key_of, base)
-    if judge.backend == "replay" and judge.model:
-        return Replay(replies, judge.model)
-    return Offline(offline.MODEL, offline.answer)
 
 
 def _rubric_row(made: Made, origin: str) -> dict[str, Any]:

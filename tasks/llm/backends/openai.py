@@ -15,15 +15,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
-from tasks.contracts.errors import BackendError, StoppedError
+from tasks.contracts.backends import Choice, engine_of
+from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written, messages
 from tasks.llm.backends.loop import Running, SharedLoop
 from tasks.llm.backends.pace import Pace
+from tasks.llm.opening import KeyOf
+from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, Token, overdue
 
 _ASIDE_S = 10.0
@@ -89,6 +94,25 @@ class _Wave:
         self.end = self.end or end
         for task in self.resting - {asyncio.current_task()}:
             task.cancel()
+
+
+def opened(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> OpenAI:
+    """A client of the servers; InputError for what is no URL of one, or carries a password, which would stand in every
+    manifest."""
+    engine = engine_of(choice)
+    for url in engine.urls:
+        parts = urlsplit(url)
+        if "@" in parts.netloc or parts.query:
+            rule = "a URL holds no credentials; name an environment variable or a block under 'key'"
+            raise InputError(rule, field="engine.urls")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"'{url}' is no URL of a server, such as http://127.0.0.1:8000/v1", field="engine.urls")
+    return OpenAI(engine, key_of(engine.key))
+
+
+def model_of(choice: Choice, base: Path) -> str:
+    """Its identity."""
+    return identity(engine_of(choice))
 
 
 class OpenAI:

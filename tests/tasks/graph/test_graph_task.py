@@ -78,7 +78,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, fault_after: int = 10**9) -> Scrip
         return json.dumps({"pairs": {str(at): {"relation": one, "confidence": 70} for at, one in enumerate(labels, 1)}})
 
     backend = Scripted(answer, batch_size=1)
-    monkeypatch.setattr(door, "open_engine", lambda *given: backend)
+    monkeypatch.setattr(door, "open_backend", lambda *given: backend)
     return backend
 
 
@@ -119,7 +119,7 @@ def test_authored_graphs_and_votes_stand_beside_what_the_model_says(
 
 
 def test_authored_graphs_of_all_rubrics_need_nobody(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "open_engine", None)
+    monkeypatch.setattr(door, "open_backend", None)
     (tmp_path / "graphs.yaml").write_text(AUTHORED + "- {rubric_id: b}\n")
     refs = graphed(run, study(file="graphs.yaml", **MODEL), tmp_path)
     assert [row["annotator"] for row in run.read(refs.graphs).to_pylist()] == ["authored", "authored"]
