@@ -1,12 +1,17 @@
 """Which backend an engine's settings open, and what of it is told apart."""
 
 import importlib.util
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from tasks.contracts.backends import BACKENDS
 from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.settings.bottleneck import Prompting
 from tasks.contracts.settings.engine import Engine
+from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
 from tasks.llm.backends import vllm
 from tasks.llm.backends.openai import OpenAI
@@ -30,6 +35,31 @@ def weights(tmp_path):
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"12345")
     return folder
+
+
+@pytest.mark.parametrize("name", [name for name, backend in BACKENDS.items() if backend.reads_prose])
+def test_what_reads_prose_has_a_module_of_its_name(name):
+    module = import_module(f"tasks.llm.backends.{name}")
+    assert callable(module.opened)
+    assert callable(module.model_of)
+
+
+@pytest.mark.parametrize(
+    ("settings", "content", "rule"),
+    [
+        (Judge, {"backend": "gpt"}, "'gpt' is no backend for this; use embedded, vllm, openai, replay, simulated or"),
+        (Judge, {"backend": "vllm"}, "backend 'vllm' needs an engine with the model's name"),
+        (Judge, {"backend": "simulated"}, "backend 'simulated' needs the truth that it knows"),
+        (Graphs, {"backend": "trained"}, "'trained' is no backend for this; use embedded, vllm, openai or replay"),
+        (Graphs, {"backend": "replay"}, "graph backend 'replay' needs the model whose replies to use"),
+        (Prompting, {"backend": "embedded"}, "'embedded' is no backend for this; use vllm, openai or replay"),
+        (Prompting, {"backend": "replay", "model": "m", "engine": {"model": "m"}}, "'replay' takes no engine"),
+        (Prompting, {"backend": "openai"}, "backend 'openai' needs an engine"),
+    ],
+)
+def test_settings_name_a_backend_that_serves_them_and_give_what_it_needs(settings, content, rule):
+    with pytest.raises(ValidationError, match=rule):
+        settings.model_validate(content)
 
 
 def test_a_server_gets_the_key_that_the_engine_names():
