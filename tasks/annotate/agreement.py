@@ -11,14 +11,12 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Rater = tuple[str, Ints]
 """Name, and (n, K) levels of n responses and K concepts, MISSING where there is none."""
 MISSING = -1

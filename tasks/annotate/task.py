@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from prefect import task
 
-from tasks.annotate.agreement import MISSING, Floats, Ints, agreements, levels_of
+from tasks.annotate.agreement import MISSING, agreements, levels_of
 from tasks.annotate.inventory import constructions
 from tasks.contracts.bundle import Rubric
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.people import Agreements, Constructions
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.target import target_scores
 from tasks.store.naming import named
 from tasks.store.warehouse import Run

@@ -18,7 +18,7 @@ from tasks.bottleneck.arm import run as run_arm
 from tasks.bottleneck.backbone import Backbone, load
 from tasks.bottleneck.card import card
 from tasks.bottleneck.class_set import ClassSet, against, grading_rows, judgment_rows, people_rows
-from tasks.bottleneck.data import MISSING, Floats
+from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.grader import load as load_grader
 from tasks.bottleneck.grader import save
 from tasks.bottleneck.labelled import grades_of, labelled, levels_of, marks_of, one_of, weighed
@@ -37,6 +37,7 @@ from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.encoder import minilm
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.replies import ReplyStore
+from tasks.stats.arrays import Floats
 from tasks.stats.target import target_scores
 from tasks.store.digest import digest_of
 from tasks.store.naming import named

@@ -13,7 +13,7 @@ from tasks.calibrate.labels import Labels
 from tasks.calibrate.methods import COMPLEXITY
 from tasks.contracts.settings.study import Calibration as Plan
 from tasks.contracts.tables.calibration import CalibrationMethod
-from tasks.stats.agreement import Floats, Ints
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import cluster_sums
 from tasks.stats.pair_sums import pair_terms, statistics_of_totals
 

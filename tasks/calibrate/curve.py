@@ -8,7 +8,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from tasks.calibrate.alignment import Aligned, snap, stretch
 from tasks.contracts.schema import Frozen
-from tasks.stats.agreement import Floats, Ints
+from tasks.stats.arrays import Floats, Ints
 
 FLAT = 1e-9
 """Slopes and spreads up to this are none: scores of one value differ by specks after arithmetic."""

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.calibrate.curve import Refusal
-from tasks.calibrate.features import Mask
 from tasks.calibrate.labels import Labels
 from tasks.calibrate.methods import Mapping, apply_to_labels, fit_method
 from tasks.contracts.tables.calibration import CalibrationMethod
-from tasks.stats.agreement import Floats, Ints
+from tasks.stats.arrays import Bools, Floats, Ints
 
 FEW = 100
 """Labels below which five folds are cut, else ten."""
@@ -28,7 +27,7 @@ class CrossFitted(NamedTuple):
 
     mapping: Mapping
     aligned: Floats
-    clipped: Mask
+    clipped: Bools
 
 
 def folds(cluster: npt.NDArray[np.str_]) -> Ints:

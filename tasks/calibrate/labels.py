@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.calibrate.features import Mask, features, floats, is_weak, matrix, shares
+from tasks.calibrate.features import features, floats, is_weak, matrix, shares
 from tasks.calibrate.rows import Item
 from tasks.contracts.bundle import Scale
-from tasks.stats.agreement import SLACK, Floats, Ints
+from tasks.stats.agreement import SLACK
+from tasks.stats.arrays import Bools, Floats, Ints
 
 UNIT = Scale(min=0, max=1)
 RAW = ("score",)
@@ -42,12 +43,12 @@ class Labels:
     matrix: Floats
     weight: Floats
     cluster: npt.NDArray[np.str_]
-    weak: Mask
+    weak: Bools
 
     def __len__(self) -> int:
         return len(self.raw)
 
-    def take(self, rows: Mask) -> Labels:
+    def take(self, rows: Bools) -> Labels:
         """Some of the rows."""
         columns = ("item", "raw", "human", "matrix", "weight", "cluster", "weak")
         return replace(self, **{name: getattr(self, name)[rows] for name in columns})

@@ -10,7 +10,7 @@ from tasks.calibrate.alignment import Aligned, Alignment, apply, fit, snap, stre
 from tasks.calibrate.curve import DIGITS, Curve, Refusal, apply_curve, fit_isotonic, fit_linear, fit_linking
 from tasks.calibrate.labels import RAW, Labels
 from tasks.contracts.tables.calibration import CalibrationMethod
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Floats
 
 Mapping: TypeAlias = Alignment | Curve | None
 """The fitted numbers; None keeps the raw score."""

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.calibrate.features import LONE, Mask
+from tasks.calibrate.features import LONE
 from tasks.calibrate.folds import CrossFitted
 from tasks.calibrate.labels import Labels
 from tasks.calibrate.spread import Spread, fit_sigma, grain_of, risks, sigmas, thinned
 from tasks.contracts.settings.study import Release
-from tasks.stats.agreement import SLACK, Floats, Ints
+from tasks.stats.agreement import SLACK
+from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.conformal import conformal_quantile
 
 
@@ -24,8 +25,8 @@ class Outcome(NamedTuple):
 
     level: Floats
     risk: Floats
-    wrong: Mask
-    clipped: Mask
+    wrong: Bools
+    clipped: Bools
 
 
 def outcome(labels: Labels, tried: CrossFitted, fold: Ints, release: Release) -> tuple[Spread, Outcome]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tasks.calibrate.alignment import Aligned, stretch
 from tasks.calibrate.calibration import Calibration, read_calibration
 from tasks.calibrate.curve import Curve
-from tasks.calibrate.features import Mask, floats, is_scored, is_weak, matrix, without_absent_counts
+from tasks.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
 from tasks.calibrate.methods import apply_method
 from tasks.calibrate.release import reasons
 from tasks.calibrate.rows import only_rater
@@ -19,7 +19,8 @@ from tasks.calibrate.samples import one_per_response
 from tasks.calibrate.spread import Spread, level_probabilities, risks, sigmas
 from tasks.contracts.bundle import Bundle, Scale
 from tasks.contracts.errors import ContractError
-from tasks.stats.agreement import Floats, to_levels
+from tasks.stats.agreement import to_levels
+from tasks.stats.arrays import Bools, Floats
 from tasks.stats.conformal import interval
 
 
@@ -103,8 +104,8 @@ def _features(calibration: Calibration, gradings: pa.Table, bundle: Bundle) -> t
 
 
 def _mapped(
-    calibration: Calibration, found: Floats, scored: Mask, item_id: str, bundle: Bundle
-) -> tuple[Aligned, Mask]:
+    calibration: Calibration, found: Floats, scored: Bools, item_id: str, bundle: Bundle
+) -> tuple[Aligned, Bools]:
     """The aligned rows, NaN where a row cannot be mapped, and whether it can, (n,); found: its features, (n, d)."""
     ready = scored & np.isfinite(found).all(axis=1)
     latent, aligned, score = np.full((3, len(ready)), np.nan)

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.calibrate.alignment import snap
-from tasks.calibrate.features import Mask
 from tasks.calibrate.labels import Labels
 from tasks.calibrate.outcome import Outcome
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Release
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Bools, Floats
 from tasks.stats.conformal import fewest_without_error, promise
 
 ALL = "all"
@@ -72,7 +71,7 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
-    vouching: dict[str, tuple[Floats, Mask]] = {}
+    vouching: dict[str, tuple[Floats, Bools]] = {}
     for scope in scopes:
         seen = seen_levels(scope.labels)
         levels |= seen
@@ -91,7 +90,7 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     return Rules(rules, promises[0].threshold if release.by == "set" else None, promises)
 
 
-def reasons(score: Floats, prechecked: Mask, weak: Mask, clipped: Mask, risk: Floats, rule: Rule) -> pa.Array:
+def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk: Floats, rule: Rule) -> pa.Array:
     """Why a person looks at each row before its score goes out, null where it may go: the first reason that applies.
 
     score, risk: (n,), NaN where there is none; prechecked, weak, clipped: (n,). Weak evidence routes and
@@ -123,7 +122,7 @@ def seen_levels(labels: Labels) -> Levels:
     }
 
 
-def _vouching(scope: Scope, levels: Levels) -> dict[str, tuple[Floats, Mask]]:
+def _vouching(scope: Scope, levels: Levels) -> dict[str, tuple[Floats, Bools]]:
     """Item → risk and wrongness of its labelled rows that would be released but for their risk."""
     labels, outcome = scope
     if outcome is None:
@@ -136,7 +135,7 @@ def _vouching(scope: Scope, levels: Levels) -> dict[str, tuple[Floats, Mask]]:
     return found
 
 
-def _promise(scope: str, risk: Floats, wrong: Mask, levels: list[float], release: Release) -> Promise:
+def _promise(scope: str, risk: Floats, wrong: Bools, levels: list[float], release: Release) -> Promise:
     plan = release.tolerance, release.risk, release.confidence
     made = promise(risk, wrong, release.risk, release.confidence) if len(risk) else None
     if made is None or made.threshold is None:

@@ -22,7 +22,8 @@ from tasks.contracts.errors import BackendError
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts
 from tasks.edit.rollout import SCAFFOLD, Sample, cut
-from tasks.edit.tree import ROOT, Floats, Tree, score, shared
+from tasks.edit.tree import ROOT, Tree, score, shared
+from tasks.stats.arrays import Floats
 
 Score = Callable[[Sequence[Tree]], list[Floats]]
 """Log-probabilities of the nodes of trees, see `tree.score`."""

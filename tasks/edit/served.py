@@ -17,8 +17,9 @@ from tasks.edit.grounding import Support, supports_by
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts
 from tasks.edit.rollout import Sample
-from tasks.edit.tree import Floats, Tree, refuse_long
+from tasks.edit.tree import Tree, refuse_long
 from tasks.llm.backends.vllm import load
+from tasks.stats.arrays import Floats
 
 
 class Served:

@@ -36,8 +36,8 @@ from tasks.graph.subject import Subject
 from tasks.graph.wording import condition, coverage, is_condition, is_optional, is_signs
 from tasks.llm.encoder import NAME, minilm
 from tasks.llm.request import Reply, Same
+from tasks.stats.arrays import Bools, Floats
 
-Floats = NDArray[np.float64]
 MODEL = f"heuristic-{NAME}-2"
 LIGHT = 0.3
 """A positive weight of at most this share of the positive weights' median is that of an extra."""
@@ -135,13 +135,13 @@ def _decided(subject: Same[Subject], roles: Same[Mapping[str, Role]]) -> _Decide
     return _Decided(place, relations, np.where(active, holds, support))
 
 
-def nearest(measure: Floats, least: Floats | float) -> NDArray[np.bool_]:
+def nearest(measure: Floats, least: Floats | float) -> Bools:
     """The pairs whose measure reaches the least, of each child (column) only the `PARENTS` highest, earlier ones first
     where two are alike."""
     reaching = np.where(measure >= least, measure, -1.0)
     chosen = np.zeros(measure.shape, dtype=bool)
     np.put_along_axis(chosen, np.argsort(-reaching, axis=0, kind="stable")[:PARENTS], True, axis=0)
-    found: NDArray[np.bool_] = chosen & (reaching >= 0)
+    found: Bools = chosen & (reaching >= 0)
     return found
 
 

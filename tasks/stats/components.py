@@ -12,7 +12,8 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from tasks.stats.agreement import SLACK, Floats
+from tasks.stats.agreement import SLACK
+from tasks.stats.arrays import Bools, Floats
 from tasks.stats.pair_sums import FLAT
 from tasks.stats.ratings import checked_ratings
 
@@ -70,7 +71,7 @@ def generalizability(components: Components, n_raters: int) -> tuple[float | Non
     return relative, absolute
 
 
-def _two_way(own: Floats, given: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, float]:
+def _two_way(own: Floats, given: Bools) -> tuple[Floats, Floats, float]:
     """(response effects, rater effects, residual sum of squares) by least squares, both kinds fixed."""
     share = given / given.sum(axis=1, keepdims=True)
     normal = np.diag(given.sum(axis=0).astype(np.float64)) - share.T @ given
@@ -99,7 +100,7 @@ class _Sums(NamedTuple):
     sums: Floats
 
     @classmethod
-    def of(cls, own: Floats, given: npt.NDArray[np.bool_]) -> "_Sums":
+    def of(cls, own: Floats, given: Bools) -> "_Sums":
         there, many, total = given.astype(np.float64), given.sum(axis=1), own.sum(axis=1)
         counts = np.unique(many)
         parts = [many == c for c in counts]

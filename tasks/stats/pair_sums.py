@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import Floats, checked_pair, level_count, to_levels
+from tasks.stats.agreement import checked_pair, level_count, to_levels
+from tasks.stats.arrays import Floats
 
 Scale = tuple[float, float, float]
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import Floats, checked_pair
+from tasks.stats.agreement import checked_pair
+from tasks.stats.arrays import Floats
 
 
 class Curve(NamedTuple):

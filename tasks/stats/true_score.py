@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import SLACK, Floats, Stat
+from tasks.stats.agreement import SLACK, Stat
+from tasks.stats.arrays import Bools, Floats
 from tasks.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 from tasks.stats.pair_sums import FLAT
 from tasks.stats.ratings import checked_ratings
@@ -139,7 +140,7 @@ def ceiling(reliability: float) -> Stat:
     return Stat(2 * reliability / (1 + reliability))
 
 
-def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[npt.NDArray[np.bool_], Floats]:
+def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[Bools, Floats]:
     """(rows with a rating, (n,); their terms, (rows, columns of TERMS))."""
     table, scores = checked_ratings(ratings), np.asarray(machine, dtype=np.float64)
     if scores.shape != table.shape[:1] or not np.isfinite(scores).all():
@@ -147,7 +148,7 @@ def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[npt.NDArray[n
             "machine must hold a finite score for every row of ratings: drop and count unscored rows first"
         )
     given = ~np.isnan(table)
-    rated: npt.NDArray[np.bool_] = np.asarray(given.any(axis=1), dtype=np.bool_)
+    rated: Bools = np.asarray(given.any(axis=1), dtype=np.bool_)
     given, scores = given[rated], scores[rated]
     c = given.sum(axis=1).astype(np.float64)
     own = np.where(given, table[rated], 0.0)
