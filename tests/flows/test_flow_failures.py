@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks" / "llm"))
 
 import topics
