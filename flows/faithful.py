@@ -28,7 +28,7 @@ from tasks.contracts.tables.rules import Family, RuleFaithfulness, RuleTests, To
 from tasks.edit.faithful import faithfulness
 from tasks.edit.rule_edits import EDITS, Edited, edits, restated, totals
 from tasks.edit.scheme import family
-from tasks.ingest.task import Data, ingest
+from tasks.ingest.task import Ingested, ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import lock
 from tasks.stats.target import target_scores
@@ -118,7 +118,7 @@ def summary(warehouse: Path, run_id: str) -> list[list[Any]]:
 
 
 @task(task_run_name="edit the schemes")
-def prepare(run: Run, study: Study, data: Data, bundles: TableRef) -> list[Asked]:
+def prepare(run: Run, study: Study, data: Ingested, bundles: TableRef) -> list[Asked]:
     """What the judge is asked: each family's test responses that have the human score, under the schemes as they are
     and after every edit."""
     gold, aside, asked = _gold(run, study, data), _aside(run), list[Asked]()
@@ -143,7 +143,9 @@ def prepare(run: Run, study: Study, data: Data, bundles: TableRef) -> list[Asked
 
 
 @task(task_run_name="compare with the edits")
-def compare(run: Run, study: Study, data: Data, bundles: TableRef, judged: list[Judging]) -> tuple[TableRef, TableRef]:
+def compare(
+    run: Run, study: Study, data: Ingested, bundles: TableRef, judged: list[Judging]
+) -> tuple[TableRef, TableRef]:
     """Write every response's marks under both schemes, and how far the judge follows each edit."""
     gold, aside = _gold(run, study, data), _aside(run)
     schemes = _schemes(run, data, bundles, gold)
@@ -166,7 +168,7 @@ def _aside(run: Run) -> Run:
     return run.warehouse.run(f"{run.run_id}-rules")
 
 
-def _gold(run: Run, study: Study, data: Data) -> dict[str, int]:
+def _gold(run: Run, study: Study, data: Ingested) -> dict[str, int]:
     """Test response → its human score, to the nearest mark, halves up. InputError where there is none."""
     columns = ["response_id", "rater_id", "rater_kind", "score"]
     wanted = target_scores(run.read(data.gradings, columns), study.evaluation.target)
@@ -179,7 +181,7 @@ def _gold(run: Run, study: Study, data: Data) -> dict[str, int]:
     return {name: math.floor(score + 0.5) for name, score in pairs}
 
 
-def _schemes(run: Run, data: Data, bundles: TableRef, gold: Collection[str]) -> dict[str, Scheme]:
+def _schemes(run: Run, data: Ingested, bundles: TableRef, gold: Collection[str]) -> dict[str, Scheme]:
     """Item → its scheme, for the items of these responses. InputError names a rubric that cannot be edited."""
     answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
     items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))

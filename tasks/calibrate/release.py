@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.calibrate.alignment import snap
-from tasks.calibrate.labels import Labels
-from tasks.calibrate.outcome import Outcome
+from tasks.calibrate.labels import LabelledRows
+from tasks.calibrate.outcome import RiskRows
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Release
 from tasks.stats.arrays import Bools, Floats
@@ -20,7 +20,7 @@ ALL = "all"
 Levels = dict[str, tuple[float, ...]]
 
 
-class Rule(Frozen):
+class ReleaseRule(Frozen):
     """What may be released of one item."""
 
     scale: tuple[float, float, float]
@@ -34,11 +34,11 @@ class Rule(Frozen):
 class Scope(NamedTuple):
     """The labels of one mapping and what its cross-fitted scores were worth, None where none could be tried."""
 
-    labels: Labels
-    outcome: Outcome | None
+    labels: LabelledRows
+    outcome: RiskRows | None
 
 
-class Promise(NamedTuple):
+class ReleasePromise(NamedTuple):
     """A row of table `release_rules`."""
 
     scope: str
@@ -57,9 +57,9 @@ class Promise(NamedTuple):
 class Rules(NamedTuple):
     """items: item → its rule; new: largest risk released of an item that has no rule; promises: those made."""
 
-    items: dict[str, Rule]
+    items: dict[str, ReleaseRule]
     new: float | None
-    promises: list[Promise]
+    promises: list[ReleasePromise]
 
 
 def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
@@ -86,11 +86,14 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     else:
         promises = [_promise(item, *vouching[item], list(levels[item]), release) for item in sorted(levels)]
         thresholds = {one.scope: one.threshold for one in promises}
-    rules = {item: Rule(scale=scales[item], levels=levels[item], threshold=thresholds[item]) for item in sorted(levels)}
+    rules = {
+        item: ReleaseRule(scale=scales[item], levels=levels[item], threshold=thresholds[item])
+        for item in sorted(levels)
+    }
     return Rules(rules, promises[0].threshold if release.by == "set" else None, promises)
 
 
-def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk: Floats, rule: Rule) -> pa.Array:
+def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk: Floats, rule: ReleaseRule) -> pa.Array:
     """Why a person looks at each row before its score goes out, null where it may go: the first reason that applies.
 
     score, risk: (n,), NaN where there is none; prechecked, weak, clipped: (n,). Weak evidence routes and
@@ -110,7 +113,7 @@ def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk:
     return pa.array(found, pa.string(), mask=found == "")
 
 
-def seen_levels(labels: Labels) -> Levels:
+def seen_levels(labels: LabelledRows) -> Levels:
     """Item → human scores in the labels of all items on its scale, rounded to the scale's steps, rising."""
     level = labels.levels(labels.human)
     on_scale: dict[tuple[float, float, float], set[float]] = {}
@@ -135,12 +138,12 @@ def _vouching(scope: Scope, levels: Levels) -> dict[str, tuple[Floats, Bools]]:
     return found
 
 
-def _promise(scope: str, risk: Floats, wrong: Bools, levels: list[float], release: Release) -> Promise:
+def _promise(scope: str, risk: Floats, wrong: Bools, levels: list[float], release: Release) -> ReleasePromise:
     plan = release.tolerance, release.risk, release.confidence
     made = promise(risk, wrong, release.risk, release.confidence) if len(risk) else None
     if made is None or made.threshold is None:
-        return Promise(scope, *plan, len(risk), None, 0, 0, None, levels, _why_none(len(risk), release))
-    return Promise(scope, *plan, len(risk), made.threshold, made.released, made.wrong, made.upper, levels, None)
+        return ReleasePromise(scope, *plan, len(risk), None, 0, 0, None, levels, _why_none(len(risk), release))
+    return ReleasePromise(scope, *plan, len(risk), made.threshold, made.released, made.wrong, made.upper, levels, None)
 
 
 def _why_none(n: int, release: Release) -> str:

@@ -43,7 +43,7 @@ class Answers(NamedTuple):
     groups: list[list[tuple[str, str]]]
 
 
-class Scores(NamedTuple):
+class ChunkScores(NamedTuple):
     """One rater's gradings of a chunk, in the order of its answers."""
 
     rater: str
@@ -52,7 +52,7 @@ class Scores(NamedTuple):
     traits: list[list[tuple[str, float]]]
 
 
-class Marks(NamedTuple):
+class ChunkMarks(NamedTuple):
     """Decisions of a chunk by people, or recorded of a machine, one per row."""
 
     rows: list[int]
@@ -138,12 +138,12 @@ def scored(source: Source, frame: pd.DataFrame, known: Container[str]) -> tuple[
     return _numbers(frame), [name if name in known else unguarded(name) for name in ids]
 
 
-def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:
+def scores(source: Source, frame: pd.DataFrame) -> list[ChunkScores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column or what is no finite number."""
     return [_scores(source, frame, rater) for rater in source.scores]
 
 
-def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
+def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> ChunkScores:
     def numbers(column: str) -> list[float | None]:
         cells = _cells(source, frame, column)
         return [as_number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
@@ -156,10 +156,10 @@ def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
     ]
     nothing: list[float | None] = [None] * len(frame)
     score = numbers(rater.score) if rater.score else nothing
-    return Scores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
+    return ChunkScores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
 
 
-def marks(source: Source, frame: pd.DataFrame) -> Marks:
+def marks(source: Source, frame: pd.DataFrame) -> ChunkMarks:
     """The marks of a chunk; InputError for a missing column or value, what is no level, or no kind of rater."""
     names = ("response_id", "rater_id", "criterion_id", "level")
     ids = {name: column for name, column in source.marks.items() if name != "level"}
@@ -178,10 +178,12 @@ def marks(source: Source, frame: pd.DataFrame) -> Marks:
             rule = f"{quoted(kind)} is no kind of rater; use {', '.join(MARKERS)}"
             raise InputError(rule, file=source.file, row=number, field=name_of(source.marks["rater_kind"]))
     response_id, rater_id, criterion_id = ([str(cell) for cell in named[name]] for name in names[:3])
-    return Marks(rows, response_id, rater_id, criterion_id, levels, kinds)
+    return ChunkMarks(rows, response_id, rater_id, criterion_id, levels, kinds)
 
 
-def answer_tables(found: Answers, graded: Sequence[Scores], sides: Sequence[str | None]) -> dict[type[Row], pa.Table]:
+def answer_tables(
+    found: Answers, graded: Sequence[ChunkScores], sides: Sequence[str | None]
+) -> dict[type[Row], pa.Table]:
     """Rows of `responses`, `units` and `gradings`; sides: the split of each answer, None for one to leave out."""
     keep = [at for at, side in enumerate(sides) if side is not None]
     ids, words = [found.response_id[at] for at in keep], [found.text[at] for at in keep]
@@ -201,7 +203,7 @@ def answer_tables(found: Answers, graded: Sequence[Scores], sides: Sequence[str 
 
 
 def grading_table(
-    response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores], keep: Sequence[int]
+    response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[ChunkScores], keep: Sequence[int]
 ) -> pa.Table:
     """Rows of `gradings` by all raters; keep: places of the responses to write."""
     gradings = [_grading_table(response_id, item_id, one, keep) for one in graded]
@@ -225,7 +227,9 @@ def unit_table(ids: Sequence[str], words: Sequence[str]) -> pa.Table:
     return _table(Units, {"response_id": repeated, "unit_id": unit_id, "kind": kind, "start": start, "end": end})
 
 
-def _grading_table(response_id: Sequence[str], item_id: Sequence[str], one: Scores, keep: Sequence[int]) -> pa.Table:
+def _grading_table(
+    response_id: Sequence[str], item_id: Sequence[str], one: ChunkScores, keep: Sequence[int]
+) -> pa.Table:
     given = [at for at in keep if one.score[at] is not None or one.traits[at]]
     scored = [one.score[at] is not None for at in given]
     columns = {
@@ -243,7 +247,7 @@ def _grading_table(response_id: Sequence[str], item_id: Sequence[str], one: Scor
     return _table(Gradings, columns)
 
 
-def mark_table(found: Marks, keep: Sequence[bool]) -> pa.Table:
+def mark_table(found: ChunkMarks, keep: Sequence[bool]) -> pa.Table:
     """Rows of `judgments`; keep: whether each mark's response is graded."""
     kept = [at for at, wanted in enumerate(keep) if wanted]
     levels = [found.level[at] for at in kept]

@@ -39,7 +39,7 @@ _SAY_S = 1.0, 60.0
 _logger = logging.getLogger(__name__)
 
 
-class Looked(NamedTuple):
+class StoreLook(NamedTuple):
     """What a look at a whole store came to."""
 
     rows: int
@@ -155,7 +155,7 @@ class ReplyStore(SqliteFile):
         with self._named(), self._lock:
             return int(self._connection.execute("SELECT count(*) FROM replies").fetchone()[0])
 
-    def look(self) -> Looked:
+    def look(self) -> StoreLook:
         """Look at the file's structure and at every reply; StoreError where it cannot be read at all."""
         rows, unsealed, problems = 0, 0, list[str]()
         with self._named(), self._lock:
@@ -166,7 +166,7 @@ class ReplyStore(SqliteFile):
                     _read(*row)
                 except (ValueError, TypeError) as error:
                     problems.append(str(error))
-        return Looked(rows, unsealed, tuple(problems[:100]))
+        return StoreLook(rows, unsealed, tuple(problems[:100]))
 
 
 _INSERT = "INSERT OR IGNORE INTO replies(digest, model, reply, seal) VALUES (?, ?, ?, ?)"

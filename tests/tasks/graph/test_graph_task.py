@@ -15,7 +15,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.graph import task as door
-from tasks.graph.roles import Wanted
+from tasks.graph.roles import RoleQuestion
 from tasks.graph.task import Graphed, graph
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Request
@@ -72,7 +72,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, fault_after: int = 10**9) -> Scrip
     def answer(request: Request) -> Any:
         if backend.calls > fault_after:
             return KeyboardInterrupt()
-        if isinstance(request.data, Wanted):
+        if isinstance(request.data, RoleQuestion):
             return json.dumps({"roles": dict.fromkeys(request.data.ids, "core")})
         labels = ("weak_prerequisite" if pair == ("c0", "c1") else "none" for pair in request.data.pairs)
         return json.dumps({"pairs": {str(at): {"relation": one, "confidence": 70} for at, one in enumerate(labels, 1)}})
