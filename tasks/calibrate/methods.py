@@ -60,7 +60,7 @@ def apply_method(
 ) -> Aligned:
     """Aligned and final scores of new rows, in the units of `scale` (low, high, step).
 
-    matrix: (n, d) the method's `inputs`, finite; offset: of the rows' items, see `Curve.offset`, scalar or (n,);
+    matrix: (n, d) the method's `inputs`, finite; offset: of the rows' items, see `ScoreCurve.offset`, scalar or (n,);
     fitted: ends of the scale fitted on.
     """
     if isinstance(mapping, Alignment):

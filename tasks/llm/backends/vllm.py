@@ -29,6 +29,7 @@ from tasks.llm.opening import KeyOf
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, Token, overdue
 from tasks.llm.turn import Turn
+from tasks.store.digest import file_digest
 
 _HINT = "backend 'vllm' needs vLLM: pip install 'rubricflow[vllm]'"
 _AHEAD = 256
@@ -254,8 +255,7 @@ def weights(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            with path.open("rb") as file:
-                found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+            found[path.relative_to(folder).as_posix()] = file_digest(path)
     if "config.json" not in found:
         raise BackendError(f"vllm: the folder {folder} holds no model: there is no config.json in it")
     return found
