@@ -13,7 +13,7 @@ from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
 from tasks.llm.replies import ReplyStore
 from tasks.lock import offline
-from tasks.lock.contract import RemadeRubric
+from tasks.lock.contract import MadeRubric
 from tasks.lock.lock import lock
 from tasks.lock.remake import Maker, asks, ordered, presented, remade
 
@@ -21,7 +21,7 @@ from tasks.lock.remake import Maker, asks, ordered, presented, remade
 class Finished(NamedTuple):
     """A rubric on its whole way."""
 
-    made: RemadeRubric
+    made: MadeRubric
     """As it is judged, with the calls that made it."""
     origin: str
     """Who wrote it, see the table `rubrics`."""

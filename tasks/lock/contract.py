@@ -35,7 +35,7 @@ class RubricBrief:
 
 
 @dataclass(frozen=True)
-class RemadeRubric:
+class MadeRubric:
     """A rubric, and the calls that it took as rows of `Rubrics.calls`."""
 
     rubric: Rubric
@@ -62,7 +62,7 @@ def make(
     backend: Backend,
     replies: ReplyStore,
     check: Callable[[Request, Reply], Checked[Rubric]],
-) -> dict[str, RemadeRubric]:
+) -> dict[str, MadeRubric]:
     """Rubric id → what was made of it. A rubric that the store holds a reply for is not asked for again.
 
     InputError names a rubric for which there is no usable reply within the budget, and what was wrong with the last.
@@ -93,10 +93,10 @@ def amend(first: Request, history: tuple[Attempt[Rubric], ...]) -> Request | Non
     )
 
 
-def _made(asked: Asked[Rubric]) -> RemadeRubric:
+def _made(asked: Asked[Rubric]) -> MadeRubric:
     last = asked.attempts[-1]
     if asked.value is None or last.checked.violations:
         wrong = last.reply.error or "; ".join(last.checked.violations)
         rule = f"rubric '{asked.request.subject}': no usable {asked.request.role} by '{last.model}': {wrong}"
         raise InputError(rule, field="rubrics", hint=f"{len(asked.attempts)} calls; write its criteria by hand")
-    return RemadeRubric(asked.value, tuple(as_call(attempt) for attempt in asked.attempts))
+    return MadeRubric(asked.value, tuple(as_call(attempt) for attempt in asked.attempts))

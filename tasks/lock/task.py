@@ -20,7 +20,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.lock.bundles import finished
-from tasks.lock.contract import RemadeRubric
+from tasks.lock.contract import MadeRubric
 from tasks.lock.lint import lint
 from tasks.lock.people import mark_place, off_scale, score_place, unknown_mark
 from tasks.lock.rubric import authored, rubrics_of
@@ -99,7 +99,7 @@ def _refuse_unknown_marks(
             raise InputError(offence.rule, **(place._asdict() if place else {"field": "level"}))
 
 
-def _rubric_row(made: RemadeRubric, origin: str) -> dict[str, Any]:
+def _rubric_row(made: MadeRubric, origin: str) -> dict[str, Any]:
     content = json.dumps(made.rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
     return {
         "rubric_id": made.rubric.rubric_id,
