@@ -15,7 +15,7 @@ from tasks.check.task import checked, data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study, load_study
-from tasks.ingest.task import Data, ingest
+from tasks.ingest.task import Ingested, ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import Locked, lock
 from tasks.report.annotation.task import report_annotation
@@ -29,7 +29,7 @@ own_server()
 class Proposed(NamedTuple):
     """What annotators made of a data set, and what people are asked about it."""
 
-    data: Data
+    data: Ingested
     locked: Locked
     annotated: dict[str, TableRef]
     """Annotator → its judgments."""

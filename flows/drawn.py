@@ -4,16 +4,15 @@ questions, the rubrics, the annotator and the votes, and not by who judges or ho
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flows.rollouts import Drawn
+from tasks.contracts.backends import speaks
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import StoreError
 from tasks.contracts.graph import Graph
 from tasks.contracts.settings.graph import Graphs
-from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.graph import RubricGraphs
 from tasks.graph.annotator import settings_of
@@ -24,12 +23,8 @@ from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
 from tasks.ingest.sources import streams
 from tasks.ingest.survey import survey
-from tasks.llm.backend import Backend
-from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import Replay
-from tasks.llm.engines import model_of
-from tasks.llm.replies import ReplyStore
-from tasks.lock import offline
+from tasks.llm.opening import model_of
 from tasks.lock.bundles import finished
 from tasks.lock.rubric import authored as authored_rubrics
 from tasks.lock.rubric import rubrics_of
@@ -64,10 +59,10 @@ def drawn(study: Study, path: Path, warehouse: Warehouse) -> Drawn:
     ]
     known = authored_rubrics(base / study.rubrics.file, study.rubrics.induce is not None) if study.rubrics.file else {}
     found = rubrics_of(items, known, study.rubrics)
-    maker_of = partial(_recorded, study.judge, base)
-    bundles = {
-        name: one.bundle for name, one in finished(study, found, known, items, warehouse.replies, maker_of).items()
-    }
+    locked = finished(
+        study, found, known, items, warehouse.replies, lambda store: Replay(store, model_of(study.judge, base))
+    )
+    bundles = {name: one.bundle for name, one in locked.items()}
     sources = _sources(study.graph, base, items, bundles)
     graphs = {name: _match(name, of, kept, path, warehouse) for name, of in sources.items()}
     return Drawn(items, bundles, graphs)
@@ -80,22 +75,8 @@ def _sources(
     of = subjects(items, bundles)
     written = authored(base / plan.file, of) if plan.file else {}
     votes = read_votes(base / plan.votes, of) if plan.votes else []
-    if plan.backend in ("vllm", "openai") and plan.engine:
-        settings = settings_of(plan, model_of(plan.backend, plan.engine, base), reads_prose=True)
-    elif plan.backend == "replay" and plan.model:
-        settings = settings_of(plan, plan.model, reads_prose=True)
-    else:
-        settings = settings_of(plan, MODEL, reads_prose=False)
+    settings = settings_of(plan, model_of(plan, base) if speaks(plan) else MODEL, speaks(plan))
     return sources_of(of, written, votes, settings)
-
-
-def _recorded(judge: Judge, base: Path, replies: ReplyStore) -> Backend:
-    """What the judge's model said when it made rubrics; where it is no language model, rules of thumb."""
-    if judge.backend in ("vllm", "openai") and judge.engine:
-        return Replay(replies, model_of(judge.backend, judge.engine, base))
-    if judge.backend == "replay" and judge.model:
-        return Replay(replies, judge.model)
-    return Offline(offline.MODEL, offline.answer)
 
 
 def _kept(warehouse: Warehouse) -> Iterator[_Kept]:

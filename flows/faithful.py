@@ -16,6 +16,7 @@ from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
 from flows.server import own_server
 from tasks.check.task import checked, data_docs
+from tasks.contracts.backends import BACKENDS, serving
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
@@ -27,7 +28,7 @@ from tasks.contracts.tables.rules import Family, RuleFaithfulness, RuleTests, To
 from tasks.edit.faithful import faithfulness
 from tasks.edit.rule_edits import EDITS, Edited, edits, restated, totals
 from tasks.edit.scheme import family
-from tasks.ingest.task import Data, ingest
+from tasks.ingest.task import Ingested, ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import lock
 from tasks.stats.target import target_scores
@@ -117,7 +118,7 @@ def summary(warehouse: Path, run_id: str) -> list[list[Any]]:
 
 
 @task(task_run_name="edit the schemes")
-def prepare(run: Run, study: Study, data: Data, bundles: TableRef) -> list[Sitting]:
+def prepare(run: Run, study: Study, data: Ingested, bundles: TableRef) -> list[Sitting]:
     """What the judge is asked: each family's test responses that have the human score, under the schemes as they are
     and after every edit."""
     gold, aside, asked = _gold(run, study, data), _aside(run), list[Sitting]()
@@ -142,7 +143,9 @@ def prepare(run: Run, study: Study, data: Data, bundles: TableRef) -> list[Sitti
 
 
 @task(task_run_name="compare with the edits")
-def compare(run: Run, study: Study, data: Data, bundles: TableRef, judged: list[Judging]) -> tuple[TableRef, TableRef]:
+def compare(
+    run: Run, study: Study, data: Ingested, bundles: TableRef, judged: list[Judging]
+) -> tuple[TableRef, TableRef]:
     """Write every response's marks under both schemes, and how far the judge follows each edit."""
     gold, aside = _gold(run, study, data), _aside(run)
     schemes = _schemes(run, data, bundles, gold)
@@ -165,7 +168,7 @@ def _aside(run: Run) -> Run:
     return run.warehouse.run(f"{run.run_id}-rules")
 
 
-def _gold(run: Run, study: Study, data: Data) -> dict[str, int]:
+def _gold(run: Run, study: Study, data: Ingested) -> dict[str, int]:
     """Test response → its human score, to the nearest mark, halves up. InputError where there is none."""
     columns = ["response_id", "rater_id", "rater_kind", "score"]
     wanted = target_scores(run.read(data.gradings, columns), study.evaluation.target)
@@ -178,7 +181,7 @@ def _gold(run: Run, study: Study, data: Data) -> dict[str, int]:
     return {name: math.floor(score + 0.5) for name, score in pairs}
 
 
-def _schemes(run: Run, data: Data, bundles: TableRef, gold: Collection[str]) -> dict[str, Scheme]:
+def _schemes(run: Run, data: Ingested, bundles: TableRef, gold: Collection[str]) -> dict[str, Scheme]:
     """Item → its scheme, for the items of these responses. InputError names a rubric that cannot be edited."""
     answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
     items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))
@@ -208,10 +211,10 @@ def _refuse_deaf(judge: Judge, file: str) -> None:
     """InputError for a judge to whom an edit of the scheme cannot get through."""
     if judge.foreign:
         rule = "recorded replies of a foreign judge were given under the scheme as it is"
-        raise InputError(rule, file=file, field="judge.foreign", hint="use the judge itself: vllm, openai or embedded")
-    if judge.backend in ("trained", "simulated"):
+        raise InputError(rule, file=file, field="judge.foreign", hint=f"use the judge itself: {serving('schemes')}")
+    if "schemes" not in BACKENDS[judge.backend].serves:
         rule = f"a judge with backend '{judge.backend}' reads no mark scheme"
-        raise InputError(rule, file=file, field="judge.backend", hint="use vllm, openai or embedded")
+        raise InputError(rule, file=file, field="judge.backend", hint=f"use {serving('schemes')}")
 
 
 if __name__ == "__main__":

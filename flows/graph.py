@@ -10,7 +10,7 @@ from flows.server import own_server
 from tasks.check.task import checked, data_docs
 from tasks.graph.task import Graphed
 from tasks.graph.task import graph as build
-from tasks.ingest.task import Data, ingest
+from tasks.ingest.task import Ingested, ingest
 from tasks.judge.task import credential
 from tasks.lock.task import Locked, lock
 from tasks.report.reward.task import draw_graphs
@@ -29,7 +29,7 @@ def graph(study: str, warehouse: str = "data/warehouse", limit: int | None = Non
     return job.run.run_id
 
 
-def stages(job: Plan) -> tuple[Data, Locked, Graphed]:
+def stages(job: Plan) -> tuple[Ingested, Locked, Graphed]:
     """Data, bundles and graphs, checked; what is finished is passed over."""
     run, settings, base = job.run, job.study, job.base
     data = checked(run, ingest(run, settings, base, job.limit))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.calibrate.calibration import FORMAT as CALIBRATION_VERSION
+from tasks.contracts.backends import BACKENDS
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.sources import sources
@@ -58,9 +59,10 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     files += [judge.foreign.file for judge in judges if judge.foreign]
     files += [study.rubrics.file or "", study.judge.grader or "", study.graph.file or "", study.graph.votes or ""]
     files += [study.reward.edge_retention or ""] if study.reward else []
-    engines = [one for judge in judges if judge.backend == "vllm" for one in (judge.engine, judge.repair_engine) if one]
-    engines += [one for one in (study.graph.engine,) if one and study.graph.backend == "vllm"]
-    folders = [engine.model for engine in engines] + ([study.bottleneck.backbone] if study.bottleneck else [])
+    engines = [(one.backend, one.engine) for one in (*judges, study.graph)]
+    engines += [(judge.backend, judge.repair_engine) for judge in judges]
+    folders = [engine.model for name, engine in engines if engine and BACKENDS[name].local_weights]
+    folders += [study.bottleneck.backbone] if study.bottleneck else []
     folders += [study.edit.policy] if study.edit else []
     found = {name: digest_of(weights(base / name)) for name in folders if (base / name).is_dir()}
     names = sorted(set(filter(None, files)))

@@ -7,17 +7,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tasks.annotate.inventory import constructions
-from tasks.annotate.propose import Wanted, as_yaml
+from tasks.annotate.propose import ConceptBrief, as_yaml
 from tasks.annotate.propose import propose as ask_for
+from tasks.contracts.backends import speaks
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
-from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential
-from tasks.llm.backend import Backend
-from tasks.llm.backends.replay import Replay
-from tasks.llm.engines import open_engine
+from tasks.llm.opening import open_backend
 from tasks.llm.replies import ReplyStore
 from tasks.lock.rubric import authored
 from tasks.store.warehouse import Warehouse, write_atomically
@@ -33,11 +31,15 @@ def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: 
         raise InputError("is there already, and somebody may have edited it", file=to)
     study, base = load_study(study_file), study_file.parent
     asked = next(iter(study.annotation.annotators.values())) if study.annotation else study.judge
+    if not speaks(asked):
+        rule = f"backend '{asked.backend}' proposes nothing; name a language model"
+        raise InputError(rule, field="annotation.annotators", hint="backend: vllm or openai with an engine")
     text, scale = _given(study, base)
-    wanted = Wanted(study.name, scale, _items(study, base), study.name, text, concepts, levels)
+    wanted = ConceptBrief(study.name, scale, _items(study, base), study.name, text, concepts, levels)
     with ReplyStore(Warehouse.open(warehouse).replies) as replies:
         structured = asked.engine.structured if asked.engine else True
-        made = ask_for(wanted, _backend(asked, base, replies), replies, asked.sampling, structured)
+        model = open_backend(asked, base, replies, credential)
+        made = ask_for(wanted, model, replies, asked.sampling, structured)
     write_atomically(to, as_yaml(made.rubric).encode())
     found = constructions(made.rubric)
     return [
@@ -66,12 +68,3 @@ def _items(study: Study, base: Path) -> list[dict[str, Any]]:
         run = Warehouse.open(Path(folder) / "rehearsal").run("rehearsal")
         data = ingest.fn(run, study, base, 1)
         return sorted(run.read(data.items).to_pylist(), key=lambda row: str(row["item_id"]))
-
-
-def _backend(asked: Judge, base: Path, replies: ReplyStore) -> Backend:
-    if asked.backend in ("vllm", "openai") and asked.engine:
-        return open_engine("vllm" if asked.backend == "vllm" else "openai", asked.engine, credential, base)
-    if asked.backend == "replay" and asked.model:
-        return Replay(replies, asked.model)
-    rule = f"backend '{asked.backend}' proposes nothing; name a language model"
-    raise InputError(rule, field="annotation.annotators", hint="backend: vllm or openai with an engine")

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from tasks.contracts.backends import BACKENDS
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
@@ -94,7 +95,7 @@ def _rehearse(study_file: Path, limit: int | None, judge: Judge | None = None) -
     """judge: in place of the study's own."""
     study, base = load_study(study_file), study_file.parent
     study = study.model_copy(update={"judge": judge or study.judge})
-    guessed = asks(study.rubrics) and study.judge.backend in ("vllm", "openai", "replay")
+    guessed = asks(study.rubrics) and BACKENDS[study.judge.backend].reads_prose
     if guessed:
         study = study.model_copy(update={"judge": study.judge.model_copy(update={"backend": "embedded"})})
     with TemporaryDirectory() as folder:

@@ -7,15 +7,15 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, ClassVar, NamedTuple, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from flows.batch import Cost, cost_of, responses, without
 from flows.checks import check_aggregation, check_number, check_on_failure, check_record, checked_items, meant
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
 from flows.process import Opened, Process
@@ -58,21 +58,6 @@ class Rollout(NamedTuple):
     """The item that it answers."""
     text: str
     """What it says."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one batch took."""
-
-    rollouts: int
-    unscored: int
-    """Rollouts without a reward."""
-    calls: int
-    """Calls to the judge; replies from the store and those shared by identical rollouts are none."""
-    prompt_tokens: int
-    """Of the calls, as far as the backend counts them."""
-    completion_tokens: int
-    seconds: float
 
 
 class Drawn(NamedTuple):
@@ -216,23 +201,16 @@ class RolloutReward:
             lost = troubles(graded)
             judged = judgments(who, graded.judged)
             rows = self._aggregated(judged, {case.response_id: case.item_id for case in cases})
-            rows = _without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
+            rows = without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
             paid = dict(zip(rows["response_id"].to_pylist(), rows["reward"].to_pylist(), strict=True))
             rewards = [paid[case.response_id] for case in cases]
             of_each = [lost.get(case.response_id, UNKNOWN) for case in cases]
             missing = [trouble if reward is None else None for trouble, reward in zip(of_each, rewards, strict=True)]
             self._here.watch.note(missing)
             if self._record is not None:
-                tables: dict[type[Row], Rows] = {Responses: _responses(cases, step), Judgments: judged, Rewards: rows}
+                tables: dict[type[Row], Rows] = {Responses: responses(cases, step), Judgments: judged, Rewards: rows}
                 self._record.commit("trainer", shard, tables)
-        cost = Cost(
-            rollouts=len(rewards),
-            unscored=rewards.count(None),
-            calls=sum(wave.asked for wave in waves),
-            prompt_tokens=sum(wave.prompt_tokens for wave in waves),
-            completion_tokens=sum(wave.completion_tokens for wave in waves),
-            seconds=perf_counter() - start,
-        )
+        cost = cost_of(rewards, waves, perf_counter() - start)
         self.last = cost
         _logger.info("%s: %s", self.__name__, cost)
         return rewards, cost
@@ -292,29 +270,3 @@ def _asked(name: str, bundle: Bundle, criteria_per_call: int | None) -> Bundle:
         check_number(criteria_per_call, "criteria_per_call", 0, whole=True)
         changed |= {"name": "pointwise", "criteria_per_call": criteria_per_call}
     return bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update=changed)})
-
-
-def _without(rewards: pa.Table, failed: Sequence[str]) -> pa.Table:
-    """The rows, with no reward for these responses: what the judge did not get to is neither met nor missed, whatever
-    the bundle says of criteria that it answered in vain."""
-    gone = pc.is_in(rewards["response_id"], pa.array(failed, pa.string()))
-    for name in ("reward", "low", "high"):
-        at = rewards.schema.get_field_index(name)
-        rewards = rewards.set_column(at, rewards.field(at), pc.if_else(gone, None, rewards[name]))
-    return rewards
-
-
-def _responses(cases: Sequence[Case], step: int | None) -> list[dict[str, Any]]:
-    """Rollouts as rows of the table `responses`, with the step that they were made in."""
-    groups = {} if step is None else {"step": str(step)}
-    return [
-        {
-            "response_id": case.response_id,
-            "item_id": case.item_id,
-            "author_id": None,
-            "text": case.text,
-            "split": "train",
-            "groups": groups,
-        }
-        for case in cases
-    ]

@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -29,8 +27,10 @@ from typing import Any, TypedDict, Unpack
 
 from flows.checks import check_unscored
 from flows.failures import OnFailure
+from flows.gathering import Gathering
 from flows.rollouts import Drawn, Rollout, RolloutReward
 from flows.trained import grader_of
+from tasks.contracts.backends import BACKENDS, serving
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph
@@ -46,11 +46,6 @@ from tasks.judge.rows import Rater
 from tasks.llm.replies import ReplyStore
 from tasks.reward.factors import read_factors
 from tasks.store.warehouse import Run, Warehouse
-
-GATHER_S = 0.005
-"""How long the first of several single rollouts waits for the others."""
-BATCHES = 8
-"""How many batches of single rollouts are judged at once."""
 
 
 class Options(TypedDict, total=False):
@@ -207,41 +202,6 @@ class RubricReward(RolloutReward):
         return self._gatherings.setdefault(os.getpid(), Gathering(self.score))
 
 
-class Gathering:
-    """Puts single rollouts that come within a few milliseconds, or while `BATCHES` others are judged, into one
-    batch."""
-
-    def __init__(self, score: Callable[[Sequence[Rollout]], list[float | None]]) -> None:
-        self._score = score
-        self._judging, self._gate = threading.BoundedSemaphore(BATCHES), threading.Lock()
-        self._waiting: list[tuple[Rollout, Future[float | None]]] = []
-
-    def soon(self, rollout: Rollout) -> Future[float | None]:
-        """The reward that the rollout will have."""
-        future: Future[float | None] = Future()
-        with self._gate:
-            self._waiting.append((rollout, future))
-            if len(self._waiting) == 1:
-                timer = threading.Timer(GATHER_S, self._judge)
-                timer.daemon = True
-                timer.start()
-        return future
-
-    def _judge(self) -> None:
-        with self._judging:
-            with self._gate:
-                waiting, self._waiting = self._waiting, []
-            waiting = [(rollout, future) for rollout, future in waiting if future.set_running_or_notify_cancel()]
-            try:
-                rewards = self._score([rollout for rollout, _ in waiting])
-            except BaseException as error:  # each caller is told; there is nobody else in this thread
-                for _, future in waiting:
-                    future.set_exception(error)
-                return
-        for (_, future), reward in zip(waiting, rewards, strict=True):
-            future.set_result(reward)
-
-
 class Concurrent:
     """A reward as a coroutine, judged in a thread of its own."""
 
@@ -295,9 +255,9 @@ def _of_run(run: Run) -> Drawn:
 def _refuse_idle(judge: Judge, path: Path) -> None:
     """InputError for a judge that has nothing to say about texts that nobody has seen, or would say it several
     times."""
-    if judge.backend == "simulated" or judge.foreign:
+    if "rollouts" not in BACKENDS[judge.backend].serves or judge.foreign:
         rule = "this judge knows only the responses of its data, no rollouts"
-        raise InputError(rule, file=path, field="judge.backend", hint="use embedded, vllm, openai, replay or trained")
+        raise InputError(rule, file=path, field="judge.backend", hint=f"use {serving('rollouts')}")
     if judge.samples > 1:
         raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
 
@@ -305,7 +265,7 @@ def _refuse_idle(judge: Judge, path: Path) -> None:
 def _refuse_unready(judge: Judge, base: Path) -> None:
     """InputError or BackendError for a judge that could not be opened, as far as that takes neither a server nor a
     model."""
-    if judge.backend in ("openai", "vllm"):
+    if BACKENDS[judge.backend].needs == "engine":
         with ReplyStore(":memory:") as store:
             _study_rater(judge, base, store)
     if judge.grader is not None and not (base / judge.grader).is_file():

@@ -11,14 +11,12 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.stats.arrays import Floats, Ints, ratio
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Rater = tuple[str, Ints]
 """Name, and (n, K) levels of n responses and K concepts, MISSING where there is none."""
 MISSING = -1
@@ -132,7 +130,7 @@ def _statistic(metric: str, totals: Floats) -> Floats:
     count = table.sum(axis=(1, 2))
     same = np.trace(table, axis1=1, axis2=2)
     if metric == "exact":
-        return _ratio(same, count)
+        return ratio(same, count)
     if metric == "krippendorff_alpha":
         return _alpha(table)
     # Cohen (1968): disagreement seen over disagreement by chance, each pair of levels weighted by its distance.
@@ -141,7 +139,7 @@ def _statistic(metric: str, totals: Floats) -> Floats:
     distance = (apart != 0) if metric == "kappa" else apart**2
     seen = (table * distance).sum(axis=(1, 2))
     chance = ((table.sum(axis=2)[:, :, None] * table.sum(axis=1)[:, None, :]) * distance).sum(axis=(1, 2))
-    return np.where(count > 1, 1 - _ratio(seen * count, chance), np.nan)
+    return np.where(count > 1, 1 - ratio(seen * count, chance), np.nan)
 
 
 def _alpha(table: Floats) -> Floats:
@@ -153,8 +151,4 @@ def _alpha(table: Floats) -> Floats:
     distance = (rank[:, :, None] - rank[:, None, :]) ** 2
     seen = (both * distance).sum(axis=(1, 2))
     chance = (each[:, :, None] * each[:, None, :] * distance).sum(axis=(1, 2))
-    return 1 - _ratio(seen * (each.sum(axis=1) - 1), chance)
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.full_like(bottom, np.nan), where=bottom > 0)
+    return 1 - ratio(seen * (each.sum(axis=1) - 1), chance)

@@ -12,17 +12,15 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, cross_val_predict
 
 from tasks.contracts.bundle import Criterion, Rubric
 from tasks.stats.agreement import spearman
+from tasks.stats.arrays import Floats, Ints
 from tasks.text.fold import folded
 from tasks.text.tokens import tokens
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 COVERED = 0.5
 """Share of the grades' variance, predicted from the concepts, that they must tell: below it more of what decides the
 grade lies outside the concepts than inside."""

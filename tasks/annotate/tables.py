@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tasks.annotate.agreement import MISSING, Floats, Ints, levels_of
+from tasks.annotate.agreement import MISSING, levels_of
 from tasks.annotate.inventory import constructions
 from tasks.contracts.bundle import Rubric
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.target import target_scores
 from tasks.store.warehouse import Run
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tasks.bottleneck import temperature
-from tasks.bottleneck.data import Estimates, Floats, Labelled
+from tasks.bottleneck.data import Estimates, Labelled
 from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.intervene import curves
@@ -23,6 +23,7 @@ from tasks.bottleneck.structure import link_rows
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.bottleneck import Bottleneck, Method, Training
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Order, Trials
+from tasks.stats.arrays import Floats
 
 HELD_OUT = ("calibration", "test")
 ORDERS: tuple[Order, ...] = ("confidence", "uncertainty", "expected_change", "random")

@@ -21,6 +21,7 @@ import torch
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Answered
 from tasks.llm.backends.structure import control_tokens
+from tasks.stats.arrays import Ints
 
 MINILM = "minilm"
 SEGMENTS = ("question", "response", "reference", "context")
@@ -47,11 +48,11 @@ class Tokens:
     """(total,) the part that a token belongs to, see SEGMENTS; MARK for none."""
     spans: npt.NDArray[np.int32]
     """(total, 2) first character in that part's text, and one past the last; (0, 0) for marks."""
-    starts: npt.NDArray[np.int64]
+    starts: Ints
     """(n + 1,) where each input starts; the last is the total."""
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """(n,) tokens of each input, at least one."""
         return np.diff(self.starts)
 

@@ -19,13 +19,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from tasks.bottleneck.data import MISSING, Ints, Labelled
+from tasks.bottleneck.data import MISSING, Labelled
 from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.loop import Losses
 from tasks.bottleneck.plm import Pooled, mean_state, pooled
 from tasks.bottleneck.states import Encoder, Say, quiet
 from tasks.bottleneck.vanilla import Joint, Targets, joint_loss, train_jointly
 from tasks.contracts.settings.bottleneck import Training
+from tasks.stats.arrays import Ints
 
 MIXING = 0.2
 """Both parameters of the Beta distribution that λ is drawn from: mostly near 0 or 1."""

@@ -21,13 +21,14 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from tasks.bottleneck.data import Concepts, Estimates, Floats, Ints, Labelled
+from tasks.bottleneck.data import Concepts, Estimates, Labelled
 from tasks.bottleneck.fit import Trained, grade_validation, narrowed, rows_with
 from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.plm import mean_state, numbers, pooled, read
 from tasks.bottleneck.states import Encoder, Say, quiet
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import Training
+from tasks.stats.arrays import Floats, Ints
 from tasks.text.units import units
 
 Embed = Callable[[Sequence[str]], np.ndarray]

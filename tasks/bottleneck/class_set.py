@@ -11,11 +11,12 @@ import numpy as np
 
 from tasks.bottleneck.arm import Ground, Outcome
 from tasks.bottleneck.backbone import Backbone
-from tasks.bottleneck.data import MISSING, Floats, Ints
+from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.labelled import grades_of
 from tasks.bottleneck.measures import human_rows
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.grader import Answered
+from tasks.stats.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

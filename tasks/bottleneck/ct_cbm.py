@@ -24,17 +24,17 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 from scipy.stats import rankdata
 
-from tasks.bottleneck.data import Concepts, Estimates, Floats, Ints, Labelled
+from tasks.bottleneck.data import Concepts, Estimates, Labelled
 from tasks.bottleneck.fit import Trained, grade_validation, narrowed, rows_with
 from tasks.bottleneck.plm import Pooled, numbers, pooled
 from tasks.bottleneck.states import Encoder, Say, quiet
 from tasks.bottleneck.vanilla import estimates, plain_loss, train_jointly
 from tasks.contracts.settings.bottleneck import Training
+from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.text.tokens import tokens
 
 RIDGE = 0.01
@@ -54,7 +54,7 @@ class Bank:
 
     words: tuple[str, ...]
     """C words and pairs of words."""
-    present: npt.NDArray[np.bool_]
+    present: Bools
     """(n, C) which responses hold them."""
 
 
@@ -139,7 +139,7 @@ def candidates(texts: Sequence[str], rows: Ints) -> Bank:
     return Bank(tuple(column), present)
 
 
-def targeted(weights: Floats, means: Floats, present: npt.NDArray[np.bool_]) -> Floats:
+def targeted(weights: Floats, means: Floats, present: Bools) -> Floats:
     """(C,) what speaks for each candidate: importance for the grade's residual times identifiability.
 
     weights: (S + 1, d) of the residual layer; means: (n, d) representations; present: (n, C), each in some responses

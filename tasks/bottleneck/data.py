@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from tasks.stats.arrays import Floats, Ints
+
 MISSING = -1
 """A concept or grade without a label: it enters no loss and no measure."""
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasks.bottleneck.data import MISSING, Concepts, Estimates, Floats, Ints, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, Estimates, Labelled
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.loop import Course, Losses, minimise, train_on_states
 from tasks.bottleneck.losses import concept_loss, denoising_loss, ranking_loss, sparsity_loss, task_loss
@@ -21,6 +20,7 @@ from tasks.bottleneck.states import Encoder, Say, batches, by_length, quiet
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.agreement import macro_f1
+from tasks.stats.arrays import Floats, Ints
 
 _READ_TOKENS = 8_192
 """Tokens read together where nothing is trained."""
@@ -233,6 +233,6 @@ def _stage_2(
     return minimise(groups, lambda: batches(alike, plan.batch_size, drawn), loss, validate, plan, 2, say)
 
 
-def _macro_f1(right: Ints, given: npt.NDArray[np.int64], levels: int) -> float:
+def _macro_f1(right: Ints, given: Ints, levels: int) -> float:
     value = macro_f1(right, given, 0, levels - 1).value
     return 0.0 if value is None else value

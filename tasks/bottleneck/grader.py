@@ -23,7 +23,7 @@ from torch import Tensor
 from tasks.bottleneck import backbone as backbones
 from tasks.bottleneck.backbone import RESPONSE, Backbone, Tokens
 from tasks.bottleneck.card import About
-from tasks.bottleneck.data import MISSING, Floats, Labelled
+from tasks.bottleneck.data import MISSING, Labelled
 from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.labelled import concepts_of
@@ -34,6 +34,7 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError, UserError
 from tasks.contracts.grader import Answered, Estimate
 from tasks.contracts.settings.bottleneck import Training
+from tasks.stats.arrays import Floats
 from tasks.store.warehouse import write_atomically
 
 _ABOUT = "rubricflow"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from tasks.bottleneck.data import Floats, Ints
+from tasks.stats.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

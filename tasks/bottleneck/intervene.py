@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tasks.bottleneck.data import MISSING, Floats, Ints, Labelled
+from tasks.bottleneck.data import MISSING, Labelled
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.measures import MEASURES
 from tasks.contracts.tables.bottleneck import Order
 from tasks.stats.agreement import Stat
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tasks.bottleneck.data import MISSING, Concepts, Floats, Ints, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, Labelled
 from tasks.bottleneck.rater_noise import consensus
 from tasks.bottleneck.trace import BIAS
 from tasks.contracts.bundle import Bundle, Scale
 from tasks.contracts.errors import InputError
+from tasks.stats.arrays import Floats, Ints
 
 MEAN = "mean"
 

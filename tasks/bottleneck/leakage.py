@@ -26,7 +26,8 @@ from scipy.stats import entropy
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from tasks.bottleneck.data import MISSING, Floats, Ints, Labelled
+from tasks.bottleneck.data import MISSING, Labelled
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval
 from tasks.stats.probability import log_loss
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from tasks.bottleneck.states import Encoder, Say, batches, quiet
 from tasks.contracts.settings.bottleneck import Training
+from tasks.stats.arrays import Ints
 
 Batch = TypeVar("Batch")
 Losses = Mapping[str, Tensor]
@@ -79,8 +78,8 @@ def minimise(
 def train_on_states(
     model: nn.Module,
     encoder: Encoder,
-    rows: npt.NDArray[np.int64],
-    loss: Callable[[Tensor, Tensor, npt.NDArray[np.int64]], Losses],
+    rows: Ints,
+    loss: Callable[[Tensor, Tensor, Ints], Losses],
     validate: Callable[[], tuple[float, float]],
     plan: Training,
     seed: int,
@@ -100,7 +99,7 @@ def train_on_states(
     rate = plan.learning_rate if tuned else plan.head_learning_rate
     groups = decayed([*model.parameters(), *tuned], rate, plan.weight_decay)
 
-    def training_loss(batch: npt.NDArray[np.int64]) -> Losses:
+    def training_loss(batch: Ints) -> Losses:
         return loss(*encoder(batch), batch)
 
     def validation() -> tuple[float, float]:

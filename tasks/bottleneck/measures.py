@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tasks.bottleneck.data import MISSING, Concepts, Estimates, Floats, Ints, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, Estimates, Labelled
 from tasks.stats.agreement import Stat, exact_agreement, macro_f1, mae, qwk
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.ordinal import ordinal_ece, rps
 
 Record = dict[str, Any]

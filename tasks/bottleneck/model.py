@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from tasks.bottleneck.head import Head
+from tasks.stats.arrays import Floats, Ints
 
 
 class ConceptEncoder(nn.Module):
@@ -31,7 +31,7 @@ class ConceptEncoder(nn.Module):
     def __init__(
         self,
         width: int,
-        tops: Sequence[int] | npt.NDArray[np.int64],
+        tops: Sequence[int] | Ints,
         temperature: float = 1.0,
         rubric_aware: bool = True,
         projection: int | None = None,
@@ -147,5 +147,5 @@ def _uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     return (2 * torch.rand(*shape, generator=generator) - 1) / math.sqrt(shape[-1])
 
 
-def _array(tensor: Tensor) -> npt.NDArray[np.float64]:
+def _array(tensor: Tensor) -> Floats:
     return np.asarray(tensor.detach().cpu().double().numpy(), np.float64)

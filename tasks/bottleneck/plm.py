@@ -13,13 +13,14 @@ import torch
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from tasks.bottleneck.data import Estimates, Floats, Ints, Labelled
+from tasks.bottleneck.data import Estimates, Labelled
 from tasks.bottleneck.fit import Trained, grade_validation, rows_with
 from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.losses import task_loss
 from tasks.bottleneck.model import ConceptEncoder
 from tasks.bottleneck.states import Encoder, Rows, Say, Weights, by_length, quiet
 from tasks.contracts.settings.bottleneck import Training
+from tasks.stats.arrays import Floats, Ints
 
 Read = Callable[[Tensor, Tensor], Tensor]
 """Of states (B, T, d) and mask (B, T) to B rows of numbers."""

@@ -14,11 +14,12 @@ import numpy as np
 from scipy.special import softmax
 from scipy.stats import entropy
 
-from tasks.bottleneck.data import MISSING, Estimates, Floats, Ints, Labelled
+from tasks.bottleneck.data import MISSING, Estimates, Labelled
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.intervene import Metric, drawn_metrics, grades_after, oracle_values
 from tasks.bottleneck.measures import MEASURES
 from tasks.contracts.tables.bottleneck import Order
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import interval
 
 POLICIES: tuple[Order, ...] = get_args(Order)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.bottleneck.data import Floats, Ints
 from tasks.contracts.bundle import Anchor, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
@@ -22,6 +21,7 @@ from tasks.llm.extract import extract
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record
+from tasks.stats.arrays import Floats, Ints
 from tasks.text.templates import Templates
 
 PROMPTS = Templates(Path(__file__).with_name("prompts"))

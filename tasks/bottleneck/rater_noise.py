@@ -21,10 +21,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tasks.bottleneck.data import MISSING, Floats, Ints
+from tasks.bottleneck.data import MISSING
 from tasks.contracts.errors import InputError
+from tasks.stats.arrays import Bools, Floats, Ints
 
 FEWEST = 20
 """Shared responses that a rater needs for a noise variance of their own."""
@@ -39,8 +39,6 @@ NOBODY_SHARES = "no response was marked by two persons: their noise cannot be to
 BY_CHANCE = "the marks of different persons agree hardly better than by chance"
 ONE_MARK = "all marks are one"
 EQUAL = "noise taken as equal where fewer than three persons mark in pairs all round"
-
-Truths = npt.NDArray[np.bool_]
 
 
 class RaterNoise(NamedTuple):
@@ -149,7 +147,7 @@ def _no_fit(shares: Floats, why: str) -> _Fit:
     return _Fit(nothing, nothing, np.nan, np.nan, unknown, unknown, why)
 
 
-def _pools(given: Truths, times: Floats) -> tuple[Floats, bool, Truths]:
+def _pools(given: Bools, times: Floats) -> tuple[Floats, bool, Bools]:
     """(pool, tied, lone): pool (R, R) says whose residuals a rater's noise is the mean of; tied, whether any are
     pooled; lone (R,), who shares no response with anybody."""
     there = given.astype(np.float64)
@@ -170,7 +168,7 @@ def _pools(given: Truths, times: Floats) -> tuple[Floats, bool, Truths]:
 
 
 def _maximise(
-    marks: Floats, given: Truths, times: Floats, pool: Floats, lone: Truths
+    marks: Floats, given: Bools, times: Floats, pool: Floats, lone: Bools
 ) -> tuple[Floats, Floats, float, float]:
     """(severity, noise variance, m, v) by expectation-maximisation, rows counting `times`."""
     weight, heard = times @ given, times * given.any(axis=1)
@@ -196,7 +194,7 @@ def _maximise(
 
 
 def _posterior(
-    marks: Floats, given: Truths, severity: Floats, noise: Floats, mean: float, variance: float
+    marks: Floats, given: Bools, severity: Floats, noise: Floats, mean: float, variance: float
 ) -> tuple[Floats, Floats]:
     """Mean and variance of z given each row's marks."""
     spread = 1 / (1 / variance + given @ (1 / noise))

@@ -16,8 +16,9 @@ import numpy.typing as npt
 import torch
 
 from tasks.bottleneck.backbone import MARK, Backbone, Tokens
+from tasks.stats.arrays import Ints
 
-Rows = Sequence[int] | npt.NDArray[np.int64]
+Rows = Sequence[int] | Ints
 Weights = Mapping[str, torch.Tensor]
 Say = Callable[[str], None]
 _VALUES, _STARTS = "states.npy", "starts.npy"
@@ -37,7 +38,7 @@ class States:
 
     values: npt.NDArray[np.float16]
     """(total, d); may lie on disk."""
-    starts: npt.NDArray[np.int64]
+    starts: Ints
     """(n + 1,) where each input starts, as in Tokens."""
 
 
@@ -46,7 +47,7 @@ class Encoder(Protocol):
 
     width: int
     """d, numbers in a state."""
-    lengths: npt.NDArray[np.int64]
+    lengths: Ints
     """(n,) tokens of each input."""
     device: torch.device
     """Where states come to lie."""
@@ -160,7 +161,7 @@ def load(folder: Path) -> States | None:
     return States(np.load(folder / _VALUES, mmap_mode="r"), np.load(folder / _STARTS))
 
 
-def batches(lengths: npt.NDArray[np.int64], size: int, generator: torch.Generator) -> list[npt.NDArray[np.int64]]:
+def batches(lengths: Ints, size: int, generator: torch.Generator) -> list[Ints]:
     """Places 0…n − 1 in random batches of `size`, the last one smaller, whose inputs are about as long.
 
     Random pools of some batches are sorted by length and cut; then the batches are shuffled.
@@ -172,7 +173,7 @@ def batches(lengths: npt.NDArray[np.int64], size: int, generator: torch.Generato
     return [cut[at] for at in torch.randperm(len(cut), generator=generator).tolist()]
 
 
-def by_length(lengths: npt.NDArray[np.int64], most: int) -> Iterator[npt.NDArray[np.int64]]:
+def by_length(lengths: Ints, most: int) -> Iterator[Ints]:
     """Places 0…n − 1, longest first, in batches of at most `most` tokens with padding, or of one input."""
     order = np.argsort(-lengths, kind="stable")
     at = 0
@@ -182,7 +183,7 @@ def by_length(lengths: npt.NDArray[np.int64], most: int) -> Iterator[npt.NDArray
         at += size
 
 
-def mask_of(lengths: npt.NDArray[np.int64]) -> torch.Tensor:
+def mask_of(lengths: Ints) -> torch.Tensor:
     """(B, T) True where an input of these lengths (B,) has a token."""
     return torch.from_numpy(np.arange(lengths.max()) < lengths[:, None])
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tasks.bottleneck.data import MISSING, Floats, Ints, Labelled
+from tasks.bottleneck.data import MISSING, Labelled
 from tasks.bottleneck.head import Head
+from tasks.stats.arrays import Floats, Ints
 
 
 def link_rows(data: Labelled, head: Head, method: str, seed: int) -> list[dict[str, Any]]:

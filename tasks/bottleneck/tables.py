@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from tasks.bottleneck.arm import Ground
 from tasks.bottleneck.backbone import Backbone, load
 from tasks.bottleneck.class_set import ClassSet
-from tasks.bottleneck.data import Floats
 from tasks.bottleneck.labelled import labelled, levels_of, marks_of, one_of, weighed
 from tasks.bottleneck.states import Cached, Encoder, Tuned, encode
 from tasks.bottleneck.states import load as load_states
@@ -23,6 +22,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.bottleneck import Bottleneck
 from tasks.contracts.settings.study import Study
 from tasks.llm.encoder import minilm
+from tasks.stats.arrays import Floats
 from tasks.stats.target import target_scores
 from tasks.store.digest import digest_of
 from tasks.store.warehouse import Run

@@ -4,7 +4,6 @@ as a file out."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,16 +24,13 @@ from tasks.contracts.settings.bottleneck import Prompting
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.llm.backend import Backend
-from tasks.llm.backends.replay import Replay
-from tasks.llm.engines import open_engine
+from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.replies import ReplyStore
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
 STAGE = "bottleneck"
 TABLES: tuple[type[Row], ...] = (Models, Trials, Interventions, ConceptLinks, Judgments, Gradings, Traces)
-KeyOf = Callable[[str], str | None]
 
 
 class Taught(NamedTuple):
@@ -102,7 +98,7 @@ def _prompted_rows(
             [of.answered[row] for row in rows],
             examples,
             of.bundle.scale,
-            _backend(plan, base, replies, key_of),
+            open_backend(plan, base, replies, key_of),
             replies,
             response_ids=[data.response_ids[row] for row in rows],
             rubric=of.bundle.text,
@@ -115,10 +111,3 @@ def _prompted_rows(
     unknown = np.full_like(data.levels, MISSING)
     method = f"prompted_{shots}_shot"
     return [row | {"method": method} for row in against(of, (data.levels, data.grades), (unknown, grades))]
-
-
-def _backend(plan: Prompting, base: Path, replies: ReplyStore, key_of: KeyOf) -> Backend:
-    if plan.backend != "replay" and plan.engine:
-        return open_engine(plan.backend, plan.engine, key_of, base)
-    assert plan.model is not None  # the contract demands it
-    return Replay(replies, plan.model)

@@ -11,7 +11,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from tasks.bottleneck.data import MISSING, Floats, Ints
+from tasks.bottleneck.data import MISSING
+from tasks.stats.arrays import Floats, Ints
 
 BOUND = 10.0
 """The temperature lies within [1/BOUND, BOUND]: where all grades are right, likelihood alone would take it to 0."""

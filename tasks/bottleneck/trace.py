@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tasks.bottleneck.data import Concepts, Floats, Ints
+from tasks.bottleneck.data import Concepts
 from tasks.bottleneck.head import Head
 from tasks.contracts.errors import InputError
+from tasks.stats.arrays import Floats, Ints
 
 BIAS = "bias"
 """What stands in place of a concept for what the head adds whatever the response says."""

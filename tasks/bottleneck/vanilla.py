@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tasks.bottleneck.data import Estimates, Floats, Ints, Labelled
+from tasks.bottleneck.data import Estimates, Labelled
 from tasks.bottleneck.fit import Trained, concept_levels, grade_validation, narrowed, rows_with
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.loop import Losses, train_on_states
@@ -24,6 +24,7 @@ from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
 from tasks.bottleneck.plm import numbers, pooled
 from tasks.bottleneck.states import Encoder, Say, quiet
 from tasks.contracts.settings.bottleneck import Training
+from tasks.stats.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

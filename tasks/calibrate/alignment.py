@@ -15,7 +15,8 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from tasks.contracts.schema import Frozen
-from tasks.stats.agreement import Floats, to_levels
+from tasks.stats.agreement import to_levels
+from tasks.stats.arrays import Bools, Floats
 
 # Latents closer than this share of the scale are one latent: rows that tie in exact arithmetic may not in floats.
 TIE = 1e-9
@@ -56,7 +57,7 @@ class Aligned(NamedTuple):
     latent: Floats
     aligned: Floats
     score: Floats
-    clipped: npt.NDArray[np.bool_]
+    clipped: Bools
 
 
 def fit(matrix: npt.ArrayLike, target: npt.ArrayLike, low: float, high: float, alpha: float = 2.5) -> Alignment:

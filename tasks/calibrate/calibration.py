@@ -10,9 +10,9 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tasks.calibrate.alignment import Alignment
-from tasks.calibrate.curve import Curve
+from tasks.calibrate.curve import ScoreCurve
 from tasks.calibrate.labels import UNIT
-from tasks.calibrate.release import Rule
+from tasks.calibrate.release import ReleaseRule
 from tasks.calibrate.spread import Spread
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import ContractError
@@ -23,7 +23,7 @@ FORMAT: Literal[2] = 2
 POOLED = "pooled"
 
 
-class Calibration(Frozen):
+class ScaleMapping(Frozen):
     """A mapping of one rater's gradings to the human scale."""
 
     format: Literal[2] = FORMAT
@@ -46,11 +46,11 @@ class Calibration(Frozen):
     """Number of labelled responses fitted on."""
     target: str
     """The human score fitted to."""
-    mapping: Alignment | Curve | None
+    mapping: Alignment | ScoreCurve | None
     """The fitted numbers; null for identity."""
     spread: Spread | None
     """How far human scores lie from the mapped ones; null where there were too few labels to tell."""
-    rules: dict[str, Rule]
+    rules: dict[str, ReleaseRule]
     """What may be released of each item that it was fitted for."""
     new: float | None
     """Largest risk released of another item, where pooled and promised for the whole set; null otherwise."""
@@ -64,12 +64,12 @@ class Calibration(Frozen):
         """The scale that an item's scores have inside the mapping: its own or, pooled, shares."""
         return UNIT if self.pooled else scale
 
-    def rule(self, item_id: str, scale: Scale) -> Rule:
+    def rule(self, item_id: str, scale: Scale) -> ReleaseRule:
         """What may be released of an item; of one without a rule, levels seen on the same scale."""
         if item_id in self.rules:
             return self.rules[item_id]
         levels = {level for rule in self.rules.values() if rule.scale == scale.bounds for level in rule.levels}
-        return Rule(scale=scale.bounds, levels=tuple(sorted(levels)), threshold=self.new)
+        return ReleaseRule(scale=scale.bounds, levels=tuple(sorted(levels)), threshold=self.new)
 
     @property
     def content(self) -> str:
@@ -87,12 +87,12 @@ class Calibration(Frozen):
         return {"calibration_id": self.calibration_id, **shown, "content": self.content}
 
 
-def read_calibration(content: str) -> Calibration:
+def read_calibration(content: str) -> ScaleMapping:
     """A calibration from its stored content; ContractError for another format or content that is none."""
     try:
         found = json.loads(content).get("format")
         if found != FORMAT:
             raise ContractError(f"calibration has format {found}; this version reads format {FORMAT}")
-        return Calibration.model_validate_json(content)
+        return ScaleMapping.model_validate_json(content)
     except (ValidationError, ValueError, AttributeError) as error:
         raise ContractError(f"not the content of a calibration: {error}") from error

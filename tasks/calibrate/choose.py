@@ -9,11 +9,11 @@ import numpy as np
 
 from tasks.calibrate.curve import Refusal
 from tasks.calibrate.folds import CrossFitted, cross_fit, folds
-from tasks.calibrate.labels import Labels
+from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import COMPLEXITY
 from tasks.contracts.settings.study import Calibration as Plan
 from tasks.contracts.tables.calibration import CalibrationMethod
-from tasks.stats.agreement import Floats, Ints
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import cluster_sums
 from tasks.stats.pair_sums import pair_terms, statistics_of_totals
 
@@ -24,7 +24,7 @@ UNIT = (0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class MethodTrial:
     """One method tried inside folds; fields that table `candidates` has too mean the same there.
 
     tried: the method in and over the folds, None where it could not be tried; worth: what the choice goes by, made so
@@ -53,7 +53,7 @@ class Candidate:
         }
 
 
-class Decision(NamedTuple):
+class MethodChoice(NamedTuple):
     """The method chosen for some labels.
 
     reason: why, in plain words; tried: the method in and over the folds, None where there were too few labels to try;
@@ -64,7 +64,7 @@ class Decision(NamedTuple):
     reason: str
     tried: CrossFitted | None
     fold: Ints
-    candidates: list[Candidate]
+    candidates: list[MethodTrial]
 
     @property
     def folds(self) -> int:
@@ -72,7 +72,7 @@ class Decision(NamedTuple):
         return int(self.fold.max()) + 1 if len(self.fold) else 0
 
 
-def decide(labels: Labels, plan: Plan) -> Decision:
+def decide(labels: LabelledRows, plan: Plan) -> MethodChoice:
     """Compare the methods inside folds of the labels, and choose. Ridge stands among them only where it is asked for.
 
     A simpler method stands unless a more complex one is better by more than one standard error of their difference, by
@@ -84,16 +84,16 @@ def decide(labels: Labels, plan: Plan) -> Decision:
     if plan.method == "ridge":
         methods.append("ridge")
     if lack:
-        untried = [Candidate(method, note=lack) for method in methods]
-        return Decision("identity", f"{lack}: the raw score is kept", None, np.empty(0, dtype=np.int64), untried)
+        untried = [MethodTrial(method, note=lack) for method in methods]
+        return MethodChoice("identity", f"{lack}: the raw score is kept", None, np.empty(0, dtype=np.int64), untried)
     fold = folds(labels.cluster)
     candidates = _against_best([_try(method, labels, fold, plan) for method in methods])
     method, reason = _choice(candidates, plan, int(fold.max()) + 1)
     tried = next(one.tried for one in candidates if one.method == method)
-    return Decision(method, reason, tried, fold, candidates)
+    return MethodChoice(method, reason, tried, fold, candidates)
 
 
-def _lack(labels: Labels) -> str | None:
+def _lack(labels: LabelledRows) -> str | None:
     """What labels lack for trying anything on them."""
     if len(labels) < FEWEST:
         return f"{len(labels)} usable labels, fewer than {FEWEST}"
@@ -102,7 +102,7 @@ def _lack(labels: Labels) -> str | None:
     return None
 
 
-def _try(method: CalibrationMethod, labels: Labels, fold: Ints, plan: Plan) -> Candidate:
+def _try(method: CalibrationMethod, labels: LabelledRows, fold: Ints, plan: Plan) -> MethodTrial:
     """The figures of a method inside folds.
 
     QWK is that of the levels as shares of their scale: the usual one where all items have one scale, and defined where
@@ -111,13 +111,13 @@ def _try(method: CalibrationMethod, labels: Labels, fold: Ints, plan: Plan) -> C
     try:
         tried = cross_fit(method, labels, fold, plan.alpha)
     except Refusal as refusal:
-        return Candidate(method, note=str(refusal))
+        return MethodTrial(method, note=str(refusal))
     rounded = labels.levels(tried.aligned) / labels.top
     qwk = _jackknifed("qwk_continuous", labels.levels(labels.human) / labels.top, rounded, labels)
     rmse = _jackknifed("rmse", labels.shares(labels.human), labels.shares(tried.aligned), labels) * labels.span
     worth = qwk if plan.choose_by == "qwk" else -rmse
     spread = float(labels.human.std())
-    return Candidate(
+    return MethodTrial(
         method,
         note=f"{NAMES[plan.choose_by]} is undefined" if np.isnan(worth[0]) else None,
         tried=tried,
@@ -129,14 +129,14 @@ def _try(method: CalibrationMethod, labels: Labels, fold: Ints, plan: Plan) -> C
     )
 
 
-def _jackknifed(name: str, human: Floats, machine: Floats, labels: Labels) -> Floats:
+def _jackknifed(name: str, human: Floats, machine: Floats, labels: LabelledRows) -> Floats:
     """A statistic on all rows, then without each author, shape (1 + authors,)."""
     sums = cluster_sums(pair_terms(human, machine, UNIT), labels.cluster)
     whole = sums.sum(axis=0, keepdims=True)
     return statistics_of_totals(np.vstack([whole, whole - sums]))[name]
 
 
-def _against_best(candidates: list[Candidate]) -> list[Candidate]:
+def _against_best(candidates: list[MethodTrial]) -> list[MethodTrial]:
     """The candidates with their distance from the best one and its standard error, where both are defined."""
     worth = [one.worth[0] for one in candidates]
     if np.isnan(worth).all():
@@ -157,7 +157,7 @@ def _jackknife_se(without: Floats) -> float | None:
     return float(np.sqrt((len(known) - 1) / len(known) * np.sum((known - known.mean()) ** 2)))
 
 
-def _choice(candidates: list[Candidate], plan: Plan, folds: int) -> tuple[CalibrationMethod, str]:
+def _choice(candidates: list[MethodTrial], plan: Plan, folds: int) -> tuple[CalibrationMethod, str]:
     """The method to take and why."""
     if plan.method != "choose":
         return _named(next(one for one in candidates if one.method == plan.method))
@@ -176,15 +176,15 @@ def _choice(candidates: list[Candidate], plan: Plan, folds: int) -> tuple[Calibr
     )
 
 
-def _named(asked: Candidate) -> tuple[CalibrationMethod, str]:
+def _named(asked: MethodTrial) -> tuple[CalibrationMethod, str]:
     if asked.tried is None:
         return "identity", f"the study asks for {asked.method}, but {asked.note}: the raw score is kept"
     return asked.method, "asked for by the study"
 
 
-def _figure(one: Candidate, plan: Plan) -> float:
+def _figure(one: MethodTrial, plan: Plan) -> float:
     return abs(float(one.worth[0])) if plan.choose_by == "rmse" else float(one.worth[0])
 
 
-def _gap(one: Candidate) -> float:
+def _gap(one: MethodTrial) -> float:
     return np.inf if one.behind is None else one.behind

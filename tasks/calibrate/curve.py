@@ -8,7 +8,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from tasks.calibrate.alignment import Aligned, snap, stretch
 from tasks.contracts.schema import Frozen
-from tasks.stats.agreement import Floats, Ints
+from tasks.stats.arrays import Floats, Ints
 
 FLAT = 1e-9
 """Slopes and spreads up to this are none: scores of one value differ by specks after arithmetic."""
@@ -20,7 +20,7 @@ class Refusal(Exception):
     """Why a method cannot be fitted to some rows; it is then no candidate."""
 
 
-class Curve(Frozen):
+class ScoreCurve(Frozen):
     """A piecewise linear map of the raw score, never falling, and what is added for each item."""
 
     low: float
@@ -39,7 +39,9 @@ class Curve(Frozen):
         return self.offsets.get(item_id, 0.0)
 
 
-def apply_curve(curve: Curve, raw: npt.ArrayLike, offset: float | Floats, scale: tuple[float, float, float]) -> Aligned:
+def apply_curve(
+    curve: ScoreCurve, raw: npt.ArrayLike, offset: float | Floats, scale: tuple[float, float, float]
+) -> Aligned:
     """Aligned and final scores of new rows, in the units of `scale`, onto which the fitted range is stretched.
 
     raw: (n,) finite raw scores on the scale fitted on; offset: of their item, or (n,). Beyond the range seen in
@@ -55,7 +57,7 @@ def apply_curve(curve: Curve, raw: npt.ArrayLike, offset: float | Floats, scale:
 
 def fit_linear(
     raw: Floats, human: Floats, weight: Floats, item: Ints, items: tuple[str, ...], ends: tuple[float, float]
-) -> Curve:
+) -> ScoreCurve:
     """The weighted least-squares line of the human on the raw score, with shrunken item offsets.
 
     raw, human, weight (> 0), item (index in `items`): (n,); ends: of the scale. Refusal for one raw score throughout
@@ -71,7 +73,7 @@ def fit_linear(
 
 def fit_isotonic(
     raw: Floats, human: Floats, weight: Floats, item: Ints, items: tuple[str, ...], ends: tuple[float, float]
-) -> Curve:
+) -> ScoreCurve:
     """The weighted isotonic regression of the human on the raw score (Barlow et al. 1972), with shrunken item offsets.
 
     Between the raw scores seen it runs straight. Arguments as in `fit_linear`. Refusal where it does not rise.
@@ -83,7 +85,7 @@ def fit_isotonic(
     return _curve(model.X_thresholds_, model.y_thresholds_, ends, offsets(y - model.predict(x), w, item, items))
 
 
-def fit_linking(raw: Floats, human: Floats, weight: Floats, ends: tuple[float, float]) -> Curve:
+def fit_linking(raw: Floats, human: Floats, weight: Floats, ends: tuple[float, float]) -> ScoreCurve:
     """Mean-and-standard-deviation linking (Kolen and Brennan 2014): the raw scores get the human mean and spread.
 
     Arguments as in `fit_linear`. Refusal where either has one value throughout.
@@ -136,5 +138,7 @@ def _ordered(raw: Floats, human: Floats, weight: Floats, item: Ints) -> tuple[Fl
     return x[order], human[order], weight[order], item[order]
 
 
-def _curve(at: Floats, to: Floats, ends: tuple[float, float], added: dict[str, float]) -> Curve:
-    return Curve(low=ends[0], high=ends[1], raw_knots=tuple(at.tolist()), score_knots=tuple(to.tolist()), offsets=added)
+def _curve(at: Floats, to: Floats, ends: tuple[float, float], added: dict[str, float]) -> ScoreCurve:
+    return ScoreCurve(
+        low=ends[0], high=ends[1], raw_knots=tuple(at.tolist()), score_knots=tuple(to.tolist()), offsets=added
+    )

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Bundle, Scale, Trait
 from tasks.contracts.errors import ContractError
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Bools, Floats, Ints
 
-Mask = npt.NDArray[np.bool_]
 COUNT = "invalid_evidence"
 LONE = frozenset({"length", "confidence", "uncertainty", "tie", COUNT})
 
@@ -29,7 +27,7 @@ class Features:
 
     names: tuple[str, ...]
     matrix: Floats
-    usable: Mask
+    usable: Bools
     left_out: tuple[str, ...]
 
 
@@ -99,13 +97,13 @@ def without_absent_counts(found: Floats, names: Sequence[str]) -> Floats:
     return np.where(np.isnan(found) & counts, 0.0, found)
 
 
-def is_scored(gradings: pa.Table) -> Mask:
+def is_scored(gradings: pa.Table) -> Bools:
     """Whether each grading was judged and has a score, shape (n,); a prechecked one was not judged."""
     scored = pc.and_(pc.equal(gradings["status"], "scored"), pc.is_valid(gradings["score"]))
     return np.asarray(scored.to_numpy(), dtype=np.bool_)
 
 
-def is_weak(gradings: pa.Table) -> Mask:
+def is_weak(gradings: pa.Table) -> Bools:
     """Whether a decision of each grading stands that no quote grounds and none must (Rulers, Table 5), shape (n,)."""
     return map_columns(gradings["signals"], ["weak"])[:, 0] > 0
 
@@ -134,7 +132,7 @@ def map_columns(column: pa.ChunkedArray, names: Sequence[str]) -> Floats:
     return found
 
 
-def map_entries(chunk: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.RecordBatch]:
+def map_entries(chunk: pa.MapArray) -> tuple[Ints, pa.RecordBatch]:
     """All m entries of a map array: the row that each belongs to, shape (m,), and their columns `key` and `value`."""
     offsets = chunk.offsets.to_numpy()
     row = np.repeat(np.arange(len(chunk)), np.diff(offsets))

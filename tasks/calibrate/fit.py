@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tasks.calibrate.calibration import POOLED, Calibration
-from tasks.calibrate.choose import FEWEST, Decision, decide
-from tasks.calibrate.labels import Labels, collect
+from tasks.calibrate.calibration import POOLED, ScaleMapping
+from tasks.calibrate.choose import FEWEST, MethodChoice, decide
+from tasks.calibrate.labels import LabelledRows, collect
 from tasks.calibrate.methods import inputs
 from tasks.calibrate.outcome import outcome
 from tasks.calibrate.release import Rules, Scope, release_rules
@@ -16,10 +16,10 @@ from tasks.calibrate.spread import Spread
 from tasks.contracts.settings.study import Study
 
 
-class Fitted(NamedTuple):
+class FittedItems(NamedTuple):
     """mappings: item → its mapping; candidates, release_rules: rows of the tables of these names."""
 
-    mappings: dict[str, Calibration]
+    mappings: dict[str, ScaleMapping]
     candidates: list[dict[str, object]]
     release_rules: list[dict[str, object]]
 
@@ -27,9 +27,9 @@ class Fitted(NamedTuple):
 class Decided(NamedTuple):
     """One mapping decision: its labels, the bundle of its item (None where pooled), and what came of it."""
 
-    labels: Labels
+    labels: LabelledRows
     bundle_id: str | None
-    decision: Decision
+    decision: MethodChoice
     spread: Spread | None
     scope: Scope
 
@@ -39,7 +39,7 @@ class Decided(NamedTuple):
         return self.labels.items[0] if self.bundle_id else POOLED
 
 
-def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> Fitted:
+def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems:
     """Fit, compare and choose for every item by itself given `minimum` usable labels, but at least ten, else for all
     such items together, whose scores are then shares of each item's scale.
 
@@ -56,13 +56,15 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> Fitted:
     if pool:
         decided.append(_decide(collect(pool, pooled=True), None, study))
     rules = release_rules([one.scope for one in decided], study.release)
-    mappings: dict[str, Calibration] = {}
+    mappings: dict[str, ScaleMapping] = {}
     for one in decided:
         mappings |= dict.fromkeys(one.labels.items, _calibration(one, rules, rater_id, study.evaluation.target))
-    return Fitted(mappings, [row for one in decided for row in _candidates(one)], [r._asdict() for r in rules.promises])
+    return FittedItems(
+        mappings, [row for one in decided for row in _candidates(one)], [r._asdict() for r in rules.promises]
+    )
 
 
-def _decide(labels: Labels, bundle_id: str | None, study: Study) -> Decided:
+def _decide(labels: LabelledRows, bundle_id: str | None, study: Study) -> Decided:
     decision = decide(labels, study.calibration)
     if decision.tried is None:
         return Decided(labels, bundle_id, decision, None, Scope(labels, None))
@@ -78,9 +80,9 @@ def _candidates(one: Decided) -> list[dict[str, object]]:
     ]
 
 
-def _calibration(one: Decided, rules: Rules, rater_id: str, target: str) -> Calibration:
+def _calibration(one: Decided, rules: Rules, rater_id: str, target: str) -> ScaleMapping:
     labels, decision = one.labels, one.decision
-    return Calibration(
+    return ScaleMapping(
         scope=one.name,
         bundle_id=one.bundle_id,
         rater_id=rater_id,

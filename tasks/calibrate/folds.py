@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.calibrate.curve import Refusal
-from tasks.calibrate.features import Mask
-from tasks.calibrate.labels import Labels
+from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import Mapping, apply_to_labels, fit_method
 from tasks.contracts.tables.calibration import CalibrationMethod
-from tasks.stats.agreement import Floats, Ints
+from tasks.stats.arrays import Bools, Floats, Ints
 
 FEW = 100
 """Labels below which five folds are cut, else ten."""
@@ -28,7 +27,7 @@ class CrossFitted(NamedTuple):
 
     mapping: Mapping
     aligned: Floats
-    clipped: Mask
+    clipped: Bools
 
 
 def folds(cluster: npt.NDArray[np.str_]) -> Ints:
@@ -46,7 +45,7 @@ def folds(cluster: npt.NDArray[np.str_]) -> Ints:
     return fold_of[index]
 
 
-def cross_fit(method: CalibrationMethod, labels: Labels, fold: Ints, alpha: float) -> CrossFitted:
+def cross_fit(method: CalibrationMethod, labels: LabelledRows, fold: Ints, alpha: float) -> CrossFitted:
     """Fit a method once without each fold and once with all; Refusal where any of these fits is refused.
 
     fold: (n,), at least two of them.

@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.calibrate.features import Mask, features, floats, is_weak, matrix, shares
+from tasks.calibrate.features import features, floats, is_weak, matrix, shares
 from tasks.calibrate.rows import Item
 from tasks.contracts.bundle import Scale
-from tasks.stats.agreement import SLACK, Floats, Ints
+from tasks.stats.agreement import SLACK
+from tasks.stats.arrays import Bools, Floats, Ints
 
 UNIT = Scale(min=0, max=1)
 RAW = ("score",)
@@ -21,7 +22,7 @@ RAW = ("score",)
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelledRows:
     """Labelled, judged and scored rows with every feature, in the order of items and responses; arrays are (n,).
 
     names, left_out: as in `Features`; items, scales: the items and their scales; low, high: ends of the scale fitted
@@ -42,12 +43,12 @@ class Labels:
     matrix: Floats
     weight: Floats
     cluster: npt.NDArray[np.str_]
-    weak: Mask
+    weak: Bools
 
     def __len__(self) -> int:
         return len(self.raw)
 
-    def take(self, rows: Mask) -> Labels:
+    def take(self, rows: Bools) -> LabelledRows:
         """Some of the rows."""
         columns = ("item", "raw", "human", "matrix", "weight", "cluster", "weak")
         return replace(self, **{name: getattr(self, name)[rows] for name in columns})
@@ -80,7 +81,7 @@ def labelled(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.and_(pc.equal(rows["split"], "calibration"), pc.is_valid(rows["target"])))
 
 
-def collect(items: Sequence[Item], pooled: bool) -> Labels:
+def collect(items: Sequence[Item], pooled: bool) -> LabelledRows:
     """The usable rows of some items, given in the order of their ids; exactly one item where not pooled.
 
     Usable is a row of the calibration split with a human score, judged, scored and with every feature that the judge
@@ -94,7 +95,7 @@ def collect(items: Sequence[Item], pooled: bool) -> Labels:
     human = [floats(item.rows["target"]) for item in known]
     if pooled:
         human = [shares(scores, item.bundle.scale) for scores, item in zip(human, known, strict=True)]
-    every = Labels(
+    every = LabelledRows(
         names=given.names,
         left_out=given.left_out,
         items=tuple(item.item_id for item in known),

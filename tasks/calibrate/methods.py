@@ -7,12 +7,12 @@ from typing import TypeAlias
 import numpy as np
 
 from tasks.calibrate.alignment import Aligned, Alignment, apply, fit, snap, stretch, without_map
-from tasks.calibrate.curve import DIGITS, Curve, Refusal, apply_curve, fit_isotonic, fit_linear, fit_linking
-from tasks.calibrate.labels import RAW, Labels
+from tasks.calibrate.curve import DIGITS, Refusal, ScoreCurve, apply_curve, fit_isotonic, fit_linear, fit_linking
+from tasks.calibrate.labels import RAW, LabelledRows
 from tasks.contracts.tables.calibration import CalibrationMethod
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Floats
 
-Mapping: TypeAlias = Alignment | Curve | None
+Mapping: TypeAlias = Alignment | ScoreCurve | None
 """The fitted numbers; None keeps the raw score."""
 COMPLEXITY: dict[CalibrationMethod, int] = {"identity": 0, "linking": 1, "linear": 1, "rulers": 2, "isotonic": 3}
 """The methods that are compared; a lower number is the simpler one. `ridge` is tried only where it is asked for: it is
@@ -26,7 +26,7 @@ def inputs(method: CalibrationMethod, names: tuple[str, ...]) -> tuple[str, ...]
     return names if method in FEATURED else RAW
 
 
-def fit_method(method: CalibrationMethod, labels: Labels, alpha: float) -> Mapping:
+def fit_method(method: CalibrationMethod, labels: LabelledRows, alpha: float) -> Mapping:
     """Fit one method; Refusal where the labels do not allow it.
 
     alpha: strength of the ridge, which is fitted unweighted, as published.
@@ -60,21 +60,21 @@ def apply_method(
 ) -> Aligned:
     """Aligned and final scores of new rows, in the units of `scale` (low, high, step).
 
-    matrix: (n, d) the method's `inputs`, finite; offset: of the rows' items, see `Curve.offset`, scalar or (n,);
+    matrix: (n, d) the method's `inputs`, finite; offset: of the rows' items, see `ScoreCurve.offset`, scalar or (n,);
     fitted: ends of the scale fitted on.
     """
     if isinstance(mapping, Alignment):
         return apply(mapping, matrix, scale)
-    if isinstance(mapping, Curve):
+    if isinstance(mapping, ScoreCurve):
         return apply_curve(mapping, matrix[:, 0], offset, scale)
     kept = np.round(stretch(np.clip(matrix[:, 0], *fitted), fitted, scale), DIGITS)
     return Aligned(np.full(len(kept), np.nan), kept, snap(kept, scale), np.zeros(len(kept), dtype=np.bool_))
 
 
-def apply_to_labels(mapping: Mapping, labels: Labels) -> Aligned:
+def apply_to_labels(mapping: Mapping, labels: LabelledRows) -> Aligned:
     """The same for labels, on the scale fitted on; `score` is not on the steps of the rows' own scales."""
     offset: float | Floats = 0.0
-    if isinstance(mapping, Curve):
+    if isinstance(mapping, ScoreCurve):
         offset = np.array([mapping.offset(item) for item in labels.items])[labels.item]
     given = labels.matrix if isinstance(mapping, Alignment) else labels.raw[:, None]
     ends = labels.low, labels.high

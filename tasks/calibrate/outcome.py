@@ -6,16 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.calibrate.features import LONE, Mask
+from tasks.calibrate.features import LONE
 from tasks.calibrate.folds import CrossFitted
-from tasks.calibrate.labels import Labels
+from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.spread import Spread, fit_sigma, grain_of, risks, sigmas, thinned
 from tasks.contracts.settings.study import Release
-from tasks.stats.agreement import SLACK, Floats, Ints
+from tasks.stats.agreement import SLACK
+from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.conformal import conformal_quantile
 
 
-class Outcome(NamedTuple):
+class RiskRows(NamedTuple):
     """Labelled rows with cross-fitted scores, (n,) each.
 
     level: of the score, in steps from 0; risk: as told by rows of other folds; wrong: whether the human score differs
@@ -24,11 +25,11 @@ class Outcome(NamedTuple):
 
     level: Floats
     risk: Floats
-    wrong: Mask
-    clipped: Mask
+    wrong: Bools
+    clipped: Bools
 
 
-def outcome(labels: Labels, tried: CrossFitted, fold: Ints, release: Release) -> tuple[Spread, Outcome]:
+def outcome(labels: LabelledRows, tried: CrossFitted, fold: Ints, release: Release) -> tuple[Spread, RiskRows]:
     """The spread fitted on all labels, for new rows, and the outcome of each label by a spread that had not seen it.
 
     fold: (n,). A label's sigma and epsilons come from the other folds; their residuals come from mappings fitted with
@@ -55,7 +56,7 @@ def outcome(labels: Labels, tried: CrossFitted, fold: Ints, release: Release) ->
     return spread, _outcome(labels, tried, fold, sigma, spread)
 
 
-def _outcome(labels: Labels, tried: CrossFitted, fold: Ints, sigma: Floats, spread: Spread) -> Outcome:
+def _outcome(labels: LabelledRows, tried: CrossFitted, fold: Ints, sigma: Floats, spread: Spread) -> RiskRows:
     aligned, level, top = labels.steps(tried.aligned), labels.levels(tried.aligned), labels.top
     sigma_steps = sigma / (labels.high - labels.low) * top
     epsilon = (labels.human - tried.aligned) / sigma
@@ -64,4 +65,4 @@ def _outcome(labels: Labels, tried: CrossFitted, fold: Ints, sigma: Floats, spre
         others = thinned(epsilon[~out])
         risk[out] = risks(aligned[out], sigma_steps[out], level[out], top[out], others, spread.tolerance, spread.grain)
     wrong = np.abs(labels.steps(labels.human) - level) > spread.tolerance + SLACK
-    return Outcome(level, risk, wrong, tried.clipped)
+    return RiskRows(level, risk, wrong, tried.clipped)

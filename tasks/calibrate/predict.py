@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.calibrate.alignment import Aligned, stretch
-from tasks.calibrate.calibration import Calibration, read_calibration
-from tasks.calibrate.curve import Curve
-from tasks.calibrate.features import Mask, floats, is_scored, is_weak, matrix, without_absent_counts
+from tasks.calibrate.calibration import ScaleMapping, read_calibration
+from tasks.calibrate.curve import ScoreCurve
+from tasks.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
 from tasks.calibrate.methods import apply_method
 from tasks.calibrate.release import reasons
 from tasks.calibrate.rows import only_rater
@@ -19,7 +19,8 @@ from tasks.calibrate.samples import one_per_response
 from tasks.calibrate.spread import Spread, level_probabilities, risks, sigmas
 from tasks.contracts.bundle import Bundle, Scale
 from tasks.contracts.errors import ContractError
-from tasks.stats.agreement import Floats, to_levels
+from tasks.stats.agreement import to_levels
+from tasks.stats.arrays import Bools, Floats
 from tasks.stats.conformal import interval
 
 
@@ -53,7 +54,7 @@ def apply_later(content: str, gradings: pa.Table, bundle: Bundle) -> pa.Table:
     return predict(calibration, one_per_response(gradings), bundle)
 
 
-def predict(calibration: Calibration, gradings: pa.Table, bundle: Bundle) -> pa.Table:
+def predict(calibration: ScaleMapping, gradings: pa.Table, bundle: Bundle) -> pa.Table:
     """Predictions for one item's gradings, one per response: all columns of `predictions` except `split`.
 
     gradings: at least the columns GRADING, all of one item. A prechecked grading keeps its raw score: no mapping was
@@ -93,7 +94,7 @@ def predict(calibration: Calibration, gradings: pa.Table, bundle: Bundle) -> pa.
     return pa.table(columns)
 
 
-def _features(calibration: Calibration, gradings: pa.Table, bundle: Bundle) -> tuple[Floats, Floats]:
+def _features(calibration: ScaleMapping, gradings: pa.Table, bundle: Bundle) -> tuple[Floats, Floats]:
     """The features that the mapping takes, (n, d), and the signals of its spread, (n, e), NaN where absent."""
     wanted = calibration.features, calibration.spread.signals if calibration.spread else ()
     names = list(dict.fromkeys([*wanted[0], *wanted[1]]))
@@ -103,13 +104,13 @@ def _features(calibration: Calibration, gradings: pa.Table, bundle: Bundle) -> t
 
 
 def _mapped(
-    calibration: Calibration, found: Floats, scored: Mask, item_id: str, bundle: Bundle
-) -> tuple[Aligned, Mask]:
+    calibration: ScaleMapping, found: Floats, scored: Bools, item_id: str, bundle: Bundle
+) -> tuple[Aligned, Bools]:
     """The aligned rows, NaN where a row cannot be mapped, and whether it can, (n,); found: its features, (n, d)."""
     ready = scored & np.isfinite(found).all(axis=1)
     latent, aligned, score = np.full((3, len(ready)), np.nan)
     clipped = np.zeros(len(ready), dtype=np.bool_)
-    offset = calibration.mapping.offset(item_id) if isinstance(calibration.mapping, Curve) else 0.0
+    offset = calibration.mapping.offset(item_id) if isinstance(calibration.mapping, ScoreCurve) else 0.0
     unit = calibration.unit(bundle.scale)
     mapped = apply_method(calibration.mapping, found[ready], offset, (unit.min, unit.max), bundle.scale.bounds)
     latent[ready], aligned[ready], score[ready], clipped[ready] = mapped

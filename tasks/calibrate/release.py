@@ -9,19 +9,18 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.calibrate.alignment import snap
-from tasks.calibrate.features import Mask
-from tasks.calibrate.labels import Labels
-from tasks.calibrate.outcome import Outcome
+from tasks.calibrate.labels import LabelledRows
+from tasks.calibrate.outcome import RiskRows
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Release
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Bools, Floats
 from tasks.stats.conformal import fewest_without_error, promise
 
 ALL = "all"
 Levels = dict[str, tuple[float, ...]]
 
 
-class Rule(Frozen):
+class ReleaseRule(Frozen):
     """What may be released of one item."""
 
     scale: tuple[float, float, float]
@@ -35,11 +34,11 @@ class Rule(Frozen):
 class Scope(NamedTuple):
     """The labels of one mapping and what its cross-fitted scores were worth, None where none could be tried."""
 
-    labels: Labels
-    outcome: Outcome | None
+    labels: LabelledRows
+    outcome: RiskRows | None
 
 
-class Promise(NamedTuple):
+class ReleasePromise(NamedTuple):
     """A row of table `release_rules`."""
 
     scope: str
@@ -58,9 +57,9 @@ class Promise(NamedTuple):
 class Rules(NamedTuple):
     """items: item → its rule; new: largest risk released of an item that has no rule; promises: those made."""
 
-    items: dict[str, Rule]
+    items: dict[str, ReleaseRule]
     new: float | None
-    promises: list[Promise]
+    promises: list[ReleasePromise]
 
 
 def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
@@ -72,7 +71,7 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
-    vouching: dict[str, tuple[Floats, Mask]] = {}
+    vouching: dict[str, tuple[Floats, Bools]] = {}
     for scope in scopes:
         seen = seen_levels(scope.labels)
         levels |= seen
@@ -87,11 +86,14 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     else:
         promises = [_promise(item, *vouching[item], list(levels[item]), release) for item in sorted(levels)]
         thresholds = {one.scope: one.threshold for one in promises}
-    rules = {item: Rule(scale=scales[item], levels=levels[item], threshold=thresholds[item]) for item in sorted(levels)}
+    rules = {
+        item: ReleaseRule(scale=scales[item], levels=levels[item], threshold=thresholds[item])
+        for item in sorted(levels)
+    }
     return Rules(rules, promises[0].threshold if release.by == "set" else None, promises)
 
 
-def reasons(score: Floats, prechecked: Mask, weak: Mask, clipped: Mask, risk: Floats, rule: Rule) -> pa.Array:
+def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk: Floats, rule: ReleaseRule) -> pa.Array:
     """Why a person looks at each row before its score goes out, null where it may go: the first reason that applies.
 
     score, risk: (n,), NaN where there is none; prechecked, weak, clipped: (n,). Weak evidence routes and
@@ -111,7 +113,7 @@ def reasons(score: Floats, prechecked: Mask, weak: Mask, clipped: Mask, risk: Fl
     return pa.array(found, pa.string(), mask=found == "")
 
 
-def seen_levels(labels: Labels) -> Levels:
+def seen_levels(labels: LabelledRows) -> Levels:
     """Item → human scores in the labels of all items on its scale, rounded to the scale's steps, rising."""
     level = labels.levels(labels.human)
     on_scale: dict[tuple[float, float, float], set[float]] = {}
@@ -123,7 +125,7 @@ def seen_levels(labels: Labels) -> Levels:
     }
 
 
-def _vouching(scope: Scope, levels: Levels) -> dict[str, tuple[Floats, Mask]]:
+def _vouching(scope: Scope, levels: Levels) -> dict[str, tuple[Floats, Bools]]:
     """Item → risk and wrongness of its labelled rows that would be released but for their risk."""
     labels, outcome = scope
     if outcome is None:
@@ -136,12 +138,12 @@ def _vouching(scope: Scope, levels: Levels) -> dict[str, tuple[Floats, Mask]]:
     return found
 
 
-def _promise(scope: str, risk: Floats, wrong: Mask, levels: list[float], release: Release) -> Promise:
+def _promise(scope: str, risk: Floats, wrong: Bools, levels: list[float], release: Release) -> ReleasePromise:
     plan = release.tolerance, release.risk, release.confidence
     made = promise(risk, wrong, release.risk, release.confidence) if len(risk) else None
     if made is None or made.threshold is None:
-        return Promise(scope, *plan, len(risk), None, 0, 0, None, levels, _why_none(len(risk), release))
-    return Promise(scope, *plan, len(risk), made.threshold, made.released, made.wrong, made.upper, levels, None)
+        return ReleasePromise(scope, *plan, len(risk), None, 0, 0, None, levels, _why_none(len(risk), release))
+    return ReleasePromise(scope, *plan, len(risk), made.threshold, made.released, made.wrong, made.upper, levels, None)
 
 
 def _why_none(n: int, release: Release) -> str:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.contracts.schema import Frozen
-from tasks.stats.agreement import SLACK, Floats
+from tasks.stats.agreement import SLACK
+from tasks.stats.arrays import Floats
 
 RIDGE = 10.0
 """Strength of the ridge of absolute residuals on standardised features."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from prefect import task
 
-from tasks.calibrate.calibration import Calibration
+from tasks.calibrate.calibration import ScaleMapping
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, shards
@@ -88,7 +88,7 @@ def calibrate(
     return Calibrated(*tables)
 
 
-def _predicted(calibration: Calibration, item: Item) -> pa.Table:
+def _predicted(calibration: ScaleMapping, item: Item) -> pa.Table:
     return predict(calibration, item.rows, item.bundle).append_column("split", item.rows["split"])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import mannwhitneyu
 
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import cluster_sums
 
 Label = Literal["grounding", "synthesis"]

@@ -20,7 +20,8 @@ from tasks.contracts.errors import BackendError
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts
 from tasks.edit.rollout import SCAFFOLD, Sample, cut
-from tasks.edit.tree import ROOT, Floats, Tree, score, shared
+from tasks.edit.tree import ROOT, Tree, score, shared
+from tasks.stats.arrays import Floats
 
 _BRANCHES = 2048
 """Tokens of branches in one tree, or as many as its trunk has: each looks past all others, which costs their square."""

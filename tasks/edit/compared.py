@@ -11,7 +11,7 @@ from tasks.contracts.settings.edit import STARTS, TUNED, Arm
 from tasks.contracts.tables.edit import Part
 from tasks.edit.divergence import divergence
 from tasks.edit.measures import Marks, differences, figures
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Floats
 
 PROBED = 200
 """Rollouts on which the beliefs of a policy and of its start are compared (appendix C)."""

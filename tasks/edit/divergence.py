@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import rel_entr
 
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Floats
 
 
 class Divergence(NamedTuple):

@@ -14,7 +14,7 @@ from tasks.contracts.tables.rules import RuleEdit
 from tasks.edit.rollout import Sample
 from tasks.edit.rule_edits import edits
 from tasks.edit.scheme import printed
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 
 

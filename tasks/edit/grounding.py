@@ -11,7 +11,8 @@ from tasks.edit.belief import pieces
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Masked, Prompts
 from tasks.edit.rollout import Sample
-from tasks.edit.tree import Floats, Tree, score
+from tasks.edit.tree import Tree, score
+from tasks.stats.arrays import Floats
 
 _BINS = 10
 _MASKS: tuple[Masked, ...] = ("none", "scheme", "answer")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.stats.agreement import Floats, Ints
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import interval, resample_counts
 from tasks.stats.pair_sums import TERMS, pair_terms, statistics_of_totals
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tasks.edit.checklist import is_line, point_ids
+from tasks.stats.arrays import Bools
 from tasks.text.tokens import SIGN, tokens
 
 Mimicry = Literal["copies_checklist", "checklist_form", "lists_points"]
@@ -32,7 +32,6 @@ POINTS = 2
 """From so many points on that the attempt had not come to it is refused."""
 
 _SIGN = re.compile(SIGN)
-Bools = npt.NDArray[np.bool_]
 
 
 class Copied(NamedTuple):

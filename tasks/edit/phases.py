@@ -22,9 +22,9 @@ from tasks.edit.revise import Attempt, Candidate, Revision, Write, diagnosis, re
 from tasks.edit.rollout import Sample, cut, read_mark
 from tasks.edit.select import candidates, named, thresholds, weak
 from tasks.edit.tuning import Tuned
+from tasks.stats.arrays import Floats
 from tasks.text.patterns import begins
 
-Floats = npt.NDArray[np.float64]
 Key = tuple[str, int]
 """A rollout of a seed: response_id and sample."""
 Record = Mapping[str, Any]

@@ -6,13 +6,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tasks.contracts.tables.edit import Fate
 from tasks.edit.intervene import read
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from tasks.stats.arrays import Bools, Floats
 
 
 class Selection(NamedTuple):

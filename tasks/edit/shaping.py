@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from tasks.stats.arrays import Floats
 
 
 def outcomes(marks: Sequence[int | None], golds: Sequence[int], tops: Sequence[int]) -> Floats:

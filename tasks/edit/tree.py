@@ -13,13 +13,11 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from tasks.contracts.errors import BackendError, InputError
+from tasks.stats.arrays import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 ROOT = -1
 """The parent of a tree's first tokens."""
 

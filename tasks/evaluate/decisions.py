@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 from tasks.evaluate.released import EXACT, share
 from tasks.evaluate.slices import Part, Record, record
 from tasks.stats.agreement import Stat
+from tasks.stats.arrays import Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
 from tasks.stats.probability import Top, bins_of, brier, ece, ece_by_chance, log_loss, ranked, reliability, top
 
@@ -123,7 +123,7 @@ def _figures(part: Part, machine: str, draws: int, seed: int) -> Iterator[Record
         yield record(part, metric, value, len(rows), stage="raw", raters=(PEOPLE, machine), interval=ends)
 
 
-def ece_interval(of: Top, codes: npt.NDArray[np.int64], draws: int, seed: int) -> Interval:
+def ece_interval(of: Top, codes: Ints, draws: int, seed: int) -> Interval:
     """Basic bootstrap interval of the ECE over clusters (Davison and Hinkley 1997), cut at 0: resampled rows are
     noisier than the sample, so that percentiles would lie too high. The bins are the sample's."""
     at = bins_of(of.confidence)

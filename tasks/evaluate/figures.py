@@ -16,11 +16,11 @@ from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
 from tasks.evaluate.slices import Record, ScaleBounds, slices
 from tasks.stats.agreement import Stat
-from tasks.stats.scores import Scores
+from tasks.stats.scores import ScoreFrame
 
 
 def figures(
-    scores: Scores, scales: Mapping[str, ScaleBounds], machine: str, evaluation: Evaluation, release: Release
+    scores: ScoreFrame, scales: Mapping[str, ScaleBounds], machine: str, evaluation: Evaluation, release: Release
 ) -> tuple[list[Record], list[Record]]:
     """(rows of `metrics`, rows of `verdicts`); nothing without a human score."""
     frame, groups, raters, likely = scores

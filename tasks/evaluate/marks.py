@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from tasks.evaluate.agree import both_scored
 from tasks.evaluate.released import share
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
 from tasks.stats.agreement import Stat, level_count, pearson, to_levels
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import draw_totals, interval, sums_by_code
 from tasks.stats.target import MEAN
 
@@ -98,8 +98,8 @@ def validity(part: Part, scales: Mapping[str, ScaleBounds], machine: str, draws:
 
 def _by_length(
     part: Part,
-    columns: list[npt.NDArray[np.float64]],
-    codes: npt.NDArray[np.int64],
+    columns: list[Floats],
+    codes: Ints,
     machine: str,
     draws: int,
     seed: int,
@@ -123,7 +123,7 @@ def _by_length(
     )
 
 
-def _length_share(totals: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _length_share(totals: Floats) -> Floats:
     """Squared correlation of length with the target over the squared multiple correlation of score and length."""
     n, h, m, x, hh, hm, hx, mm, mx, xx = totals.T
     s_hh, s_mm, s_xx = hh - h * h / n, mm - m * m / n, xx - x * x / n
@@ -135,7 +135,7 @@ def _length_share(totals: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(np.isfinite(found), found, np.nan)
 
 
-def _partial(human: npt.NDArray[np.float64], own: npt.NDArray[np.float64], given: npt.NDArray[np.float64]) -> Stat:
+def _partial(human: Floats, own: Floats, given: Floats) -> Stat:
     found = [pearson(human, own).value, pearson(human, given).value, pearson(own, given).value]
     if None in found:
         return Stat(None, "undefined: constant scores")

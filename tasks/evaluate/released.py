@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 from scipy.stats import beta
@@ -14,6 +13,7 @@ from tasks.contracts.settings.study import Release
 from tasks.evaluate.agree import both_scored
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
 from tasks.stats.agreement import Stat, to_levels
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
 from tasks.stats.ordinal import ordinal_ece, rps
 from tasks.stats.scores import level_probabilities
@@ -63,20 +63,18 @@ def released(
     yield from _probabilities(part, rows, likely, names)
 
 
-def errors_in_steps(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> npt.NDArray[np.float64]:
+def errors_in_steps(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> Floats:
     """Absolute differences between the calibrated score and the target, in steps of each item's scale."""
     gap = (rows["calibrated"] - rows[TARGET]).abs().to_numpy(float)
     return np.asarray(gap / _steps(rows, scales), dtype=np.float64)
 
 
-def _steps(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> npt.NDArray[np.float64]:
+def _steps(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> Floats:
     steps = rows["item_id"].map({item: bounds[2] for item, bounds in scales.items()})
     return np.asarray(steps, dtype=np.float64)
 
 
-def share(
-    top: npt.NDArray[np.float64], bottom: npt.NDArray[np.float64], codes: npt.NDArray[np.int64], draws: int, seed: int
-) -> tuple[Stat, Interval | None]:
+def share(top: Floats, bottom: Floats, codes: Ints, draws: int, seed: int) -> tuple[Stat, Interval | None]:
     """Sum of `top` over sum of `bottom` with its cluster bootstrap interval; None where `bottom` sums to zero."""
     if not bottom.sum():
         return Stat(None, "undefined: no rows"), None
@@ -101,9 +99,7 @@ def binomial(count: int, n: int, level: float = 0.95) -> Interval | None:
     return Interval(low, high, 0)
 
 
-def _ranking(
-    part: Part, rows: pd.DataFrame, off: npt.NDArray[np.float64], lost: int, names: tuple[str, str]
-) -> Iterator[Record]:
+def _ranking(part: Part, rows: pd.DataFrame, off: Floats, lost: int, names: tuple[str, str]) -> Iterator[Record]:
     known = rows["risk"].notna().to_numpy()
     if known.sum() < 2:
         return

@@ -10,11 +10,11 @@ from tasks.contracts.graph import Edge, Graph, Node, Relation, Role
 from tasks.graph.annotator import Annotator
 from tasks.graph.authored import Authored
 from tasks.graph.candidates import by_sign, candidates
-from tasks.graph.dependencies import Asked, ask_dependencies
-from tasks.graph.project import Proposal, project
+from tasks.graph.dependencies import PairQuestion, ask_dependencies
+from tasks.graph.project import EdgeProposal, project
 from tasks.graph.roles import ask_roles
 from tasks.graph.subject import Subject
-from tasks.graph.votes import Ballot, Vote, ballots, with_votes
+from tasks.graph.votes import RubricVotes, Vote, ballots, with_votes
 from tasks.store.digest import digest_of
 
 Origin = Literal["annotator", "fallback", "vote", "authored"]
@@ -44,7 +44,7 @@ class Draft:
     """Criterion → who says its role."""
     roles_missing: int = 0
     """Criteria whose role the annotator was to give and did not."""
-    proposals: Sequence[Proposal] = ()
+    proposals: Sequence[EdgeProposal] = ()
     calls: tuple[dict[str, Any], ...] = ()
     """Rows of `Call`."""
 
@@ -55,7 +55,7 @@ class Built:
 
     draft: Draft
     """Its proposals are those of annotator and author, before the votes."""
-    proposals: tuple[Proposal, ...]
+    proposals: tuple[EdgeProposal, ...]
     """All of them in candidate order, kept or dropped."""
     graph: Graph
     sources: Sources
@@ -69,7 +69,7 @@ def build(
     written: graphs that a person wrote; annotator: who makes the others, None where there are no others.
     """
     sources = sources_of(subjects, written, votes, annotator.settings if annotator else {})
-    ballot = {name: Ballot() for name in subjects} | ballots(votes)
+    ballot = {name: RubricVotes() for name in subjects} | ballots(votes)
     drafts = {name: _authored(subjects[name], one, ballot[name]) for name, one in written.items()}
     others = [subject for name, subject in subjects.items() if name not in written]
     if others:
@@ -101,11 +101,11 @@ def _sources(subject: Subject, made_with: Mapping[str, Any], votes: list[dict[st
     )
 
 
-def _authored(subject: Subject, written: Authored, ballot: Ballot) -> Draft:
+def _authored(subject: Subject, written: Authored, ballot: RubricVotes) -> Draft:
     given = {node.criterion_id: node.role for node in written.graph.nodes}
     origins: dict[str, Origin] = {name: "authored" if name in written.listed else "fallback" for name in given}
     edges = written.graph.edges
-    proposals = [Proposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
+    proposals = [EdgeProposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
     return Draft(subject, *_voted_roles(given, origins, ballot), proposals=proposals)
 
 
@@ -114,7 +114,7 @@ def _authored_with(written: Authored) -> dict[str, Any]:
     return {"annotator": "authored", "profile": "none"} | content
 
 
-def _annotated(others: Sequence[Subject], annotator: Annotator, ballot: Mapping[str, Ballot]) -> dict[str, Draft]:
+def _annotated(others: Sequence[Subject], annotator: Annotator, ballot: Mapping[str, RubricVotes]) -> dict[str, Draft]:
     """Votes on roles count before pairs are made of them."""
     roled = ask_roles(others, annotator)
     drafts: dict[str, Draft] = {}
@@ -124,7 +124,7 @@ def _annotated(others: Sequence[Subject], annotator: Annotator, ballot: Mapping[
         origins: dict[str, Origin] = {name: "annotator" if name in said else "fallback" for name in given}
         voted = _voted_roles(given, origins, ballot[subject.rubric_id])
         drafts[subject.rubric_id] = Draft(subject, *voted, roles_missing=len(given) - len(said))
-    asked = [Asked(draft.subject, draft.roles, tuple(candidates(draft.roles))) for draft in drafts.values()]
+    asked = [PairQuestion(draft.subject, draft.roles, tuple(candidates(draft.roles))) for draft in drafts.values()]
     labelled = ask_dependencies(asked, annotator)
     return {
         name: replace(draft, proposals=labelled[name].proposals, calls=(*roled[name].calls, *labelled[name].calls))
@@ -133,14 +133,14 @@ def _annotated(others: Sequence[Subject], annotator: Annotator, ballot: Mapping[
 
 
 def _voted_roles(
-    given: Mapping[str, Role], origins: Mapping[str, Origin], ballot: Ballot
+    given: Mapping[str, Role], origins: Mapping[str, Origin], ballot: RubricVotes
 ) -> tuple[dict[str, Role], dict[str, Origin]]:
     """Roles and who says them, as the votes leave them; a tie changes nothing."""
     voted = {name: cast(Role, outcome.value) for name, outcome in ballot.roles.items() if outcome.value}
     return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
 
 
-def _built(draft: Draft, ballot: Ballot, sources: Sources) -> Built:
+def _built(draft: Draft, ballot: RubricVotes, sources: Sources) -> Built:
     proposals = project(draft.roles, with_votes(draft.proposals, ballot.edges))
     kept = [one for one in proposals if not one.dropped]
     nodes = tuple(Node(criterion_id=name, role=role) for name, role in draft.roles.items())

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast, get_args
 from tasks.contracts.graph import Relation, Role
 from tasks.graph.annotator import Annotator
 from tasks.graph.candidates import Pair, allowed
-from tasks.graph.project import Proposal
+from tasks.graph.project import EdgeProposal
 from tasks.graph.prompt import PROMPTS, instructions, lines, wording
 from tasks.graph.subject import Subject
 from tasks.llm.ask import Attempt, Checked, as_call, ask
@@ -31,7 +31,7 @@ _TOKENS, _TOKENS_PER_PAIR = 64, 48
 
 
 @dataclass(frozen=True)
-class Asked:
+class PairQuestion:
     """Pairs of one rubric that one request asks about; its `data`."""
 
     subject: Subject
@@ -44,7 +44,7 @@ class Asked:
         return tuple(allowed(self.roles, pair) for pair in self.pairs)
 
 
-class Label(NamedTuple):
+class PairLabel(NamedTuple):
     """What a reply says of a pair."""
 
     relation: Relation | None
@@ -55,28 +55,28 @@ class Label(NamedTuple):
     """Whether the roles allow it."""
 
 
-Labels = Mapping[Pair, Label]
+Labels = Mapping[Pair, PairLabel]
 
 
 @dataclass
-class Labelled:
+class PairLabels:
     """What a rubric's annotator said of its pairs."""
 
-    proposals: list[Proposal] = field(default_factory=list)
+    proposals: list[EdgeProposal] = field(default_factory=list)
     """Pairs with a relation, and those that failed."""
     calls: list[dict[str, Any]] = field(default_factory=list)
     """Its calls as rows of `Call`."""
 
 
-def ask_dependencies(wanted: Sequence[Asked], annotator: Annotator) -> dict[str, Labelled]:
+def ask_dependencies(wanted: Sequence[PairQuestion], annotator: Annotator) -> dict[str, PairLabels]:
     """Rubric → the proposals for its pairs. wanted: one for each rubric, with all its pairs."""
-    found = {one.subject.rubric_id: Labelled() for one in wanted}
+    found = {one.subject.rubric_id: PairLabels() for one in wanted}
     size = annotator.plan.pairs_per_call
     pending = [part for one in wanted for part in _parts(one, one.pairs, size)]
     shared = {one.subject.rubric_id: _shared(one, annotator) for one in wanted}
     role = "dependency"
     while pending:
-        smaller: list[Asked] = []
+        smaller: list[PairQuestion] = []
         for start in range(0, len(pending), WAVE):
             wave = pending[start : start + WAVE]
             requests = [_request(part, shared[part.subject.rubric_id], role, annotator) for part in wave]
@@ -94,14 +94,14 @@ def check(asked: Request, reply: Reply) -> Checked[Labels]:
 
     A confidence off its range is left out, with a violation.
     """
-    wanted: Asked = asked.data
+    wanted: PairQuestion = asked.data
     artifact, note = extract(reply.text, asked.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
     given = artifact["pairs"]
     if not isinstance(given, dict):
         return Checked(None, ("malformed: 'pairs' is no object",))
-    labels: dict[Pair, Label] = {}
+    labels: dict[Pair, PairLabel] = {}
     violations = [f"pair {name[:40]}: not asked about" for name in given if name not in _numbers(len(wanted.pairs))]
     for number, pair, relations in zip(_numbers(len(wanted.pairs)), wanted.pairs, wanted.labels, strict=True):
         label, problem = _label(given.get(number), relations)
@@ -112,15 +112,17 @@ def check(asked: Request, reply: Reply) -> Checked[Labels]:
     return Checked(labels, tuple(violations))
 
 
-def _parts(one: Asked, pairs: Sequence[Pair], size: int) -> Iterator[Asked]:
+def _parts(one: PairQuestion, pairs: Sequence[Pair], size: int) -> Iterator[PairQuestion]:
     for start in range(0, len(pairs), size):
-        yield Asked(one.subject, one.roles, tuple(pairs[start : start + size]))
+        yield PairQuestion(one.subject, one.roles, tuple(pairs[start : start + size]))
 
 
-def _take(part: Asked, labels: Labels, attempt: Attempt[Labels], mine: Labelled) -> list[Asked]:
+def _take(part: PairQuestion, labels: Labels, attempt: Attempt[Labels], mine: PairLabels) -> list[PairQuestion]:
     """Takes what can be used of a reply; returns what is to be asked again."""
     fitting = {pair: label for pair, label in labels.items() if label.fits}
-    mine.proposals += [Proposal(*pair, one.relation, one.confidence) for pair, one in fitting.items() if one.relation]
+    mine.proposals += [
+        EdgeProposal(*pair, one.relation, one.confidence) for pair, one in fitting.items() if one.relation
+    ]
     missing = [pair for pair in part.pairs if pair not in fitting]
     if len(part.pairs) > 1:
         return list(_parts(part, missing, max(1, -(-len(missing) // 2))))
@@ -128,12 +130,12 @@ def _take(part: Asked, labels: Labels, attempt: Attempt[Labels], mine: Labelled)
     return []
 
 
-def _failed(pair: Pair, label: Label | None, attempt: Attempt[Labels]) -> Proposal:
+def _failed(pair: Pair, label: PairLabel | None, attempt: Attempt[Labels]) -> EdgeProposal:
     """A pair alone that failed: with a relation that its roles do not allow, or with none at all."""
     if label:
-        return Proposal(*pair, label.relation, label.confidence)
+        return EdgeProposal(*pair, label.relation, label.confidence)
     why = attempt.reply.error or "; ".join(attempt.checked.violations)
-    return Proposal(*pair, None, dropped="failed", detail=why[:400])
+    return EdgeProposal(*pair, None, dropped="failed", detail=why[:400])
 
 
 class _Shared(NamedTuple):
@@ -143,12 +145,12 @@ class _Shared(NamedTuple):
     data_digest: str
 
 
-def _shared(one: Asked, annotator: Annotator) -> _Shared:
+def _shared(one: PairQuestion, annotator: Annotator) -> _Shared:
     prompt = instructions("dependency", annotator.plan.profile, one.subject)
     return _Shared(prompt, annotator.data_digest(one.subject, one.roles))
 
 
-def _request(part: Asked, shared: _Shared, role: str, annotator: Annotator) -> Request:
+def _request(part: PairQuestion, shared: _Shared, role: str, annotator: Annotator) -> Request:
     def shown(name: str) -> dict[str, str]:
         return {"id": name, "role": part.roles[name], "text": wording(part.subject.by_id[name])}
 
@@ -182,7 +184,7 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(1, count + 1))
 
 
-def _label(given: Any, relations: Sequence[Relation]) -> tuple[Label | None, str | None]:
+def _label(given: Any, relations: Sequence[Relation]) -> tuple[PairLabel | None, str | None]:
     """(the label, what is wrong with it)."""
     if not isinstance(given, dict):
         return None, "no label" if given is None else f"{given!r:.40} is no label"
@@ -193,8 +195,8 @@ def _label(given: Any, relations: Sequence[Relation]) -> tuple[Label | None, str
     relation = None if name == NONE else cast(Relation, name)
     sure, problem = _confidence(given.get("confidence"))
     if relation is None or relation in relations:
-        return Label(relation, sure, True), problem
-    return Label(relation, sure, False), f"its roles allow no {relation}"
+        return PairLabel(relation, sure, True), problem
+    return PairLabel(relation, sure, False), f"its roles allow no {relation}"
 
 
 def _confidence(given: Any) -> tuple[float | None, str | None]:

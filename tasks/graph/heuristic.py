@@ -30,14 +30,14 @@ from numpy.typing import NDArray
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Relation, Role
 from tasks.graph.candidates import Pair
-from tasks.graph.dependencies import NONE, Asked
-from tasks.graph.roles import Wanted
+from tasks.graph.dependencies import NONE, PairQuestion
+from tasks.graph.roles import RoleQuestion
 from tasks.graph.subject import Subject
 from tasks.graph.wording import condition, coverage, is_condition, is_optional, is_signs
 from tasks.llm.encoder import NAME, minilm
 from tasks.llm.request import Reply, Same
+from tasks.stats.arrays import Bools, Floats
 
-Floats = NDArray[np.float64]
 MODEL = f"heuristic-{NAME}-2"
 LIGHT = 0.3
 """A positive weight of at most this share of the positive weights' median is that of an extra."""
@@ -58,7 +58,7 @@ PARENTS = 2
 """Most parents of a child."""
 
 
-def answer(wanted: Sequence[Wanted | Asked]) -> list[Reply]:
+def answer(wanted: Sequence[RoleQuestion | PairQuestion]) -> list[Reply]:
     """One reply in the contract for each request's data."""
     return [Reply(text=json.dumps(_answer(one), ensure_ascii=False)) for one in wanted]
 
@@ -84,14 +84,14 @@ def specialised(covered: Floats, cosine: Floats) -> Floats:
     return np.where(special & ~np.eye(len(covered), dtype=bool), support, 0.0)
 
 
-def _answer(wanted: Wanted | Asked) -> dict[str, Any]:
-    if isinstance(wanted, Wanted):
+def _answer(wanted: RoleQuestion | PairQuestion) -> dict[str, Any]:
+    if isinstance(wanted, RoleQuestion):
         return {"roles": _roles(wanted)}
     decided = _decided(Same(wanted.subject), Same(wanted.roles))
     return {"pairs": {str(number): decided.label(pair) for number, pair in enumerate(wanted.pairs, 1)}}
 
 
-def _roles(wanted: Wanted) -> dict[str, Role]:
+def _roles(wanted: RoleQuestion) -> dict[str, Role]:
     weights = [c.weight for c in wanted.subject.criteria if c.weight > 0]
     usual = float(np.median(weights)) if weights else 0.0
     return {criterion.id: role(criterion, usual) for criterion in wanted.criteria}
@@ -135,13 +135,13 @@ def _decided(subject: Same[Subject], roles: Same[Mapping[str, Role]]) -> _Decide
     return _Decided(place, relations, np.where(active, holds, support))
 
 
-def nearest(measure: Floats, least: Floats | float) -> NDArray[np.bool_]:
+def nearest(measure: Floats, least: Floats | float) -> Bools:
     """The pairs whose measure reaches the least, of each child (column) only the `PARENTS` highest, earlier ones first
     where two are alike."""
     reaching = np.where(measure >= least, measure, -1.0)
     chosen = np.zeros(measure.shape, dtype=bool)
     np.put_along_axis(chosen, np.argsort(-reaching, axis=0, kind="stable")[:PARENTS], True, axis=0)
-    found: NDArray[np.bool_] = chosen & (reaching >= 0)
+    found: Bools = chosen & (reaching >= 0)
     return found
 
 

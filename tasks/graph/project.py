@@ -24,7 +24,7 @@ STRENGTH: Mapping[Relation | None, int] = {None: -1} | {name: at for at, name in
 
 
 @dataclass(frozen=True)
-class Proposal:
+class EdgeProposal:
     """An edge that somebody proposes, or a pair that nobody could say anything about."""
 
     parent: str
@@ -46,7 +46,7 @@ class Proposal:
         return self.parent, self.child
 
 
-def project(roles: Mapping[str, Role], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+def project(roles: Mapping[str, Role], proposals: Iterable[EdgeProposal]) -> tuple[EdgeProposal, ...]:
     """All proposals in candidate order, each kept or dropped; the kept ones form an acyclic graph.
 
     roles: criterion → role, in the rubric's order. What is dropped already stays so. The order of the proposals plays
@@ -101,7 +101,7 @@ def _bits(places: int) -> list[int]:
     return found
 
 
-def _valid(one: Proposal, roles: Mapping[str, Role]) -> Proposal:
+def _valid(one: EdgeProposal, roles: Mapping[str, Role]) -> EdgeProposal:
     """The proposal, dropped where it breaks a rule. Roles bind the annotator alone: they guide what it proposes."""
     if unknown := [name for name in one.pair if name not in roles]:
         return replace(one, dropped="unknown_criterion", detail=_also(one, f"there is no criterion '{unknown[0]}'"))
@@ -113,22 +113,22 @@ def _valid(one: Proposal, roles: Mapping[str, Role]) -> Proposal:
     return one
 
 
-def _strength(one: Proposal, place: Mapping[str, int]) -> tuple[object, ...]:
+def _strength(one: EdgeProposal, place: Mapping[str, int]) -> tuple[object, ...]:
     """Sorts the strongest first."""
     sure = 1.0 if one.confidence is None else one.confidence
     return one.source != "vote", -STRENGTH[one.relation], -sure, *_in_order(one, place)
 
 
-def _in_order(one: Proposal, place: Mapping[str, int]) -> tuple[object, ...]:
+def _in_order(one: EdgeProposal, place: Mapping[str, int]) -> tuple[object, ...]:
     """Sorts by candidate order, unknown criteria last; of one pair the kept and then the strongest first."""
     known = [place.get(name, len(place)) for name in one.pair]
     return *known, *one.pair, one.dropped is not None, -STRENGTH[one.relation], one.source, -(one.confidence or 0)
 
 
-def _circle(kept: nx.DiGraph[str], one: Proposal) -> str:
+def _circle(kept: nx.DiGraph[str], one: EdgeProposal) -> str:
     path: Sequence[str] = nx.shortest_path(kept, one.child, one.parent)
     return f"the weakest of the circle {' → '.join([*path, one.child])}"
 
 
-def _also(one: Proposal, detail: str) -> str:
+def _also(one: EdgeProposal, detail: str) -> str:
     return f"{one.detail}; {detail}" if one.detail else detail

@@ -31,7 +31,7 @@ _LONGEST = 20_000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RoleQuestion:
     """The criteria whose roles one request asks for; its `data`."""
 
     subject: Subject
@@ -67,7 +67,7 @@ def ask_roles(subjects: Sequence[Subject], annotator: Annotator) -> dict[str, Ro
     return found
 
 
-def request(wanted: Wanted, annotator: Annotator) -> Request:
+def request(wanted: RoleQuestion, annotator: Annotator) -> Request:
     """The first request for some criteria of a rubric."""
     listed = lines({"id": c.id, "points": c.weight, "text": wording(c)} for c in wanted.criteria)
     messages = (
@@ -79,7 +79,7 @@ def request(wanted: Wanted, annotator: Annotator) -> Request:
 
 def check(asked: Request, reply: Reply) -> Checked[dict[str, Role]]:
     """The roles of a reply that can be used, with a violation for each one that cannot."""
-    wanted: Wanted = asked.data
+    wanted: RoleQuestion = asked.data
     artifact, note = extract(reply.text, asked.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
@@ -94,7 +94,7 @@ def check(asked: Request, reply: Reply) -> Checked[dict[str, Role]]:
 
 def amend(first: Request, history: tuple[Attempt[dict[str, Role]], ...], annotator: Annotator) -> Request | None:
     """The next request, for the roles still missing; None where there is none, no budget, or no reply to mend."""
-    last, wanted = history[-1], cast(Wanted, first.data)
+    last, wanted = history[-1], cast(RoleQuestion, first.data)
     given = _given(history)
     missing = tuple(name for name in wanted.ids if name not in given)
     if not missing or len(history) > REPAIRS or last.reply.text is None:
@@ -104,19 +104,21 @@ def amend(first: Request, history: tuple[Attempt[dict[str, Role]], ...], annotat
         Message("assistant", last.reply.text[:_LONGEST]),
         Message("user", PROMPTS.fill("role_amend", {"criteria": lines({"id": name} for name in missing)})),
     )
-    return _as_request(messages, "contract_repair", Wanted(wanted.subject, missing), annotator, last.checked.violations)
+    return _as_request(
+        messages, "contract_repair", RoleQuestion(wanted.subject, missing), annotator, last.checked.violations
+    )
 
 
-def _parts(subject: Subject) -> Iterator[Wanted]:
+def _parts(subject: Subject) -> Iterator[RoleQuestion]:
     """The criteria in parts of even size."""
     count = -(-len(subject.ids) // PER_CALL)
     size = -(-len(subject.ids) // count)
     for start in range(0, len(subject.ids), size):
-        yield Wanted(subject, subject.ids[start : start + size])
+        yield RoleQuestion(subject, subject.ids[start : start + size])
 
 
 def _as_request(
-    messages: tuple[Message, ...], role: str, wanted: Wanted, annotator: Annotator, mends: tuple[str, ...] = ()
+    messages: tuple[Message, ...], role: str, wanted: RoleQuestion, annotator: Annotator, mends: tuple[str, ...] = ()
 ) -> Request:
     one = {"type": "string", "enum": list(_ROLES)}
     return Request(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from prefect import task
 
+from tasks.contracts.backends import speaks
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
-from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.people import Votes
@@ -23,15 +22,11 @@ from tasks.graph.heuristic import MODEL, answer
 from tasks.graph.rows import edge_rows, graph_row, node_rows
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
-from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.replay import Replay
-from tasks.llm.engines import open_engine
+from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.replies import ReplyStore
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
-
-KeyOf = Callable[[str], str | None]
 
 
 class Graphed(NamedTuple):
@@ -61,10 +56,11 @@ def graph(
         written = authored(base / plan.file, found) if plan.file else {}
         votes = read_votes(base / plan.votes, found) if plan.votes else []
         with ReplyStore(run.warehouse.replies) as replies:
-            asks = len(written) < len(found)
             annotator = None
-            if asks:
-                annotator = Annotator(_backend(plan, base, replies, key_of), replies, plan, _say)
+            if len(written) < len(found):
+                rules = Offline(MODEL, answer)
+                backend = open_backend(plan, base, replies, key_of) if speaks(plan) else rules
+                annotator = Annotator(backend, replies, plan, _say)
             built = build(found, written, votes, annotator)
         return {
             RubricGraphs: [graph_row(one) for one in built],
@@ -79,12 +75,3 @@ def graph(
 
 def _say(line: str) -> None:
     print(f"graph: {line}")
-
-
-def _backend(plan: Graphs, base: Path, replies: ReplyStore, key_of: KeyOf) -> Backend:
-    """The annotator's model, or what it said earlier; where it is no language model, rules of thumb."""
-    if plan.backend in ("vllm", "openai") and plan.engine:
-        return open_engine(plan.backend, plan.engine, key_of, base)
-    if plan.backend == "replay" and plan.model:
-        return Replay(replies, plan.model)
-    return Offline(MODEL, answer)

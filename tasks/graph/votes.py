@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast, get_args
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Relation, Role
 from tasks.graph.candidates import Pair
-from tasks.graph.project import Proposal
+from tasks.graph.project import EdgeProposal
 from tasks.graph.subject import Subject
 from tasks.store.cells import need, quoted, text_or_none
 from tasks.store.source import chunks
@@ -50,7 +50,7 @@ class Vote(NamedTuple):
         }
 
 
-class Outcome(NamedTuple):
+class VoteOutcome(NamedTuple):
     """What the votes on one subject come to."""
 
     value: str | None
@@ -60,11 +60,11 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ballot:
+class RubricVotes:
     """The outcomes of one rubric's votes."""
 
-    roles: Mapping[str, Outcome] = field(default_factory=dict)
-    edges: Mapping[Pair, Outcome] = field(default_factory=dict)
+    roles: Mapping[str, VoteOutcome] = field(default_factory=dict)
+    edges: Mapping[Pair, VoteOutcome] = field(default_factory=dict)
 
 
 def read_votes(path: Path, subjects: Mapping[str, Subject]) -> list[Vote]:
@@ -89,22 +89,22 @@ def read_votes(path: Path, subjects: Mapping[str, Subject]) -> list[Vote]:
     return votes
 
 
-def ballots(votes: Iterable[Vote]) -> dict[str, Ballot]:
+def ballots(votes: Iterable[Vote]) -> dict[str, RubricVotes]:
     """Rubric → what its votes come to."""
     by_subject: dict[tuple[str, tuple[str, ...]], list[Vote]] = {}
     for vote in votes:
         by_subject.setdefault((vote.rubric_id, vote.on), []).append(vote)
-    found: dict[str, tuple[dict[str, Outcome], dict[Pair, Outcome]]] = {}
+    found: dict[str, tuple[dict[str, VoteOutcome], dict[Pair, VoteOutcome]]] = {}
     for (rubric, on), given in by_subject.items():
         roles, edges = found.setdefault(rubric, ({}, {}))
         if len(on) == 1:
             roles[on[0]] = _outcome(given)
         else:
             edges[on[0], on[1]] = _outcome(given)
-    return {rubric: Ballot(roles, edges) for rubric, (roles, edges) in found.items()}
+    return {rubric: RubricVotes(roles, edges) for rubric, (roles, edges) in found.items()}
 
 
-def with_votes(proposals: Sequence[Proposal], edges: Mapping[Pair, Outcome]) -> list[Proposal]:
+def with_votes(proposals: Sequence[EdgeProposal], edges: Mapping[Pair, VoteOutcome]) -> list[EdgeProposal]:
     """The proposals as the votes leave them: an edge that was voted for is in, with confidence 1, in place of what was
     proposed for its pair; one voted against is dropped; a tie changes nothing and is told of."""
     proposed = {one.pair for one in proposals}
@@ -115,7 +115,7 @@ def with_votes(proposals: Sequence[Proposal], edges: Mapping[Pair, Outcome]) -> 
     return found
 
 
-def _voted(one: Proposal, outcome: Outcome) -> Proposal:
+def _voted(one: EdgeProposal, outcome: VoteOutcome) -> EdgeProposal:
     said = f"annotator: {one.relation or one.detail}" if one.source == "annotator" else f"author: {one.relation}"
     if outcome.value is None:
         return replace(one, detail="; ".join(filter(None, (one.detail, outcome.detail))))
@@ -124,24 +124,24 @@ def _voted(one: Proposal, outcome: Outcome) -> Proposal:
     return _for(one.pair, outcome.value, f"{outcome.detail}; {said}")
 
 
-def _added(pair: Pair, outcome: Outcome) -> Proposal:
+def _added(pair: Pair, outcome: VoteOutcome) -> EdgeProposal:
     if outcome.value is None:
         detail = f"{outcome.detail}; nobody else proposes it"
-        return Proposal(*pair, None, source="vote", dropped="voted_out", detail=detail)
+        return EdgeProposal(*pair, None, source="vote", dropped="voted_out", detail=detail)
     return _for(pair, outcome.value, outcome.detail)
 
 
-def _for(pair: Pair, value: str, detail: str) -> Proposal:
-    return Proposal(*pair, cast(Relation, value), 1.0, "vote", detail=detail)
+def _for(pair: Pair, value: str, detail: str) -> EdgeProposal:
+    return EdgeProposal(*pair, cast(Relation, value), 1.0, "vote", detail=detail)
 
 
-def _outcome(votes: Iterable[Vote]) -> Outcome:
+def _outcome(votes: Iterable[Vote]) -> VoteOutcome:
     latest = {vote.rater_id: vote.value for vote in sorted(votes, key=lambda vote: vote.voted_at)}
     ranked = sorted(Counter(latest.values()).items(), key=lambda counted: (-counted[1], counted[0]))
     (first, most), others = ranked[0], ranked[1:]
     if others and others[0][1] == most:
-        return Outcome(None, f"tied votes: {', '.join(f'{value} {count}' for value, count in ranked)}")
-    return Outcome(first, f"voted {first} by {most} of {len(latest)}")
+        return VoteOutcome(None, f"tied votes: {', '.join(f'{value} {count}' for value, count in ranked)}")
+    return VoteOutcome(first, f"voted {first} by {most} of {len(latest)}")
 
 
 class _Cells(NamedTuple):

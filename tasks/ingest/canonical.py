@@ -36,7 +36,7 @@ class Answers(NamedTuple):
     groups: list[list[tuple[str, str]]]
 
 
-class Scores(NamedTuple):
+class ChunkScores(NamedTuple):
     """One rater's gradings of a chunk, in the order of its answers."""
 
     rater: str
@@ -45,7 +45,7 @@ class Scores(NamedTuple):
     traits: list[list[tuple[str, float]]]
 
 
-class Marks(NamedTuple):
+class ChunkMarks(NamedTuple):
     """Decisions of a chunk by people, or recorded of a machine, one per row."""
 
     rows: list[int]
@@ -131,12 +131,12 @@ def scored(source: Source, frame: pd.DataFrame, known: Container[str]) -> tuple[
     return _numbers(frame), [name if name in known else unguarded(name) for name in ids]
 
 
-def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:
+def scores(source: Source, frame: pd.DataFrame) -> list[ChunkScores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column or what is no finite number."""
     return [_scores(source, frame, rater) for rater in source.scores]
 
 
-def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
+def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> ChunkScores:
     def numbers(column: str) -> list[float | None]:
         cells = _cells(source, frame, column)
         return [as_number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
@@ -149,10 +149,10 @@ def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
     ]
     nothing: list[float | None] = [None] * len(frame)
     score = numbers(rater.score) if rater.score else nothing
-    return Scores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
+    return ChunkScores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
 
 
-def marks(source: Source, frame: pd.DataFrame) -> Marks:
+def marks(source: Source, frame: pd.DataFrame) -> ChunkMarks:
     """The marks of a chunk; InputError for a missing column or value, what is no level, or no kind of rater."""
     names = ("response_id", "rater_id", "criterion_id", "level")
     ids = {name: column for name, column in source.marks.items() if name != "level"}
@@ -171,7 +171,7 @@ def marks(source: Source, frame: pd.DataFrame) -> Marks:
             rule = f"{quoted(kind)} is no kind of rater; use {', '.join(MARKERS)}"
             raise InputError(rule, file=source.file, row=number, field=name_of(source.marks["rater_kind"]))
     response_id, rater_id, criterion_id = ([str(cell) for cell in named[name]] for name in names[:3])
-    return Marks(rows, response_id, rater_id, criterion_id, levels, kinds)
+    return ChunkMarks(rows, response_id, rater_id, criterion_id, levels, kinds)
 
 
 def _numbers(frame: pd.DataFrame) -> list[int]:

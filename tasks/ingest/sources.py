@@ -21,7 +21,7 @@ Prepare = Callable[[str, pd.DataFrame], pd.DataFrame]
 """Name of the file, a chunk of its rows → the chunk with columns that map."""
 
 
-class Layout(Frozen):
+class SourceLayout(Frozen):
     """A layout file."""
 
     sources: tuple[Source, ...]
@@ -39,14 +39,14 @@ def evaluation_only(data: Data) -> bool:
     return _layout(data.layout).evaluation_only
 
 
-def _layout(name: str | None) -> Layout:
+def _layout(name: str | None) -> SourceLayout:
     if name is None:
-        return Layout(sources=())
+        return SourceLayout(sources=())
     path = LAYOUTS / f"{name}.yaml"
     if not name.isidentifier() or not path.is_file():
         known = ", ".join(sorted(p.stem for p in LAYOUTS.glob("*.yaml")))
         raise InputError(f"'{name}' is no layout; there are {known}", field="data.layout")
-    return parse(Layout, read_yaml(path), path)
+    return parse(SourceLayout, read_yaml(path), path)
 
 
 class Stream(NamedTuple):

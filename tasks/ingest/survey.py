@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Source, Split
-from tasks.ingest.canonical import Answers, Marks, Record, Scores, answers, items, marks, name_of, scored, scores
+from tasks.ingest.canonical import (
+    Answers,
+    ChunkMarks,
+    ChunkScores,
+    Record,
+    answers,
+    items,
+    marks,
+    name_of,
+    scored,
+    scores,
+)
 from tasks.ingest.sources import Stream
 from tasks.stats.target import MEAN
 
@@ -119,7 +130,7 @@ class _Look:
         return {"response": None, "author": author_id, "item": item_id}[self.plan.by]
 
 
-def _labelled(graded: Iterable[Scores], target: str, count: int) -> bytearray:
+def _labelled(graded: Iterable[ChunkScores], target: str, count: int) -> bytearray:
     """Whether each answer of a chunk has a score that counts as the target, see `target_scores`."""
     found = bytearray(count)
     for one in graded:
@@ -134,7 +145,7 @@ def _scores(
     source: Source,
     rows: Sequence[int],
     ids: Sequence[str],
-    graded: Sequence[Scores],
+    graded: Sequence[ChunkScores],
     target: str,
     known: set[tuple[int, str]],
 ) -> None:
@@ -152,7 +163,7 @@ def _scores(
         found.labelled[found.places[response_id]] |= counts
 
 
-def _marks(found: Survey, source: Source, some: Marks, known: set[tuple[int, str, str]]) -> None:
+def _marks(found: Survey, source: Source, some: ChunkMarks, known: set[tuple[int, str, str]]) -> None:
     names = {name: name_of(column) for name, column in source.marks.items()}
     words: dict[str, str] = {}
     marks = zip(some.rows, some.response_id, some.rater_id, some.criterion_id, strict=True)

@@ -20,7 +20,7 @@ from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
 
-class Data(NamedTuple):
+class Ingested(NamedTuple):
     """What ingest writes; gradings and judgments are those of people, and those that the source recorded of a
     machine."""
 
@@ -32,7 +32,7 @@ class Data(NamedTuple):
 
 
 @task(task_run_name=named("ingest"))
-def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Data:
+def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Ingested:
     """Read the sources, map them, cut units, and split; with a limit only the first responses of each item.
 
     The sources are read twice, a chunk at a time: first to refuse what is wrong and to draw the split, so that nothing
@@ -58,4 +58,4 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Data
         run.commit(
             "ingest", "all", {Items: found.items.values(), Responses: [], Units: [], Gradings: [], Judgments: []}
         )
-    return Data(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments)))
+    return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments)))

@@ -14,7 +14,7 @@ from typing import Any
 
 from tasks.judge.protocol import Part, how
 from tasks.judge.question import Question
-from tasks.llm.backend import Backend
+from tasks.llm.backend import Around
 from tasks.llm.choices import Path, Place, level_probabilities, offsets
 from tasks.llm.request import Reply, Request, Same
 
@@ -22,13 +22,8 @@ _MOST = 100
 """More values than this are a number that is read, not a choice."""
 
 
-class Levelled:
+class Levelled(Around):
     """A backend whose replies carry `level_probabilities` in place of token log-probabilities."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.name, self.model, self.batch_size = backend.name, backend.model, backend.batch_size
-        self.by_subject, self.reads_prose = backend.by_subject, backend.reads_prose
-        self._backend = backend
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""

@@ -9,19 +9,18 @@ from operator import length_hint
 
 from tasks.judge.rows import Graded, Rater
 from tasks.llm.ask import Wave
-from tasks.llm.backend import Backend
+from tasks.llm.backend import Around, Backend
 from tasks.llm.request import Reply, Request
 
 _EVERY_S = 2.0
 
 
-class _Watched:
+class _Watched(Around):
     """A backend that tells of every reply as it passes."""
 
     def __init__(self, backend: Backend, tick: Callable[[], None]) -> None:
-        self.name, self.model, self.batch_size = backend.name, backend.model, backend.batch_size
-        self.by_subject, self.reads_prose = backend.by_subject, backend.reads_prose
-        self._backend, self._tick = backend, tick
+        super().__init__(backend)
+        self._tick = tick
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         return _Ticking(self._backend.answer(requests), self._tick)

@@ -9,21 +9,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
+from tasks.contracts.backends import BACKENDS
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Grader
-from tasks.contracts.settings.engine import Engine
 from tasks.contracts.settings.judge import Foreign, Judge
 from tasks.judge import embedded, trained
 from tasks.judge.levels import Levelled
 from tasks.judge.question import Question
 from tasks.judge.rows import Graded, Rater
+from tasks.judge.simulated import Known, Simulated
+from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.replay import ForeignReplay, Replay
+from tasks.llm.backends.replay import ForeignReplay
 from tasks.llm.encoder import minilm
-from tasks.llm.engines import open_engine
+from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.readers import read_score
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Request
@@ -37,50 +39,53 @@ def rater(
     judge: Judge,
     base: Path,
     replies: ReplyStore,
-    key_of: Callable[[str], str | None] = os.environ.get,
+    key_of: KeyOf = os.environ.get,
     grader: Grader | None = None,
+    known: Mapping[str, Known] | None = None,
 ) -> Rater:
     """The rater of a study; its id names kind of answerer, model and protocol.
 
-    key_of: name of a credential → its value, see `Engine.key`; grader: what backend 'trained' answers by.
-    InputError or BackendError where the recorded replies, the grader, the encoder or the language model are not there.
+    key_of: name of a credential → its value, see `Engine.key`; grader: what backend 'trained' answers by; known: what
+    'simulated' knows. InputError or BackendError where the recorded replies, the grader, the marks, the encoder or the
+    language model are not there.
     """
-    if judge.backend == "trained":
-        if grader is None:
-            raise InputError("backend 'trained' has no grader to ask", field="judge.grader")
-        answered = Offline(grader.name, partial(trained.answer, grader=grader), batch_size=_BATCH)
-        return Rater(f"trained:{grader.name}:{judge.protocol}", "trained", answered)
+    if judge.foreign:
+        recorded = _foreign(judge.foreign, base)
+        return Rater(f"{recorded.model}:{judge.protocol}", "replayed", recorded)
+    kind = BACKENDS[judge.backend]
+    if not kind.reads_prose:
+        backend, asking = _offline(judge, grader, known)
+        return Rater(f"{judge.backend}:{backend.model}:{judge.protocol}", kind.rater_kind, backend, **asking)
+    backend, mender = Levelled(open_backend(judge, base, replies, key_of)), None
+    if judge.repair_engine and kind.needs == "engine":
+        mending = judge.model_copy(update={"engine": judge.repair_engine})
+        mender = Levelled(open_backend(mending, base, replies, key_of))
+    models = backend.model if mender is None else f"{backend.model}+{mender.model}"
+    return Rater(f"{judge.backend}:{models}:{judge.protocol}", kind.rater_kind, backend, mender, **_asking(judge))
+
+
+def _offline(judge: Judge, grader: Grader | None, known: Mapping[str, Known] | None) -> tuple[Backend, dict[str, Any]]:
+    """What answers questions of judging from their plain data, and how it is asked."""
+    if judge.backend == "simulated" and judge.truth:
+        if not known:
+            raise InputError(f"rater '{judge.truth.rater}' marked and scored nothing", field="judge.truth.rater")
+        return Simulated(judge.truth, known), {"sampling": judge.sampling}
     if judge.backend == "embedded":
         encode = minilm()
         answer = partial(embedded.answer, encode=encode, knows=encode.knows)
-        backend = Offline(embedded.MODEL, answer, batch_size=_BATCH)
-        return Rater(f"embedded:{embedded.MODEL}:{judge.protocol}", "encoder", backend)
-    if judge.backend in ("vllm", "openai"):
-        return _language_model(judge, base, key_of)
-    if judge.foreign is None:
-        if judge.model is None:
-            raise InputError("backend 'replay' needs a model, or a foreign table of replies", field="judge.model")
-        recorded = Replay(replies, judge.model)
-        return Rater(f"replay:{judge.model}:{judge.protocol}", "replayed", recorded, **_asking(judge))
-    raw = {row["response_id"]: row["reply"] for row in foreign_rows(judge.foreign, base) if row["reply"] is not None}
-    # What the readers make of the table is kept like any reply, so its name covers the table and how it is read.
-    content = json.dumps([judge.foreign.model_dump(mode="json"), raw], sort_keys=True)
-    model = f"foreign:{Path(judge.foreign.file).stem}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-    return Rater(f"{model}:{judge.protocol}", "replayed", ForeignReplay(raw, model, _reading(judge.foreign)))
+        return Offline(embedded.MODEL, answer, batch_size=_BATCH), {}
+    if grader is None:
+        raise InputError(f"backend '{judge.backend}' has no grader to ask", field="judge.grader")
+    return Offline(grader.name, partial(trained.answer, grader=grader), batch_size=_BATCH), {}
 
 
-def _language_model(judge: Judge, base: Path, key_of: Callable[[str], str | None]) -> Rater:
-    """A language model, and the one that mends its replies."""
-
-    def opened(engine: Engine) -> Levelled:
-        kind: Literal["vllm", "openai"] = "vllm" if judge.backend == "vllm" else "openai"
-        return Levelled(open_engine(kind, engine, key_of, base))
-
-    assert judge.engine is not None  # the contract demands it
-    backend = opened(judge.engine)
-    mender = opened(judge.repair_engine) if judge.repair_engine else None
-    models = backend.model if mender is None else f"{backend.model}+{mender.model}"
-    return Rater(f"{judge.backend}:{models}:{judge.protocol}", "llm", backend, mender, **_asking(judge))
+def _foreign(foreign: Foreign, base: Path) -> ForeignReplay:
+    """The replies of a foreign table. What the readers make of it is kept like any reply, so its name covers the table
+    and how it is read."""
+    raw = {row["response_id"]: row["reply"] for row in foreign_rows(foreign, base) if row["reply"] is not None}
+    content = json.dumps([foreign.model_dump(mode="json"), raw], sort_keys=True)
+    model = f"foreign:{Path(foreign.file).stem}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    return ForeignReplay(raw, model, _reading(foreign))
 
 
 def _asking(judge: Judge) -> dict[str, Any]:

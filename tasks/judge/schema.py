@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
+from tasks.llm.schema import record
 
 MAX_QUOTE = 400
 MAX_QUOTES = 4
@@ -38,7 +39,7 @@ _EVIDENCE = {
 
 def checklist(criteria: Sequence[Criterion]) -> dict[str, Any]:
     """Schema of the decisions on these criteria, in their order."""
-    return _object({"decisions": _object({criterion.id: _decision(criterion) for criterion in criteria})})
+    return record({"decisions": record({criterion.id: _decision(criterion) for criterion in criteria})})
 
 
 def holistic(bundle: Bundle) -> dict[str, Any]:
@@ -48,24 +49,24 @@ def holistic(bundle: Bundle) -> dict[str, Any]:
 
 def stated(scale: Scale) -> dict[str, Any]:
     """Schema of one score on a scale with its rationale."""
-    return _object({"rationale": _PROSE, "score": _number(scale)})
+    return record({"rationale": _PROSE, "score": _number(scale)})
 
 
 def answers(criteria: Sequence[Criterion]) -> dict[str, Any]:
     """Schema of yes or no to each of these criteria."""
     answer = {"type": "string", "enum": [YES, NO]}
-    return _object({"answers": _object({criterion.id: answer for criterion in criteria})})
+    return record({"answers": record({criterion.id: answer for criterion in criteria})})
 
 
 def components(criteria: Sequence[Criterion]) -> dict[str, Any]:
     """Schema of what is found in a response for each of these criteria; null for nothing."""
     found = {"anyOf": [{"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}, {"type": "null"}]}
-    return _object({"components": _object({criterion.id: found for criterion in criteria})})
+    return record({"components": record({criterion.id: found for criterion in criteria})})
 
 
 def traits(of: Sequence[Trait]) -> dict[str, Any]:
     """Schema of a score with its quotes for each of these traits."""
-    return _object({"traits": _object({t.id: _object({"evidence": _EVIDENCE, "score": _number(t)}) for t in of})})
+    return record({"traits": record({t.id: record({"evidence": _EVIDENCE, "score": _number(t)}) for t in of})})
 
 
 def fields(criterion: Criterion) -> list[str]:
@@ -78,7 +79,7 @@ def fields(criterion: Criterion) -> list[str]:
 def _decision(criterion: Criterion) -> dict[str, Any]:
     level = {"type": "integer", "enum": list(range(len(criterion.levels)))}
     known = {"evidence": _EVIDENCE, "diagnostic": _PROSE, "level": level}
-    return _object({name: known[name] for name in fields(criterion)})
+    return record({name: known[name] for name in fields(criterion)})
 
 
 def _number(scale: Scale) -> dict[str, Any]:
@@ -87,7 +88,3 @@ def _number(scale: Scale) -> dict[str, Any]:
         return {"type": "integer", "minimum": scale.min, "maximum": scale.max}
     # `multipleOf` counts from 0 and not from the lowest score, and 0.3 is no multiple of 0.1 in floating point.
     return {"type": "number", "enum": [round(scale.min + scale.step * i, 12) for i in range(scale.levels)]}
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -26,11 +26,9 @@ from functools import lru_cache
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale
-from tasks.contracts.errors import InputError
-from tasks.contracts.settings.judge import Judge, Truth
+from tasks.contracts.settings.judge import Truth
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
-from tasks.judge.rows import Rater
 from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.score import round_half_up, share_of_points, whole, whole_shares
 from tasks.llm.backends.damaging import WAYS, damaged
@@ -104,16 +102,6 @@ class Simulated:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
         return iter([(index, answer(request, self._truth, self._known)) for index, request in enumerate(requests)])
-
-
-def rater(judge: Judge, known: Mapping[str, Known]) -> Rater:
-    """The simulated rater of a study. InputError where the human rater whose marks it needs said nothing."""
-    if judge.truth is None:
-        raise InputError("backend 'simulated' needs the truth that it knows", field="judge.truth")
-    if not known:
-        raise InputError(f"rater '{judge.truth.rater}' marked and scored nothing", field="judge.truth.rater")
-    backend = Simulated(judge.truth, known)
-    return Rater(f"simulated:{backend.model}:{judge.protocol}", "simulated", backend, sampling=judge.sampling)
 
 
 def answer(request: Request, truth: Truth, known: Mapping[str, Known]) -> Reply:

@@ -21,12 +21,12 @@ from tasks.contracts.grader import Grader
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.judge import simulated
 from tasks.judge.grade import grade_batch
 from tasks.judge.progress import Progress
 from tasks.judge.rater import foreign_scores, rater, repeated, signal_recorded
 from tasks.judge.rows import Rater
 from tasks.judge.shards import libraries_aside, shards, whole_items
+from tasks.judge.simulated import known
 from tasks.judge.standing import keeping_of
 from tasks.judge.tables import item_counts, shard_cases
 from tasks.llm.budget import Budgeted, Purse
@@ -109,13 +109,14 @@ def _rater(
     grader: Grader | None,
 ) -> Rater:
     """The study's rater; the simulated one gets to know what its human rater said."""
-    if plan.backend != "simulated" or plan.truth is None or people is None:
+    if plan.truth is None or people is None:
         return rater(plan, base, replies, credential, grader)
     theirs = ds.field("rater_id") == plan.truth.rater
     gradings, judgments = people
     scores = run.read(gradings, ["response_id", "item_id", "score", "trait_scores"], theirs)
     marks = run.read(judgments, ["response_id", "criterion_id", "decision"], theirs)
-    return simulated.rater(plan, simulated.known(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist()))
+    said = known(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist())
+    return rater(plan, base, replies, credential, grader, said)
 
 
 def _within(token_budget: int | None, who: Rater) -> Rater:

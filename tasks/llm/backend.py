@@ -42,3 +42,12 @@ class Backend(Protocol):
         ask at once. A request whose time is over (`Request.until`) gets the error 'deadline' as far as the backend
         waits for others; one that computes in this process may finish what it has begun.
         """
+
+
+class Around:
+    """What stands around a backend: it is that backend in all but how it answers."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.name, self.model, self.batch_size = backend.name, backend.model, backend.batch_size
+        self.by_subject, self.reads_prose = backend.by_subject, backend.reads_prose
+        self._backend = backend

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import overload
 
 from tasks.contracts.errors import UserError
-from tasks.llm.backend import Backend
+from tasks.llm.backend import Around, Backend
 from tasks.llm.request import Reply, Request
 
 _CHARACTERS_PER_TOKEN = 3
@@ -27,7 +27,7 @@ class Purse:
     spent: int = 0
 
 
-class Budgeted:
+class Budgeted(Around):
     """A backend that asks only what the purse can pay for.
 
     A request is begun only if the longest reply to it, and to all that are under way, still fits. Where the next one
@@ -36,9 +36,8 @@ class Budgeted:
     """
 
     def __init__(self, backend: Backend, purse: Purse) -> None:
-        self.name, self.model, self.batch_size = backend.name, backend.model, backend.batch_size
-        self.by_subject, self.reads_prose = backend.by_subject, backend.reads_prose
-        self._backend, self._purse = backend, purse
+        super().__init__(backend)
+        self._purse = purse
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does; BudgetSpent when the next request cannot be paid for."""

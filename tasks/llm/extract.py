@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from tasks.llm.tolerant import DEPTH, Cut, Damaged, Reader, Refused
+from tasks.llm.tolerant import DEPTH, Cut, Damaged, ObjectReader, RefusedObject
 
 _START = re.compile(r"""\{\s*["'}/#]""")
 _FENCE = re.compile(r"```[\w-]*\s*\Z")
@@ -36,20 +36,20 @@ def extract(text: str | None, keys: frozenset[str]) -> tuple[dict[str, Any] | No
         if isinstance(whole, dict) and keys <= whole.keys():
             return whole, None
         return _search(text, keys)
-    except Refused as refused:
+    except RefusedObject as refused:
         return None, str(refused)
 
 
 def _search(text: str, keys: frozenset[str]) -> tuple[dict[str, Any] | None, str | None]:
     """The first fenced artifact, else the first one; Refused where an object before it must not be used."""
-    reader, closings = Reader(text, keys), dict[int, int]()
+    reader, closings = ObjectReader(text, keys), dict[int, int]()
     first: tuple[dict[str, Any], str | None] | None = None
     reason, at = "no_object", 0
     while match := _START.search(text, at):
         start = match.start()
         try:
             found, at = reader.read(start)
-        except Refused:
+        except RefusedObject:
             if first is None:
                 raise
             break
@@ -97,12 +97,12 @@ def _strict(text: str) -> object:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Refused("duplicate_key")
+        raise RefusedObject("duplicate_key")
     return found
 
 
 def _refuse(constant: str) -> float:
-    raise Refused("not_finite")
+    raise RefusedObject("not_finite")
 
 
 def _finite(digits: str) -> float:

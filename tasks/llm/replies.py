@@ -6,33 +6,32 @@ import hashlib
 import logging
 import math
 import secrets
-import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tasks.contracts.errors import StoreError
 from tasks.llm import claims
 from tasks.llm.request import Reply
+from tasks.store.sqlite_file import Format, SqliteFile
 
-_MARK = 0x52504C59
-"""SQLite's application id of a reply store."""
-_WAIT_S = 60.0
 _CHUNK = 500
-_HINTS = {
-    sqlite3.SQLITE_FULL: "; free some space and start again: every reply before this one is kept",
-    sqlite3.SQLITE_BUSY: f"; another run has held it for more than {_WAIT_S:.0f} s",
-    sqlite3.SQLITE_CORRUPT: "; bring back a copy, or move it away: what it held is asked for again",
-    sqlite3.SQLITE_NOTADB: "; bring back a copy, or move it away: what it held is asked for again",
-}
-_TABLE = (
-    "CREATE TABLE IF NOT EXISTS replies(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL, seal TEXT)"
+_FORMAT = Format(
+    name="reply store",
+    mark=0x52504C59,
+    table="replies",
+    schema=(
+        "CREATE TABLE IF NOT EXISTS replies"
+        "(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL, seal TEXT)",
+        *claims.TABLES,
+    ),
+    synchronous="NORMAL",
+    row="reply",
+    spoilt="bring back a copy, or move it away: what it held is asked for again",
 )
-_SEALED = "SELECT count(*) FROM pragma_table_info('replies') WHERE name = 'seal'"
 _LOOK_S = 0.02, 0.5
 """How soon, and in the end how seldom, a waiting run looks for another one's replies."""
 _SAY_S = 1.0, 60.0
@@ -40,7 +39,7 @@ _SAY_S = 1.0, 60.0
 _logger = logging.getLogger(__name__)
 
 
-class Looked(NamedTuple):
+class StoreLook(NamedTuple):
     """What a look at a whole store came to."""
 
     rows: int
@@ -51,7 +50,7 @@ class Looked(NamedTuple):
     """What is wrong, in words; the first hundred."""
 
 
-class ReplyStore:
+class ReplyStore(SqliteFile):
     """Digest → reply, for several threads and processes at once.
 
     A reply that `put_many` took survives the death of the process (a write-ahead log without a disk flush per commit:
@@ -59,15 +58,14 @@ class ReplyStore:
     kept, so that a rerun asks again. The path ':memory:' keeps nothing beyond the object.
     """
 
+    _format = _FORMAT
+
     def __init__(self, path: str | Path, read_only: bool = False) -> None:
         """Opens the file, or makes it unless `read_only`; StoreError where it is no reply store or not writable."""
-        self._path = str(path)
-        self._lock = threading.Lock()
+        super().__init__(path, read_only)
         self._said = -_SAY_S[1]
         with self._named():
-            self._connection = _connect(self._path, read_only)
-            sealed = self._connection.execute(_SEALED).fetchone()[0]
-        self._columns = f"digest, model, reply, {'seal' if sealed else 'NULL'}"
+            self._columns = f"digest, model, reply, {'seal' if self._sealed else 'NULL'}"
 
     def get_many(self, digests: Iterable[str]) -> dict[str, Reply]:
         """The known ones among the digests; StoreError where the file cannot be read."""
@@ -157,47 +155,18 @@ class ReplyStore:
         with self._named(), self._lock:
             return int(self._connection.execute("SELECT count(*) FROM replies").fetchone()[0])
 
-    def look(self) -> Looked:
+    def look(self) -> StoreLook:
         """Look at the file's structure and at every reply; StoreError where it cannot be read at all."""
         rows, unsealed, problems = 0, 0, list[str]()
         with self._named(), self._lock:
-            told = [str(line) for (line,) in self._connection.execute("PRAGMA integrity_check")]
-            problems += [line for line in told if line != "ok"]
+            problems += self._broken()
             for row in self._connection.execute(f"SELECT {self._columns} FROM replies"):
                 rows, unsealed = rows + 1, unsealed + (row[3] is None)
                 try:
                     _read(*row)
                 except (ValueError, TypeError) as error:
                     problems.append(str(error))
-        return Looked(rows, unsealed, tuple(problems[:100]))
-
-    def close(self) -> None:
-        """Gives the file back; closing twice is harmless."""
-        with self._lock:
-            self._connection.close()
-
-    def __enter__(self) -> ReplyStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """In a transaction of this store."""
-        with self._named(), self._lock, _transaction(self._connection):
-            yield
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Says which file a failure is about."""
-        try:
-            yield
-        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-            hint = _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")  # the rest of the code says where
-            raise StoreError(f"{self._path}: the reply store cannot be used: {error}{hint}") from error
+        return StoreLook(rows, unsealed, tuple(problems[:100]))
 
 
 _INSERT = "INSERT OR IGNORE INTO replies(digest, model, reply, seal) VALUES (?, ?, ?, ?)"
@@ -216,71 +185,3 @@ def _read(digest: str, model: str, line: str, seal: str | None) -> Reply:
             f"DELETE FROM replies WHERE digest = '{digest}'"
         )
     return Reply.from_json(line)
-
-
-def _connect(path: str, read_only: bool) -> sqlite3.Connection:
-    """An open store; OSError, ValueError or sqlite3.Error where there can be none."""
-    target = path
-    if read_only:
-        if not Path(path).is_file():
-            raise ValueError("there is no such file")
-        target = Path(path).absolute().as_uri() + "?mode=ro"
-    elif path != ":memory:":
-        Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(target, timeout=_WAIT_S, isolation_level=None, check_same_thread=False, uri=read_only)
-    try:
-        known = _is_store(connection)
-        if read_only and not known:
-            raise ValueError("the file is not a reply store")
-        if not read_only:
-            _patiently(connection, "PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            with _transaction(connection):
-                for table in (_TABLE, *claims.TABLES):
-                    connection.execute(table)
-                if not connection.execute(_SEALED).fetchone()[0]:
-                    connection.execute("ALTER TABLE replies ADD COLUMN seal TEXT")
-                connection.execute(f"PRAGMA application_id={_MARK}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _is_store(connection: sqlite3.Connection) -> bool:
-    """True for a store, False for an empty file; ValueError for a database of somebody else."""
-    with _transaction(connection, "DEFERRED"):  # one snapshot: another process may be making the store right now
-        mark = connection.execute("PRAGMA application_id").fetchone()[0]
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if mark == _MARK and "replies" in tables:
-        return True
-    if mark == 0 and not tables:
-        return False
-    raise ValueError("the file is a database of something else")
-
-
-def _patiently(connection: sqlite3.Connection, statement: str) -> None:
-    """SQLite does not wait for a lock when it changes the journal mode; two processes may open a new file at once."""
-    give_up = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            connection.execute(statement)
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > give_up:
-                raise
-            time.sleep(0.01)
-
-
-@contextmanager
-def _transaction(
-    connection: sqlite3.Connection, lock: Literal["DEFERRED", "IMMEDIATE"] = "IMMEDIATE"
-) -> Iterator[None]:
-    connection.execute(f"BEGIN {lock}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # SQLite itself has rolled back where the disk was full
-            connection.execute("ROLLBACK")
-        raise

@@ -6,18 +6,16 @@ from collections.abc import Iterator, Sequence
 from operator import length_hint
 
 from tasks.contracts.errors import StoppedError
-from tasks.llm.backend import Backend
+from tasks.llm.backend import Around, Backend
 from tasks.llm.request import Reply, Request
 
 
-class Steady:
+class Steady(Around):
     """A backend that, once it gave up for a reason that may pass, answers everything else with the error 'outage'. What
     will not pass, such as a wrong key, raises as ever."""
 
     def __init__(self, backend: Backend) -> None:
-        self.name, self.model, self.batch_size = backend.name, backend.model, backend.batch_size
-        self.by_subject, self.reads_prose = backend.by_subject, backend.reads_prose
-        self._backend = backend
+        super().__init__(backend)
         self._outage: StoppedError | None = None
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:

@@ -27,7 +27,7 @@ _LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": 
 _NOT_FINITE = {"nan", "inf", "infinity"}
 
 
-class Refused(Exception):
+class RefusedObject(Exception):
     """An object that must not be used: its reason is 'duplicate_key' or 'not_finite'."""
 
 
@@ -44,7 +44,7 @@ class Cut(Exception):
     artifact: dict[str, Any] | None = None
 
 
-class Reader:
+class ObjectReader:
     """Reads objects of one text. `notes` names the tolerances that the last one needed."""
 
     def __init__(self, text: str, keys: frozenset[str]) -> None:
@@ -66,7 +66,7 @@ class Reader:
                 self._expect(at, ":")
                 value, at = self._value(self._skip(at + 1), depth, _AFTER_VALUE)
                 if key in found:
-                    raise Refused("duplicate_key")
+                    raise RefusedObject("duplicate_key")
                 found[key] = value
                 at = self._next(at, "}")
         except Cut as cut:
@@ -107,7 +107,7 @@ class Reader:
             return self._number(match), match.end()
         if match := _WORD.match(self.text, at):
             if match[0].lstrip("-").lower() in _NOT_FINITE:
-                raise Refused("not_finite")
+                raise RefusedObject("not_finite")
             if match[0] in _LITERALS:
                 if match[0][0] in "TFN":
                     self.notes["python_literals"] = None
@@ -128,7 +128,7 @@ class Reader:
             return int(match[0])
         number = float(match[0])
         if not math.isfinite(number):
-            raise Refused("not_finite")
+            raise RefusedObject("not_finite")
         return number
 
     def _string(self, start: int, after: re.Pattern[str]) -> tuple[str, int]:

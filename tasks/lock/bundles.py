@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tasks.contracts.backends import speaks
 from tasks.contracts.bundle import Bundle, Protocol, Rubric
 from tasks.contracts.settings.study import Study
 from tasks.llm.backend import Backend
+from tasks.llm.backends.offline import Offline
 from tasks.llm.replies import ReplyStore
-from tasks.lock.contract import Made
+from tasks.lock import offline
+from tasks.lock.contract import MadeRubric
 from tasks.lock.lock import lock
 from tasks.lock.remake import Maker, asks, ordered, presented, remade
 
@@ -18,7 +21,7 @@ from tasks.lock.remake import Maker, asks, ordered, presented, remade
 class Finished(NamedTuple):
     """A rubric on its whole way."""
 
-    made: Made
+    made: MadeRubric
     """As it is judged, with the calls that made it."""
     origin: str
     """Who wrote it, see the table `rubrics`."""
@@ -31,19 +34,21 @@ def finished(
     known: Mapping[str, Rubric],
     items: Sequence[Mapping[str, Any]],
     replies: Path,
-    maker_of: Callable[[ReplyStore], Backend],
+    model_by: Callable[[ReplyStore], Backend],
 ) -> dict[str, Finished]:
     """The rubrics of a study with their bundles.
 
-    found: those of its items; known: the authored ones among them. replies: the reply store, and maker_of: who makes
-    rubrics by it, opened only where somebody has to. InputError where nothing usable is given, ContractError where the
+    found: those of its items; known: the authored ones among them. replies: the reply store, and model_by: the judge's
+    model or what it said earlier, opened only where rubrics have to be made; where the judge is no language model,
+    rules of thumb make them. InputError where nothing usable is given, ContractError where the
     study's protocol cannot judge a rubric.
     """
     made = presented(found, study.rubrics)
     if asks(study.rubrics):
         structured = study.judge.engine is None or study.judge.engine.structured
         with ReplyStore(replies) as store:
-            maker = Maker(maker_of(store), store, study.judge.sampling, structured)
+            backend = model_by(store) if speaks(study.judge) else Offline(offline.MODEL, offline.answer)
+            maker = Maker(backend, store, study.judge.sampling, structured)
             made = remade(made, known, items, study.rubrics, maker)
     types: dict[str, set[str]] = {name: set() for name in found}
     for item in items:

@@ -24,7 +24,7 @@ PROMPTS = Templates(Path(__file__).with_name("prompts"))
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RubricBrief:
     """What is to be made of a rubric; the `data` of its request."""
 
     role: Literal["induce", "paraphrase"]
@@ -35,14 +35,16 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeRubric:
     """A rubric, and the calls that it took as rows of `Rubrics.calls`."""
 
     rubric: Rubric
     calls: tuple[dict[str, Any], ...] = ()
 
 
-def request(wanted: Wanted, prompt: str, schema: Mapping[str, Any], sampling: Sampling, structured: bool) -> Request:
+def request(
+    wanted: RubricBrief, prompt: str, schema: Mapping[str, Any], sampling: Sampling, structured: bool
+) -> Request:
     """The request for one rubric; structured: whether the model is held to the schema."""
     return Request(
         messages=(Message("user", prompt),),
@@ -60,7 +62,7 @@ def make(
     backend: Backend,
     replies: ReplyStore,
     check: Callable[[Request, Reply], Checked[Rubric]],
-) -> dict[str, Made]:
+) -> dict[str, MadeRubric]:
     """Rubric id → what was made of it. A rubric that the store holds a reply for is not asked for again.
 
     InputError names a rubric for which there is no usable reply within the budget, and what was wrong with the last.
@@ -91,10 +93,10 @@ def amend(first: Request, history: tuple[Attempt[Rubric], ...]) -> Request | Non
     )
 
 
-def _made(asked: Asked[Rubric]) -> Made:
+def _made(asked: Asked[Rubric]) -> MadeRubric:
     last = asked.attempts[-1]
     if asked.value is None or last.checked.violations:
         wrong = last.reply.error or "; ".join(last.checked.violations)
         rule = f"rubric '{asked.request.subject}': no usable {asked.request.role} by '{last.model}': {wrong}"
         raise InputError(rule, field="rubrics", hint=f"{len(asked.attempts)} calls; write its criteria by hand")
-    return Made(asked.value, tuple(as_call(attempt) for attempt in asked.attempts))
+    return MadeRubric(asked.value, tuple(as_call(attempt) for attempt in asked.attempts))

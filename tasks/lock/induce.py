@@ -19,7 +19,7 @@ from tasks.llm.ask import Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request
 from tasks.llm.schema import record, several, text
-from tasks.lock.contract import PROMPTS, Wanted, request
+from tasks.lock.contract import PROMPTS, RubricBrief, request
 from tasks.lock.rubric import broken
 
 TYPES = tuple(name for name in get_args(EvidenceType) if name != "none")
@@ -63,7 +63,7 @@ def induction(
         "count": str(plan.criteria),
         "shape": json.dumps(_shape(rubric), ensure_ascii=False),
     }
-    wanted = Wanted("induce", rubric, plan.criteria, plan.seed)
+    wanted = RubricBrief("induce", rubric, plan.criteria, plan.seed)
     return request(wanted, PROMPTS.fill("induce", values), schema(rubric, plan.criteria), drawn, structured)
 
 
@@ -90,7 +90,7 @@ def schema(rubric: Rubric, criteria: int) -> dict[str, Any]:
 
 def check(asked: Request, reply: Reply) -> Checked[Rubric]:
     """The rubric that a reply makes; violations where it breaks the contract or would be an unusable rubric."""
-    wanted: Wanted = asked.data
+    wanted: RubricBrief = asked.data
     artifact, note = extract(reply.text, asked.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))

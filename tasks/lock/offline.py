@@ -19,7 +19,7 @@ from typing import Any
 from tasks.contracts.bundle import Rubric, Trait
 from tasks.llm.request import Reply
 from tasks.lock.bands import bands
-from tasks.lock.contract import Wanted
+from tasks.lock.contract import RubricBrief
 from tasks.lock.perturb import words
 from tasks.text.tokens import tokens
 from tasks.text.units import units
@@ -70,7 +70,7 @@ _OTHER_WORDS = {
 _WORD = re.compile(r"[A-Za-z]+")
 
 
-def answer(wanted: Sequence[Wanted]) -> list[Reply]:
+def answer(wanted: Sequence[RubricBrief]) -> list[Reply]:
     """One reply in the contract for each thing that is wanted of a rubric."""
     return [Reply(text=json.dumps(_ARTIFACTS[one.role](one), ensure_ascii=False)) for one in wanted]
 
@@ -98,7 +98,7 @@ def reworded(text: str) -> str:
     return f"It holds that {text[:1].lower()}{text[1:]}" if text.rstrip().endswith(".") else f"that is to say: {text}"
 
 
-def _induced(wanted: Wanted) -> dict[str, Any]:
+def _induced(wanted: RubricBrief) -> dict[str, Any]:
     rubric, draw = wanted.rubric, random.Random(f"{wanted.seed}\n{wanted.rubric.text}")
     texts = list(dict.fromkeys(_items(statements(rubric), draw)))
     if len(texts) > wanted.criteria:
@@ -110,7 +110,7 @@ def _induced(wanted: Wanted) -> dict[str, Any]:
     return {"traits": [{"name": "Quality", "anchors": _anchors(rubric), "items": items}]}
 
 
-def _paraphrased(wanted: Wanted) -> dict[str, Any]:
+def _paraphrased(wanted: RubricBrief) -> dict[str, Any]:
     made: dict[str, Any] = _each(words(wanted.rubric))
     return made
 

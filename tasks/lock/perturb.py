@@ -16,7 +16,7 @@ from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request
 from tasks.llm.schema import record, several, text
 from tasks.lock.bands import reversed_bands
-from tasks.lock.contract import PROMPTS, Wanted, request
+from tasks.lock.contract import PROMPTS, RubricBrief, request
 from tasks.lock.rubric import broken
 
 _TOKENS, _CHARACTERS_PER_TOKEN = 256, 2
@@ -37,7 +37,7 @@ def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> R
     """The request that puts a rubric into other words."""
     wording = json.dumps(words(rubric), ensure_ascii=False)
     room = max(sampling.max_tokens, _TOKENS + len(wording) // _CHARACTERS_PER_TOKEN)
-    wanted = Wanted("paraphrase", rubric, 0, sampling.seed)
+    wanted = RubricBrief("paraphrase", rubric, 0, sampling.seed)
     drawn = sampling.model_copy(update={"max_tokens": room})
     return request(wanted, PROMPTS.fill("paraphrase", {"rubric": wording}), schema(rubric), drawn, structured)
 

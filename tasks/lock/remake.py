@@ -10,7 +10,7 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.study import Rubrics
 from tasks.llm.backend import Backend
 from tasks.llm.replies import ReplyStore
-from tasks.lock.contract import Made, make
+from tasks.lock.contract import MadeRubric, make
 from tasks.lock.induce import check as check_induction
 from tasks.lock.induce import induction
 from tasks.lock.perturb import check as check_paraphrase
@@ -31,19 +31,24 @@ def asks(plan: Rubrics) -> bool:
     return plan.induce is not None or plan.variant == "paraphrased"
 
 
-def presented(found: Mapping[str, Rubric], plan: Rubrics) -> dict[str, Made]:
+def presented(found: Mapping[str, Rubric], plan: Rubrics) -> dict[str, MadeRubric]:
     """The rubrics as the plan's variant has them, as far as nobody has to be asked.
 
     The order of criteria is left to `ordered`, after they are induced.
     """
     return {
-        name: Made(prose_turned(one) if plan.variant == "criteria_reversed" else one) for name, one in found.items()
+        name: MadeRubric(prose_turned(one) if plan.variant == "criteria_reversed" else one)
+        for name, one in found.items()
     }
 
 
 def remade(
-    made: Mapping[str, Made], authored: Collection[str], items: Iterable[Mapping[str, Any]], plan: Rubrics, maker: Maker
-) -> dict[str, Made]:
+    made: Mapping[str, MadeRubric],
+    authored: Collection[str],
+    items: Iterable[Mapping[str, Any]],
+    plan: Rubrics,
+    maker: Maker,
+) -> dict[str, MadeRubric]:
     """The rubrics in other words, and then with criteria induced of them, where the plan says so.
 
     As in Rulers' experiment a variant is one of the author's rubric, and what is induced is induced from it. Only
@@ -71,15 +76,15 @@ def remade(
         if name in authored
     ]
     for name, one in make(asked, maker.backend, maker.replies, check_induction).items():
-        found[name] = Made(one.rubric, (*found[name].calls, *one.calls))
+        found[name] = MadeRubric(one.rubric, (*found[name].calls, *one.calls))
     return found
 
 
-def ordered(made: Mapping[str, Made], plan: Rubrics) -> dict[str, Made]:
+def ordered(made: Mapping[str, MadeRubric], plan: Rubrics) -> dict[str, MadeRubric]:
     """The rubrics with criteria and traits in the order of the plan's variant."""
     if plan.variant != "criteria_reversed":
         return dict(made)
-    return {name: Made(order_turned(one.rubric), one.calls) for name, one in made.items()}
+    return {name: MadeRubric(order_turned(one.rubric), one.calls) for name, one in made.items()}
 
 
 def _alone(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -14,7 +14,7 @@ from tasks.contracts.bundle import Rubric
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
-from tasks.lock.contract import Made
+from tasks.lock.contract import MadeRubric
 from tasks.lock.lint import lint
 from tasks.lock.people import mark_place, off_scale, score_place, unknown_mark
 from tasks.store.warehouse import Run
@@ -42,7 +42,7 @@ def refuse_unknown_marks(
             raise InputError(offence.rule, **(place._asdict() if place else {"field": "level"}))
 
 
-def rubric_row(made: Made, origin: str) -> dict[str, Any]:
+def rubric_row(made: MadeRubric, origin: str) -> dict[str, Any]:
     """A row of `rubrics`."""
     content = json.dumps(made.rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
     return {

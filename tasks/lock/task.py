@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,22 +10,14 @@ from prefect import task
 
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
-from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
-from tasks.llm.backend import Backend
-from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.replay import Replay
-from tasks.llm.engines import open_engine
-from tasks.llm.replies import ReplyStore
-from tasks.lock import offline
+from tasks.llm.opening import KeyOf, open_backend
 from tasks.lock.bundles import finished
 from tasks.lock.rubric import authored, rubrics_of
 from tasks.lock.tables import refuse_off_scale, refuse_unknown_marks, rubric_row
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
-
-KeyOf = Callable[[str], str | None]
 
 
 class Locked(NamedTuple):
@@ -65,8 +55,9 @@ def lock(
         refuse_off_scale(run, study, base, people, rubric_of)
         if marks.rows:
             refuse_unknown_marks(run, study, base, marks, run.read(responses, ["response_id", "item_id"]), rubric_of)
+        replies = run.warehouse.replies
         locked = finished(
-            study, found, known, asked, run.warehouse.replies, partial(_backend, study.judge, base, key_of)
+            study, found, known, asked, replies, lambda store: open_backend(study.judge, base, store, key_of)
         )
         return {
             Rubrics: [rubric_row(one.made, one.origin) for one in locked.values()],
@@ -78,12 +69,3 @@ def lock(
 
     run.once("lock", make)
     return Locked(run.ref(Rubrics, "lock"), run.ref(Bundles, "lock"))
-
-
-def _backend(judge: Judge, base: Path, key_of: KeyOf, replies: ReplyStore) -> Backend:
-    """The judge's own model, or what it said earlier; where the judge is no language model, rules of thumb."""
-    if judge.backend in ("vllm", "openai") and judge.engine:
-        return open_engine(judge.backend, judge.engine, key_of, base)
-    if judge.backend == "replay" and judge.model:
-        return Replay(replies, judge.model)
-    return Offline(offline.MODEL, offline.answer)

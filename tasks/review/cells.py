@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import ContractError
+from tasks.stats.arrays import Bools, Floats, Ints
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 NO_LEVEL = -1
 
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sqlite3
-import threading
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from tasks.contracts.errors import ContractError, StoreError
-from tasks.review.ledger_file import connect, transaction
+from tasks.review.ledger_file import FORMAT
+from tasks.store.sqlite_file import SqliteFile
 
 CANNOT_BE_JUDGED = "x"
 """The vote that a case cannot be judged."""
@@ -73,7 +70,7 @@ class Stored(Act):
     """When it was stored, in UTC; later than all acts before it."""
 
 
-class Ledger:
+class Ledger(SqliteFile):
     """The acts of all studies of a warehouse, for several threads and processes at once.
 
     Nothing in it is ever changed or taken out: the file itself refuses, and every act is looked at when it is opened.
@@ -81,17 +78,14 @@ class Ledger:
     cannot be read or written.
     """
 
+    _format = FORMAT
+
     def __init__(self, path: str | Path) -> None:
-        self._path = str(path)
-        self._lock = threading.Lock()
-        with self._named():
-            self._connection = connect(Path(path))
+        super().__init__(path)
         _, problems = self.look()
         if problems:
             self.close()
-            raise StoreError(
-                f"{path}: the ledger of votes cannot be used: {problems[0]}; bring back a copy of the file"
-            )
+            raise StoreError(f"{path}: the {FORMAT.name} cannot be used: {problems[0]}; {FORMAT.spoilt}")
 
     def add(self, act: Act) -> Stored:
         """The act as it is stored, now or, under its id, earlier; ContractError where that id is another act's."""
@@ -99,7 +93,7 @@ class Ledger:
 
     def add_all(self, acts: Iterable[Act]) -> list[Stored]:
         """As `add`, for several acts in their order: all of them or, where one is refused, none."""
-        with self._named(), self._lock, transaction(self._connection):
+        with self._writing():
             return [self._added(act) for act in acts]
 
     def _added(self, act: Act) -> Stored:
@@ -127,10 +121,9 @@ class Ledger:
         """How many acts there are, and what is wrong with the file or any of them, the first hundred; StoreError where
         it cannot be read at all."""
         with self._named(), self._lock:
-            told = [str(line) for (line,) in self._connection.execute("PRAGMA integrity_check")]
+            problems = self._broken()
             rows = self._connection.execute("SELECT * FROM acts ORDER BY number").fetchall()
             taken = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'acts'").fetchone() or (0,)
-        problems = [line for line in told if line != "ok"]
         numbers = {row[0] for row in rows}
         missing = sorted(set(range(1, max(numbers | {taken[0]}) + 1)) - numbers)
         problems += [f"act {number} is missing" for number in missing[:100]]
@@ -142,27 +135,6 @@ class Ledger:
             except (ValueError, TypeError) as error:
                 problems.append(str(error))
         return len(rows), tuple(problems[:100])
-
-    def close(self) -> None:
-        """Gives the file back; closing twice is harmless."""
-        with self._lock:
-            self._connection.close()
-
-    def __enter__(self) -> Ledger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Says which file a failure is about."""
-        try:
-            yield
-        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{self._path}: the ledger of votes cannot be used: {error}") from error
 
 
 _COLUMNS = tuple(field.name for field in fields(Act))

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from tasks.contracts.settings.annotation import Doubt
 from tasks.contracts.tables.calibration import RouteReason
 from tasks.contracts.tables.people import Doubtful
-from tasks.review.cells import Bools, Cells, Floats, Ints, Said
+from tasks.review.cells import Cells, Said
+from tasks.stats.arrays import Bools, Floats, Ints
 
 UNGROUNDED = 0.25
 """What an annotator's level without evidence that holds adds to the doubt: mostly the words are missing, not the

@@ -13,9 +13,10 @@ import pyarrow as pa
 from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import conform, schema
 from tasks.contracts.tables.people import Labels, Settled
-from tasks.review.cells import NO_LEVEL, Cells, Floats, Ints, Said
+from tasks.review.cells import NO_LEVEL, Cells, Said
 from tasks.review.ledger import CANNOT_BE_JUDGED, Stored
 from tasks.review.subject import Standing, Subject, subject_of
+from tasks.stats.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from tasks.contracts.settings.reward import Aggregation
 from tasks.reward.exact import exact_marginals
-from tasks.reward.wire import Batch, Floats, Ints, Wired
+from tasks.reward.wire import Batch, Shorts, Wired
+from tasks.stats.arrays import Bools, Floats, Ints
 
-Longs = NDArray[np.int64]
 Unsigned = NDArray[np.uint32]
 RULES: tuple[Aggregation, ...] = ("flat", "hard_verdict", "hard_local", "hard_propagated", "gear")
 FLAT, HARD_VERDICT, HARD_LOCAL, HARD_PROPAGATED, GEAR = range(5)
@@ -88,7 +88,7 @@ def aggregate(
     return Aggregated(reward, low, high, marginal)
 
 
-def _is_silent(batch: Batch) -> NDArray[np.bool_]:
+def _is_silent(batch: Batch) -> Bools:
     """(n,) whether a response has no scored criterion at all."""
     before = np.concatenate([[0], np.cumsum(batch.scored)])
     return np.asarray(np.diff(before[batch.start]) == 0)
@@ -122,7 +122,7 @@ def _stack(wired: tuple[Wired, ...]) -> _Stack:
     def starts(sizes: Iterable[int]) -> Unsigned:
         return np.cumsum([0, *sizes]).astype(np.uint32)
 
-    def places(arrays: Iterable[Ints]) -> Unsigned:
+    def places(arrays: Iterable[Shorts]) -> Unsigned:
         return np.concatenate([np.empty(0, np.int32), *arrays]).astype(np.uint32)
 
     def numbers(arrays: Iterable[Floats]) -> Floats:
@@ -150,8 +150,8 @@ def _swept(
 
 @njit(cache=True, nogil=True)
 def _sweep(
-    of: Ints,
-    start: Longs,
+    of: Shorts,
+    start: Ints,
     stack: _Stack,
     local: Floats,
     decided: Floats,

@@ -16,7 +16,8 @@ from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.figures import Figure, Record, Resampling, agreement, correlation, record, reward_figures
 from tasks.reward.leakage import diagnose
 from tasks.reward.local import Locals
-from tasks.reward.wire import Floats, Wired, batch
+from tasks.reward.wire import Wired, batch
+from tasks.stats.arrays import Floats
 
 AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
 STRENGTHS = (0.0, 0.5, 1.0, 2.0, 4.0)

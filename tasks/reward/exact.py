@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.contracts.errors import ContractError
-from tasks.reward.wire import Floats, Ints, Wired
+from tasks.reward.wire import Shorts, Wired
+from tasks.stats.arrays import Floats, Ints
 
 MOST = 18
 """Criteria that may be held together: 2^18 probabilities are 2 MiB for one response."""
@@ -90,10 +90,10 @@ def _elimination(wired: Wired) -> tuple[list[int], int]:
     return order, width
 
 
-def _degrees(wired: Wired) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _degrees(wired: Wired) -> tuple[Ints, Ints]:
     """How many edges come into each criterion, and how many leave it."""
 
-    def counts(ends: Ints) -> NDArray[np.int64]:
+    def counts(ends: Shorts) -> Ints:
         return np.bincount(ends, minlength=len(wired.criteria))
 
     return counts(wired.child), counts(wired.parent)

@@ -19,7 +19,8 @@ from tasks.reward.figures import Record
 from tasks.reward.gain import Figure, gains, predict
 from tasks.reward.learn import Learned, learn
 from tasks.reward.local import Locals
-from tasks.reward.wire import Batch, Floats, Wired, batch
+from tasks.reward.wire import Batch, Wired, batch
+from tasks.stats.arrays import Bools, Floats
 from tasks.store.cells import as_number, need, quoted, text_or_none
 from tasks.store.source import chunks
 
@@ -101,7 +102,7 @@ def taught(of: Locals, wired: Mapping[str, Wired], given: Scored, plan: Learn, d
     return Lesson(_rows(mine, found, plan), [_record(one, labelled - one.n) for one in tried] + _unfitted(found))
 
 
-def _part(whole: Batch, wired: list[Wired], kept: NDArray[np.bool_]) -> Batch:
+def _part(whole: Batch, wired: list[Wired], kept: Bools) -> Batch:
     cells = np.repeat(kept, np.diff(whole.start))
     return batch(wired, whole.of[kept], whole.local[cells], whole.scored[cells], whole.decided[cells])
 

@@ -15,8 +15,7 @@ import numpy as np
 from tasks.contracts.settings.reward import Reward
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.local import Locals
-from tasks.reward.shares import Places
-from tasks.reward.wire import Floats
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 
 Record = dict[str, Any]
@@ -46,7 +45,7 @@ class Figure(NamedTuple):
 class Resampling:
     """The items of a batch, and how often they are drawn."""
 
-    codes: Places
+    codes: Ints
     """(n,) number of each response's item; more than 2,000 items are resampled in 2,000 random groups."""
     size: int
     draws: int
@@ -57,7 +56,7 @@ class Resampling:
         """As the study says."""
         return cls(*cluster_codes(of.item), settings.draws, settings.seed)
 
-    def figure(self, statistic: Statistic, response: Places, terms: list[Floats]) -> Figure:
+    def figure(self, statistic: Statistic, response: Ints, terms: list[Floats]) -> Figure:
         """A statistic of the sums of some cases' terms.
 
         response: (c,) the response in the batch that each case belongs to; terms: columns of shape (c,).

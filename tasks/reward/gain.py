@@ -12,8 +12,9 @@ from scipy.optimize import nnls
 from tasks.contracts.errors import ContractError
 from tasks.reward.ablate import untyped
 from tasks.reward.learn import Learned, complete, line, rewards_and_slopes
-from tasks.reward.wire import Batch, Floats, Wired
+from tasks.reward.wire import Batch, Wired
 from tasks.stats.agreement import pearson, qwk, rmse, spearman
+from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import paired_bootstrap
 
 Method = Literal["flat", "typed", "untyped", "learned", "weights"]

@@ -26,8 +26,8 @@ from tasks.contracts.settings.reward import Reward
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.figures import Record, Resampling, Statistic, ratio, record
 from tasks.reward.local import Locals
-from tasks.reward.shares import Flags, Places
-from tasks.reward.wire import Batch, Floats
+from tasks.reward.wire import Batch
+from tasks.stats.arrays import Bools, Floats, Ints
 
 RELATIONS: tuple[Relation, ...] = (*PREREQUISITES, "activation")
 SLICES: dict[str, tuple[Relation, ...]] = {
@@ -43,15 +43,15 @@ GATED = "gates close at the threshold that makes a case: nothing leaks by constr
 class Cases:
     """c cases, in the order of the responses and of their rubrics' edges."""
 
-    response: Places
+    response: Ints
     """(c,) place of the response in its batch."""
-    edge: Places
+    edge: Ints
     """(c,) place of the edge in the response's rubric."""
-    child: Places
+    child: Ints
     """(c,) place of the child among all criteria of the batch."""
-    relation: Places
+    relation: Ints
     """(c,) place in `RELATIONS`."""
-    violated: Flags
+    violated: Bools
     """(c,) whether the parent is unsupported; the others are satisfied."""
     own: Floats
     """(c,) the child's local score, from the threshold to 1."""
@@ -125,7 +125,7 @@ def diagnose(of: Locals, aggregation: str, found: Aggregated, settings: Reward) 
             licensed = satisfied[~np.isin(cases.child[satisfied], unlicensed)]
             violated, satisfied = _once(cases, violated), _once(cases, licensed)
         leaked, by_flat = (cases.weight[violated] * share[violated] for share in (cases.effective, cases.own))
-        metrics: list[tuple[str, Statistic, Places, list[Floats], str | None]] = [
+        metrics: list[tuple[str, Statistic, Ints, list[Floats], str | None]] = [
             ("leakage", ratio, violated, [leaked, np.ones(len(violated))], note),
             ("preservation", ratio, satisfied, [preserved[satisfied], np.ones(len(satisfied))], None),
         ]
@@ -142,7 +142,7 @@ def _reduction(totals: Floats) -> Floats:
     return 1 - ratio(totals)
 
 
-def _once(cases: Cases, of: Places) -> Places:
+def _once(cases: Cases, of: Ints) -> Ints:
     """Of these cases one for each child."""
     return of[np.unique(cases.child[of], return_index=True)[1]]
 
@@ -154,7 +154,7 @@ def _by_construction(batch: Batch, aggregation: str) -> str | None:
     return GATED if aggregation in ("hard_local", "hard_propagated") else None
 
 
-def _known(batch: Batch) -> Flags:
+def _known(batch: Batch) -> Bools:
     """(Σk,) whether a criterion and all that it depends on are scored."""
     known = batch.scored.copy()
     holes = np.unique(np.searchsorted(batch.start, np.flatnonzero(~batch.scored), side="right") - 1)

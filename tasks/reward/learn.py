@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from tasks.contracts.errors import ContractError
-from tasks.reward.wire import Batch, Floats, Ints, Wired
+from tasks.reward.wire import Batch, Shorts, Wired
+from tasks.stats.arrays import Bools, Floats
 
 STRENGTHS = (math.inf, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001)
 """Values of α tried; with 0.01, moving one factor from end to end costs a hundredth of the scores' variance."""
@@ -84,7 +85,7 @@ def learn(batch: Batch, scores: Floats, clusters: NDArray[Any], folds: int = 5, 
     return found
 
 
-def complete(batch: Batch, at: int) -> tuple[Ints, Floats]:
+def complete(batch: Batch, at: int) -> tuple[Shorts, Floats]:
     """The responses of a batch under its rubric `at` whose criteria are all scored: their places (m,) and their local
     scores (k, m)."""
     rows = np.flatnonzero(batch.of == at)
@@ -93,7 +94,7 @@ def complete(batch: Batch, at: int) -> tuple[Ints, Floats]:
     return rows[whole].astype(np.int32), batch.local[cells[:, whole]]
 
 
-def folds_of(clusters: NDArray[Any], folds: int, seed: int) -> Ints:
+def folds_of(clusters: NDArray[Any], folds: int, seed: int) -> Shorts:
     """The fold of each response, (n,): whole clusters dealt in the order of their seeded hash, whatever order the
     responses are in."""
     names, index = np.unique(clusters.astype(str), return_inverse=True)
@@ -138,7 +139,7 @@ def _product_of_others(rows: Floats) -> Floats:
     return np.asarray(before * after)
 
 
-def _learn_one(wired: Wired, local: Floats, scores: Floats, fold: Ints, folds: int) -> Learned:
+def _learn_one(wired: Wired, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:
     """One rubric's factors; local (k, n), scores and fold (n,)."""
     n, edges = len(scores), len(wired.retention)
     if n < edges + SPARE:
@@ -168,14 +169,14 @@ def _learn_one(wired: Wired, local: Floats, scores: Floats, fold: Ints, folds: i
     )
 
 
-def _silent(wired: Wired, local: Floats) -> NDArray[np.bool_]:
+def _silent(wired: Wired, local: Floats) -> Bools:
     """Edges whose factor moves no reward, or all of them alike, (e,): mostly because the parent is never unsupported
     where the child is supported. Looked for halfway, where no other factor of 0 hides it."""
     slopes = rewards_and_slopes(wired, local, np.full(len(wired.retention), 0.5))[1]
     return np.asarray(np.ptp(slopes, axis=1) < SAME)
 
 
-def _error_left_out(wired: Wired, local: Floats, scores: Floats, fold: Ints, strength: float) -> float:
+def _error_left_out(wired: Wired, local: Floats, scores: Floats, fold: Shorts, strength: float) -> float:
     """Mean squared error (standardised scores) of every fold by a fit to the others."""
     error = 0.0
     for out in (fold == one for one in np.unique(fold)):

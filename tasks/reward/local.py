@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.errors import ContractError
-from tasks.reward.shares import Flags, Places, refuse, shares, starts, where
-from tasks.reward.wire import Batch, Floats, Wired, batch
+from tasks.reward.shares import refuse, shares, starts, where
+from tasks.reward.wire import Batch, Wired, batch
+from tasks.stats.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class Locals:
     """(n,) 'probability', 'decision' or 'both': what the local scores come from; 'decision' where none is scored."""
 
     @cached_property
-    def item(self) -> Places:
+    def item(self) -> Ints:
         """(n,) number of each response's item, items in the order of their ids: what a bootstrap resamples."""
         known = pc.unique(self.item_id)
         ordered = known.take(pc.sort_indices(known))
         return np.asarray(pc.index_in(self.item_id, value_set=ordered), dtype=np.int64)
 
-    def only(self, kept: Flags) -> Locals:
+    def only(self, kept: Bools) -> Locals:
         """Some of the responses and the rubrics that they are under. kept: (n,)."""
         whole, places = self.batch, pa.array(np.flatnonzero(kept))
         rubrics, of = np.unique(whole.of[kept], return_inverse=True)
@@ -105,7 +106,7 @@ def local_scores(
     usable = np.zeros(start[-1], dtype=bool)
     usable[cell] = said.scored
 
-    def whole(share: Floats) -> tuple[Floats, Flags]:
+    def whole(share: Floats) -> tuple[Floats, Bools]:
         of_points = np.zeros(start[-1])
         of_points[cell] = share
         return _of_the_whole(used, of, start, of_points, usable)
@@ -126,7 +127,7 @@ class _Coded(NamedTuple):
     """A column as numbers: (rows,) the place of each row's value among the distinct `values`, which stand in the order
     in which they first occur."""
 
-    at: Places
+    at: Ints
     values: pa.Array
 
 
@@ -141,7 +142,7 @@ class _Rubrics(NamedTuple):
 
     items: list[str]
     rubrics: list[str]
-    at: Places
+    at: Ints
 
 
 def _rubrics(
@@ -172,11 +173,11 @@ class _Points(NamedTuple):
 
     keys: pa.Array
     """Rubric's number · number of names + number of the criterion's name."""
-    place: Places
+    place: Ints
     """Place in its bundle."""
-    top: Places
+    top: Ints
     """M, the highest level."""
-    sizes: Places
+    sizes: Ints
     """(rubrics,) decided criteria of each."""
 
 
@@ -192,7 +193,7 @@ def _points(bundles: Sequence[Bundle], names: pa.Array) -> _Points:
     return _Points(pa.array(keys), place, top, np.array([len(bundle.criteria) for bundle in bundles], dtype=np.int64))
 
 
-def _known(judgments: pa.Table, points: _Points, rubric: Places, criterion: _Coded, rubrics: Sequence[str]) -> Places:
+def _known(judgments: pa.Table, points: _Points, rubric: Ints, criterion: _Coded, rubrics: Sequence[str]) -> Ints:
     """(rows,) which of the points each judgment is of."""
     found = pc.index_in(pa.array(rubric * len(criterion.values) + criterion.at), value_set=points.keys)
     if found.null_count:
@@ -202,8 +203,8 @@ def _known(judgments: pa.Table, points: _Points, rubric: Places, criterion: _Cod
 
 
 def _of_the_whole(
-    used: Sequence[tuple[Wired, Bundle]], of: Places, start: Places, decided: Floats, usable: Flags
-) -> tuple[Floats, Flags]:
+    used: Sequence[tuple[Wired, Bundle]], of: Ints, start: Ints, decided: Floats, usable: Bools
+) -> tuple[Floats, Bools]:
     """Shares and whether they are scored, of the criteria that are no sub-points; flat as in `Batch`."""
     into = starts(np.array([len(one.criteria) for one, _ in used], dtype=np.int64)[of])
     found, scored = np.empty(into[-1]), np.empty(into[-1], dtype=bool)
@@ -219,7 +220,7 @@ def _of_the_whole(
     return found, scored
 
 
-def _compose(composite: Criterion, bundle: Bundle, columns: dict[str, tuple[Floats, Flags]]) -> None:
+def _compose(composite: Criterion, bundle: Bundle, columns: dict[str, tuple[Floats, Bools]]) -> None:
     """Adds the column of a criterion made of sub-points, and of those of them that are made of sub-points."""
     if composite.id in columns:
         return
@@ -233,7 +234,7 @@ def _compose(composite: Criterion, bundle: Bundle, columns: dict[str, tuple[Floa
     columns[composite.id] = np.clip(total / composite.weight, 0.0, 1.0), scored
 
 
-def _decided_by(group: Places, n: int, likely: Flags, decided: Flags) -> pa.Array:
+def _decided_by(group: Ints, n: int, likely: Bools, decided: Bools) -> pa.Array:
     """(n,) what the local scores of each response come from."""
     by_probability, by_decision = (np.bincount(group[rows], minlength=n) > 0 for rows in (likely, decided))
     kinds = pa.array(["decision", "probability", "both"])

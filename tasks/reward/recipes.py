@@ -16,7 +16,8 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph
 from tasks.contracts.settings.reward import Aggregation
 from tasks.reward.aggregate import aggregate
-from tasks.reward.wire import Batch, Floats
+from tasks.reward.wire import Batch
+from tasks.stats.arrays import Floats
 
 RAR_WEIGHTS: Mapping[str, float] = {"Essential": 1.0, "Important": 0.7, "Optional": 0.3, "Pitfall": 0.9}
 """RaR's categories and the weights that RaR-Explicit gives them (section 4.4). A pitfall is worded as what a good

@@ -11,8 +11,8 @@ from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.leakage import RELATIONS, Cases
 from tasks.reward.local import Locals
-from tasks.reward.shares import Places
-from tasks.reward.wire import Batch, Floats
+from tasks.reward.wire import Batch
+from tasks.stats.arrays import Floats, Ints
 
 
 def rewards(of: Locals, found: Aggregated, aggregation: Aggregation, settings: Reward) -> pa.Table:
@@ -70,7 +70,7 @@ def _table(row: type[Row], columns: dict[str, pa.Array]) -> pa.Table:
     return pa.Table.from_arrays([columns[name] for name in want.names], schema=want)
 
 
-def _who(of: Locals, at: Places) -> dict[str, pa.Array]:
+def _who(of: Locals, at: Ints) -> dict[str, pa.Array]:
     """Whose judgments of what, for these responses of the batch."""
     places = pa.array(at)
     rubrics = pa.array([one.rubric_id for one in of.batch.wired], pa.string())

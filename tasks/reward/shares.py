@@ -7,14 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from tasks.contracts.errors import ContractError
-from tasks.reward.wire import Floats
+from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.ordinal import ROUNDING
-
-Places = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class Shares(NamedTuple):
@@ -24,12 +20,12 @@ class Shares(NamedTuple):
     """In [0, 1]; 0 where unscored."""
     decided: Floats
     """The same without probabilities: the share of the level that was decided."""
-    scored: Flags
-    likely: Flags
+    scored: Bools
+    likely: Bools
     """Whether the share is made of probabilities."""
 
 
-def shares(judgments: pa.Table, top: Places, local: str) -> Shares:
+def shares(judgments: pa.Table, top: Ints, local: str) -> Shares:
     """The share of each judgment.
 
     judgments: rows of the table `judgments`; top: (rows,) M of each criterion; local: as in `local_scores`, which says
@@ -48,7 +44,7 @@ def shares(judgments: pa.Table, top: Places, local: str) -> Shares:
     return Shares(share, decided, scored, likely)
 
 
-def _expected(judgments: pa.Table, rows: Places, top: Places) -> Floats:
+def _expected(judgments: pa.Table, rows: Ints, top: Ints) -> Floats:
     """Σ level·p / M of these rows."""
     lists = judgments["level_probabilities"].take(pa.array(rows)).combine_chunks()
     sizes, top = np.asarray(pc.list_value_length(lists), dtype=np.int64), top[rows]
@@ -65,12 +61,12 @@ def _expected(judgments: pa.Table, rows: Places, top: Places) -> Floats:
     return np.asarray(np.minimum(np.add.reduceat(p * level, start[:-1]) / np.maximum(top, 1), 1.0))
 
 
-def starts(sizes: Places) -> Places:
+def starts(sizes: Ints) -> Ints:
     """Where each of these many begins, and the end of the last."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-def refuse(judgments: pa.Table, bad: Flags, rule: str, rows: Places | None = None) -> None:
+def refuse(judgments: pa.Table, bad: Bools, rule: str, rows: Ints | None = None) -> None:
     """ContractError for the first bad one of the judgments, or of these rows of them."""
     if bad.any():
         first = int(np.argmax(bad))

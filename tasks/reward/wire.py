@@ -14,9 +14,9 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import ContractError
 from tasks.contracts.graph import Graph, Relation
 from tasks.contracts.settings.reward import Retention
+from tasks.stats.arrays import Bools, Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
+Shorts = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +30,11 @@ class Wired:
     """The bundle's criteria that are no sub-points, in its order."""
     weights: Floats
     """(k,) signed."""
-    order: Ints
+    order: Shorts
     """(k,) places in a topological order: parents before children, otherwise by place."""
-    parent: Ints
+    parent: Shorts
     """(e,) place of each edge's parent; edges in the topological order of their children, then of their parents."""
-    child: Ints
+    child: Shorts
     """(e,) place of each edge's child."""
     relation: tuple[Relation, ...]
     """(e,)."""
@@ -117,23 +117,23 @@ class Batch:
 
     wired: tuple[Wired, ...]
     """The rubrics."""
-    of: Ints
+    of: Shorts
     """(n,) which of them each response is under."""
     local: Floats
     """(Σk,) each response's local scores in [0, 1], in the order of its rubric's criteria; 0 where unscored."""
-    scored: NDArray[np.bool_]
+    scored: Bools
     """(Σk,) whether there is a usable verdict."""
     decided: Floats
     """(Σk,) what the judge decided, in [0, 1], without the probabilities that a local score may be made of."""
-    start: NDArray[np.int64]
+    start: Ints
     """(n + 1,) where each response's scores begin, and the end of the last."""
 
 
 def batch(
     wired: Sequence[Wired],
-    of: Ints,
+    of: Shorts,
     local: Floats,
-    scored: NDArray[np.bool_] | None = None,
+    scored: Bools | None = None,
     decided: Floats | None = None,
 ) -> Batch:
     """A batch; ContractError for a local score that is NaN or outside [0, 1], or arrays that do not fit.
@@ -160,7 +160,7 @@ def batch(
     return Batch(tuple(wired), of, given[0], scored, given[1], start)
 
 
-def _refuse_no_share(values: Floats, wired: Sequence[Wired], of: Ints, start: NDArray[np.int64]) -> None:
+def _refuse_no_share(values: Floats, wired: Sequence[Wired], of: Shorts, start: Ints) -> None:
     usable = (values >= 0) & (values <= 1)  # false for NaN, too
     if usable.all():
         return

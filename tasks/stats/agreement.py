@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from tasks.stats.arrays import Bools, Floats, Ints
 
 SLACK = 1e-9
 KAPPA_LIMIT = 0.999
@@ -238,7 +237,7 @@ def _constant(scores: Floats) -> bool:
     return bool(np.ptp(scores) == 0)
 
 
-def _mean(values: npt.NDArray[np.float64] | npt.NDArray[np.bool_]) -> Stat:
+def _mean(values: Floats | Bools) -> Stat:
     return Stat(float(np.mean(values))) if len(values) else Stat(None, EMPTY)
 
 

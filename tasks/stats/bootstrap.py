@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm, t
 
-from tasks.stats.agreement import Floats, Ints, checked_pair
+from tasks.stats.agreement import checked_pair
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.pair_sums import Scale, pair_terms, statistics_of_totals
 
 CHUNK_BYTES = 4 * 2**20

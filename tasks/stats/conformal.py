@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta, binom
 
-from tasks.stats.agreement import SLACK, Floats, level_count, to_levels
+from tasks.stats.agreement import SLACK, level_count, to_levels
+from tasks.stats.arrays import Bools, Floats
 
 TIDY = 1e9
 """Ends are written in units of 1 / TIDY; in floats, 3 steps of 0.1 are off by NOISE of a unit or less."""
@@ -152,7 +153,7 @@ def promise(
     return Promise(float(thresholds[best]), went, missed, upper_bound(missed, went, confidence))
 
 
-def _holm(p: Floats, level: float) -> npt.NDArray[np.bool_]:
+def _holm(p: Floats, level: float) -> Bools:
     """Which hypotheses are rejected with at most `level` probability of any false rejection."""
     order = np.argsort(p, kind="stable")
     # 1 - 0.9 is less than a tenth in its last digit.

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import TOO_FEW, Floats, Ints, Stat, checked_pair
+from tasks.stats.agreement import TOO_FEW, Stat, checked_pair
+from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 from tasks.stats.pair_sums import FLAT
 

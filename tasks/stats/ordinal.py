@@ -8,7 +8,8 @@ no probabilities and on levels off the scale. None without rows. Definitions in 
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import EMPTY, SLACK, Floats, Stat
+from tasks.stats.agreement import EMPTY, SLACK, Stat
+from tasks.stats.arrays import Floats
 
 # Probabilities written with six digits still sum to 1.
 ROUNDING = 1e-5

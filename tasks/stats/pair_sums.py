@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import Floats, checked_pair, level_count, to_levels
+from tasks.stats.agreement import checked_pair, level_count, to_levels
+from tasks.stats.arrays import Floats, ratio
 
 Scale = tuple[float, float, float]
 
@@ -53,20 +54,20 @@ def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
     only where the totals carry the level columns.
     """
     t = dict(zip(TERMS, totals.T[: len(TERMS)], strict=True))
-    n, shift = t["n"], _ratio(t["d"], t["n"])
+    n, shift = t["n"], ratio(t["d"], t["n"])
     ss_h, ss_m, sp = _spread(n, t["h"], t["m"], t["hh"], t["mm"], t["hm"])
     ss_i, ss_j, sp_ij = _spread(n, t["i"], t["j"], t["ii"], t["jj"], t["ij"])
     found = {
-        "qwk": _kappa(n, ss_i, ss_j, sp_ij, _ratio(t["j"] - t["i"], n)),
+        "qwk": _kappa(n, ss_i, ss_j, sp_ij, ratio(t["j"] - t["i"], n)),
         "qwk_continuous": _kappa(n, ss_h, ss_m, sp, shift),
-        "exact": _ratio(t["exact"], n),
-        "within_1": _ratio(t["w1"], n),
-        "within_2": _ratio(t["w2"], n),
-        "mae": _ratio(t["abs_d"], n),
-        "rmse": np.sqrt(_ratio(t["dd"], n)),
+        "exact": ratio(t["exact"], n),
+        "within_1": ratio(t["w1"], n),
+        "within_2": ratio(t["w2"], n),
+        "mae": ratio(t["abs_d"], n),
+        "rmse": np.sqrt(ratio(t["dd"], n)),
         "bias": shift,
-        "smd": _ratio(shift, np.sqrt(ss_h / _freedom(n))),
-        "pearson": np.clip(_ratio(sp, np.sqrt(ss_h) * np.sqrt(ss_m)), -1.0, 1.0),
+        "smd": ratio(shift, np.sqrt(ss_h / _freedom(n))),
+        "pearson": np.clip(ratio(sp, np.sqrt(ss_h) * np.sqrt(ss_m)), -1.0, 1.0),
         "icc": _icc(n, ss_h, ss_m, sp, shift),
     }
     if totals.shape[1] > len(TERMS):
@@ -83,16 +84,12 @@ def _spread(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats)
     return np.where(flat_x, 0.0, ss_x), np.where(flat_y, 0.0, ss_y), products
 
 
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.full_like(bottom, np.nan), where=bottom > 0)
-
-
 def _freedom(n: Floats) -> Floats:
     return np.maximum(n - 1, 1)
 
 
 def _kappa(n: Floats, ss_x: Floats, ss_y: Floats, products: Floats, shift: Floats) -> Floats:
-    return _ratio(2 * products, np.where(n > 1, ss_x + ss_y + n * shift**2, 0.0))
+    return ratio(2 * products, np.where(n > 1, ss_x + ss_y + n * shift**2, 0.0))
 
 
 def _icc(n: Floats, ss_h: Floats, ss_m: Floats, products: Floats, shift: Floats) -> Floats:
@@ -101,11 +98,11 @@ def _icc(n: Floats, ss_h: Floats, ss_m: Floats, products: Floats, shift: Floats)
     ms_error = (ss_h + ss_m - 2 * products) / 2 / _freedom(n)
     ms_columns = n * shift**2 / 2
     whole = ms_rows + ms_error + 2 * (ms_columns - ms_error) / np.maximum(n, 1)
-    return _ratio(ms_rows - ms_error, np.where(n > 1, whole, 0.0))
+    return ratio(ms_rows - ms_error, np.where(n > 1, whole, 0.0))
 
 
 def _macro_f1(level_totals: Floats) -> Floats:
     hits, uses_h, uses_m = np.split(level_totals, 3, axis=1)
     uses = uses_h + uses_m
     f1 = np.divide(2 * hits, uses, out=np.zeros_like(hits), where=uses > 0)
-    return _ratio(f1.sum(axis=1), np.sum(uses > 0, axis=1, dtype=np.float64))
+    return ratio(f1.sum(axis=1), np.sum(uses > 0, axis=1, dtype=np.float64))

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta
 
-from tasks.stats.agreement import EMPTY, Floats, Ints, Stat
+from tasks.stats.agreement import EMPTY, Stat
+from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.ordinal import ROUNDING
 
 BINS = 10
@@ -26,7 +27,7 @@ class Top(NamedTuple):
     """What the likeliest level claims, row by row: its probability, (n,), and whether people gave it, (n,)."""
 
     confidence: Floats
-    correct: npt.NDArray[np.bool_]
+    correct: Bools
 
 
 class Bin(NamedTuple):

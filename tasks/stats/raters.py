@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import SLACK, Floats, Stat
+from tasks.stats.agreement import SLACK, Stat
+from tasks.stats.arrays import Bools, Floats
 from tasks.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 from tasks.stats.ratings import checked_ratings
 
@@ -99,7 +100,7 @@ def _sparse(own: Floats) -> str | None:
     )
 
 
-def _tendency(table: Floats, ends: Floats, others: Floats, rater: int, shared: npt.NDArray[np.bool_]) -> Tendency:
+def _tendency(table: Floats, ends: Floats, others: Floats, rater: int, shared: Bools) -> Tendency:
     n, note = int(shared.sum()), _sparse(table[shared, rater])
     if not n:
         return Tendency(0, *[Stat(None, NONE_SHARED)] * 3)
@@ -111,7 +112,7 @@ def _tendency(table: Floats, ends: Floats, others: Floats, rater: int, shared: n
     )
 
 
-def _couples(table: Floats, rater: int) -> list[tuple[int, npt.NDArray[np.bool_]]]:
+def _couples(table: Floats, rater: int) -> list[tuple[int, Bools]]:
     """(another rater, (n,) responses that both scored)."""
     given = ~np.isnan(table)
     return [(other, given[:, rater] & given[:, other]) for other in range(table.shape[1]) if other != rater]

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Floats
 
 
 def checked_ratings(ratings: npt.ArrayLike) -> Floats:

@@ -28,7 +28,7 @@ class ScoreTables(NamedTuple):
     predictions: pa.Table
 
 
-class Scores(NamedTuple):
+class ScoreFrame(NamedTuple):
     """The score frame and what goes with it.
 
     frame: one row per response: `response_id`, `item_id`, `type`, `author_id`, `split`; `group:<variable>`;
@@ -45,7 +45,7 @@ class Scores(NamedTuple):
     likely: pa.ChunkedArray
 
 
-def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ...] = ("test",)) -> Scores:
+def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ...] = ("test",)) -> ScoreFrame:
     """The scores of the responses of these splits.
 
     parts: the tables of some items each. target: a rater id, or 'mean' for the mean of the available persons. An
@@ -59,7 +59,7 @@ def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ..
         sorted(name.removeprefix(kind) for name in frame.columns if name.startswith(kind))
         for kind in ("group:", "human:")
     )
-    return Scores(frame, groups, raters, pa.chunked_array(likely, pa.list_(pa.float64())))
+    return ScoreFrame(frame, groups, raters, pa.chunked_array(likely, pa.list_(pa.float64())))
 
 
 def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd.DataFrame, pa.Array]:

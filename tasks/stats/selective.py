@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import Floats, checked_pair
+from tasks.stats.agreement import checked_pair
+from tasks.stats.arrays import Floats
 
 
-class Curve(NamedTuple):
+class RiskCoverage(NamedTuple):
     """R(k) for k = 1 .. n, (n,) each.
 
     coverage: k over all rows, rising to 1, or to less where rows are unscored; risk: R(k), in the unit of the loss.
@@ -23,7 +24,7 @@ class Curve(NamedTuple):
     risk: Floats
 
 
-def risk_coverage(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | None = None) -> Curve:
+def risk_coverage(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | None = None) -> RiskCoverage:
     """The risk-coverage curve (El-Yaniv and Wiener 2010).
 
     total: rows including those without a score, which are never covered, so that the curve ends early; None where
@@ -37,7 +38,7 @@ def risk_coverage(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | N
     _, tie, size = np.unique(-confidence, return_inverse=True, return_counts=True)
     shared = np.repeat(np.bincount(tie, weights=loss) / size, size)
     covered = np.arange(1, n + 1)
-    return Curve(covered / every, np.cumsum(shared) / covered)
+    return RiskCoverage(covered / every, np.cumsum(shared) / covered)
 
 
 def aurc(loss: npt.ArrayLike, confidence: npt.ArrayLike) -> float:

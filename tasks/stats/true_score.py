@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import SLACK, Floats, Stat
+from tasks.stats.agreement import SLACK, Stat
+from tasks.stats.arrays import Bools, Floats, ratio
 from tasks.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 from tasks.stats.pair_sums import FLAT
 from tasks.stats.ratings import checked_ratings
@@ -125,7 +126,7 @@ def ceiling(reliability: float) -> Stat:
     return Stat(2 * reliability / (1 + reliability))
 
 
-def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[npt.NDArray[np.bool_], Floats]:
+def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[Bools, Floats]:
     """(rows with a rating, (n,); their terms, (rows, columns of TERMS))."""
     table, scores = checked_ratings(ratings), np.asarray(machine, dtype=np.float64)
     if scores.shape != table.shape[:1] or not np.isfinite(scores).all():
@@ -133,7 +134,7 @@ def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[npt.NDArray[n
             "machine must hold a finite score for every row of ratings: drop and count unscored rows first"
         )
     given = ~np.isnan(table)
-    rated: npt.NDArray[np.bool_] = np.asarray(given.any(axis=1), dtype=np.bool_)
+    rated: Bools = np.asarray(given.any(axis=1), dtype=np.bool_)
     given, scores = given[rated], scores[rated]
     c = given.sum(axis=1).astype(np.float64)
     own = np.where(given, table[rated], 0.0)
@@ -152,32 +153,28 @@ def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats
     undefined."""
     t = dict(zip(TERMS, totals.T, strict=True))
     n, size = t["n"], np.maximum(t["c"], 1)
-    error = _ratio(t["within"], t["c"] - n) if error_variance is None else np.full_like(n, error_variance)
+    error = ratio(t["within"], t["c"] - n) if error_variance is None else np.full_like(n, error_variance)
     spread = size - t["cc"] / size
     ss_h, noise = t["chh"] - t["ch"] ** 2 / size, (n - 1) * error
     ss_m = t["cmm"] - t["cm"] ** 2 / size
     ss_m = np.where(ss_m <= FLAT * t["cmm"], 0.0, ss_m)
-    true = _ratio(ss_h - noise, np.where(n > 1, spread, 0.0))
-    machine = _ratio(ss_m, np.where(n > 1, spread, 0.0))
-    together = _ratio(t["chm"] - t["ch"] * t["cm"] / size, np.where(n > 1, spread, 0.0))
+    true = ratio(ss_h - noise, np.where(n > 1, spread, 0.0))
+    machine = ratio(ss_m, np.where(n > 1, spread, 0.0))
+    together = ratio(t["chm"] - t["ch"] * t["cm"] / size, np.where(n > 1, spread, 0.0))
     mse = (t["cdd"] - n * error) / size
     # Where the two terms cancel, what is left of their difference is rounding.
     usable = np.where(ss_h - noise > FLAT * (t["chh"] + noise), true, 0.0)
-    r = _ratio(together, np.sqrt(usable) * np.sqrt(machine))
+    r = ratio(together, np.sqrt(usable) * np.sqrt(machine))
     return {
         "error_variance": error,
         "true_variance": true,
         "mse": mse,
-        "prmse": 1 - _ratio(mse, usable),
+        "prmse": 1 - ratio(mse, usable),
         "r_true": r,
         "loss_association": 1 - r**2,
-        "loss_spread": (np.sqrt(_ratio(machine, usable)) - r) ** 2,
-        "loss_bias": np.where(np.isnan(r), np.nan, _ratio(mse - (true + machine - 2 * together), usable)),
+        "loss_spread": (np.sqrt(ratio(machine, usable)) - r) ** 2,
+        "loss_bias": np.where(np.isnan(r), np.nan, ratio(mse - (true + machine - 2 * together), usable)),
     }
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.full_like(bottom, np.nan), where=bottom > 0)
 
 
 def _plain(values: Floats) -> float | None:

@@ -16,7 +16,7 @@ LAST = "all"
 """The shard that a stage writes last: its mark says which others there are."""
 
 
-class Made(Frozen):
+class MarkedTable(Frozen):
     """What a done-mark says of one table of its shard."""
 
     rows: int
@@ -25,35 +25,35 @@ class Made(Frozen):
     sha256: str | None = None
     """Digest of the file's bytes; None in a mark of an earlier version."""
 
-    def same_rows(self, other: Made) -> bool:
+    def same_rows(self, other: MarkedTable) -> bool:
         """Whether both hold the same rows, volatile columns aside, in whatever bytes."""
         return (self.rows, self.content) == (other.rows, other.content)
 
 
-class Mark(Frozen):
+class DoneMark(Frozen):
     """A done-mark."""
 
     of: str
     """<stage>/<shard>."""
-    tables: dict[str, Made]
+    tables: dict[str, MarkedTable]
     others: tuple[str, ...] = ()
     """Names of the stage's shards that were there before its last one; none in any other mark."""
 
 
-_EARLIER = TypeAdapter(dict[str, Made])
+_EARLIER = TypeAdapter(dict[str, MarkedTable])
 
 
-def mark_bytes(mark: Mark) -> bytes:
+def mark_bytes(mark: DoneMark) -> bytes:
     """The mark as its file holds it."""
     return sealed(mark.model_dump(mode="json"))
 
 
-def read_mark(path: Path, mend: str) -> Mark:
+def read_mark(path: Path, mend: str) -> DoneMark:
     """The mark in the file `<stage>/<shard>.json`; StoreError where it was changed, moved or cannot be read."""
     of = f"{path.parent.name}/{path.stem}"
     try:
         record, has_seal = unsealed(path.read_bytes())
-        mark = Mark.model_validate(record) if has_seal else Mark(of=of, tables=_EARLIER.validate_python(record))
+        mark = DoneMark.model_validate(record) if has_seal else DoneMark(of=of, tables=_EARLIER.validate_python(record))
         if mark.of != of:
             raise ValueError(f"it is that of {mark.of}")
         _refuse_odd(mark.tables)
@@ -65,7 +65,7 @@ def read_mark(path: Path, mend: str) -> Mark:
     return mark
 
 
-def _refuse_odd(tables: Mapping[str, Made]) -> None:
+def _refuse_odd(tables: Mapping[str, MarkedTable]) -> None:
     if not tables:
         raise ValueError("it names no table")
     if unknown := sorted(set(tables) - set(BY_NAME)):

@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +16,7 @@ from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import schema
 from tasks.contracts.tables.every import BY_NAME
+from tasks.stats.arrays import Ints
 from tasks.store.aside import aside
 from tasks.store.part import first_line, opened, reading
 from tasks.store.warehouse import Run, give_back
@@ -29,7 +29,6 @@ READ = 4 << 20
 """Bytes that are read at a time, roughly."""
 ROWS = 2_048
 _PLACE = pa.field("place in order", pa.int64())
-Numbers = npt.NDArray[np.int64]
 Read = Iterator[pa.RecordBatch]
 
 
@@ -87,7 +86,7 @@ def _read(files: Sequence[Path], mend: str, columns: Iterable[str]) -> Generator
         give_back()  # else the texts leave holes around what is kept of them
 
 
-def _dealt(batches: Read, by: Sequence[str], pile: int) -> tuple[Numbers, Numbers]:
+def _dealt(batches: Read, by: Sequence[str], pile: int) -> tuple[Ints, Ints]:
     """For every row its place in the order, and the number of its pile."""
     keys, lengths = list[pa.RecordBatch](), [np.zeros(0, np.int64)]
     for batch in batches:
@@ -103,7 +102,7 @@ def _dealt(batches: Read, by: Sequence[str], pile: int) -> tuple[Numbers, Number
     return places, piles
 
 
-def _lengths(batch: pa.RecordBatch) -> Numbers:
+def _lengths(batch: pa.RecordBatch) -> Ints:
     """Bytes of each row, roughly."""
     length = np.full(batch.num_rows, 8, np.int64)
     for column in batch.columns:
@@ -114,7 +113,7 @@ def _lengths(batch: pa.RecordBatch) -> Numbers:
     return length
 
 
-def _deal(batches: Read, kind: pa.Schema, places: Numbers, piles: Numbers, folder: Path) -> None:
+def _deal(batches: Read, kind: pa.Schema, places: Ints, piles: Ints, folder: Path) -> None:
     """Write every row, with its place, to the file of its pile."""
     options, at = pa.ipc.IpcWriteOptions(compression="lz4"), 0
     with ExitStack() as stack:
@@ -132,7 +131,7 @@ def _deal(batches: Read, kind: pa.Schema, places: Numbers, piles: Numbers, folde
             at += batch.num_rows
 
 
-def _pile_files(folder: Path, piles: Numbers) -> list[Path]:
+def _pile_files(folder: Path, piles: Ints) -> list[Path]:
     return [folder / str(number) for number in range(int(piles.max(initial=-1)) + 1)]
 
 

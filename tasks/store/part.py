@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from tasks.contracts.errors import StoreError
 from tasks.contracts.schema import Row, schema, volatile
 from tasks.store.digest import file_digest
-from tasks.store.mark import Made
+from tasks.store.mark import MarkedTable
 
 # The default pool keeps what a freed table held; the system's gives it back.
 pa.set_memory_pool(pa.system_memory_pool())
@@ -57,7 +57,7 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def hold(path: Path, row: type[Row], made: Made, mend: str) -> None:
+def hold(path: Path, row: type[Row], made: MarkedTable, mend: str) -> None:
     """StoreError unless the file is the one that its done-mark speaks of: columns, number of rows, and every byte.
 
     A mark of an earlier version has no digest of the bytes; there the rows are added up, without volatile columns. A
@@ -72,7 +72,7 @@ def hold(path: Path, row: type[Row], made: Made, mend: str) -> None:
 
 
 @lru_cache(maxsize=1 << 16)
-def _look(path: Path, times: Times, row: type[Row], made: Made, mend: str) -> None:
+def _look(path: Path, times: Times, row: type[Row], made: MarkedTable, mend: str) -> None:
     with reading(path, mend), opened(path) as file:
         rows, columns = file.metadata.num_rows, file.schema_arrow
     kinds, wanted = {field.name: field.type for field in columns}, _kinds(row)
@@ -92,7 +92,7 @@ def forget() -> None:
     _look.cache_clear()
 
 
-def _is_as_written(path: Path, row: type[Row], made: Made, mend: str) -> bool:
+def _is_as_written(path: Path, row: type[Row], made: MarkedTable, mend: str) -> bool:
     with reading(path, mend):
         return made.content == content_of(path, row) if made.sha256 is None else made.sha256 == file_digest(path)
 

@@ -15,7 +15,7 @@ from tasks.contracts.errors import StoreError
 from tasks.contracts.tables.every import BY_NAME
 from tasks.store.digest import digest_of
 from tasks.store.manifest import digests
-from tasks.store.mark import LAST, Made, read_mark
+from tasks.store.mark import LAST, MarkedTable, read_mark
 from tasks.store.part import content_of, forget, hold, reading
 from tasks.store.recorded import listed_in, manifest_of, refuse_other
 from tasks.store.warehouse import Run
@@ -48,7 +48,7 @@ def timed(what: str, look: Callable[[], Seen]) -> Look:
 def look_at_run(run: Run) -> Iterator[Look]:
     """The done-marks of a run, the files of every table and stage, its manifest where it finished."""
     forget()
-    parts: dict[tuple[str, str], list[tuple[Path, Made]]] = defaultdict(list)
+    parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]] = defaultdict(list)
     yield timed("done-marks", lambda: _marks(run, parts))
     for (table, stage), files in sorted(parts.items()):
         yield timed(f"{table} of {stage}", lambda table=table, files=files: _files(run, table, files))  # type: ignore[misc]
@@ -57,7 +57,7 @@ def look_at_run(run: Run) -> Iterator[Look]:
         yield timed("grade_digest", lambda: _graded(run))
 
 
-def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, Made]]]) -> Seen:
+def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]]) -> Seen:
     """Fills in the parts of every (table, stage)."""
     problems, paths = list[str](), run.marks()
     for path in paths:
@@ -74,7 +74,7 @@ def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, Made]]]) -> S
     return f"{len(paths):,} shards", problems
 
 
-def _files(run: Run, table: str, files: list[tuple[Path, Made]]) -> Seen:
+def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> Seen:
     problems, row = list[str](), BY_NAME[table]
     for path, made in files:
         try:

@@ -26,7 +26,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row, conform, schema
 from tasks.contracts.tables.every import BY_NAME
 from tasks.store.aside import clear
-from tasks.store.mark import LAST, Made, Mark, mark_bytes, read_mark
+from tasks.store.mark import LAST, DoneMark, MarkedTable, mark_bytes, read_mark
 from tasks.store.part import FORMAT as PARQUET
 from tasks.store.part import as_parquet, content, hold, reading
 
@@ -117,7 +117,7 @@ class Run:
             file = as_parquet(table)
             files[self.file(row.table, stage, shard)] = file
             digest = hashlib.sha256(file).hexdigest()
-            made[row.table] = Made(rows=table.num_rows, content=content(row, table), sha256=digest)
+            made[row.table] = MarkedTable(rows=table.num_rows, content=content(row, table), sha256=digest)
         mark = self._mark(stage, shard)
         with self.alone():
             if self._stands(stage, shard, made):
@@ -129,7 +129,7 @@ class Run:
             for path, file in files.items():
                 write_atomically(path, file)
             others = tuple(path.stem for path in self._mark_files(stage)) if shard == LAST else ()
-            write_atomically(mark, mark_bytes(Mark(of=f"{stage}/{shard}", tables=made, others=others)))
+            write_atomically(mark, mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=made, others=others)))
         give_back()
 
     def once(self, stage: str, make: Callable[[], Mapping[type[Row], Rows]]) -> None:
@@ -150,7 +150,7 @@ class Run:
             table=row.table, stage=stage, path=str(path), digest=hashlib.sha256(text.encode()).hexdigest(), rows=rows
         )
 
-    def shards(self, stage: str) -> dict[str, dict[str, Made]]:
+    def shards(self, stage: str) -> dict[str, dict[str, MarkedTable]]:
         """The finished shards of a stage by name, each with what it holds of each table.
 
         StoreError for a done-mark that cannot be read, or one that is lost of those that the stage's last one names.
@@ -174,7 +174,7 @@ class Run:
         stages = sorted(path.name for path in (self.folder / row.table).glob("*"))
         return [stage for stage in stages if any(row.table in made for made in self.shards(stage).values())]
 
-    def parts(self, row: type[Row], stage: str) -> dict[Path, Made]:
+    def parts(self, row: type[Row], stage: str) -> dict[Path, MarkedTable]:
         """The files of a table that a stage finished, in name order, with what their done-marks say of them.
 
         StoreError for a file that is lost or cut off, or that is not byte for byte the one its done-mark speaks of.
@@ -197,7 +197,7 @@ class Run:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _stands(self, stage: str, shard: str, made: Mapping[str, Made]) -> bool:
+    def _stands(self, stage: str, shard: str, made: Mapping[str, MarkedTable]) -> bool:
         """Whether a shard is finished with these rows and all its files are as they were written."""
         try:
             if not self.done(stage, shard):
@@ -207,7 +207,7 @@ class Run:
             return False
         return there.keys() == made.keys() and all(of.same_rows(there[table]) for table, of in made.items())
 
-    def _tables(self, stage: str, shard: str) -> dict[str, Made]:
+    def _tables(self, stage: str, shard: str) -> dict[str, MarkedTable]:
         """What a finished shard holds; of a stage's last one only where the others are there too."""
         if shard == LAST:
             return self.shards(stage)[shard]

@@ -84,8 +84,9 @@ def bench(per_item, folder):
     from tiny_model import OPTIONS, make
 
     from flows.rehearse import _rehearse
-    from tasks.contracts.settings.engine import Engine, Sampling
-    from tasks.llm.engines import open_engine
+    from tasks.contracts.settings.engine import Sampling
+    from tasks.contracts.settings.judge import Judge
+    from tasks.llm.opening import open_backend
 
     make(folder / "tiny")
     server = ModelServer(folder / "tiny", "tiny", folder / "server.log").ready()
@@ -94,9 +95,7 @@ def bench(per_item, folder):
         study = write_study(folder / "study.yaml", "vllm", {"model": "tiny"}, final_score="weighted_points")
         cases = [case for _, _, some in _rehearse(study, per_item).items for case in some]
         sampling = Sampling(temperature=0.8, max_tokens=8000)
-        local, remote = (
-            open_engine(kind, Engine.model_validate(engine), lambda name: None, folder) for kind in ("vllm", "openai")
-        )
+        local, remote = (open_backend(Judge(backend=kind, engine=engine), folder, None) for kind in ("vllm", "openai"))
         graded(cases[:2], local, sampling)  # loads the model
         waves = graded(cases, local, sampling)
         say("in process, waves", cases, *waves)

@@ -16,15 +16,16 @@ from demo import write_study
 from flows.rehearse import _rehearse
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import BackendError
-from tasks.contracts.settings.engine import Engine, Sampling
+from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.graph import Graphs
+from tasks.contracts.settings.judge import Judge
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
 from tasks.graph.subject import Subject
 from tasks.judge.grade import check, first_requests, grade_batch
 from tasks.judge.levels import Levelled
 from tasks.judge.rows import Rater
-from tasks.llm.engines import open_engine
+from tasks.llm.opening import open_backend
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Request
 
@@ -38,7 +39,7 @@ def no_key(name):
 
 @pytest.fixture(scope="module")
 def backend(folder, engine, starting):
-    return open_engine("vllm", Engine.model_validate(engine), no_key, folder)
+    return open_backend(Judge(backend="vllm", engine=engine), folder, None, no_key)
 
 
 def asking(text, sampling=SHORT, **more):
@@ -189,7 +190,9 @@ def test_a_model_that_cannot_be_loaded_is_named(folder):
     broken.mkdir()
     (broken / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "none"}')
     with pytest.raises(BackendError, match=r"broken' cannot be loaded: .*the engine's options"):
-        list(open_engine("vllm", Engine(model="broken"), no_key, folder).answer([asking("x")]))
+        list(
+            open_backend(Judge(backend="vllm", engine={"model": "broken"}), folder, None, no_key).answer([asking("x")])
+        )
 
 
 def test_a_model_without_a_chat_template_is_named(backend):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import threading
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -18,6 +19,7 @@ from flows.grade import grade
 from flows.rehearse import _rehearse
 from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.engine import Engine, Sampling
+from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.judge.grade import check, first_requests
 from tasks.judge.levels import Levelled
@@ -25,7 +27,7 @@ from tasks.judge.rows import Rater
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.budget import BudgetSpent
-from tasks.llm.engines import open_engine
+from tasks.llm.opening import open_backend
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Request
 from tasks.store.warehouse import Warehouse
@@ -40,7 +42,7 @@ def no_key(name):
 def served(server, **engine):
     """A backend over the server."""
     settings = {"model": "tiny", "urls": [server.url], "logprobs": 10} | engine
-    return open_engine("openai", Engine.model_validate(settings), no_key)
+    return open_backend(Judge(backend="openai", engine=settings), Path(), None, no_key)
 
 
 def asking(text, length=40):
@@ -69,7 +71,7 @@ def test_contracts_and_probabilities_hold_behind_the_server(folder, server):
 
 def test_the_server_says_what_the_engine_in_process_says(folder, server, engine):
     requests = [asking(f"answer {i} about heat") for i in range(6)]
-    local = dict(open_engine("vllm", Engine.model_validate(engine), no_key, folder).answer(requests))
+    local = dict(open_backend(Judge(backend="vllm", engine=engine), folder, None, no_key).answer(requests))
     remote = dict(served(server).answer(requests))
     assert [remote[i].text for i in range(6)] == [local[i].text for i in range(6)]
     assert [remote[i].prompt_tokens for i in range(6)] == [local[i].prompt_tokens for i in range(6)]

@@ -185,9 +185,9 @@ def _wrap_call(point: Point, here: Callable[[str], bool]) -> None:
 
 
 def _wrap_commit(here: Callable[[str], bool]) -> None:
-    from tasks.llm import replies
+    from tasks.store import sqlite_file
 
-    real = replies._transaction
+    real = sqlite_file.transaction
 
     @contextlib.contextmanager
     def transaction(*arguments: Any) -> Iterator[None]:
@@ -196,7 +196,7 @@ def _wrap_commit(here: Callable[[str], bool]) -> None:
             if here(""):
                 die()
 
-    replies._transaction = transaction
+    sqlite_file.transaction = transaction
 
 
 class Counting:

@@ -216,7 +216,7 @@ def test_a_prompted_model_stands_in_the_same_table(
     prompted = {"backend": "openai", "engine": {"model": "generous"}, "shots": [0, 2]}
     content["bottleneck"] |= {"methods": ["plm"], "labels": "key", "prompted": prompted}
     study.write_text(yaml.safe_dump(content))
-    monkeypatch.setattr("tasks.bottleneck.task.open_engine", lambda *_: model)
+    monkeypatch.setattr("tasks.bottleneck.task.open_backend", lambda *_: model)
     run = Warehouse.open(tmp_path / "house").run(bottleneck(str(study), str(tmp_path / "house"), LIMIT))
     found = {(row["method"], row["metric"]): row for row in rows(run, Trials, "bottleneck") if row["split"] == "test"}
     zero, few = (found[f"prompted_{shots}_shot", "task_accuracy"] for shots in (0, 2))

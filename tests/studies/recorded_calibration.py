@@ -12,7 +12,7 @@ from recorded_sets import Recorded
 
 from tasks.calibrate.choose import decide
 from tasks.calibrate.curve import Refusal
-from tasks.calibrate.labels import Labels
+from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import apply_to_labels, fit_method
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import Calibration
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
     judge: str
     item: str
-    labels: Labels
+    labels: LabelledRows
     people: pd.DataFrame
 
 
@@ -70,9 +70,9 @@ def tasks(name: str, one: Recorded) -> Iterator[Task]:
 
 def _labels(
     raw: pd.Series, human: pd.Series, matrix: np.ndarray, scale: Scale, cluster: pd.Series, item: str
-) -> Labels:
+) -> LabelledRows:
     n, varies = len(raw), matrix.std(axis=0) > 0
-    return Labels(
+    return LabelledRows(
         names=tuple(np.array(["score", "length"])[varies]),
         left_out=(),
         items=(item,),
@@ -89,7 +89,7 @@ def _labels(
     )
 
 
-def split(labels: Labels, most: int = LABELS, seed: int = 0) -> np.ndarray:
+def split(labels: LabelledRows, most: int = LABELS, seed: int = 0) -> np.ndarray:
     """Rows to calibrate on: whole clusters at random until `most` rows or half of all are reached."""
     names = np.unique(labels.cluster)
     np.random.default_rng(seed).shuffle(names)
@@ -98,7 +98,7 @@ def split(labels: Labels, most: int = LABELS, seed: int = 0) -> np.ndarray:
     return np.array([name in wanted for name in labels.cluster])
 
 
-def drawn_qwk(labels: Labels, machine: np.ndarray) -> tuple[float | None, np.ndarray]:
+def drawn_qwk(labels: LabelledRows, machine: np.ndarray) -> tuple[float | None, np.ndarray]:
     """QWK with the target, and in every bootstrap draw of whole clusters."""
     bounds = labels.scales[0].bounds
     sums = pair_sums(labels.human, machine, *cluster_codes(labels.cluster), bounds)
@@ -185,7 +185,7 @@ def labels(sets: Iterable[tuple[str, Recorded]], table: Table) -> None:
     table("QWK on held-out responses by number of labels; se: bootstrap, sd: between samples of labels", rows)
 
 
-def _by_size(labels: Labels, method: str, size: int) -> tuple[float, np.ndarray, float]:
+def _by_size(labels: LabelledRows, method: str, size: int) -> tuple[float, np.ndarray, float]:
     """(mean QWK over samples of labels, bootstrap draws of the first sample's, SD between samples)."""
     pool, held = labels.take(split(labels)), labels.take(~split(labels))
     kind, _, signals = method.partition(", ")
@@ -202,11 +202,11 @@ def _by_size(labels: Labels, method: str, size: int) -> tuple[float, np.ndarray,
     return float(np.mean(values)), drawn, float(np.std(values))
 
 
-def _score_only(labels: Labels) -> Labels:
+def _score_only(labels: LabelledRows) -> LabelledRows:
     return replace(labels, names=("score",), matrix=labels.raw[:, None])
 
 
-def _mapped(kind: CalibrationMethod, fitted: Labels, held: Labels) -> np.ndarray:
+def _mapped(kind: CalibrationMethod, fitted: LabelledRows, held: LabelledRows) -> np.ndarray:
     """Scores of the held-out rows; the raw ones where the labels allow no fit."""
     try:
         return apply_to_labels(fit_method(kind, fitted, Calibration().alpha), held).aligned

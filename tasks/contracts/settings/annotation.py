@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
+from tasks.contracts.backends import BACKENDS, serving
 from tasks.contracts.schema import Frozen, Share
 from tasks.contracts.settings.judge import Judge
 
@@ -46,8 +47,10 @@ class Annotation(Frozen):
         if first == second:
             raise ValueError("two annotators with the same settings are one and would agree with themselves")
         for name, judge in self.annotators.items():
-            if judge.backend == "trained":
-                raise ValueError(f"annotator '{name}': a trained grader learned from labels and makes none")
+            if "annotate" not in BACKENDS[judge.backend].serves:
+                raise ValueError(
+                    f"annotator '{name}': backend '{judge.backend}' gives no labels; use {serving('annotate')}"
+                )
         return self
 
     @property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from tasks.contracts.backends import BACKENDS, lack, serves
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.engine import Engine, Sampling
 
@@ -81,7 +82,7 @@ class Training(Frozen):
 class Prompting(Frozen):
     """A language model that is asked for the grade itself, to compare with."""
 
-    backend: Literal["vllm", "openai", "replay"]
+    backend: Annotated[str, serves("prompt")]
     """Who answers; replay: what `model` said earlier."""
     engine: Engine | None = None
     """With vllm or openai: the model."""
@@ -94,8 +95,11 @@ class Prompting(Frozen):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Prompting:
-        if (self.engine is None) == (self.backend != "replay") or (self.model is None) == (self.backend == "replay"):
-            raise ValueError("give an engine with vllm or openai, and a model with replay")
+        if problem := lack(self):
+            raise ValueError(problem)
+        for name in ("engine", "model"):
+            if getattr(self, name) is not None and BACKENDS[self.backend].needs != name:
+                raise ValueError(f"backend '{self.backend}' takes no {name}")
         return self
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from tasks.contracts.backends import lack, serves
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.engine import Engine, Sampling
 
@@ -16,7 +17,7 @@ class Graphs(Frozen):
     file: str | None = None
     """YAML file with authored graphs under `graphs:`, each with its `rubric_id`, `nodes` and `edges`; rubrics that it
     does not name are annotated."""
-    backend: Literal["embedded", "vllm", "openai", "replay"] = "embedded"
+    backend: Annotated[str, serves("graph")] = "embedded"
     """Who annotates the others. embedded: rules of thumb over the criteria's wording and the small sentence encoder,
     a heuristic; the others: a language model."""
     engine: Engine | None = None
@@ -34,8 +35,6 @@ class Graphs(Frozen):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Graphs:
-        if self.backend in ("vllm", "openai") and self.engine is None:
-            raise ValueError(f"graph backend '{self.backend}' needs an engine with the model's name")
-        if self.backend == "replay" and self.model is None:
-            raise ValueError("graph backend 'replay' needs the model whose replies to use")
+        if problem := lack(self):
+            raise ValueError(f"graph {problem}")
         return self

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from tasks.contracts.backends import BACKENDS, lack, serves
 from tasks.contracts.bundle import ConsistencyMemory, Protocol, ProtocolName, Repair, RubricMemory, Scale, Signal
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.engine import Engine, Sampling
@@ -88,7 +89,7 @@ class Judge(Frozen):
 
     protocol: ProtocolName = "rulers"
     """See `Protocol.name`."""
-    backend: Literal["embedded", "replay", "vllm", "openai", "simulated", "trained"] = "embedded"
+    backend: Annotated[str, serves("judge")] = "embedded"
     """embedded: the small sentence encoder; replay: recorded replies; vllm: a language model in this process; openai:
     one behind an OpenAI-compatible server; simulated: a made-up rater that knows the truth; trained: a bottleneck
     grader."""
@@ -142,15 +143,13 @@ class Judge(Frozen):
     def _is_complete(self) -> Judge:
         if self.foreign and (self.backend != "replay" or self.protocol != "dhs"):
             raise ValueError("a foreign table of replies needs backend: replay and protocol: dhs")
-        if self.backend in ("vllm", "openai") and self.engine is None:
-            raise ValueError(f"backend '{self.backend}' needs an engine with the model's name")
         if len({self.backend == "trained", self.protocol == "bottleneck", self.grader is not None}) > 1:
             raise ValueError("a trained grader needs backend: trained, protocol: bottleneck and the grader's file")
-        if self.backend == "simulated" and self.truth is None:
-            raise ValueError("backend 'simulated' needs the truth that it knows")
+        if (problem := lack(self)) and BACKENDS[self.backend].needs != "model":  # a foreign table has its own name
+            raise ValueError(problem)
         if self.samples > 1 and self.keep:
             raise ValueError("'samples' asks everything anew, so that 'keep' has no place beside it")
-        if self.samples > 1 and self.backend in ("vllm", "openai") and self.sampling.temperature == 0:
+        if self.samples > 1 and BACKENDS[self.backend].needs == "engine" and self.sampling.temperature == 0:
             raise ValueError("with temperature 0 every sample is the same reply; set judge.sampling.temperature")
         if self.criteria_per_call > 1 and self.protocol != "pointwise":
             raise ValueError("criteria_per_call belongs to protocol: pointwise")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tasks.evaluate.slices import ScaleBounds
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
 from tasks.stats.estimate import Estimate
 from tasks.stats.pair_sums import statistics_of_totals

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tasks.llm.request import Reply
+
+Out = queue.SimpleQueue[tuple[int, Reply] | BaseException | None]
+"""What work on a loop brings to the thread that waits for it: replies, what went wrong, and None as the last."""
 
 
 class Running(NamedTuple):
@@ -59,3 +65,26 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
+
+
+def begun(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], out: Out) -> Callable[[], None]:
+    """Starts work on a loop that runs in another thread; returns what ends it when called there. None is the last thing
+    in the queue, however the work ends."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            broken = RuntimeError("openai: the client broke")
+            broken.__cause__ = error
+            out.put(broken)
+        out.put(None)
+
+    def begin() -> None:
+        tasks.append(loop.create_task(work))
+        tasks[0].add_done_callback(ended)
+
+    def end() -> None:
+        tasks[0].cancel()
+
+    loop.call_soon_threadsafe(begin)
+    return end

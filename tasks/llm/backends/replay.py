@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
+from tasks.contracts.backends import Choice
+from tasks.contracts.errors import InputError
+from tasks.llm.opening import KeyOf
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, digest
 
 _MISSING = "not_recorded: "
+
+
+def opened(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> Replay:
+    """The replies of the model that the settings name; InputError where they name none."""
+    return Replay(replies, model_of(choice, base))
+
+
+def model_of(choice: Choice, base: Path) -> str:
+    """The model that the settings name; InputError where they name none."""
+    if choice.model is None:
+        raise InputError("backend 'replay' needs a model, or a foreign table of replies", field="judge.model")
+    return choice.model
 
 
 class Replay:

@@ -15,16 +15,21 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tasks.contracts.backends import Choice, engine_of
 from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written
 from tasks.llm.backends.structure import ControlTokensError, Structure
+from tasks.llm.opening import KeyOf
+from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, Token, overdue
 from tasks.llm.turn import Turn
+from tasks.store.digest import file_digest
 
 _HINT = "backend 'vllm' needs vLLM: pip install 'rubricflow[vllm]'"
 _AHEAD = 256
@@ -48,6 +53,29 @@ _RESOURCES = frozenset(
     }
 )
 """Options that say what the engine may use, and change no reply."""
+
+
+def opened(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> Vllm:
+    """The model in this process, loaded once for all who ask with the same settings."""
+    engine = engine_of(choice)
+    return _shared(engine.model_dump_json(), _folder(engine, base))
+
+
+@lru_cache(maxsize=4)
+def _shared(engine: str, folder: Path | None) -> Vllm:
+    return Vllm(Engine.model_validate_json(engine), folder)
+
+
+def model_of(choice: Choice, base: Path) -> str:
+    """Its identity."""
+    engine = engine_of(choice)
+    return identity(engine, _folder(engine, base))
+
+
+def _folder(engine: Engine, base: Path) -> Path | None:
+    """The folder of the weights, where they are not of the hub."""
+    folder = (base / engine.model).resolve()
+    return folder if folder.is_dir() else None
 
 
 class Vllm:
@@ -227,8 +255,7 @@ def weights(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            with path.open("rb") as file:
-                found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+            found[path.relative_to(folder).as_posix()] = file_digest(path)
     if "config.json" not in found:
         raise BackendError(f"vllm: the folder {folder} holds no model: there is no config.json in it")
     return found

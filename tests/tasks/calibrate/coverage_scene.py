@@ -8,7 +8,7 @@ import pyarrow as pa
 from builders.bundles import bundle, criterion, trait
 from builders.studies import study
 
-from tasks.calibrate.calibration import Calibration
+from tasks.calibrate.calibration import ScaleMapping
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, Item, graded_items
@@ -57,7 +57,7 @@ class Fitted(NamedTuple):
     """An item with a mapping fitted on its labels."""
 
     item: Item
-    calibration: Calibration
+    calibration: ScaleMapping
 
     def held(self, grain=None):
         """Intervals of its new responses; with another grain than that of the human scores where given."""

@@ -6,7 +6,7 @@ import pytest
 from tasks.calibrate.choose import decide
 from tasks.calibrate.curve import Refusal
 from tasks.calibrate.folds import cross_fit, folds
-from tasks.calibrate.labels import Labels
+from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import COMPLEXITY, apply_to_labels, fit_method
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import Calibration
@@ -19,7 +19,7 @@ SCALE = Scale(min=0, max=5)
 def labels(raw, human, item=None, items=("q",), cluster=None, scales=None, matrix=None):
     """Labels in score units of one item or, with several, in shares."""
     n = len(raw)
-    return Labels(
+    return LabelledRows(
         names=("trait.a",),
         left_out=(),
         items=items,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from tasks.calibrate.curve import Curve, Refusal, apply_curve, fit_isotonic, fit_linear, fit_linking, offsets
+from tasks.calibrate.curve import Refusal, ScoreCurve, apply_curve, fit_isotonic, fit_linear, fit_linking, offsets
 
 SCALE = (0.0, 5.0, 1.0)
 ENDS = SCALE[:2]
@@ -138,7 +138,7 @@ def test_maps_rise_stay_on_the_scale_and_do_not_depend_on_the_order_of_rows(seed
     except Refusal:
         return
     assert fitted(fit, raw[order], human[order], weight[order], item[order], ("a", "b", "c")) == curve
-    assert Curve.model_validate_json(curve.model_dump_json()) == curve
+    assert ScoreCurve.model_validate_json(curve.model_dump_json()) == curve
     found = apply_curve(curve, np.linspace(-1, 6, 60), curve.offset("a"), (10.0, 20.0, 2.0))
     assert (np.diff(found.aligned) >= 0).all()
     assert ((found.aligned >= 10) & (found.aligned <= 20)).all()

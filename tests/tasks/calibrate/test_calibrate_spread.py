@@ -10,10 +10,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tasks.calibrate.folds import cross_fit, folds
-from tasks.calibrate.labels import Labels
+from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import apply_to_labels
 from tasks.calibrate.outcome import outcome
-from tasks.calibrate.release import Rule, Scope, reasons, release_rules, seen_levels
+from tasks.calibrate.release import ReleaseRule, Scope, reasons, release_rules, seen_levels
 from tasks.calibrate.spread import fit_sigma, level_probabilities, risks, sigmas, thinned
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import Release
@@ -30,7 +30,7 @@ def judged(seed, n=300, item=None, items=("q",), weak=None):
     human = np.clip(np.round(truth), 0, 5)
     raw = np.clip(truth + rng.normal(0, 1, n) * unsure, 0, 5)
     high = 5.0 if len(items) == 1 else 1.0
-    return Labels(
+    return LabelledRows(
         names=("score", "uncertainty"),
         left_out=(),
         items=items,
@@ -220,14 +220,14 @@ def test_every_item_has_its_own_promise_or_the_set_has_one():
 
 def test_an_item_without_labels_counts_levels_seen_on_its_scale():
     labels = judged(3, 40, np.zeros(40, dtype=np.int64), ("seen", "same", "other"))
-    labels = Labels(
+    labels = LabelledRows(
         **{**vars(labels), "human": np.repeat([0.2, 0.6], 20), "scales": (SCALE, SCALE, Scale(min=0, max=9))}
     )
     assert seen_levels(labels) == {"seen": (1.0, 3.0), "same": (1.0, 3.0), "other": ()}
 
 
 def test_the_first_reason_that_applies_is_given():
-    rule = Rule(scale=(0, 5, 1), levels=(1, 2), threshold=0.1)
+    rule = ReleaseRule(scale=(0, 5, 1), levels=(1, 2), threshold=0.1)
     nan = np.nan
     score = np.array([nan, 1, 1, 1, 1, 4, 1, 1, 2])
     prechecked = np.array([0, 1, 0, 0, 0, 0, 0, 0, 0], dtype=bool)

@@ -13,7 +13,7 @@ from scipy.stats import entropy, mannwhitneyu
 
 from tasks.edit.audit import HIGHER, Label, Separation, separations
 from tasks.edit.divergence import divergence
-from tasks.stats.agreement import Floats
+from tasks.stats.arrays import Floats
 
 RNG = np.random.default_rng(5)
 

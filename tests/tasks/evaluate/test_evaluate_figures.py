@@ -13,7 +13,7 @@ from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Evaluation, Release
 from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.evaluate.figures import figures
-from tasks.stats.scores import Scores
+from tasks.stats.scores import ScoreFrame
 
 SCALES = {"a": (0.0, 4.0, 1.0), "b": (0.0, 4.0, 1.0)}
 N = 240
@@ -59,7 +59,7 @@ def likely(n: int = N) -> pa.ChunkedArray:
 def found(scores: pd.DataFrame, scales: dict | None = None, draws: int = 50) -> tuple[pd.DataFrame, pd.DataFrame]:
     raters = [name.removeprefix("human:") for name in scores.columns if name.startswith("human:")]
     plan = Evaluation(target="one", draws=draws), Release(tolerance=1, risk=0.2)
-    metrics, verdicts = figures(Scores(scores, ["home"], raters, likely()), scales or SCALES, "m", *plan)
+    metrics, verdicts = figures(ScoreFrame(scores, ["home"], raters, likely()), scales or SCALES, "m", *plan)
     return conform(Metrics, metrics).to_pandas(), conform(Verdicts, verdicts).to_pandas()
 
 
@@ -110,7 +110,7 @@ def test_the_ceiling_is_that_of_the_target(both: tuple[pd.DataFrame, ...]) -> No
     rho = value(metrics, "reliability")
     assert value(metrics, "ceiling_qwk") == pytest.approx(2 * rho / (1 + rho))
     mean = scores.assign(target=(scores["human:one"] + scores["human:two"]) / 2)
-    pooled = figures(Scores(mean, [], ["one", "two"], likely()), SCALES, "m", Evaluation(draws=0), Release())[0]
+    pooled = figures(ScoreFrame(mean, [], ["one", "two"], likely()), SCALES, "m", Evaluation(draws=0), Release())[0]
     of_mean = 2 * rho / (1 + rho)
     wanted = 2 * of_mean / (1 + of_mean)
     assert value(conform(Metrics, pooled).to_pandas(), "ceiling_qwk") == pytest.approx(wanted)
@@ -118,7 +118,7 @@ def test_the_ceiling_is_that_of_the_target(both: tuple[pd.DataFrame, ...]) -> No
 
 def test_a_resolved_target_has_no_ceiling_of_a_single_person() -> None:
     plan = Evaluation(target="resolved", draws=0), Release()
-    metrics, _ = figures(Scores(frame(), [], ["one", "two"], likely()), SCALES, "m", *plan)
+    metrics, _ = figures(ScoreFrame(frame(), [], ["one", "two"], likely()), SCALES, "m", *plan)
     shown = conform(Metrics, metrics).to_pandas()
     assert np.isnan(value(shown, "ceiling_qwk"))
     assert value(shown, "reliability") > 0
@@ -233,7 +233,9 @@ def test_a_slice_whose_authors_are_all_known_is_resampled_as_the_set_is() -> Non
 
 
 def test_without_a_human_score_there_is_nothing() -> None:
-    assert figures(Scores(frame().assign(target=np.nan), [], [], likely()), SCALES, "m", Evaluation(), Release()) == (
+    assert figures(
+        ScoreFrame(frame().assign(target=np.nan), [], [], likely()), SCALES, "m", Evaluation(), Release()
+    ) == (
         [],
         [],
     )

@@ -16,7 +16,7 @@ from tasks.contracts.schema import conform
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.graph.authored import Authored
 from tasks.graph.build import Built, build
-from tasks.graph.roles import Wanted
+from tasks.graph.roles import RoleQuestion
 from tasks.graph.rows import edge_rows, graph_row, node_rows
 from tasks.graph.subject import subjects
 from tasks.graph.votes import Vote
@@ -29,7 +29,7 @@ def annotating(roles: dict[str, str], edges: dict[tuple[str, str], str]) -> Any:
     """A script that gives these roles, core otherwise, and these relations, none otherwise."""
 
     def answer(request: Request) -> str:
-        if isinstance(request.data, Wanted):
+        if isinstance(request.data, RoleQuestion):
             return json.dumps({"roles": {name: roles.get(name, "core") for name in request.data.ids}})
         labels = [edges.get(pair, "none") for pair in request.data.pairs]
         pairs = {str(at): {"relation": one, "confidence": 50} for at, one in enumerate(labels, 1)}

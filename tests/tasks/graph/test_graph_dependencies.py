@@ -12,7 +12,7 @@ import pytest
 
 from tasks.contracts.graph import Role
 from tasks.graph.candidates import candidates
-from tasks.graph.dependencies import Asked, ask_dependencies
+from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.project import project
 from tasks.graph.subject import Subject
 from tasks.llm.request import Reply, Request
@@ -28,9 +28,9 @@ def said(*labels: Any) -> str:
     return json.dumps({"pairs": {str(at): one for at, one in enumerate(labels, 1) if one is not None}})
 
 
-def all_of(subject: Subject, roles: Mapping[str, Role] | None = None) -> Asked:
+def all_of(subject: Subject, roles: Mapping[str, Role] | None = None) -> PairQuestion:
     roles = roles or dict.fromkeys(subject.ids, "core")
-    return Asked(subject, roles, tuple(candidates(roles)))
+    return PairQuestion(subject, roles, tuple(candidates(roles)))
 
 
 def failing_for(pairs: set[Pair]) -> Callable[[Request], Reply | str]:

@@ -15,7 +15,7 @@ from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Role
 from tasks.graph import heuristic
 from tasks.graph.candidates import candidates
-from tasks.graph.dependencies import Asked, ask_dependencies
+from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.heuristic import answer, nearest, role, specialised
 from tasks.graph.roles import ask_roles
 from tasks.graph.subject import Subject
@@ -157,7 +157,7 @@ def subject(*given: tuple[str, float]) -> Subject:
 
 
 def relations(one: Subject, roles: dict[str, Role]) -> dict[tuple[str, str], str]:
-    asked = Asked(one, roles, tuple(candidates(roles)))
+    asked = PairQuestion(one, roles, tuple(candidates(roles)))
     (reply,) = answer([asked])
     pairs = json.loads(reply.text or "")["pairs"]
     found = {pair: pairs[str(at)]["relation"] for at, pair in enumerate(asked.pairs, 1)}
@@ -198,14 +198,14 @@ def test_every_reply_keeps_the_contract(scripted: Any) -> None:
     annotator = replace(scripted([])[0], backend=Offline(heuristic.MODEL, answer))
     one = subject((GENERAL, 5), (SPECIAL, 1), ("!?", -1), ("如果发烧，就医。", 0), ("-", 5))
     roled = ask_roles([one], annotator)["r"]
-    labelled = ask_dependencies([Asked(one, roled.roles, tuple(candidates(roled.roles)))], annotator)["r"]
+    labelled = ask_dependencies([PairQuestion(one, roled.roles, tuple(candidates(roled.roles)))], annotator)["r"]
     assert [call["violations"] for call in (*roled.calls, *labelled.calls)] == [[], []]
     assert roled.roles == dict(zip(one.ids, ("core", "additional", "penalty", "applicability", "core"), strict=True))
 
 
 def test_the_same_rubric_gets_the_same_replies() -> None:
     one = subject((GENERAL, 5), (SPECIAL, 5))
-    asked = Asked(one, {"c0": "core", "c1": "core"}, (("c0", "c1"), ("c1", "c0")))
+    asked = PairQuestion(one, {"c0": "core", "c1": "core"}, (("c0", "c1"), ("c1", "c0")))
     first = answer([asked])
     heuristic._decided.cache_clear()
     assert answer([asked]) == first
@@ -217,7 +217,7 @@ def test_a_reply_is_not_taken_for_another_rubric_with_the_same_pairs(scripted: A
     large = subject((GENERAL, 5), (SPECIAL, 5), ("Smiles.", 5))
 
     def digest(one: Subject, roles: dict[str, Role]) -> str:
-        asked = Asked(one, roles, (("c0", "c1"),))
+        asked = PairQuestion(one, roles, (("c0", "c1"),))
         return str(ask_dependencies([asked], annotator)["r"].calls[0]["request_digest"])
 
     roles: dict[str, Role] = {"c0": "core", "c1": "core", "c2": "core"}
@@ -229,5 +229,5 @@ def test_a_reply_is_not_taken_for_another_rubric_with_the_same_pairs(scripted: A
 def test_a_language_model_is_not_asked_again_because_of_criteria_it_is_not_shown(scripted: Any) -> None:
     annotator, backend = scripted([json.dumps({"pairs": {"1": {"relation": "none", "confidence": 5}}})])
     for one in (subject((GENERAL, 5), (SPECIAL, 5)), subject((GENERAL, 5), (SPECIAL, 5), ("Smiles.", 5))):
-        ask_dependencies([Asked(one, {"c0": "core", "c1": "core", "c2": "core"}, (("c0", "c1"),))], annotator)
+        ask_dependencies([PairQuestion(one, {"c0": "core", "c1": "core", "c2": "core"}, (("c0", "c1"),))], annotator)
     assert backend.calls == 1

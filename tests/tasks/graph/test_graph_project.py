@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.contracts.graph import Relation, Role
-from tasks.graph.project import Proposal, project
+from tasks.graph.project import EdgeProposal, project
 
 KINDS: tuple[Relation, ...] = ("weak_prerequisite", "strong_prerequisite", "activation")
 NAMES = tuple("abcdef")
@@ -22,22 +22,22 @@ CORE: dict[str, Role] = dict.fromkeys(NAMES, "core")
 
 def edge(
     pair: str, relation: Relation | None = "weak_prerequisite", confidence: float | None = None, **more: Any
-) -> Proposal:
-    return Proposal(pair[0], pair[1], relation, confidence, **more)
+) -> EdgeProposal:
+    return EdgeProposal(pair[0], pair[1], relation, confidence, **more)
 
 
-def told(found: tuple[Proposal, ...]) -> dict[str, str | None]:
+def told(found: tuple[EdgeProposal, ...]) -> dict[str, str | None]:
     return {one.parent + one.child: one.dropped for one in found}
 
 
-def kept(found: tuple[Proposal, ...]) -> nx.DiGraph[str]:
+def kept(found: tuple[EdgeProposal, ...]) -> nx.DiGraph[str]:
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(NAMES)
     graph.add_edges_from(one.pair for one in found if not one.dropped)
     return graph
 
 
-def rank(one: Proposal) -> tuple[Any, ...]:
+def rank(one: EdgeProposal) -> tuple[Any, ...]:
     """The stated rule, weakest first."""
     sure = 1.0 if one.confidence is None else one.confidence
     return (
@@ -51,7 +51,7 @@ def rank(one: Proposal) -> tuple[Any, ...]:
 
 ANY_EDGES = st.lists(
     st.builds(
-        Proposal,
+        EdgeProposal,
         parent=st.sampled_from(NAMES),
         child=st.sampled_from(NAMES),
         relation=st.sampled_from(KINDS),
@@ -66,24 +66,24 @@ DISTINCT = st.lists(
     ),
     unique_by=lambda one: one[0],
     max_size=24,
-).map(lambda found: [Proposal(*pair, kind, sure, "authored") for pair, kind, sure in found])
+).map(lambda found: [EdgeProposal(*pair, kind, sure, "authored") for pair, kind, sure in found])
 
 
 @given(ANY_EDGES)
-def test_what_is_kept_has_no_circle(proposals: list[Proposal]) -> None:
+def test_what_is_kept_has_no_circle(proposals: list[EdgeProposal]) -> None:
     found = project(CORE, proposals)
     assert nx.is_directed_acyclic_graph(kept(found))
     assert len(found) == len(proposals)
 
 
 @given(DISTINCT)
-def test_a_graph_without_circles_loses_nothing(proposals: list[Proposal]) -> None:
+def test_a_graph_without_circles_loses_nothing(proposals: list[EdgeProposal]) -> None:
     forward = [one for one in proposals if one.parent < one.child]
     assert all(one.dropped is None for one in project(CORE, forward))
 
 
 @given(DISTINCT)
-def test_a_dropped_edge_is_the_weakest_of_a_circle_that_it_closes_with_kept_ones(proposals: list[Proposal]) -> None:
+def test_a_dropped_edge_is_the_weakest_of_a_circle_that_it_closes_with_kept_ones(proposals: list[EdgeProposal]) -> None:
     found = project(CORE, proposals)
     for one in (one for one in found if one.dropped):
         assert one.dropped == "cycle"
@@ -93,14 +93,14 @@ def test_a_dropped_edge_is_the_weakest_of_a_circle_that_it_closes_with_kept_ones
 
 
 @given(ANY_EDGES, st.randoms(use_true_random=False))
-def test_the_order_of_the_proposals_plays_no_part(proposals: list[Proposal], draw: random.Random) -> None:
+def test_the_order_of_the_proposals_plays_no_part(proposals: list[EdgeProposal], draw: random.Random) -> None:
     mixed = list(proposals)
     draw.shuffle(mixed)
     assert project(CORE, mixed) == project(CORE, proposals)
 
 
 def test_proposals_come_back_in_candidate_order() -> None:
-    found = project(CORE, [edge("cb"), edge("ac"), edge("ab"), Proposal("z", "a", "activation")])
+    found = project(CORE, [edge("cb"), edge("ac"), edge("ab"), EdgeProposal("z", "a", "activation")])
     assert [one.pair for one in found] == [("a", "b"), ("a", "c"), ("c", "b"), ("z", "a")]
 
 
@@ -137,14 +137,16 @@ def test_of_a_pair_given_twice_the_strongest_relation_stays() -> None:
 @pytest.mark.parametrize(
     ("proposal", "reason", "detail"),
     [
-        (Proposal("a", "z", "weak_prerequisite"), "unknown_criterion", "there is no criterion 'z'"),
-        (Proposal("a", "a", "weak_prerequisite"), "itself", "no criterion licenses itself"),
-        (Proposal("a", "b", "activation"), "roles", "core → core allows no activation"),
-        (Proposal("a", "p", "activation"), "roles", "core → penalty allows no activation"),
-        (Proposal("p", "a", "weak_prerequisite"), "roles", "penalty → core allows no weak_prerequisite"),
+        (EdgeProposal("a", "z", "weak_prerequisite"), "unknown_criterion", "there is no criterion 'z'"),
+        (EdgeProposal("a", "a", "weak_prerequisite"), "itself", "no criterion licenses itself"),
+        (EdgeProposal("a", "b", "activation"), "roles", "core → core allows no activation"),
+        (EdgeProposal("a", "p", "activation"), "roles", "core → penalty allows no activation"),
+        (EdgeProposal("p", "a", "weak_prerequisite"), "roles", "penalty → core allows no weak_prerequisite"),
     ],
 )
-def test_a_proposal_that_breaks_a_rule_is_dropped_with_its_reason(proposal: Proposal, reason: str, detail: str) -> None:
+def test_a_proposal_that_breaks_a_rule_is_dropped_with_its_reason(
+    proposal: EdgeProposal, reason: str, detail: str
+) -> None:
     (found,) = project({**CORE, "p": "penalty"}, [proposal])
     assert (found.dropped, found.detail) == (reason, detail)
 
@@ -169,7 +171,7 @@ def test_five_hundred_criteria_with_thousands_of_proposals_take_seconds() -> Non
     draw = random.Random(0)
     names = [f"c{at}" for at in range(500)]
     pairs = draw.sample(list(itertools.permutations(names, 2)), 6_000)
-    proposals = [Proposal(*pair, draw.choice(KINDS), draw.random(), "authored") for pair in pairs]
+    proposals = [EdgeProposal(*pair, draw.choice(KINDS), draw.random(), "authored") for pair in pairs]
     started = time.monotonic()
     found = project(dict.fromkeys(names, "core"), proposals)
     assert time.monotonic() - started < 20

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tasks.contracts.bundle import Criterion
-from tasks.graph.dependencies import Asked, ask_dependencies
+from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.prompt import fenced, instructions, lines
 from tasks.graph.roles import ask_roles
 from tasks.graph.subject import Subject
@@ -64,7 +64,7 @@ def test_a_query_stays_in_its_fence(text: str, rubric: Any) -> None:
 def test_hostile_texts_and_ids_cost_nothing_but_their_own_labels(text: str, rubric: Any, scripted: Any) -> None:
     annotator, backend = scripted(lambda request: text)
     subject = rubric(text, "Harmless.")
-    found = ask_dependencies([Asked(subject, {"c0": "core", "c1": "core"}, (("c0", "c1"),))], annotator)["r"]
+    found = ask_dependencies([PairQuestion(subject, {"c0": "core", "c1": "core"}, (("c0", "c1"),))], annotator)["r"]
     assert [one.dropped for one in found.proposals] == ["failed"]
     assert len(found.proposals[0].detail or "") <= 400
     assert backend.calls == 1

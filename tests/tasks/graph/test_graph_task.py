@@ -17,7 +17,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.graph import task as door
-from tasks.graph.roles import Wanted
+from tasks.graph.roles import RoleQuestion
 from tasks.graph.task import Graphed, graph
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Request
@@ -58,13 +58,13 @@ def scripted(monkeypatch: pytest.MonkeyPatch, fault_after: int = 10**9) -> Scrip
     def answer(request: Request) -> Any:
         if backend.calls > fault_after:
             return KeyboardInterrupt()
-        if isinstance(request.data, Wanted):
+        if isinstance(request.data, RoleQuestion):
             return json.dumps({"roles": dict.fromkeys(request.data.ids, "core")})
         labels = ("weak_prerequisite" if pair == ("c0", "c1") else "none" for pair in request.data.pairs)
         return json.dumps({"pairs": {str(at): {"relation": one, "confidence": 70} for at, one in enumerate(labels, 1)}})
 
     backend = Scripted(answer, batch_size=1)
-    monkeypatch.setattr(door, "open_engine", lambda *given: backend)
+    monkeypatch.setattr(door, "open_backend", lambda *given: backend)
     return backend
 
 
@@ -105,7 +105,7 @@ def test_authored_graphs_and_votes_stand_beside_what_the_model_says(
 
 
 def test_authored_graphs_of_all_rubrics_need_nobody(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "open_engine", None)
+    monkeypatch.setattr(door, "open_backend", None)
     (tmp_path / "graphs.yaml").write_text(AUTHORED + "- {rubric_id: b}\n")
     refs = graphed(run, study(file="graphs.yaml", **MODEL), tmp_path)
     assert [row["annotator"] for row in run.read(refs.graphs).to_pylist()] == ["authored", "authored"]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.graph.project import Proposal
-from tasks.graph.votes import Outcome, Vote, ballots, read_votes, with_votes
+from tasks.graph.project import EdgeProposal
+from tasks.graph.votes import Vote, VoteOutcome, ballots, read_votes, with_votes
 
 HEADER = "subject_kind,rubric_id,criterion_id,parent,child,value,rater_id,voted_at,comment"
 ROLE = "graph_role,r,c0,,,core,ann,2026-01-02T10:00:00+00:00,"
@@ -29,7 +29,7 @@ def vote(
     return Vote(rubric_id, on, value, rater, datetime(2026, 1, day, tzinfo=UTC), None)
 
 
-def outcome(*votes: Vote) -> Outcome:
+def outcome(*votes: Vote) -> VoteOutcome:
     return ballots(votes)["r"].edges["c0", "c1"]
 
 
@@ -96,12 +96,12 @@ def test_the_latest_vote_of_each_rater_counts_by_its_instant_and_not_its_place()
 
 def test_most_votes_win() -> None:
     votes = [vote("activation", "ann"), vote("activation", "bob"), vote("none", "cid")]
-    assert outcome(*votes) == Outcome("activation", "voted activation by 2 of 3")
+    assert outcome(*votes) == VoteOutcome("activation", "voted activation by 2 of 3")
 
 
 def test_a_tie_decides_nothing_and_is_told() -> None:
     found = outcome(vote("activation", "ann"), vote("none", "bob"))
-    assert found == Outcome(None, "tied votes: activation 1, none 1")
+    assert found == VoteOutcome(None, "tied votes: activation 1, none 1")
 
 
 def test_votes_are_told_apart_by_rubric_and_kind() -> None:
@@ -113,10 +113,10 @@ def test_votes_are_told_apart_by_rubric_and_kind() -> None:
     )
 
 
-WEAK = Proposal("c0", "c1", "weak_prerequisite", 0.4)
+WEAK = EdgeProposal("c0", "c1", "weak_prerequisite", 0.4)
 
 
-def applied(proposals: list[Proposal], *votes: Vote) -> list[tuple[Any, ...]]:
+def applied(proposals: list[EdgeProposal], *votes: Vote) -> list[tuple[Any, ...]]:
     found = with_votes(proposals, ballots(votes)["r"].edges)
     return [(one.relation, one.confidence, one.source, one.dropped, one.detail) for one in found]
 
@@ -154,11 +154,11 @@ def test_a_tie_leaves_what_there_is() -> None:
 
 
 def test_a_vote_settles_a_pair_that_the_annotator_failed_on() -> None:
-    failed = Proposal("c0", "c1", None, dropped="failed", detail="timeout")
+    failed = EdgeProposal("c0", "c1", None, dropped="failed", detail="timeout")
     assert applied([failed], vote("strong_prerequisite"))[0][:4] == ("strong_prerequisite", 1.0, "vote", None)
     assert applied([failed], vote("none"))[0][3] == "voted_out"
 
 
 def test_a_vote_leaves_other_edges_alone() -> None:
-    other = Proposal("c1", "c2", "strong_prerequisite", 0.9)
+    other = EdgeProposal("c1", "c2", "strong_prerequisite", 0.9)
     assert with_votes([WEAK, other], ballots([vote("none")])["r"].edges)[1] == other

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Study
-from tasks.ingest.task import Data, ingest
+from tasks.ingest.task import Ingested, ingest
 from tasks.store.warehouse import Run, Warehouse
 
 STUDY: dict[str, Any] = {
@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Run:
     return Warehouse.open(tmp_path / "warehouse").run("one")
 
 
-def calibrating(run: Run, data: Data) -> set[str]:
+def calibrating(run: Run, data: Ingested) -> set[str]:
     rows = run.read(data.responses).to_pylist()
     return {row["response_id"] for row in rows if row["split"] == "calibration"}
 
@@ -51,7 +51,7 @@ def calibrating(run: Run, data: Data) -> set[str]:
 def test_every_table_is_written(base: Path, run: Run) -> None:
     data = ingest.fn(run, Study.model_validate(STUDY), base)
     assert [ref.rows for ref in data] == [1, 8, 24, 10, 0]
-    assert [ref.table for ref in data] == list(Data._fields)
+    assert [ref.table for ref in data] == list(Ingested._fields)
 
 
 @pytest.mark.parametrize(("target", "labelled", "count"), [("mean", 8, 4), ("a", 6, 3), ("b", 4, 2)])

@@ -18,8 +18,9 @@ from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.grade import grade_batch
 from tasks.judge.protocol import NOTHING, Shown, how
+from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
-from tasks.judge.simulated import RIGHT, Known, Simulated, answer, known, level_probabilities, rater
+from tasks.judge.simulated import RIGHT, Known, Simulated, answer, known, level_probabilities
 from tasks.llm.replies import ReplyStore
 from tasks.lock.shape import shaped
 from tasks.store.warehouse import Warehouse
@@ -236,16 +237,16 @@ def test_what_it_sees_is_the_same_under_every_memory_and_part():
         assert plain.level_probabilities == shown.level_probabilities
 
 
-def test_what_is_not_known_is_an_error_and_nobody_known_is_refused():
+def test_what_is_not_known_is_an_error_and_nobody_known_is_refused(tmp_path):
     (request,) = requests_of(cases_of(bundle_of("rulers"), 1)[0])
     assert answer(request, Truth(rater="key"), {}).error.startswith("not_known: rater 'key'")
     with pytest.raises(InputError, match="rater 'nobody'"):
-        rater(Judge(backend="simulated", truth=Truth(rater="nobody")), {})
+        rater(Judge(backend="simulated", truth=Truth(rater="nobody")), tmp_path, None)
 
 
-def test_all_it_makes_is_labelled_and_its_name_covers_what_it_knows():
+def test_all_it_makes_is_labelled_and_its_name_covers_what_it_knows(tmp_path):
     plan = Judge(backend="simulated", truth=Truth(rater="key"))
-    made = rater(plan, {"r0": SAID})
+    made = rater(plan, tmp_path, None, known={"r0": SAID})
     assert made.kind == "simulated"
     assert made.rater_id.startswith("simulated:")
     other = [

@@ -1,12 +1,14 @@
 """The door, end to end in a folder: shards, kill and resume, recorded replies, a tampered bundle."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
 from builders.bundles import bundle, criterion
 from builders.cases import to_judge
 
+from tasks.contracts.backends import BACKENDS, Registration
 from tasks.contracts.errors import ContractError, InputError
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.data import Items, Responses
@@ -85,6 +87,18 @@ def test_every_response_is_graded_once(tmp_path, scripted):
         f"i{i}-{n}": 10 * (n > 0) for i in (1, 2) for n in range(3)
     }
     assert [backend.calls for backend in used] == [4]
+
+
+def test_a_backend_from_outside_is_one_registration_and_one_module(tmp_path, monkeypatch):
+    toy = SimpleNamespace(opened=lambda *_: Scripted(right, model="toy-1"), model_of=lambda *_: "toy-1")
+    monkeypatch.setitem(BACKENDS, "toy", Registration("llm", reads_prose=True))
+    monkeypatch.setitem(sys.modules, "tasks.llm.backends.toy", toy)
+    run, *refs = prepared(tmp_path, bundle_of())
+    judged = judge.fn(run, Judge(protocol="rulers", backend="toy"), tmp_path, *refs)
+    graded = rows(run, judged.gradings)
+    assert {(row["rater_id"], row["rater_kind"]) for row in graded} == {("toy:toy-1:rulers", "llm")}
+    assert [row["score"] for row in graded] == [0, 10, 10] * 2
+    assert {row["model"] for row in rows(run, judged.attempts)} == {"toy-1"}
 
 
 def test_a_second_run_grades_nothing(tmp_path, scripted):

@@ -96,7 +96,7 @@ def test_a_corrupt_file_is_named_with_what_to_do(tmp_path):
 
 
 def test_a_store_that_is_held_too_long_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.llm.replies._WAIT_S", 0.05)
+    monkeypatch.setattr("tasks.store.sqlite_file._WAIT_S", 0.05)
     with ReplyStore(tmp_path / "r") as store, sqlite3.connect(tmp_path / "r", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked; another run has held it"):

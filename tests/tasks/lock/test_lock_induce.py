@@ -23,7 +23,7 @@ from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply
 from tasks.lock import offline
-from tasks.lock.contract import Made
+from tasks.lock.contract import MadeRubric
 from tasks.lock.induce import check, induction, schema
 from tasks.lock.lock import lock as lock_rubric
 from tasks.lock.remake import Maker, ordered, presented, remade
@@ -61,7 +61,7 @@ def checked(given: Any, source: Rubric | None = None) -> Any:
     return check(induction(source or rubric(), PLAN, Sampling()), Reply(text=text))
 
 
-def induced(source: Rubric, answers: Any, plan: Rubrics | None = None, **about: Any) -> Made:
+def induced(source: Rubric, answers: Any, plan: Rubrics | None = None, **about: Any) -> MadeRubric:
     plan = plan or Rubrics(file="r.yaml", induce=PLAN)
     items = [{"rubric_id": source.rubric_id, "question": "Why?", "context": None} | about]
     with ReplyStore(":memory:") as replies:

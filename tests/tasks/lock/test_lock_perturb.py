@@ -22,7 +22,7 @@ from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply
 from tasks.lock import offline
 from tasks.lock.bands import bands, reversed_bands
-from tasks.lock.contract import Made
+from tasks.lock.contract import MadeRubric
 from tasks.lock.perturb import check, order_turned, paraphrase, prose_turned, schema, words
 from tasks.lock.remake import Maker, ordered, presented, remade
 from tasks.lock.task import lock
@@ -187,7 +187,7 @@ def test_rules_of_thumb_reword_the_shipped_rubrics(name: str) -> None:
         assert check(asked, reply).violations == ()
 
 
-def variant(name: str, source: Rubric, backend: Any = None, **plan: Any) -> Made:
+def variant(name: str, source: Rubric, backend: Any = None, **plan: Any) -> MadeRubric:
     rubrics = Rubrics.model_validate({"file": "r.yaml", "variant": name, **plan})
     with ReplyStore(":memory:") as replies:
         maker = Maker(backend or Offline(offline.MODEL, offline.answer), replies, Sampling(), True)

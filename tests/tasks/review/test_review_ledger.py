@@ -188,7 +188,7 @@ def test_a_spoilt_or_full_file_is_named(tmp_path):
 
 
 def test_a_ledger_held_too_long_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.review.ledger_file._WAIT_S", 0.05)
+    monkeypatch.setattr("tasks.store.sqlite_file._WAIT_S", 0.05)
     with Ledger(tmp_path / "v") as ledger, sqlite3.connect(tmp_path / "v", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):

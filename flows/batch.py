@@ -1,0 +1,66 @@
+"""A batch of rollouts after it was judged: what it cost, and its rows as they are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.judge.rows import Case
+from tasks.llm.ask import Wave
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one batch took."""
+
+    rollouts: int
+    unscored: int
+    """Rollouts without a reward."""
+    calls: int
+    """Calls to the judge; replies from the store and those shared by identical rollouts are none."""
+    prompt_tokens: int
+    """Of the calls, as far as the backend counts them."""
+    completion_tokens: int
+    seconds: float
+
+
+def cost_of(rewards: Sequence[float | None], waves: Sequence[Wave], seconds: float) -> Cost:
+    """The cost of a batch by its rewards, None where there is none, and the waves of its calls."""
+    return Cost(
+        rollouts=len(rewards),
+        unscored=sum(reward is None for reward in rewards),
+        calls=sum(wave.asked for wave in waves),
+        prompt_tokens=sum(wave.prompt_tokens for wave in waves),
+        completion_tokens=sum(wave.completion_tokens for wave in waves),
+        seconds=seconds,
+    )
+
+
+def without(rewards: pa.Table, failed: Sequence[str]) -> pa.Table:
+    """The rows, with no reward for these responses: what the judge did not get to is neither met nor missed, whatever
+    the bundle says of criteria that it answered in vain."""
+    gone = pc.is_in(rewards["response_id"], pa.array(failed, pa.string()))
+    for name in ("reward", "low", "high"):
+        at = rewards.schema.get_field_index(name)
+        rewards = rewards.set_column(at, rewards.field(at), pc.if_else(gone, None, rewards[name]))
+    return rewards
+
+
+def responses(cases: Sequence[Case], step: int | None) -> list[dict[str, Any]]:
+    """Rollouts as rows of the table `responses`, with the step that they were made in."""
+    groups = {} if step is None else {"step": str(step)}
+    return [
+        {
+            "response_id": case.response_id,
+            "item_id": case.item_id,
+            "author_id": None,
+            "text": case.text,
+            "split": "train",
+            "groups": groups,
+        }
+        for case in cases
+    ]

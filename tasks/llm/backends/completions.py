@@ -1,0 +1,172 @@
+"""One call to /chat/completions: the body that asks, and what the server's answer means."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from tasks.contracts.settings.engine import Engine
+from tasks.llm.backends.chat import as_written, messages
+from tasks.llm.request import Reply, Request, Token
+
+BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
+"""Kinds of failure."""
+_SHOWN = 300
+_TOO_LONG = re.compile(r"context|too long|max(imum)?[ _](\w+[ _])?(length|tokens)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a call gave no reply. `kind`: busy, unreachable or broken, which may pass; too_long or refused, which
+    concern one request; or final, which ends the run."""
+
+    kind: str
+    message: str
+    wait: float | None = None
+    """Seconds that the server asks to wait."""
+
+
+class Completions:
+    """How requests are put to a server of a model, and how its answers are read."""
+
+    def __init__(self, engine: Engine, key: str) -> None:
+        """key: never said again in a message."""
+        self._engine, self._key = engine, key
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """The JSON that asks."""
+        how = request.sampling
+        body: dict[str, Any] = {
+            "model": self._engine.model,
+            "messages": messages(request),
+            "temperature": how.temperature,
+            "top_p": how.top_p,
+            "seed": how.seed,
+        }
+        if "max_completion_tokens" not in self._engine.options:  # what newer servers call it; they refuse both
+            body["max_tokens"] = how.max_tokens
+        if how.top_k is not None:
+            body["top_k"] = how.top_k
+        if request.want_logprobs and self._engine.logprobs:
+            body |= {"logprobs": True, "top_logprobs": self._engine.logprobs}
+        if request.schema is not None:
+            contract = {"name": "artifact", "strict": True, "schema": request.schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": contract}
+        return body | self._engine.options
+
+    def read(self, url: str, request: Request, response: httpx.Response, seconds: float) -> Reply | Failure:
+        """What an answer that took so many seconds means; a failure that may pass where a 200 holds no reply."""
+        if response.status_code != 200:
+            return self._refused(url, response)
+        return self._reply(url, request, response, seconds)
+
+    def _refused(self, url: str, response: httpx.Response) -> Failure:
+        """What an answer other than 200 means."""
+        code = response.status_code
+        said = f"{url} answers {code}: {self.safe(_said(response))}"
+        if code in (401, 403):
+            sent = (
+                f"the key in {self._engine.key} is refused" if self._key else f"there is no key in {self._engine.key}"
+            )
+            return Failure(FINAL, f"{said} ({sent})")
+        if code == 404:
+            return Failure(FINAL, f"{said} (does it serve the model under the name '{self._engine.model}'?)")
+        if code == 429:
+            return Failure(BUSY, said, _retry_after(response))
+        if code in (408, 409, 425) or code >= 500:
+            return Failure(BROKEN, said, _retry_after(response))
+        return Failure(UNFIT if code == 413 or (code == 400 and _TOO_LONG.search(said)) else ODD, said)
+
+    def _reply(self, url: str, request: Request, response: httpx.Response, seconds: float) -> Reply | Failure:
+        """The reply in a body; a failure that may pass where it is none."""
+        try:
+            body = response.json()
+            choice = body["choices"][0]
+            text = choice["message"]["content"]
+            if text is not None and not isinstance(text, str):
+                raise TypeError
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return Failure(BROKEN, f"{url} answers 200 without a reply: {self.safe(response.text)}")
+        if text is None:
+            refusal = choice["message"].get("refusal") or choice.get("finish_reason") or "no text"
+            return Reply(error=f"empty: the model gave no text: {self.safe(str(refusal))}")
+        usage = _mapping(body.get("usage"))
+        given = _mapping(choice.get("logprobs")).get("content") if request.want_logprobs else None
+        reply = Reply(
+            text=text,
+            prompt_tokens=_count(usage.get("prompt_tokens")),
+            completion_tokens=_count(usage.get("completion_tokens")),
+            cached_tokens=_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
+            latency_s=seconds,
+            token_logprobs=_tokens(given) if given else None,
+        )
+        return as_written(reply)
+
+    def safe(self, text: str) -> str:
+        """What somebody else said, on one line, without the key and cut short."""
+        plain = " ".join((text.replace(self._key, "***") if self._key else text).split())
+        return "".join(c if c.isprintable() else "?" for c in plain)[:_SHOWN]
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds of the header Retry-After, which is a number or a date."""
+    value = response.headers.get("retry-after", "").strip()
+    if not value:
+        return None
+    try:
+        return max(0.0, float(value)) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) else _until(value)
+    except ValueError:
+        return None
+
+
+def _until(date: str) -> float:
+    return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
+
+
+def _said(response: httpx.Response) -> str:
+    """The message of an error's body, or the body."""
+    try:
+        error = response.json()
+        error = error.get("error", error)
+        return str(error.get("message", error) if isinstance(error, Mapping) else error)
+    except (ValueError, AttributeError, RecursionError):
+        return response.text
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _tokens(given: Sequence[Mapping[str, Any]]) -> list[Token] | None:
+    """The reply's tokens; None where the server gives them in another form."""
+    whole = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    try:
+        return [
+            Token(
+                _piece(token, whole),
+                float(token["logprob"]),
+                tuple((_piece(other), float(other["logprob"])) for other in token.get("top_logprobs") or ()),
+            )
+            for token in given
+        ]
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _piece(token: Mapping[str, Any], whole: codecs.IncrementalDecoder | None = None) -> str:
+    """A token's text. A character that several tokens make up comes with the last of them, if `whole` goes along."""
+    if token.get("bytes") is None:
+        return str(token["token"])
+    spelled = bytes(token["bytes"])
+    return whole.decode(spelled) if whole else spelled.decode("utf-8", "replace")

@@ -1,0 +1,44 @@
+"""A backend opened by its name: each has a module `tasks/llm/backends/<name>.py` with the two functions of `Module`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from tasks.contracts.backends import Choice
+from tasks.llm.backend import Backend
+from tasks.llm.replies import ReplyStore
+
+KeyOf = Callable[[str], str | None]
+"""Name of a credential, see `Engine.key` → its value, None where there is none."""
+
+
+class Module(Protocol):
+    """What the module of a backend has."""
+
+    def opened(self, choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> Backend:
+        """See `open_backend`."""
+
+    def model_of(self, choice: Choice, base: Path) -> str:
+        """See `model_of`."""
+
+
+def open_backend(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf = os.environ.get) -> Backend:
+    """The backend that settings name.
+
+    base: the folder from which a relative folder of weights is meant. InputError for settings that the backend cannot
+    take, BackendError where its library or its model is missing.
+    """
+    return _module(choice).opened(choice, base, replies, key_of)
+
+
+def model_of(choice: Choice, base: Path) -> str:
+    """The identity of what would answer, as its replies are kept under it, without opening it."""
+    return _module(choice).model_of(choice, base)
+
+
+def _module(choice: Choice) -> Module:
+    return cast(Module, import_module(f"tasks.llm.backends.{choice.backend}"))
