@@ -26,7 +26,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from tasks.contracts.bundle import Bundle, ConsistencyMemory, Criterion, RubricMemory
+from tasks.contracts.bundle import Bundle, Criterion
+from tasks.contracts.protocols import ConsistencyMemory, RubricMemory
 from tasks.judge import prompt
 from tasks.judge.claims import rubric_of
 from tasks.judge.protocol import NOTHING, Outcome, Shown

@@ -61,7 +61,7 @@ def system(
 
 def _name_of(protocol: Protocol) -> str:
     """The protocol's template; with several criteria in a call the one that speaks of several."""
-    return "pointwise_several" if protocol.criteria_per_call > 1 else protocol.name
+    return f"{protocol.name}_several" if protocol.criteria_per_call > 1 else protocol.name
 
 
 def response(text: str, units: Sequence[Unit]) -> str:

@@ -23,6 +23,7 @@ from prefect.context import TaskRunContext
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Grader
+from tasks.contracts.protocols import PROTOCOLS, protocols_where
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.data import Items, Responses
@@ -160,10 +161,9 @@ def _keeping(run: Run, plan: Judge, rater_id: str) -> Callable[[list[Case]], lis
     """
     if plan.keep is None:
         return lambda cases: cases
-    if plan.protocol not in keep.KEEPING:
-        able = ", ".join(sorted(keep.KEEPING))
+    if not PROTOCOLS[plan.protocol].keeps_decisions:
         rule = f"protocol '{plan.protocol}' decides no single criteria"
-        raise InputError(rule, field="judge.keep", hint=f"use {able}")
+        raise InputError(rule, field="judge.keep", hint=f"use {protocols_where(lambda of: of.keeps_decisions)}")
     if plan.keep not in run.warehouse.runs():
         there = f"there are {', '.join(run.warehouse.runs()) or 'none'}"
         raise InputError(f"the warehouse holds no finished run '{plan.keep}'", field="judge.keep", hint=there)

@@ -2,11 +2,11 @@
 
 import csv
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, ProtocolName, Scale, Trait
+from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.protocols import PROTOCOLS
 from tasks.contracts.settings.judge import Judge
 from tasks.judge import schema as contract
 from tasks.judge.prove import prove_bundle
@@ -33,7 +33,7 @@ def bundle_of(formula="weighted_points", ends=(0, 4), **protocol):
     )
 
 
-@pytest.mark.parametrize("protocol", get_args(ProtocolName))
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_demo_s_bundles_hold(protocol):
     rubrics = authored(DEMO / "rubrics.yaml")
     with (DEMO / "items.csv").open(encoding="utf-8", newline="") as file:
