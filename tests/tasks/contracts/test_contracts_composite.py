@@ -52,7 +52,7 @@ def by_hand(bundle: Bundle, name: str, levels: dict[str, int | None]) -> float:
     return float(np.clip(earned / known[name].weight, 0, 1))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_judge_and_reward_make_the_same_of_sub_points(data: st.DataObject) -> None:
     bundle = data.draw(nested())
