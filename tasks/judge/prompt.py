@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.llm.request import Message, Same
 from tasks.text.templates import Templates
 from tasks.text.units import Unit
 
@@ -57,6 +59,14 @@ def system(
         },
         frozenset({"evidence" if any(c.evidence != "none" for c in criteria) else "bare"}),  # as `schema.fields` has it
     )
+
+
+@lru_cache(maxsize=1024)
+def opening(
+    bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]], question: str, context: str | None, name: str = ""
+) -> Message:
+    """`system` as the message that opens every request about an item."""
+    return Message("system", system(bundle.value, criteria.value, question, context, name=name or None))
 
 
 def _name_of(protocol: Protocol) -> str:

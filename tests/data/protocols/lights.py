@@ -13,7 +13,7 @@ from tasks.judge.question import Question
 from tasks.judge.rows import Case, Rater
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.extract import extract
-from tasks.llm.request import Message, Reply, Request
+from tasks.llm.request import Reply, Request, Same
 
 __all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
 LIGHTS = ("red", "amber", "green")
@@ -21,7 +21,7 @@ LIGHTS = ("red", "amber", "green")
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the light."""
-    system = Message("system", prompt.system(case.bundle, case.bundle.criteria, case.question, case.context))
+    system = prompt.opening(Same(case.bundle), Same(case.bundle.criteria), case.question, case.context)
     return build(case, part, rater, system, schema(case.bundle, part), frozenset({"light"}), shown=shown)
 
 
