@@ -47,7 +47,7 @@ def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
 @lru_cache(maxsize=1024)
 def whole(of: Same[Bundle]) -> tuple[Criterion, ...]:
     """The criteria whose shares are added up: those that are no sub-points."""
-    return of.value.whole
+    return of.value.whole if of.value.composites else of.value.criteria
 
 
 @lru_cache(maxsize=1024)
