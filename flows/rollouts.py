@@ -22,13 +22,13 @@ from flows.process import Opened, Process
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Graph
+from tasks.contracts.protocols import PROTOCOLS, protocols_where
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.reward import Aggregation, Reward
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.reward import Rewards
 from tasks.judge.grade import grade_batch
-from tasks.judge.keep import KEEPING
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
 from tasks.llm.replies import ReplyStore
@@ -260,11 +260,12 @@ class RolloutReward:
 
 def _asked(name: str, bundle: Bundle, criteria_per_call: int | None) -> Bundle:
     """The bundle as rollouts are judged under it."""
-    if bundle.protocol.name == "bottleneck":  # a trained grader decides all criteria at once
+    known = PROTOCOLS[bundle.protocol.name]
+    if known.is_trained:
         return bundle
-    if bundle.protocol.name not in KEEPING:
+    if not known.keeps_decisions:
         rule = f"rubric '{name}': protocol '{bundle.protocol.name}' decides no single criteria"
-        raise InputError(rule, field="judge.protocol", hint=f"use {', '.join(sorted(KEEPING))}")
+        raise InputError(rule, field="judge.protocol", hint=f"use {protocols_where(lambda of: of.keeps_decisions)}")
     changed: dict[str, Any] = {"show_weights": False}
     if criteria_per_call is not None:
         check_number(criteria_per_call, "criteria_per_call", 0, whole=True)

@@ -20,7 +20,8 @@ from pydantic import ValidationError
 from tasks.contracts.bundle import Criterion, EvidenceType, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.engine import Sampling
-from tasks.llm.ask import Attempt, Checked, as_call, ask
+from tasks.llm.amend import all_again, ask_amending, usable
+from tasks.llm.ask import Checked, as_call
 from tasks.llm.backend import Backend
 from tasks.llm.extract import extract
 from tasks.llm.replies import ReplyStore
@@ -29,8 +30,6 @@ from tasks.llm.schema import record, several, text
 from tasks.text.fold import folded
 from tasks.text.templates import Templates
 
-REPAIRS = 2
-"""Calls that may mend a proposal."""
 QUESTIONS = 10
 """Most questions that are shown: enough to see what they have in common."""
 MOST_GROUPS = 4
@@ -38,7 +37,6 @@ TYPES = tuple(name for name in get_args(EvidenceType) if name != "none")
 _ID = r"^[A-Za-z][A-Za-z0-9_]{0,15}$"
 _LONGEST = 2_000
 """Characters of a question, its material or its answer that are shown."""
-_LONGEST_REPLY = 20_000
 _TOKENS, _TOKENS_PER_LEVEL = 512, 60
 """What a proposal takes: names and definitions, and a descriptor."""
 _PROMPTS = Templates(Path(__file__).with_name("prompts"))
@@ -86,13 +84,10 @@ def propose(
     """
     if not wanted.items or wanted.concepts < 1 or wanted.levels < 2:
         raise InputError("a proposal needs questions, at least one concept and at least two levels", field="items")
-    (asked,) = ask([request(wanted, sampling or Sampling(), structured)], backend, replies, check, amend)
-    last = asked.attempts[-1]
-    if asked.value is None:
-        wrong = last.reply.error or "; ".join(last.checked.violations)
-        rule = f"rubric '{wanted.rubric_id}': no usable inventory by '{last.model}': {wrong}"
-        raise InputError(rule, hint=f"{len(asked.attempts)} calls; write it by hand, as in data/inventories")
-    return Proposed(asked.value, tuple(as_call(attempt) for attempt in asked.attempts))
+    first = request(wanted, sampling or Sampling(), structured)
+    (asked,) = ask_amending([first], backend, replies, check, all_again(_PROMPTS))
+    rubric = usable(asked, "inventory", "write it by hand, as in data/inventories")
+    return Proposed(rubric, tuple(as_call(attempt) for attempt in asked.attempts))
 
 
 def as_yaml(rubric: Rubric) -> str:
@@ -155,28 +150,6 @@ def check(asked: Request, reply: Reply) -> Checked[Rubric]:
         return Checked(None, (f"it does not have the form that was asked for: {_in_words(error)}",))
     problems = tuple(_problems(wanted, rubric))
     return Checked(None if problems else rubric, problems)
-
-
-def amend(first: Request, history: tuple[Attempt[Rubric], ...]) -> Request | None:
-    """The next request that mends what broke the contract; None when the budget is spent or there was no reply."""
-    last = history[-1]
-    if len(history) > REPAIRS or last.reply.text is None:
-        return None
-    problems = "\n".join(f"- {violation}" for violation in last.checked.violations)
-    return Request(
-        messages=(
-            *first.messages,
-            Message("assistant", last.reply.text[:_LONGEST_REPLY]),
-            Message("user", _PROMPTS.fill("amend", {"problems": problems})),
-        ),
-        role="contract_repair",
-        subject=first.subject,
-        keys=first.keys,
-        schema=first.schema,
-        sampling=first.sampling,
-        data=first.data,
-        mends=last.checked.violations,
-    )
 
 
 def _questions(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:

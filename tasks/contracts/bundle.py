@@ -11,34 +11,11 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tasks.contracts.errors import ContractError
+from tasks.contracts.protocols import ConsistencyMemory, FinalScore, ProtocolName, Repair, RubricMemory, Signal
 from tasks.contracts.schema import Frozen
 
 EvidenceType = Literal["local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none"]
 CriterionKind = Literal["gold_point", "misconception", "checklist", "concept", "criterion"]
-ProtocolName = Literal[
-    "rulers",
-    "pointwise",
-    "dhs",
-    "gradeagentops",
-    "mts",
-    "autoscore",
-    "checkeval",
-    "unlocked",
-    "concepts",
-    "bottleneck",
-]
-Signal = Literal[
-    "trait_scores",
-    "trait_means",
-    "criteria",
-    "score",
-    "length",
-    "confidence",
-    "uncertainty",
-    "tie",
-    "invalid_evidence",
-]
-
 
 _LONGEST_HEADING = 40
 
@@ -123,57 +100,15 @@ class Criterion(Frozen):
         return len(self.levels) - 1
 
 
-class Repair(Frozen):
-    """Calls that may mend one reply, by what is wrong with it (GradeAgentOps, section 2.4)."""
-
-    contract: int = Field(default=2, ge=0)
-    """Calls to mend what breaks the contract: no artifact, a missing or malformed field, a value off its range."""
-    semantic: int = Field(default=2, ge=0)
-    """Calls to mend evidence that does not hold."""
-
-
-class RubricMemory(Frozen):
-    """Which cards of the rubric are pointed out beside a response (GradeAgentOps, section 2.5)."""
-
-    points: int = Field(default=3, ge=0)
-    """Most gold points shown."""
-    misconceptions: int = Field(default=2, ge=0)
-    """Most misconceptions shown."""
-
-
-class ConsistencyMemory(Frozen):
-    """Which earlier gradings of the same item are shown as anchors (GradeAgentOps, section 2.5): only what the model
-    made, never a human score."""
-
-    exemplars: int = Field(default=3, ge=1)
-    """Most exemplars shown."""
-    min_tokens: int = Field(default=8, ge=0)
-    """A response with fewer tokens is not kept."""
-    excerpt: int = Field(default=600, ge=1)
-    """Characters of a response that are kept."""
-    capacity: int = Field(default=50, ge=1)
-    """Exemplars kept per item; the oldest goes first."""
-    similarity: float = Field(default=0.15, ge=0, le=1)
-    """Smallest IDF-weighted Jaccard similarity that is shown."""
-    round_size: int = Field(default=1, ge=1)
-    """Responses of an item judged before the store is looked at again; 1 is the published, strictly sequential one."""
-    order_seed: int | None = None
-    """Responses are judged in the order of their ids, or in one shuffled by this seed."""
-
-
 class Protocol(Frozen):
     """How a response is judged under this bundle."""
 
     name: ProtocolName
-    """rulers: one call with the whole checklist; pointwise: a call per criterion; dhs: one holistic score;
-    gradeagentops: one call with judged subscores and covered points; mts: a call per trait; autoscore: components are
-    extracted, then scored; checkeval: yes or no to every criterion; unlocked: traits by the raw rubric, with quotes
-    (rulers without phase I); concepts: one ordinal label per concept, the lower where torn, as annotators give them;
-    bottleneck: levels and the score that a trained grader makes of them, without evidence."""
-    final_score: Literal["weighted_points", "trait_mean", "trait_sum", "judged"]
-    """Raw score: weighted share of levels on the scale (under gradeagentops: of the points that a quote grounds, beside
-    the subscores, which rest on none); mean of the traits' shares on the scale (of the judged traits alone, where there
-    are any); sum of the traits' scores; or the number that the judge states."""
+    """One of `PROTOCOLS`."""
+    final_score: FinalScore
+    """Raw score: weighted share of levels on the scale (where the judge scores traits, too, these stand beside it);
+    mean of the traits' shares on the scale (of the judged traits alone, where there are any); sum of the traits'
+    scores; or the number that the judge states."""
     failed_quote: Literal["demote", "count", "drop"] = "demote"
     """A level above 0 whose evidence fails: set to 0 with a signal; kept and counted; or the detection is dropped."""
     show_weights: bool = False
@@ -188,7 +123,7 @@ class Protocol(Frozen):
     min_tokens: int = Field(default=1, ge=0)
     """A response with fewer alphanumeric tokens is settled without a model call."""
     criteria_per_call: int = Field(default=1, ge=1)
-    """Under pointwise: criteria in one call."""
+    """Criteria in one call, where a call is for a few of them."""
     repair: Repair | None = None
     """How often a reply may be mended; null for never."""
     rubric_memory: RubricMemory | None = None
@@ -262,7 +197,7 @@ class Bundle(Frozen):
     """The criteria that are not decided but made of their sub-points, in order: their share is the sub-points' weighted
     shares over their own weight, within [0, 1]."""
     examples: tuple[Example, ...] = ()
-    """Labelled examples that annotators are shown, under the protocol `concepts`."""
+    """Labelled examples, where the protocol shows them."""
     protocol: Protocol
     """How they are taken and added up."""
 

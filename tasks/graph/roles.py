@@ -15,19 +15,16 @@ from tasks.contracts.graph import Role
 from tasks.graph.annotator import Annotator
 from tasks.graph.prompt import PROMPTS, instructions, lines, wording
 from tasks.graph.subject import Subject
-from tasks.llm.ask import Attempt, Checked, as_call, ask
+from tasks.llm.amend import ask_amending
+from tasks.llm.ask import Attempt, Checked, as_call
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record
 
 PER_CALL = 40
 """Criteria in one call."""
-REPAIRS = 2
-"""Calls that may mend one reply."""
 _ROLES: tuple[str, ...] = get_args(Role)
 _TOKENS, _TOKENS_PER_ROLE = 128, 48
-_LONGEST = 20_000
-"""Characters of a broken reply that its repair is shown."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +53,10 @@ def ask_roles(subjects: Sequence[Subject], annotator: Annotator) -> dict[str, Ro
     found = {subject.rubric_id: Roled() for subject in subjects}
     requests = [request(wanted, annotator) for subject in subjects for wanted in _parts(subject)]
 
-    def repair(first: Request, history: tuple[Attempt[dict[str, Role]], ...]) -> Request | None:
-        return amend(first, history, annotator)
+    def demand(first: Request, history: tuple[Attempt[dict[str, Role]], ...]) -> tuple[str, Request] | None:
+        return _missing(first, history, annotator)
 
-    for asked in ask(requests, annotator.backend, annotator.replies, check, repair):
+    for asked in ask_amending(requests, annotator.backend, annotator.replies, check, demand):
         mine = found[asked.request.subject]
         mine.roles |= _given(asked.attempts)
         mine.calls += map(as_call, asked.attempts)
@@ -74,7 +71,7 @@ def request(wanted: RoleQuestion, annotator: Annotator) -> Request:
         Message("system", instructions("role", annotator.plan.profile, wanted.subject)),
         Message("user", PROMPTS.fill("role_list", {"criteria": listed})),
     )
-    return _as_request(messages, "role", wanted, annotator)
+    return _as_request(messages, wanted, annotator)
 
 
 def check(asked: Request, reply: Reply) -> Checked[dict[str, Role]]:
@@ -92,21 +89,16 @@ def check(asked: Request, reply: Reply) -> Checked[dict[str, Role]]:
     return Checked({name: role for name, role in roles.items() if role}, (*missing, *unknown))
 
 
-def amend(first: Request, history: tuple[Attempt[dict[str, Role]], ...], annotator: Annotator) -> Request | None:
-    """The next request, for the roles still missing; None where there is none, no budget, or no reply to mend."""
-    last, wanted = history[-1], cast(RoleQuestion, first.data)
-    given = _given(history)
+def _missing(
+    first: Request, history: tuple[Attempt[dict[str, Role]], ...], annotator: Annotator
+) -> tuple[str, Request] | None:
+    """The demand for the roles still missing; None where there is none."""
+    wanted, given = cast(RoleQuestion, first.data), _given(history)
     missing = tuple(name for name in wanted.ids if name not in given)
-    if not missing or len(history) > REPAIRS or last.reply.text is None:
+    if not missing:
         return None
-    messages = (
-        *first.messages,
-        Message("assistant", last.reply.text[:_LONGEST]),
-        Message("user", PROMPTS.fill("role_amend", {"criteria": lines({"id": name} for name in missing)})),
-    )
-    return _as_request(
-        messages, "contract_repair", RoleQuestion(wanted.subject, missing), annotator, last.checked.violations
-    )
+    said = PROMPTS.fill("role_amend", {"criteria": lines({"id": name} for name in missing)})
+    return said, _as_request(first.messages, RoleQuestion(wanted.subject, missing), annotator)
 
 
 def _parts(subject: Subject) -> Iterator[RoleQuestion]:
@@ -117,20 +109,17 @@ def _parts(subject: Subject) -> Iterator[RoleQuestion]:
         yield RoleQuestion(subject, subject.ids[start : start + size])
 
 
-def _as_request(
-    messages: tuple[Message, ...], role: str, wanted: RoleQuestion, annotator: Annotator, mends: tuple[str, ...] = ()
-) -> Request:
+def _as_request(messages: tuple[Message, ...], wanted: RoleQuestion, annotator: Annotator) -> Request:
     one = {"type": "string", "enum": list(_ROLES)}
     return Request(
         messages=messages,
-        role=role,
+        role="role",
         subject=wanted.subject.rubric_id,
         keys=frozenset({"roles"}),
         schema=record({"roles": record(dict.fromkeys(wanted.ids, one))}) if annotator.structured else None,
         sampling=annotator.sampling(_TOKENS + _TOKENS_PER_ROLE * len(wanted.ids)),
         data=wanted,
         data_digest=annotator.data_digest(wanted.subject),
-        mends=mends,
     )
 
 

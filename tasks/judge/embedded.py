@@ -24,7 +24,7 @@ from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.score import Shares, round_half_up, share_of_points, whole, whole_shares
 from tasks.judge.spelling import reader
 from tasks.llm.encoder import NAME, Encoder
-from tasks.llm.request import Reply
+from tasks.llm.request import Reply, Same
 from tasks.text.quotes import shortened
 
 MODEL = f"{NAME}-thresholds-2"
@@ -105,7 +105,7 @@ def _reply(
     levels = {c.id: int(probabilities[c.id].argmax()) for c in criteria}
     reached = whole_shares(bundle, shares)
     # A call may ask for a part of a criterion's sub-points.
-    counted = [c for c in whole(bundle) if c.id in reached] or criteria
+    counted = [c for c in whole(Same(bundle)) if c.id in reached] or criteria
     opinion = Opinion(
         levels=levels,
         evidence={

@@ -19,9 +19,6 @@ from tasks.judge.rows import Case, Kept
 from tasks.judge.verify import Decision
 from tasks.llm.request import Same
 
-KEEPING = frozenset({"rulers", "pointwise", "checkeval"})
-"""Protocols that decide criterion by criterion and nothing else, so that single decisions can stand."""
-
 _LEXICAL = HOLDS - {"semantic"}
 _RULES = ("name", "criteria_per_call", "failed_quote", "repair", "evidence_match", "echo")
 

@@ -26,9 +26,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from tasks.contracts.bundle import Bundle, ConsistencyMemory, Criterion, RubricMemory
+from tasks.contracts.bundle import Bundle, Criterion
+from tasks.contracts.protocols import ConsistencyMemory, RubricMemory
 from tasks.judge import prompt
-from tasks.judge.claims import rubric_of
+from tasks.judge.numbered import numbered
 from tasks.judge.protocol import NOTHING, Outcome, Shown
 from tasks.judge.rows import Case
 from tasks.llm.request import Request, Same
@@ -94,7 +95,7 @@ def cards(text: str, bundle: Bundle, limits: RubricMemory) -> tuple[Criterion, .
     known, of = _cards(Same(bundle))
     said = frozenset(tokens(text))
     overlaps = {name: weigh(words & said, of) for name, words in known.items()}
-    points, banned, _ = rubric_of(bundle)
+    points, banned, _ = numbered(bundle)
     chosen: list[Criterion] = []
     for criteria, most in ((points, limits.points), (banned, limits.misconceptions)):
         near = [criterion for criterion in criteria.values() if overlaps[criterion.id] > 0]
@@ -120,7 +121,7 @@ def learn(store: Store, case: Case, outcome: Outcome) -> Store:
     limits = case.bundle.protocol.consistency_memory
     if limits is None or outcome.grading.status != "scored" or len(tokens(case.text)) < limits.min_tokens:
         return store
-    scored, (points, _, traits) = outcome.grading.scored, rubric_of(case.bundle)
+    scored, (points, _, traits) = outcome.grading.scored, numbered(case.bundle)
     levels = {decision.criterion_id: decision.level for decision in outcome.judged.decisions}
     excerpt = case.text[: limits.excerpt]
     assert scored.score is not None
@@ -167,7 +168,7 @@ def show(memory: Memory, bundle: Bundle) -> Shown:
 
 
 def _of_cards(chosen: Sequence[Criterion], bundle: Bundle) -> str:
-    points, banned, _ = rubric_of(bundle)
+    points, banned, _ = numbered(bundle)
     names = {c.id: f"point {n}" for n, c in points.items()} | {c.id: f"misconception {n}" for n, c in banned.items()}
     return prompt.fill("cards", {"cards": "\n".join(f"- {names[c.id]}: {c.text}" for c in chosen)}).rstrip("\n")
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from tasks.contracts.bundle import Repair
+from tasks.contracts.protocols import Repair
 from tasks.judge import prompt
 from tasks.llm.ask import Attempt
 

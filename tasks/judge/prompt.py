@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.llm.request import Message, Same
 from tasks.text.templates import Templates
 from tasks.text.units import Unit
 
@@ -59,9 +61,17 @@ def system(
     )
 
 
+@lru_cache(maxsize=1024)
+def opening(
+    bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]], question: str, context: str | None, name: str = ""
+) -> Message:
+    """`system` as the message that opens every request about an item."""
+    return Message("system", system(bundle.value, criteria.value, question, context, name=name or None))
+
+
 def _name_of(protocol: Protocol) -> str:
     """The protocol's template; with several criteria in a call the one that speaks of several."""
-    return "pointwise_several" if protocol.criteria_per_call > 1 else protocol.name
+    return f"{protocol.name}_several" if protocol.criteria_per_call > 1 else protocol.name
 
 
 def response(text: str, units: Sequence[Unit]) -> str:

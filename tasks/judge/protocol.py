@@ -8,7 +8,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
-from tasks.contracts.bundle import Bundle, Criterion, ProtocolName, Trait
+from tasks.contracts.bundle import Bundle, Criterion, Trait
+from tasks.contracts.protocols import ProtocolName
 from tasks.judge import prompt
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
@@ -93,7 +94,7 @@ class How(Protocol):
 
 @cache
 def how(name: ProtocolName) -> How:
-    """The protocol of a name."""
+    """The functions of a registered protocol."""
     return cast(How, import_module(f"tasks.judge.protocols.{name}"))
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jsonschema
 
 from tasks.contracts.bundle import Bundle, Criterion
+from tasks.contracts.protocols import PROTOCOLS
 from tasks.judge.evidence import HOLDS, ground, subject_of
 from tasks.judge.grade import first_requests, grade_batch, too_short
 from tasks.judge.protocol import Opinion, Outcome, how
@@ -22,10 +23,6 @@ from tasks.text.units import units
 
 _GOLD = "an answer that says everything that is asked for"
 _FABRICATED = "words that nobody ever wrote in any answer"
-_QUOTED_TRAITS = frozenset({"unlocked"})
-"""Protocols in which a judged trait needs a quote."""
-_UNQUOTED = frozenset({"bottleneck"})
-"""Protocols that ask for no evidence, whatever a criterion demands elsewhere."""
 
 
 class Opinionated:
@@ -155,13 +152,14 @@ def _lowest(case: Case) -> list[str]:
 
 
 def _forged(case: Case) -> list[str]:
-    if case.bundle.protocol.name in _UNQUOTED:
+    quotes = PROTOCOLS[case.bundle.protocol.name].quotes
+    if quotes is None:
         return []
     bundle, found = case.bundle, _graded(case, forged(case)).outcome
     demanding = {criterion.id for criterion in bundle.criteria if criterion.evidence != "none"}
     decided = [d for d in found.judged.decisions if d.criterion_id in demanding]
     credited = [d.criterion_id for d in decided if d.verified is not False]
-    if bundle.protocol.name in _QUOTED_TRAITS and bundle.protocol.failed_quote != "count":
+    if quotes == "traits" and bundle.protocol.failed_quote != "count":
         scores = found.grading.scored.traits
         credited += [trait.id for trait in bundle.traits if scores.get(trait.id, trait.min) > trait.min]
     return [f"a fabricated quote is accepted for '{name}'" for name in credited]

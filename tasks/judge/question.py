@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Trait
+from tasks.contracts.protocols import PROTOCOLS
 from tasks.llm.request import Same
 from tasks.text.units import Unit
 
@@ -42,7 +43,7 @@ class Question:
         """SHA-256 of what an offline answer may depend on."""
         of = _opening(Same(self.criteria), Same(self.bundle), self.question).copy()
         of.update(f"{json.dumps(self.text)}]".encode())
-        if self.bundle.protocol.name == "bottleneck":  # no other answerer reads them as plain data
+        if PROTOCOLS[self.bundle.protocol.name].is_trained:  # no other answerer reads them as plain data
             of.update(json.dumps([self.reference_answer, self.context]).encode())
         return of.hexdigest()
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
+from tasks.contracts.composite import Composition, composed, composition
 from tasks.llm.request import Same
 
 Shares = Mapping[str, float]
@@ -36,46 +36,27 @@ def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
     """
     earned = sum(c.weight * shares[c.id] for c in criteria)
     positive = sum(c.weight for c in criteria if c.weight > 0)
-    share = earned / positive if positive else 1 + earned / (sum(abs(c.weight) for c in criteria) or 1.0)
-    return min(1.0, max(0.0, share))
-
-
-def whole(bundle: Bundle) -> tuple[Criterion, ...]:
-    """The criteria whose shares are added up: those that are no sub-points."""
-    return _counted(Same(bundle)).whole
+    return _clipped(earned / positive if positive else 1 + earned / (sum(abs(c.weight) for c in criteria) or 1.0))
 
 
 def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
-    """The shares with those of the criteria that are made of sub-points, as far as all of these have one.
-
-    shares: of decided criteria. A composite's share is Σ w·share of its sub-points over its own weight, clipped to
-    [0, 1]; sub-points may be composites themselves.
-    """
-    found = dict(shares)
-    for composite, sub_points in _counted(Same(bundle)).composites:
-        if all(point.id in found for point in sub_points):
-            earned = sum(point.weight * found[point.id] for point in sub_points)
-            found[composite.id] = min(1.0, max(0.0, earned / composite.weight))
-    return found
-
-
-class _Counted(NamedTuple):
-    """What a bundle's points are counted by."""
-
-    whole: tuple[Criterion, ...]
-    """The criteria that are no sub-points."""
-    composites: tuple[tuple[Criterion, tuple[Criterion, ...]], ...]
-    """Each composite and its direct sub-points, after the composites among these."""
+    """The shares of decided criteria with those of the criteria that are made of sub-points, see `composed`."""
+    return composed(_composition(Same(bundle)), shares, _clipped)
 
 
 @lru_cache(maxsize=1024)
-def _counted(of: Same[Bundle]) -> _Counted:
-    bundle = of.value
-    made: list[tuple[Criterion, tuple[Criterion, ...]]] = []
-    todo = {composite.id: (composite, bundle.sub_points(composite.id)) for composite in bundle.composites}
-    while ready := [name for name, (_, points) in todo.items() if not any(point.id in todo for point in points)]:
-        made += [todo.pop(name) for name in ready]
-    return _Counted(bundle.whole if bundle.composites else bundle.criteria, tuple(made))
+def whole(of: Same[Bundle]) -> tuple[Criterion, ...]:
+    """The criteria whose shares are added up: those that are no sub-points."""
+    return of.value.whole if of.value.composites else of.value.criteria
+
+
+@lru_cache(maxsize=1024)
+def _composition(of: Same[Bundle]) -> Composition:
+    return composition(of.value)
+
+
+def _clipped(share: float) -> float:
+    return min(1.0, max(0.0, share))
 
 
 def round_half_up(value: float, scale: Scale) -> float:
@@ -121,7 +102,7 @@ def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
     """Trait → share of its points, for the traits whose criteria are all scored. shares: of decided criteria."""
     means, reached = {}, whole_shares(bundle, shares)
     for trait in bundle.traits:
-        criteria = [c for c in whole(bundle) if c.trait == trait.id]
+        criteria = [c for c in whole(Same(bundle)) if c.trait == trait.id]
         if criteria and all(c.id in reached for c in criteria):
             means[trait.id] = share_of_points(criteria, reached)
     return means
@@ -169,7 +150,7 @@ def _total(bundle: Bundle, shares: Shares) -> float:
 def _total_of(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
     match bundle.protocol.final_score:
         case "weighted_points":
-            total = _onto(share_of_points(whole(bundle), whole_shares(bundle, shares)), bundle.scale)
+            total = _onto(share_of_points(whole(Same(bundle)), whole_shares(bundle, shares)), bundle.scale)
         case "trait_mean":
             ranges = {trait.id: trait for trait in bundle.traits}
             reached = [(traits[n] - ranges[n].min) / (ranges[n].max - ranges[n].min) for n in traits]

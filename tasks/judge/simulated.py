@@ -204,7 +204,7 @@ def _asked(request: Request) -> str:
 def _earned(bundle: Bundle, said: Known) -> float:
     marked = [c for c in bundle.criteria if c.id in said.levels]
     shares = whole_shares(bundle, {c.id: said.levels[c.id] / max(c.top, said.tops.get(c.id, 0)) for c in marked})
-    counted = [c for c in whole(bundle) if c.id in shares and c.weight]
+    counted = [c for c in whole(Same(bundle)) if c.id in shares and c.weight]
     return share_of_points(counted, shares) if counted else 0.5
 
 

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tasks.contracts.errors import InputError
+from tasks.contracts.protocols import PROTOCOLS, protocols_where
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.data import Items, Responses
@@ -46,10 +47,9 @@ def keeping_of(run: Run, plan: Judge, rater_id: str) -> Callable[[list[Case]], l
 
 def _earlier(run: Run, plan: Judge, run_id: str) -> Run:
     """The run that is kept of."""
-    if plan.protocol not in keep.KEEPING:
-        able = ", ".join(sorted(keep.KEEPING))
+    if not PROTOCOLS[plan.protocol].keeps_decisions:
         rule = f"protocol '{plan.protocol}' decides no single criteria"
-        raise InputError(rule, field="judge.keep", hint=f"use {able}")
+        raise InputError(rule, field="judge.keep", hint=f"use {protocols_where(lambda of: of.keeps_decisions)}")
     if run_id not in run.warehouse.runs():
         there = f"there are {', '.join(run.warehouse.runs()) or 'none'}"
         raise InputError(f"the warehouse holds no finished run '{run_id}'", field="judge.keep", hint=there)

@@ -8,11 +8,9 @@ from typing import Literal
 
 from tasks.contracts.bundle import Bundle, Protocol, Rubric
 from tasks.contracts.errors import ContractError
+from tasks.contracts.protocols import PROTOCOLS
 from tasks.lock.rubric import parted
 from tasks.lock.shape import shaped, without_evidence
-
-HOLISTIC = ("dhs", "autoscore", "bottleneck")
-"""Protocols whose judge states the score."""
 
 
 def lock(
@@ -26,20 +24,22 @@ def lock(
 
     item_types: of the items that are scored with it. evidence: with 'off' no criterion demands any.
     """
+    known = PROTOCOLS[protocol.name]
     rubric = shaped(rubric, protocol, item_types)
     if evidence == "off":
         rubric = without_evidence(rubric)
     judged = [trait.id for trait in rubric.traits if trait.source == "judged"]
-    if judged and protocol.name in ("rulers", "pointwise", "checkeval", "concepts"):
+    holistic = known.final_score == "judged"
+    if judged and not (holistic or "traits" in known.decides):
         raise ContractError(
             f"rubric '{rubric.rubric_id}': trait '{judged[0]}' is scored by the judge, which protocol "
             f"'{protocol.name}' does not ask for; derive it from criteria"
         )
-    if protocol.final_score == "judged" and protocol.name not in HOLISTIC:
+    if protocol.final_score == "judged" and not holistic:
         raise ContractError(f"protocol '{protocol.name}' states no holistic score; choose another final_score")
-    if protocol.name in HOLISTIC and protocol.final_score != "judged":
+    if holistic and protocol.final_score != "judged":
         raise ContractError(f"protocol '{protocol.name}' decides no criterion; its final_score is 'judged'")
-    if judged and protocol.final_score == "weighted_points" and protocol.name != "gradeagentops":
+    if judged and protocol.final_score == "weighted_points" and "criteria" not in known.decides:
         raise ContractError(f"protocol '{protocol.name}' scores traits; its final_score is trait_mean or trait_sum")
     if protocol.final_score == "trait_sum":
         traits = [t for t in rubric.traits if t.source == "judged"] or rubric.traits
@@ -56,6 +56,6 @@ def lock(
         traits=rubric.traits,
         criteria=decided,
         composites=composites,
-        examples=rubric.examples if protocol.name == "concepts" else (),
+        examples=rubric.examples if known.shows_examples else (),
         protocol=protocol,
     )

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from tasks.contracts.bundle import Criterion, Protocol, Rubric, Trait
 from tasks.contracts.errors import ContractError
+from tasks.contracts.protocols import PROTOCOLS
 from tasks.lock.rubric import parted
 
 SUBSCORES = {
@@ -19,21 +20,21 @@ COVERAGE = "coverage"
 def shaped(rubric: Rubric, protocol: Protocol, item_types: Collection[str]) -> Rubric:
     """The rubric as the protocol judges it.
 
-    gradeagentops: criteria are covered or missed, sub-points each for itself, and the judge scores the rubric's judged
-    traits, or the published ones of its items' type on the rubric's scale; ContractError for another type, or several.
-    mts and unlocked: the judge scores every trait. checkeval: every criterion is a question with yes or no. The others
-    take the rubric as it is.
+    points: criteria are covered or missed, sub-points each for itself, and the judge scores the rubric's judged traits,
+    or the published ones of its items' type on the rubric's scale; ContractError for another type, or several.
+    judged_traits: the judge scores every trait. yes_no: every criterion is a question with yes or no. as_written: the
+    rubric as it is.
     """
-    match protocol.name:
-        case "gradeagentops":
-            return _gradeagentops(rubric, item_types)
-        case "mts" | "unlocked":
+    match PROTOCOLS[protocol.name].shape:
+        case "points":
+            return _points(rubric, protocol.name, item_types)
+        case "judged_traits":
             traits = tuple(trait.model_copy(update={"source": "judged"}) for trait in rubric.traits)
             return rubric.model_copy(update={"traits": traits})
-        case "checkeval":
+        case "yes_no":
             asked = {"levels": ("no", "yes"), "evidence": "none"}
             return rubric.model_copy(update={"criteria": tuple(c.model_copy(update=asked) for c in rubric.criteria)})
-        case _:
+        case "as_written":
             return rubric
 
 
@@ -43,14 +44,14 @@ def without_evidence(rubric: Rubric) -> Rubric:
     return rubric.model_copy(update={"criteria": criteria})
 
 
-def _gradeagentops(rubric: Rubric, item_types: Collection[str]) -> Rubric:
+def _points(rubric: Rubric, protocol: str, item_types: Collection[str]) -> Rubric:
     judged = tuple(trait for trait in rubric.traits if trait.source == "judged")
     low, high, step = rubric.scale.bounds
     if not judged:
         if len(item_types) != 1 or not SUBSCORES.keys() >= set(item_types):
             given = " and ".join(f"'{name}'" for name in sorted(item_types))
             raise ContractError(
-                f"rubric '{rubric.rubric_id}': protocol 'gradeagentops' needs judged traits in the rubric, or all its "
+                f"rubric '{rubric.rubric_id}': protocol '{protocol}' needs judged traits in the rubric, or all its "
                 f"items of one type, {' or '.join(SUBSCORES)}, not {given}"
             )
         (names,) = (SUBSCORES[name] for name in item_types)

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.contracts.bundle import Bundle, Criterion
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.composite import composed, composition
 from tasks.contracts.errors import ContractError
 from tasks.reward.shares import refuse, shares, starts, where
 from tasks.reward.wire import Batch, Wired, batch
@@ -83,7 +84,7 @@ def local_scores(
     its decision stands (action none or counted), and else decision / M; 'decision' always the latter.
 
     A criterion without a row or with a null decision is unscored, and so is one made of sub-points where any of them
-    is; its share is clip(Σ w_sub·share_sub / w, 0, 1).
+    is; its share is what `composed` makes of theirs.
     ContractError, naming where: a response without item, rubric, bundle or graph; a criterion that its bundle does not
     decide; two judgments of one criterion by one rater and sample; a level that there is not; probabilities that are
     NaN, outside [0, 1], of another number than the levels, or do not sum to 1.
@@ -103,13 +104,11 @@ def local_scores(
     cell = start[group.at] + points.place[known]
     refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
     said = shares(judgments, points.top[known], local)
-    usable = np.zeros(start[-1], dtype=bool)
-    usable[cell] = said.scored
 
     def whole(share: Floats) -> tuple[Floats, Bools]:
-        of_points = np.zeros(start[-1])
-        of_points[cell] = share
-        return _of_the_whole(used, of, start, of_points, usable)
+        of_points = np.full(start[-1], np.nan)
+        of_points[cell] = np.where(said.scored, share, np.nan)
+        return _of_the_whole(used, of, start, of_points)
 
     scores, given = whole(said.share)
     decided = whole(said.decided)[0] if said.likely.any() else scores
@@ -202,36 +201,27 @@ def _known(judgments: pa.Table, points: _Points, rubric: Ints, criterion: _Coded
     return np.asarray(found, dtype=np.int64)
 
 
-def _of_the_whole(
-    used: Sequence[tuple[Wired, Bundle]], of: Ints, start: Ints, decided: Floats, usable: Bools
-) -> tuple[Floats, Bools]:
-    """Shares and whether they are scored, of the criteria that are no sub-points; flat as in `Batch`."""
+def _of_the_whole(used: Sequence[tuple[Wired, Bundle]], of: Ints, start: Ints, decided: Floats) -> tuple[Floats, Bools]:
+    """Shares and whether they are scored, of the criteria that are no sub-points; flat as in `Batch`.
+
+    decided: of the decided criteria, NaN where unscored.
+    """
     into = starts(np.array([len(one.criteria) for one, _ in used], dtype=np.int64)[of])
-    found, scored = np.empty(into[-1]), np.empty(into[-1], dtype=bool)
+    found = np.empty(into[-1])
     by_rubric = np.argsort(of, kind="stable")
     ends = np.searchsorted(of[by_rubric], np.arange(len(used)), side="right")
     for (one, bundle), members in zip(used, np.split(by_rubric, ends[:-1]), strict=False):
         cells = start[members][:, None] + np.arange(len(bundle.criteria))
-        columns = {c.id: (decided[cells[:, at]], usable[cells[:, at]]) for at, c in enumerate(bundle.criteria)}
-        for composite in bundle.composites:
-            _compose(composite, bundle, columns)
+        columns = {c.id: decided[cells[:, at]] for at, c in enumerate(bundle.criteria)}
+        reached = composed(composition(bundle), columns, _clipped)
         for at, name in enumerate(one.criteria):
-            found[into[members] + at], scored[into[members] + at] = columns[name]
-    return found, scored
+            found[into[members] + at] = reached[name]
+    scored = ~np.isnan(found)
+    return np.where(scored, found, 0.0), scored
 
 
-def _compose(composite: Criterion, bundle: Bundle, columns: dict[str, tuple[Floats, Bools]]) -> None:
-    """Adds the column of a criterion made of sub-points, and of those of them that are made of sub-points."""
-    if composite.id in columns:
-        return
-    if not composite.weight:
-        raise ContractError(f"criterion '{composite.id}' is made of its sub-points and has weight 0")
-    points = bundle.sub_points(composite.id)
-    for point in points:
-        _compose(point, bundle, columns)
-    total = np.sum([point.weight * columns[point.id][0] for point in points], axis=0)
-    scored = np.logical_and.reduce([columns[point.id][1] for point in points])
-    columns[composite.id] = np.clip(total / composite.weight, 0.0, 1.0), scored
+def _clipped(share: Floats) -> Floats:
+    return np.clip(share, 0.0, 1.0)
 
 
 def _decided_by(group: Ints, n: int, likely: Bools, decided: Bools) -> pa.Array:

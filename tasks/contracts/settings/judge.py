@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from tasks.contracts.backends import BACKENDS, lack, serves
-from tasks.contracts.bundle import ConsistencyMemory, Protocol, ProtocolName, Repair, RubricMemory, Scale, Signal
+from tasks.contracts.bundle import Protocol, Scale
+from tasks.contracts.protocols import (
+    PROTOCOLS,
+    ConsistencyMemory,
+    FinalScore,
+    Option,
+    ProtocolName,
+    Repair,
+    RubricMemory,
+    Signal,
+    protocols_where,
+)
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.engine import Engine, Sampling
 
@@ -111,7 +122,7 @@ class Judge(Frozen):
     """With replay: a foreign table of raw replies."""
     signals: tuple[Signal, ...] | None = None
     """In place of the protocol's own list."""
-    final_score: Literal["weighted_points", "trait_mean", "trait_sum", "judged"] | None = None
+    final_score: FinalScore | None = None
     """In place of the protocol's own formula."""
     failed_quote: Literal["demote", "count", "drop"] = "demote"
     """What a failed quote does."""
@@ -134,54 +145,41 @@ class Judge(Frozen):
     context_tokens: int | None = Field(default=None, ge=256)
     """See `Protocol.context_tokens`."""
     criteria_per_call: int = Field(default=1, ge=1)
-    """With protocol: pointwise: criteria in one call; GEAR's reward judge takes at most 4."""
+    """Under a protocol that asks for a few criteria at a time: how many; GEAR's reward judge takes at most 4."""
     keep: str | None = None
     """An earlier run by the same judge: its decisions on criteria, questions and responses that have not changed since
     stand, and only the others are asked for."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Judge:
-        if self.foreign and (self.backend != "replay" or self.protocol != "dhs"):
-            raise ValueError("a foreign table of replies needs backend: replay and protocol: dhs")
-        if len({self.backend == "trained", self.protocol == "bottleneck", self.grader is not None}) > 1:
-            raise ValueError("a trained grader needs backend: trained, protocol: bottleneck and the grader's file")
+        known = PROTOCOLS[self.protocol]
+        if self.foreign and not (self.backend == "replay" and known.reads_foreign):
+            able = protocols_where(lambda of: of.reads_foreign)
+            raise ValueError(f"a foreign table of replies needs backend: replay and protocol: {able}")
+        if len({self.backend == "trained", known.is_trained, self.grader is not None}) > 1:
+            able = protocols_where(lambda of: of.is_trained)
+            raise ValueError(f"a trained grader needs backend: trained, protocol: {able} and the grader's file")
         if (problem := lack(self)) and BACKENDS[self.backend].needs != "model":  # a foreign table has its own name
             raise ValueError(problem)
         if self.samples > 1 and self.keep:
             raise ValueError("'samples' asks everything anew, so that 'keep' has no place beside it")
         if self.samples > 1 and BACKENDS[self.backend].needs == "engine" and self.sampling.temperature == 0:
             raise ValueError("with temperature 0 every sample is the same reply; set judge.sampling.temperature")
-        if self.criteria_per_call > 1 and self.protocol != "pointwise":
-            raise ValueError("criteria_per_call belongs to protocol: pointwise")
-        if self.consistency_memory and self.protocol != "gradeagentops":
-            raise ValueError("consistency_memory belongs to protocol: gradeagentops")
-        if self.rubric_memory and self.protocol != "gradeagentops":
-            raise ValueError("rubric_memory belongs to protocol: gradeagentops")
+        for option in sorted({*get_args(Option)} - {*known.options}):
+            if getattr(self, option) != type(self).model_fields[option].default:
+                raise ValueError(f"{option} belongs to protocol: {_taking(option)}")
         return self
 
     def as_protocol(self) -> Protocol:
         """The protocol as the bundle carries it."""
-        traits: tuple[Signal, ...] = ("trait_scores", "length", "confidence", "uncertainty", "tie")
-        default: dict[ProtocolName, tuple[Any, tuple[Signal, ...], int]] = {
-            "rulers": ("trait_mean", traits, 1),
-            "unlocked": ("trait_mean", traits, 1),
-            "pointwise": ("weighted_points", ("criteria", "trait_means", "length", "confidence"), 1),
-            "dhs": ("judged", ("score", "length"), 1),
-            "autoscore": ("judged", ("score",), 1),
-            "checkeval": ("weighted_points", ("score",), 1),
-            "mts": ("trait_mean", ("score",), 1),
-            "gradeagentops": ("trait_mean", ("score", "trait_scores"), 3),
-            "concepts": ("weighted_points", traits, 1),
-            "bottleneck": ("judged", ("score", "criteria", "length", "confidence"), 1),
-        }
-        formula, signals, gate = default[self.protocol]
+        known = PROTOCOLS[self.protocol]
         return Protocol(
             name=self.protocol,
-            final_score=self.final_score or formula,
+            final_score=self.final_score or known.final_score,
             failed_quote=self.failed_quote,
             unscored=self.unscored,
-            signals=self.signals or signals,
-            min_tokens=gate if self.min_tokens is None else self.min_tokens,
+            signals=self.signals or known.signals,
+            min_tokens=known.min_tokens if self.min_tokens is None else self.min_tokens,
             repair=self.repair,
             rubric_memory=self.rubric_memory,
             consistency_memory=self.consistency_memory,
@@ -189,3 +187,7 @@ class Judge(Frozen):
             evidence_match=self.evidence_match,
             criteria_per_call=self.criteria_per_call,
         )
+
+
+def _taking(option: Option) -> str:
+    return protocols_where(lambda of: option in of.options)

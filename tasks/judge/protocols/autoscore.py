@@ -17,7 +17,7 @@ from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import Scored
 from tasks.judge.unscored import reason_of
 from tasks.llm.ask import Attempt, Checked
-from tasks.llm.request import Message, Reply, Request, Same
+from tasks.llm.request import Reply, Request, Same
 
 EXTRACT, SCORE = Part("components"), Part("score")
 KEYS = frozenset({"components"})
@@ -36,7 +36,9 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the components, or for the score in view of them."""
-    system = _system(Same(case.bundle), part, case.question, case.context)
+    name = "autoscore_extract" if part == EXTRACT else "autoscore"
+    of = Same(case.bundle), Same(case.bundle.criteria)
+    system = prompt.opening(*of, case.question, case.context, name=name)
     contract_of = schema(case.bundle, part)
     if part == EXTRACT:
         return build(case, part, rater, system, contract_of, KEYS, shown=shown, role="extract")
@@ -89,12 +91,6 @@ def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
 
 def _asked(question: Question) -> tuple[Criterion, ...]:
     return question.criteria or question.bundle.criteria
-
-
-@lru_cache(maxsize=1024)
-def _system(bundle: Same[Bundle], part: Part, question: str, context: str | None) -> Message:
-    name = "autoscore_extract" if part == EXTRACT else "autoscore"
-    return Message("system", prompt.system(bundle.value, bundle.value.criteria, question, context, name=name))
 
 
 @lru_cache(maxsize=1024)

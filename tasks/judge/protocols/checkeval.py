@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import itemised
+from tasks.judge import itemised, prompt
 from tasks.judge import schema as contract
 from tasks.judge.protocol import Answer, Opinion, Part, Shown, build
-from tasks.judge.protocols.rulers import opening, outcome, parts
+from tasks.judge.protocols.rulers import outcome, parts
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Rater
 from tasks.judge.verify import Decision, Verdict
@@ -24,7 +24,7 @@ KEYS = frozenset({"answers"})
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for yes or no to each criterion."""
-    system = opening(Same(case.bundle), Same(part.criteria), case.question, case.context)
+    system = prompt.opening(Same(case.bundle), Same(part.criteria), case.question, case.context)
     return build(case, part, rater, system, schema(case.bundle, part), KEYS, shown=shown)
 
 

@@ -15,7 +15,7 @@ from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import Scored, is_tie, round_half_up
 from tasks.judge.unscored import reason_of
 from tasks.llm.ask import Attempt, Checked
-from tasks.llm.request import Message, Reply, Request, Same
+from tasks.llm.request import Reply, Request, Same
 
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
@@ -25,7 +25,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the holistic score."""
-    system = _system(Same(case.bundle), case.question, case.context)
+    system = prompt.opening(Same(case.bundle), Same(case.bundle.criteria), case.question, case.context)
     return build(case, part, rater, system, schema(case.bundle, part), contract.HOLISTIC_KEYS, shown=shown)
 
 
@@ -60,11 +60,6 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of one score."""
     return _schema(Same(bundle))
-
-
-@lru_cache(maxsize=1024)
-def _system(bundle: Same[Bundle], question: str, context: str | None) -> Message:
-    return Message("system", prompt.system(bundle.value, bundle.value.criteria, question, context))
 
 
 @lru_cache(maxsize=1024)

@@ -18,7 +18,7 @@ from tasks.judge.score import Scored, score, trait_means
 from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Decision, Verdict, verify
 from tasks.llm.ask import Attempt, Checked
-from tasks.llm.request import Message, Reply, Request, Same
+from tasks.llm.request import Reply, Request, Same
 
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
@@ -28,7 +28,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the criteria of a part."""
-    system = opening(Same(case.bundle), Same(part.criteria), case.question, case.context)
+    system = prompt.opening(Same(case.bundle), Same(part.criteria), case.question, case.context)
     return build(case, part, rater, system, schema(case.bundle, part), contract.CHECKLIST_KEYS, shown=shown)
 
 
@@ -85,12 +85,6 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of the part's criteria."""
     return _schema(Same(part.criteria))
-
-
-@lru_cache(maxsize=1024)
-def opening(bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]], question: str, context: str | None) -> Message:
-    """What all responses of an item share: the protocol's prompt with these criteria."""
-    return Message("system", prompt.system(bundle.value, criteria.value, question, context))
 
 
 @lru_cache(maxsize=1024)

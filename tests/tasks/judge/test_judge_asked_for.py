@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from tasks.contracts.bundle import Bundle, Criterion, EvidenceType, ProtocolName, Rubric, Scale, Trait
+from tasks.contracts.bundle import Bundle, Criterion, EvidenceType, Rubric, Scale, Trait
+from tasks.contracts.protocols import PROTOCOLS
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.grade import first_requests
 from tasks.judge.rows import Case, Rater
@@ -17,7 +18,7 @@ from tasks.llm.request import Request
 from tasks.lock.lock import lock
 from tasks.text.units import units
 
-PROMPTED = sorted(set(get_args(ProtocolName)) - {"bottleneck"})
+PROMPTED = sorted(name for name, of in PROTOCOLS.items() if not of.is_trained)
 """A trained grader reads no prompt."""
 TYPES: tuple[EvidenceType, ...] = get_args(EvidenceType)
 TEXT = "Heat is motion. It really is."

@@ -2,12 +2,11 @@
 
 import csv
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from builders.bundles import bundle, criterion, trait
 
-from tasks.contracts.bundle import ProtocolName
+from tasks.contracts.protocols import PROTOCOLS
 from tasks.contracts.settings.judge import Judge
 from tasks.judge import schema as contract
 from tasks.judge.prove import prove_bundle
@@ -28,7 +27,7 @@ def bundle_of(formula="weighted_points", ends=(0, 4), **protocol):
     return bundle(*criteria, ends=(0, 4), traits=(trait("t", *ends),), text="rubric", final_score=formula, **protocol)
 
 
-@pytest.mark.parametrize("protocol", get_args(ProtocolName))
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_demo_s_bundles_hold(protocol):
     rubrics = authored(DEMO / "rubrics.yaml")
     with (DEMO / "items.csv").open(encoding="utf-8", newline="") as file:

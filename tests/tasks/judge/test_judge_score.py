@@ -2,6 +2,7 @@
 
 import itertools
 
+import pyarrow as pa
 import pytest
 from builders import bundles
 from builders.bundles import THREE, trait
@@ -9,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Scale
-from tasks.judge.score import is_tie, round_half_up, score, share_of_points, trait_means
+from tasks.contracts.graph import Graph, Node
+from tasks.contracts.schema import schema
+from tasks.contracts.settings.reward import Retention
+from tasks.contracts.tables.judging import Judgments
+from tasks.judge.score import is_tie, round_half_up, score, share_of_points, trait_means, whole_shares
+from tasks.reward.local import local_scores
+from tasks.reward.wire import wire
 
 
 def criterion(name, trait="t", weight=1.0, levels=THREE):
@@ -228,3 +235,22 @@ def test_scores_and_bounds_of_composites_are_those_of_their_definition(data, tre
             assert score(zero, levels).score == expected([0] * len(open_))
     else:
         assert scored.score == scores[0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.lists(TREES, min_size=1, max_size=2))
+def test_judge_and_reward_make_the_same_of_sub_points(data, trees):
+    bundle = bundle_of_trees(trees)
+    levels = {c.id: data.draw(st.sampled_from([None, 0, 1, 2])) for c in bundle.criteria}
+    shares = whole_shares(bundle, {name: level / 2 for name, level in levels.items() if level is not None})
+    judged = {"response_id": "r", "rater_id": "j", "sample": 0, "action": "none"}
+    rows = [judged | {"criterion_id": name, "decision": level} for name, level in levels.items()]
+    graph = Graph(nodes=tuple(Node(criterion_id=c.id, role="core") for c in bundle.whole), edges=())
+    wired = {"b": wire("b", bundle, graph, Retention(weak_prerequisite=1, strong_prerequisite=1, activation=1))}
+    told = pa.Table.from_pylist(rows, schema(Judgments)), {"r": "i"}, {"i": "b"}, {"b": bundle}, wired
+    made = local_scores(*told, "decision").batch
+    for (n, tree), local, scored in zip(enumerate(trees), made.local, made.scored, strict=True):
+        open_ = any(level is None for name, level in levels.items() if name.split(".")[0] == f"c{n}")
+        assert scored == (f"c{n}" in shares) == (not open_)
+        assert local == shares.get(f"c{n}", 0.0)
+        assert open_ or local == pytest.approx(share_in(tree, levels, f"c{n}"))

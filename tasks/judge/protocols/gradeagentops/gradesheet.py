@@ -9,7 +9,8 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
 from tasks.judge import prompt
-from tasks.judge.claims import Asked, everything, rubric_of
+from tasks.judge.numbered import numbered
+from tasks.judge.protocols.gradeagentops.claims import Demand, everything
 from tasks.judge.schema import MAX_PROSE, MAX_QUOTE
 from tasks.llm.request import Message, Same
 
@@ -51,7 +52,7 @@ def system(bundle: Same[Bundle], question: str, context: str | None, reference: 
     )
 
 
-def schema(bundle: Bundle, asked: Asked) -> dict[str, Any]:
+def schema(bundle: Bundle, asked: Demand) -> dict[str, Any]:
     """The contract of what is asked for. Every list and string is bounded, so that a model held to it ends."""
     of_points, of_banned = _numbers(asked.points), _numbers(asked.misconceptions)
     known = {
@@ -66,7 +67,7 @@ def schema(bundle: Bundle, asked: Asked) -> dict[str, Any]:
     return _object({name: known[name] for name in in_order(asked)})
 
 
-def form(bundle: Bundle, asked: Asked) -> str:
+def form(bundle: Bundle, asked: Demand) -> str:
     """The shape of the reply, by example."""
     numbers = "[<numbers>]"
     known = {
@@ -83,11 +84,11 @@ def form(bundle: Bundle, asked: Asked) -> str:
 
 def names(bundle: Bundle) -> dict[str, str]:
     """Criterion → what the contract calls it."""
-    gold, banned, _ = rubric_of(bundle)
+    gold, banned, _ = numbered(bundle)
     return {c.id: f"point {n}" for n, c in gold.items()} | {c.id: f"misconception {n}" for n, c in banned.items()}
 
 
-def fields(asked: Asked) -> tuple[str, ...]:
+def fields(asked: Demand) -> tuple[str, ...]:
     """The fields asked for, a subscore at a time."""
     return tuple(
         name
@@ -96,7 +97,7 @@ def fields(asked: Asked) -> tuple[str, ...]:
     )
 
 
-def in_order(asked: Asked) -> list[str]:
+def in_order(asked: Demand) -> list[str]:
     return [name for name in _ORDER if name in asked.fields]
 
 
@@ -123,7 +124,7 @@ def _score(scale: Scale) -> dict[str, Any]:
 
 def _listed(bundle: Bundle) -> str:
     """Points and misconceptions under the numbers by which the contract names them."""
-    gold, banned, _ = rubric_of(bundle)
+    gold, banned, _ = numbered(bundle)
     lines = []
     if gold:
         lines += ["Expected points:", *(_line(n, c, bundle) for n, c in gold.items()), ""]

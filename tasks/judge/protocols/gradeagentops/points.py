@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge.claims import Asked, Claims, Rubric, rubric_of
 from tasks.judge.evidence import HOLDS, Subject, ground, grounded
-from tasks.judge.gradesheet import plain
+from tasks.judge.numbered import Numbered, numbered
+from tasks.judge.protocols.gradeagentops.claims import Claims, Demand
+from tasks.judge.protocols.gradeagentops.gradesheet import plain
 from tasks.judge.score import round_half_up, share_of_points
 from tasks.judge.verify import Decision
 from tasks.text.quotes import unquoted
@@ -53,7 +54,7 @@ first six are those of Table 8."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Settlement:
     """Claims decided: all criteria in the bundle's order, the judged traits as they count, and what is left to mend."""
 
     claims: Claims
@@ -68,14 +69,14 @@ class Verdict:
     """The response."""
 
 
-def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Verdict:
+def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     """The verdict on what was claimed.
 
     A covered point stands on a quote that is found in the response, a misconception too: a point without one counts as
     missed, a misconception is dropped (under `failed_quote: count` both are kept and counted). Violations are
     `kind:field` for what breaks the contract, in the order of the names, and `evidence_failed:criterion`.
     """
-    whole, signals = rubric_of(bundle), Counter(claims.notes)
+    whole, signals = numbered(bundle), Counter(claims.notes)
     keeps = bundle.protocol.failed_quote == "count"
     _prepare(claims, whole, subject)
     decided: dict[str, Decision] = {}
@@ -91,7 +92,7 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Verdict:
     _force_completeness(traits, levels, whole, signals)
     signals["contract_fail"] = int(bool(claims.broken))
     violations = [f"{kind}:{name}" for name, kind in sorted(claims.broken.items())]
-    return Verdict(
+    return Settlement(
         claims,
         tuple(decided[criterion.id] for criterion in bundle.criteria),
         traits,
@@ -102,15 +103,15 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Verdict:
     )
 
 
-def broken(bundle: Bundle, claims: Claims) -> Asked:
+def broken(bundle: Bundle, claims: Claims) -> Demand:
     """What a contract repair asks for: the fields that are missing or broken. Where the covered points are in doubt so
     are the missed ones and the evidence."""
-    points, banned, traits = rubric_of(bundle)
+    points, banned, traits = numbered(bundle)
     names = {name.partition(".")[0] for name in claims.broken}
     if "covered" in names:
         names |= {"missed", "evidence"}
     asked = tuple(points) if "covered" in names else tuple(sorted(claims.covered or ()))
-    return Asked(
+    return Demand(
         frozenset(names),
         tuple(trait for trait in traits if f"subscores.{trait.id}" in claims.broken),
         asked if "evidence" in names else (),
@@ -118,29 +119,29 @@ def broken(bundle: Bundle, claims: Claims) -> Asked:
     )
 
 
-def ungrounded(bundle: Bundle, verdict: Verdict) -> Asked:
+def ungrounded(bundle: Bundle, verdict: Settlement) -> Demand:
     """What a semantic repair asks for: evidence and coverage of what failed, and nothing else."""
     failed = {violation.partition(":")[2] for violation in verdict.violations}
-    points, banned, _ = rubric_of(bundle)
+    points, banned, _ = numbered(bundle)
     of_points = tuple(number for number, criterion in points.items() if criterion.id in failed)
     of_banned = tuple(number for number, criterion in banned.items() if criterion.id in failed)
     names = {"covered", "missed", "evidence"} if of_points else set()
-    return Asked(frozenset(names | ({"misconceptions"} if of_banned else set())), (), of_points, of_banned)
+    return Demand(frozenset(names | ({"misconceptions"} if of_banned else set())), (), of_points, of_banned)
 
 
 def mean_of(bundle: Bundle, traits: Mapping[str, float]) -> float:
     """The final score that subscores make: the mean of their shares on the scale, half up."""
-    judged = rubric_of(bundle).traits
+    judged = numbered(bundle).traits
     share = sum((traits[t.id] - t.min) / (t.max - t.min) for t in judged) / len(judged)
     return round_half_up(bundle.scale.min + share * (bundle.scale.max - bundle.scale.min), bundle.scale)
 
 
-def canonical(verdict: Verdict, bundle: Bundle) -> dict[str, Any]:
+def canonical(verdict: Settlement, bundle: Bundle) -> dict[str, Any]:
     """The artifact that stands after verification: sorted, with the quotes that hold; undecided fields are absent.
 
     Where a quote holds by what it means, the words of the response stand in its place.
     """
-    points, banned, traits = rubric_of(bundle)
+    points, banned, traits = numbered(bundle)
     by_id = {d.criterion_id: d for d in verdict.decisions}
     quotes = {name: [_words(row, verdict.text) for row in d.evidence if _holds(row)] for name, d in by_id.items()}
     found: dict[str, Any] = {"subscores": {t.id: plain(verdict.traits[t.id]) for t in traits if t.id in verdict.traits}}
@@ -215,7 +216,7 @@ def _grounded(
 
 
 def _force_completeness(
-    traits: dict[str, float], levels: Mapping[str, int | None], whole: Rubric, signals: Counter[str]
+    traits: dict[str, float], levels: Mapping[str, int | None], whole: Numbered, signals: Counter[str]
 ) -> None:
     """Overwrites completeness by the share of the covered points where the two differ by more than the tolerance."""
     trait = next((trait for trait in whole.traits if trait.id == COMPLETENESS), None)
@@ -237,7 +238,7 @@ def _words(row: Mapping[str, Any], text: str) -> str:
     return quote
 
 
-def _prepare(claims: Claims, whole: Rubric, subject: Subject) -> None:
+def _prepare(claims: Claims, whole: Numbered, subject: Subject) -> None:
     """Has all quotes that stand nowhere encoded at once, where meaning counts too."""
     if subject.match is None:
         return

@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
+from tasks.judge.numbered import numbered
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import round_half_up
-from tasks.llm.request import Same
 from tasks.text.numbers import number_of
 
 _KEPT = 2_000
@@ -28,15 +27,7 @@ _NO_QUOTES: tuple[str, ...] = ()
 _PLAIN = ("covered", "evidence", "misconceptions", "rationale")
 
 
-class Rubric(NamedTuple):
-    """A bundle as the contract sees it: gold points and misconceptions by number, and the judged traits."""
-
-    points: Mapping[int, Criterion]
-    misconceptions: Mapping[int, Criterion]
-    traits: tuple[Trait, ...]
-
-
-class Asked(NamedTuple):
+class Demand(NamedTuple):
     """What a call asks for. `fields`: top-level names; `points`, `misconceptions`: the numbers that may be named."""
 
     fields: frozenset[str]
@@ -62,23 +53,18 @@ class Claims:
     """What was canonicalised on the way."""
 
 
-def rubric_of(bundle: Bundle) -> Rubric:
-    """The numbered points and misconceptions of a bundle."""
-    return _rubric(Same(bundle))
-
-
-def everything(bundle: Bundle) -> Asked:
+def everything(bundle: Bundle) -> Demand:
     """The whole contract; coverage and misconceptions only where the bundle has any."""
-    points, banned, traits = rubric_of(bundle)
+    points, banned, traits = numbered(bundle)
     names = {"subscores", "final_score", "rationale"}
     names |= {"covered", "missed", "evidence"} if points else set()
     names |= {"misconceptions"} if banned else set()
-    return Asked(frozenset(names), traits, tuple(points), tuple(banned))
+    return Demand(frozenset(names), traits, tuple(points), tuple(banned))
 
 
-def read(artifact: Mapping[str, Any], asked: Asked, bundle: Bundle) -> Claims:
+def read(artifact: Mapping[str, Any], asked: Demand, bundle: Bundle) -> Claims:
     """The claims of an artifact that was asked for these fields. Nothing else in it is looked at."""
-    whole, notes = rubric_of(bundle), Counter[str]()
+    whole, notes = numbered(bundle), Counter[str]()
     notes["unknown_field"] = len(artifact.keys() - everything(bundle).fields)
     wrong: dict[str, str] = {}
     covered = missed = evidence = misconceptions = rationale = None
@@ -108,7 +94,7 @@ def read(artifact: Mapping[str, Any], asked: Asked, bundle: Bundle) -> Claims:
     return Claims(subscores, final, covered, missed, evidence, misconceptions, rationale, wrong | problems, notes)
 
 
-def merge(kept: Claims, new: Claims, asked: Asked) -> Claims:
+def merge(kept: Claims, new: Claims, asked: Demand) -> Claims:
     """What was valid before with what a repair gave of the fields it was asked for; nothing else changes.
 
     Of points it was asked about it may name some: the others stay as they were.
@@ -132,15 +118,6 @@ def merge(kept: Claims, new: Claims, asked: Asked) -> Claims:
     known |= {f"subscores.{name}" for name in merged.subscores}
     left = {name: kind for name, kind in {**kept.broken, **new.broken}.items() if name not in known}
     return Claims(**{**vars(merged), "broken": left})
-
-
-@lru_cache(maxsize=1024)
-def _rubric(bundle: Same[Bundle]) -> Rubric:
-    criteria = bundle.value.criteria
-    points = [c for c in criteria if c.kind != "misconception"]
-    banned = [c for c in criteria if c.kind == "misconception"]
-    traits = tuple(trait for trait in bundle.value.traits if trait.source == "judged")
-    return Rubric(dict(enumerate(points, 1)), dict(enumerate(banned, 1)), traits)
 
 
 def _coverage(

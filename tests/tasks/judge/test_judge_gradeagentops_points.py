@@ -12,10 +12,11 @@ from builders.bundles import bundle, criterion, trait
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.judge import gradesheet
-from tasks.judge.claims import Claims, everything, merge, read, rubric_of
 from tasks.judge.evidence import Subject
-from tasks.judge.points import SIGNALS, broken, canonical, mean_of, settle, ungrounded
+from tasks.judge.numbered import numbered
+from tasks.judge.protocols.gradeagentops import gradesheet
+from tasks.judge.protocols.gradeagentops.claims import Claims, everything, merge, read
+from tasks.judge.protocols.gradeagentops.points import SIGNALS, broken, canonical, mean_of, settle, ungrounded
 from tasks.text.quotes import Span
 from tasks.text.units import units
 
@@ -529,7 +530,7 @@ def test_every_signal_is_documented(artifact):
 
 
 def test_points_and_misconceptions_are_numbered_apart_in_the_bundles_order():
-    points, banned, traits = rubric_of(BUNDLE)
+    points, banned, traits = numbered(BUNDLE)
     assert {n: c.id for n, c in points.items()} == {1: "P1", 2: "P2", 3: "P3"}
     assert {n: c.id for n, c in banned.items()} == {1: "M1"}
     assert [t.id for t in traits] == list(NAMES)

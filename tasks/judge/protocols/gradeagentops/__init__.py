@@ -1,7 +1,7 @@
 """GradeAgentOps: one call for subscores, covered points and misconceptions, each point with the student's words; what
 fails is mended field by field within two budgets (sections 2.3 and 2.4).
 
-The contract's words are in tasks/judge/gradesheet.py, what a reply claims in claims.py, the verifier in points.py.
+The contract's words are in gradesheet.py, what a reply claims in claims.py, the verifier in points.py.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import gradesheet, mend, points
-from tasks.judge.claims import Asked, Claims, everything, merge, read, rubric_of
+from tasks.judge import mend
 from tasks.judge.evidence import subject_of
 from tasks.judge.itemised import follow_up, probabilities
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
-from tasks.judge.points import Verdict
+from tasks.judge.numbered import numbered
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
+from tasks.judge.protocols.gradeagentops import gradesheet, points
+from tasks.judge.protocols.gradeagentops.claims import Claims, Demand, everything, merge, read
+from tasks.judge.protocols.gradeagentops.points import Settlement
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import Scored, round_half_up, score
 from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Decision
-from tasks.llm.ask import Asked as Called
-from tasks.llm.ask import Attempt, Checked
+from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request, Same
 
 
-class Kept(NamedTuple):
+class Carried(NamedTuple):
     """What a repair's check carries over: the claims so far, and what the repair was asked for."""
 
     claims: Claims
-    asked: Asked
+    asked: Demand
 
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
     """The whole artifact, once."""
-    return [] if before else [Part(ALL, bundle.criteria, rubric_of(bundle).traits)]
+    return [] if before else [Part(ALL, bundle.criteria, numbered(bundle).traits)]
 
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
@@ -51,9 +52,9 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
-    """The `Verdict` on all that was claimed up to this reply; none where no artifact was ever read."""
+    """The `Settlement` on all that was claimed up to this reply; none where no artifact was ever read."""
     question: Question = request.data
-    kept: Kept | None = question.kept
+    kept: Carried | None = question.kept
     artifact, note = _found(reply.text or "", request.keys, kept)
     unread = () if artifact is not None else (f"unreadable:{note}",)
     if kept:
@@ -74,17 +75,17 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
     """
     bundle: Bundle = request.data.bundle
     role, last = mend.next_role(history, bundle.protocol.repair), history[-1]
-    verdict: Verdict | None = last.checked.value
+    verdict: Settlement | None = last.checked.value
     if role is None or (role == "semantic_repair" and bundle.protocol.failed_quote == "count"):
         return None
     if verdict is None:
         asked, kept, mends = everything(bundle), None, gradesheet.fields(everything(bundle))
     elif role == "contract_repair":
         asked = points.broken(bundle, verdict.claims)
-        kept, mends = Kept(verdict.claims, asked), gradesheet.fields(asked)
+        kept, mends = Carried(verdict.claims, asked), gradesheet.fields(asked)
     else:
         asked = points.ungrounded(bundle, verdict)
-        kept, mends = Kept(verdict.claims, asked), tuple(c.id for c in _criteria(bundle, asked))
+        kept, mends = Carried(verdict.claims, asked), tuple(c.id for c in _criteria(bundle, asked))
     called = gradesheet.names(bundle)
     told = [_told(violation, called) for violation in last.checked.violations if _is_of(role, violation)]
     question = replace(request.data, criteria=_criteria(bundle, asked), traits=asked.traits, role=role, kept=kept)
@@ -101,7 +102,7 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     """Decisions, subscores and the final score that they make; none where coverage or a subscore is not known."""
     ((_, answer),) = answers
-    verdict: Verdict | None = answer.value
+    verdict: Settlement | None = answer.value
     if verdict is None:
         why = reason_of(answer)
         failed = {"contract_fail": 1.0} if why != "no_reply" else {}
@@ -129,8 +130,8 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion in the words of the contract, as far as it was asked for."""
     bundle, kept = question.bundle, question.kept
-    asked: Asked = kept.asked if kept else everything(bundle)
-    gold, banned, traits = rubric_of(bundle)
+    asked: Demand = kept.asked if kept else everything(bundle)
+    gold, banned, traits = numbered(bundle)
     covered = [n for n in asked.points if opinion.levels[gold[n].id]]
     detected = [n for n in asked.misconceptions if opinion.levels[banned[n].id]]
     whole: dict[str, Any] = {
@@ -165,7 +166,7 @@ def _said(opinion: Opinion, criterion: Criterion) -> list[str]:
     return [quote["quote"] for quote in opinion.evidence.get(criterion.id, ())][:1]
 
 
-def _found(text: str, keys: frozenset[str], kept: Kept | None) -> tuple[dict[str, Any] | None, str | None]:
+def _found(text: str, keys: frozenset[str], kept: Carried | None) -> tuple[dict[str, Any] | None, str | None]:
     """The artifact with all that was asked for; failing that, one with some of it, so that what is there need not be
     asked for again: in a repair any field, in a first reply one that only this contract has."""
     artifact, note = extract(text, keys)
@@ -205,8 +206,8 @@ def _without_memory(request: Request) -> Request:
     return replace(request, messages=(system, Message("user", left)), data=question, memory=(), characters=sizes)
 
 
-def _criteria(bundle: Bundle, asked: Asked) -> tuple[Criterion, ...]:
-    gold, banned, _ = rubric_of(bundle)
+def _criteria(bundle: Bundle, asked: Demand) -> tuple[Criterion, ...]:
+    gold, banned, _ = numbered(bundle)
     chosen = {gold[n].id for n in asked.points} | {banned[n].id for n in asked.misconceptions}
     return tuple(criterion for criterion in bundle.criteria if criterion.id in chosen)
 
@@ -223,7 +224,7 @@ def _told(violation: str, names: dict[str, str]) -> str:
     return kind + separator + (names.get(what, what) if kind == "evidence_failed" else what)
 
 
-def _is_exhausted(answer: Called[Any], verdict: Verdict) -> bool:
+def _is_exhausted(answer: Asked[Any], verdict: Settlement) -> bool:
     """Whether evidence still fails after all the semantic repairs that there were."""
     mended = any(attempt.request.role == "semantic_repair" for attempt in answer.attempts)
     fails = any(violation.startswith("evidence_failed:") for violation in verdict.violations)

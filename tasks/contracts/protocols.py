@@ -1,0 +1,160 @@
+"""The judging protocols: what the pipeline must know of each without loading its module in tasks/judge/protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from tasks.contracts.schema import Frozen
+
+FinalScore = Literal["weighted_points", "trait_mean", "trait_sum", "judged"]
+Signal = Literal[
+    "trait_scores",
+    "trait_means",
+    "criteria",
+    "score",
+    "length",
+    "confidence",
+    "uncertainty",
+    "tie",
+    "invalid_evidence",
+]
+Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory"]
+
+
+class Registration(Frozen):
+    """A protocol as it is known outside its module."""
+
+    final_score: FinalScore
+    """The raw score's formula where a study names none; with 'judged' the judge states the score, and it alone."""
+    signals: tuple[Signal, ...]
+    """What calibration uses where a study names nothing else."""
+    min_tokens: int = 1
+    """The gate for short responses where a study names none, see `Protocol.min_tokens`."""
+    decides: tuple[Literal["criteria", "traits"], ...] = ()
+    """What the judge decides one by one; nothing where it only states a score."""
+    quotes: Literal["criteria", "traits"] | None = None
+    """What a quote must support; None where nobody is asked for evidence."""
+    shape: Literal["as_written", "judged_traits", "yes_no", "points"] = "as_written"
+    """What a rubric is made into before it is locked, see tasks/lock/shape.py."""
+    keeps_decisions: bool = False
+    """Whether decisions depend on nothing but their criterion and its evidence, so that single ones of an earlier run
+    can stand."""
+    shows_examples: bool = False
+    """Whether the judge is shown the rubric's labelled examples."""
+    reads_foreign: bool = False
+    """Whether replies of judges that know nothing of our contracts can be read: they hold one score."""
+    is_trained: bool = False
+    """Whether a trained grader answers, which reads the question's plain data and decides everything at once."""
+    options: tuple[Option, ...] = ()
+    """The settings of `judge` that belong to this protocol."""
+
+
+_FEATURES: tuple[Signal, ...] = ("trait_scores", "length", "confidence", "uncertainty", "tie")
+
+PROTOCOLS: dict[str, Registration] = {
+    # One call with the whole checklist.
+    "rulers": Registration(
+        final_score="trait_mean", signals=_FEATURES, decides=("criteria",), quotes="criteria", keeps_decisions=True
+    ),
+    # Traits by the raw rubric, with quotes: rulers without phase I.
+    "unlocked": Registration(
+        final_score="trait_mean", signals=_FEATURES, decides=("traits",), quotes="traits", shape="judged_traits"
+    ),
+    # A call per criterion, or per few of them.
+    "pointwise": Registration(
+        final_score="weighted_points",
+        signals=("criteria", "trait_means", "length", "confidence"),
+        decides=("criteria",),
+        quotes="criteria",
+        keeps_decisions=True,
+        options=("criteria_per_call",),
+    ),
+    # One holistic score.
+    "dhs": Registration(final_score="judged", signals=("score", "length"), reads_foreign=True),
+    # Components are extracted, then scored.
+    "autoscore": Registration(final_score="judged", signals=("score",)),
+    # Yes or no to every criterion.
+    "checkeval": Registration(
+        final_score="weighted_points", signals=("score",), decides=("criteria",), shape="yes_no", keeps_decisions=True
+    ),
+    # A call per trait.
+    "mts": Registration(final_score="trait_mean", signals=("score",), decides=("traits",), shape="judged_traits"),
+    # One call with judged subscores and covered points.
+    "gradeagentops": Registration(
+        final_score="trait_mean",
+        signals=("score", "trait_scores"),
+        min_tokens=3,
+        decides=("criteria", "traits"),
+        quotes="criteria",
+        shape="points",
+        options=("consistency_memory", "rubric_memory"),
+    ),
+    # One ordinal label per concept, the lower where torn, as annotators give them.
+    "concepts": Registration(
+        final_score="weighted_points", signals=_FEATURES, decides=("criteria",), quotes="criteria", shows_examples=True
+    ),
+    # Levels and the score that a trained grader makes of them, without evidence.
+    "bottleneck": Registration(
+        final_score="judged",
+        signals=("score", "criteria", "length", "confidence"),
+        decides=("criteria",),
+        is_trained=True,
+    ),
+}
+"""Name → what is known of the protocol. Its functions are the module tasks/judge/protocols/<name>, its prompt
+tasks/judge/prompts/<name>.txt."""
+
+
+def protocols_where(rule: Callable[[Registration], bool]) -> str:
+    """Names of the protocols that a rule holds for, for an error to name."""
+    return ", ".join(sorted(name for name, of in PROTOCOLS.items() if rule(of)))
+
+
+def _registered(name: str) -> str:
+    if name not in PROTOCOLS:
+        raise ValueError(f"'{name}' is no protocol; there are {', '.join(PROTOCOLS)}")
+    return name
+
+
+ProtocolName = Annotated[str, AfterValidator(_registered)]
+
+
+class Repair(Frozen):
+    """Calls that may mend one reply, by what is wrong with it (GradeAgentOps, section 2.4)."""
+
+    contract: int = Field(default=2, ge=0)
+    """Calls to mend what breaks the contract: no artifact, a missing or malformed field, a value off its range."""
+    semantic: int = Field(default=2, ge=0)
+    """Calls to mend evidence that does not hold."""
+
+
+class RubricMemory(Frozen):
+    """Which cards of the rubric are pointed out beside a response (GradeAgentOps, section 2.5)."""
+
+    points: int = Field(default=3, ge=0)
+    """Most gold points shown."""
+    misconceptions: int = Field(default=2, ge=0)
+    """Most misconceptions shown."""
+
+
+class ConsistencyMemory(Frozen):
+    """Which earlier gradings of the same item are shown as anchors (GradeAgentOps, section 2.5): only what the model
+    made, never a human score."""
+
+    exemplars: int = Field(default=3, ge=1)
+    """Most exemplars shown."""
+    min_tokens: int = Field(default=8, ge=0)
+    """A response with fewer tokens is not kept."""
+    excerpt: int = Field(default=600, ge=1)
+    """Characters of a response that are kept."""
+    capacity: int = Field(default=50, ge=1)
+    """Exemplars kept per item; the oldest goes first."""
+    similarity: float = Field(default=0.15, ge=0, le=1)
+    """Smallest IDF-weighted Jaccard similarity that is shown."""
+    round_size: int = Field(default=1, ge=1)
+    """Responses of an item judged before the store is looked at again; 1 is the published, strictly sequential one."""
+    order_seed: int | None = None
+    """Responses are judged in the order of their ids, or in one shuffled by this seed."""

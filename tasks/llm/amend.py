@@ -1,0 +1,69 @@
+"""Asking for an artifact until it keeps its contract: what is wrong with a reply is told, and it is given again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tasks.contracts.errors import InputError
+from tasks.llm.ask import Asked, Attempt, Checked, ask
+from tasks.llm.backend import Backend
+from tasks.llm.replies import ReplyStore
+from tasks.llm.request import Message, Reply, Request
+from tasks.text.templates import Templates
+
+AMENDMENTS = 2
+"""Calls that may mend one artifact."""
+LONGEST = 20_000
+"""Characters of a broken reply that its amendment is shown."""
+
+T = TypeVar("T")
+History = tuple[Attempt[T], ...]
+
+
+def ask_amending(
+    requests: Sequence[Request],
+    backend: Backend,
+    replies: ReplyStore,
+    check: Callable[[Request, Reply], Checked[T]],
+    demand: Callable[[Request, History[T]], tuple[str, Request] | None],
+) -> list[Asked[T]]:
+    """Asks as `ask` does; an amendment is the next turn of the same talk, after the reply that failed.
+
+    demand: gets a first request and all attempts, and returns what is said of the last one, with the first request as
+    far as it is still open; None where nothing is. After AMENDMENTS, or an error in place of a reply, it is over.
+    """
+
+    def amended(first: Request, history: History[T]) -> Request | None:
+        last = history[-1]
+        if len(history) > AMENDMENTS or last.reply.text is None or (demanded := demand(first, history)) is None:
+            return None
+        said, left = demanded
+        turns = (*first.messages, Message("assistant", last.reply.text[:LONGEST]), Message("user", said))
+        return replace(left, messages=turns, role="contract_repair", mends=last.checked.violations)
+
+    return ask(requests, backend, replies, check, amended)
+
+
+def all_again(prompts: Templates) -> Callable[[Request, History[T]], tuple[str, Request]]:
+    """The demand for the whole artifact with its problems mended, in the words of the template `amend`."""
+
+    def demand(first: Request, history: History[T]) -> tuple[str, Request]:
+        problems = "\n".join(f"- {violation}" for violation in history[-1].checked.violations)
+        return prompts.fill("amend", {"problems": problems}), first
+
+    return demand
+
+
+def usable(asked: Asked[T], what: str, hint: str, field: str | None = None) -> T:
+    """The artifact about a rubric; where there is none, InputError with what was wrong with the last reply.
+
+    what: the artifact; hint: what a person can do; field: of the study, where it was demanded.
+    """
+    if asked.value is not None:
+        return asked.value
+    last = asked.attempts[-1]
+    wrong = last.reply.error or "; ".join(last.checked.violations)
+    rule = f"rubric '{asked.request.subject}': no usable {what} by '{last.model}': {wrong}"
+    raise InputError(rule, field=field, hint=f"{len(asked.attempts)} calls; {hint}")

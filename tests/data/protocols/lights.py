@@ -1,0 +1,53 @@
+"""Lights: the judge shows a red, amber or green light, which is the lowest, the middle or the highest score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tasks.contracts.bundle import Bundle
+from tasks.judge import prompt
+from tasks.judge.protocol import Answer, Opinion, Part, Shown, build
+from tasks.judge.protocols.dhs import outcome, parts
+from tasks.judge.question import Question
+from tasks.judge.rows import Case, Rater
+from tasks.llm.ask import Attempt, Checked
+from tasks.llm.extract import extract
+from tasks.llm.request import Reply, Request, Same
+
+__all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
+LIGHTS = ("red", "amber", "green")
+
+
+def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
+    """The request for the light."""
+    system = prompt.opening(Same(case.bundle), Same(case.bundle.criteria), case.question, case.context)
+    return build(case, part, rater, system, schema(case.bundle, part), frozenset({"light"}), shown=shown)
+
+
+def check(request: Request, reply: Reply) -> Checked[float]:
+    """The score that the light stands for. Violations: `unreadable`, `malformed_light`."""
+    artifact, note = extract(reply.text, request.keys)
+    if artifact is None:
+        return Checked(None, (f"unreadable:{note}",))
+    if artifact["light"] not in LIGHTS:
+        return Checked(None, ("malformed_light",))
+    low, high, _ = request.data.bundle.scale.bounds
+    return Checked(low + (high - low) * LIGHTS.index(artifact["light"]) / 2, ())
+
+
+def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
+    """Nothing: the first light counts."""
+    return None
+
+
+def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
+    """An opinion as the light closest to its score."""
+    low, high, _ = question.bundle.scale.bounds
+    return {"light": LIGHTS[round(2 * (opinion.score - low) / (high - low))]}
+
+
+def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
+    """The contract of one light."""
+    light = {"type": "string", "enum": list(LIGHTS)}
+    return {"type": "object", "properties": {"light": light}, "required": ["light"], "additionalProperties": False}
