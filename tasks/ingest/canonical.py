@@ -43,7 +43,7 @@ class Answers(NamedTuple):
     groups: list[list[tuple[str, str]]]
 
 
-class ChunkScores(NamedTuple):
+class Scores(NamedTuple):
     """One rater's gradings of a chunk, in the order of its answers."""
 
     rater: str
@@ -138,12 +138,12 @@ def scored(source: Source, frame: pd.DataFrame, known: Container[str]) -> tuple[
     return _numbers(frame), [name if name in known else unguarded(name) for name in ids]
 
 
-def scores(source: Source, frame: pd.DataFrame) -> list[ChunkScores]:
+def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column or what is no finite number."""
     return [_scores(source, frame, rater) for rater in source.scores]
 
 
-def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> ChunkScores:
+def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
     def numbers(column: str) -> list[float | None]:
         cells = _cells(source, frame, column)
         return [as_number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
@@ -156,7 +156,7 @@ def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> ChunkSc
     ]
     nothing: list[float | None] = [None] * len(frame)
     score = numbers(rater.score) if rater.score else nothing
-    return ChunkScores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
+    return Scores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
 
 
 def marks(source: Source, frame: pd.DataFrame) -> ChunkMarks:
@@ -181,9 +181,7 @@ def marks(source: Source, frame: pd.DataFrame) -> ChunkMarks:
     return ChunkMarks(rows, response_id, rater_id, criterion_id, levels, kinds)
 
 
-def answer_tables(
-    found: Answers, graded: Sequence[ChunkScores], sides: Sequence[str | None]
-) -> dict[type[Row], pa.Table]:
+def answer_tables(found: Answers, graded: Sequence[Scores], sides: Sequence[str | None]) -> dict[type[Row], pa.Table]:
     """Rows of `responses`, `units` and `gradings`; sides: the split of each answer, None for one to leave out."""
     keep = [at for at, side in enumerate(sides) if side is not None]
     ids, words = [found.response_id[at] for at in keep], [found.text[at] for at in keep]
@@ -203,7 +201,7 @@ def answer_tables(
 
 
 def grading_table(
-    response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[ChunkScores], keep: Sequence[int]
+    response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores], keep: Sequence[int]
 ) -> pa.Table:
     """Rows of `gradings` by all raters; keep: places of the responses to write."""
     gradings = [_grading_table(response_id, item_id, one, keep) for one in graded]
@@ -227,9 +225,7 @@ def unit_table(ids: Sequence[str], words: Sequence[str]) -> pa.Table:
     return _table(Units, {"response_id": repeated, "unit_id": unit_id, "kind": kind, "start": start, "end": end})
 
 
-def _grading_table(
-    response_id: Sequence[str], item_id: Sequence[str], one: ChunkScores, keep: Sequence[int]
-) -> pa.Table:
+def _grading_table(response_id: Sequence[str], item_id: Sequence[str], one: Scores, keep: Sequence[int]) -> pa.Table:
     given = [at for at in keep if one.score[at] is not None or one.traits[at]]
     scored = [one.score[at] is not None for at in given]
     columns = {
