@@ -65,7 +65,7 @@ class Brief:
 
 
 @dataclass(frozen=True)
-class Proposed:
+class ProposedRubric:
     """An inventory, and the calls that it took as rows of `Call`."""
 
     rubric: Rubric
@@ -74,7 +74,7 @@ class Proposed:
 
 def propose(
     wanted: Brief, backend: Backend, replies: ReplyStore, sampling: Sampling | None = None, structured: bool = True
-) -> Proposed:
+) -> ProposedRubric:
     """The inventory that a model proposes; one that the store holds a reply for is not asked for again.
 
     structured: whether the model is held to the schema. InputError where there is nothing to propose from, and where
@@ -88,7 +88,7 @@ def propose(
         wrong = last.reply.error or "; ".join(last.checked.violations)
         rule = f"rubric '{wanted.rubric_id}': no usable inventory by '{last.model}': {wrong}"
         raise InputError(rule, hint=f"{len(asked.attempts)} calls; write it by hand, as in data/inventories")
-    return Proposed(asked.value, tuple(as_call(attempt) for attempt in asked.attempts))
+    return ProposedRubric(asked.value, tuple(as_call(attempt) for attempt in asked.attempts))
 
 
 def as_yaml(rubric: Rubric) -> str:
