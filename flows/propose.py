@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tasks.annotate.inventory import constructions
-from tasks.annotate.propose import ConceptBrief, as_yaml
+from tasks.annotate.propose import Brief, as_yaml
 from tasks.annotate.propose import propose as ask_for
 from tasks.contracts.backends import speaks
 from tasks.contracts.bundle import Scale
@@ -35,7 +35,7 @@ def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: 
         rule = f"backend '{asked.backend}' proposes nothing; name a language model"
         raise InputError(rule, field="annotation.annotators", hint="backend: vllm or openai with an engine")
     text, scale = _given(study, base)
-    wanted = ConceptBrief(study.name, scale, _items(study, base), study.name, text, concepts, levels)
+    wanted = Brief(study.name, scale, _items(study, base), study.name, text, concepts, levels)
     with ReplyStore(Warehouse.open(warehouse).replies) as replies:
         structured = asked.engine.structured if asked.engine else True
         model = open_backend(asked, base, replies, credential)

@@ -43,7 +43,7 @@ _PROMPTS = Templates(Path(__file__).with_name("prompts"))
 
 
 @dataclass(frozen=True)
-class ConceptBrief:
+class Brief:
     """What a model is asked to propose."""
 
     rubric_id: str
@@ -63,7 +63,7 @@ class ConceptBrief:
 
 
 @dataclass(frozen=True)
-class Proposed:
+class ProposedRubric:
     """An inventory, and the calls that it took as rows of `Call`."""
 
     rubric: Rubric
@@ -71,12 +71,8 @@ class Proposed:
 
 
 def propose(
-    wanted: ConceptBrief,
-    backend: Backend,
-    replies: ReplyStore,
-    sampling: Sampling | None = None,
-    structured: bool = True,
-) -> Proposed:
+    wanted: Brief, backend: Backend, replies: ReplyStore, sampling: Sampling | None = None, structured: bool = True
+) -> ProposedRubric:
     """The inventory that a model proposes; one that the store holds a reply for is not asked for again.
 
     structured: whether the model is held to the schema. InputError where there is nothing to propose from, and where
@@ -87,7 +83,7 @@ def propose(
     first = request(wanted, sampling or Sampling(), structured)
     (asked,) = ask_amending([first], backend, replies, check, all_again(_PROMPTS))
     rubric = usable(asked, "inventory", "write it by hand, as in data/inventories")
-    return Proposed(rubric, tuple(as_call(attempt) for attempt in asked.attempts))
+    return ProposedRubric(rubric, tuple(as_call(attempt) for attempt in asked.attempts))
 
 
 def as_yaml(rubric: Rubric) -> str:
@@ -96,7 +92,7 @@ def as_yaml(rubric: Rubric) -> str:
     return yaml.safe_dump({"rubrics": [content]}, sort_keys=False, allow_unicode=True, width=120)
 
 
-def request(wanted: ConceptBrief, sampling: Sampling, structured: bool) -> Request:
+def request(wanted: Brief, sampling: Sampling, structured: bool) -> Request:
     """The request for one inventory; the reply may be as long as its levels need."""
     low, high, step = wanted.scale.bounds
     shown = "\n".join(f"| {line}" for line in _questions(wanted.items[:QUESTIONS]))
@@ -123,7 +119,7 @@ def request(wanted: ConceptBrief, sampling: Sampling, structured: bool) -> Reque
     )
 
 
-def schema(wanted: ConceptBrief) -> dict[str, Any]:
+def schema(wanted: Brief) -> dict[str, Any]:
     """The contract, `{"groups": [{"name", "concepts": [{"id", "name", "definition", "evidence", "levels"}]}]}`."""
     concept = record(
         {
@@ -140,7 +136,7 @@ def schema(wanted: ConceptBrief) -> dict[str, Any]:
 
 def check(asked: Request, reply: Reply) -> Checked[Rubric]:
     """The rubric that a reply makes, or all that breaks the contract, so that one repair can mend it."""
-    wanted: ConceptBrief = asked.data
+    wanted: Brief = asked.data
     artifact, note = extract(reply.text, asked.keys)
     if artifact is None:
         return Checked(None, (f"no JSON object with the key 'groups' could be read ({note})",))
@@ -170,7 +166,7 @@ def _shape(levels: int) -> dict[str, Any]:
     return {"groups": [{"name": "<name>", "concepts": [concept | {"levels": descriptors}]}]}
 
 
-def _rubric(wanted: ConceptBrief, groups: list[dict[str, Any]]) -> Rubric:
+def _rubric(wanted: Brief, groups: list[dict[str, Any]]) -> Rubric:
     low, high, step = wanted.scale.bounds
     traits = [
         Trait(id=f"G{n}", name=_words(group["name"]), min=low, max=high, step=step) for n, group in enumerate(groups, 1)
@@ -203,7 +199,7 @@ def _concept(trait: str, given: Mapping[str, Any]) -> Criterion:
     )
 
 
-def _problems(wanted: ConceptBrief, rubric: Rubric) -> Iterator[str]:
+def _problems(wanted: Brief, rubric: Rubric) -> Iterator[str]:
     """What breaks the contract, in words."""
     concepts = rubric.criteria
     if len(concepts) != wanted.concepts:

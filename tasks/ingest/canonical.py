@@ -36,7 +36,7 @@ class Answers(NamedTuple):
     groups: list[list[tuple[str, str]]]
 
 
-class ChunkScores(NamedTuple):
+class Scores(NamedTuple):
     """One rater's gradings of a chunk, in the order of its answers."""
 
     rater: str
@@ -131,12 +131,12 @@ def scored(source: Source, frame: pd.DataFrame, known: Container[str]) -> tuple[
     return _numbers(frame), [name if name in known else unguarded(name) for name in ids]
 
 
-def scores(source: Source, frame: pd.DataFrame) -> list[ChunkScores]:
+def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column or what is no finite number."""
     return [_scores(source, frame, rater) for rater in source.scores]
 
 
-def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> ChunkScores:
+def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
     def numbers(column: str) -> list[float | None]:
         cells = _cells(source, frame, column)
         return [as_number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
@@ -149,7 +149,7 @@ def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> ChunkSc
     ]
     nothing: list[float | None] = [None] * len(frame)
     score = numbers(rater.score) if rater.score else nothing
-    return ChunkScores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
+    return Scores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
 
 
 def marks(source: Source, frame: pd.DataFrame) -> ChunkMarks:

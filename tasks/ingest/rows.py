@@ -12,13 +12,11 @@ import pyarrow as pa
 from tasks.contracts.schema import Row, schema
 from tasks.contracts.tables.data import Responses, Units
 from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.ingest.canonical import Answers, ChunkMarks, ChunkScores
+from tasks.ingest.canonical import Answers, ChunkMarks, Scores
 from tasks.text.units import units
 
 
-def answer_tables(
-    found: Answers, graded: Sequence[ChunkScores], sides: Sequence[str | None]
-) -> dict[type[Row], pa.Table]:
+def answer_tables(found: Answers, graded: Sequence[Scores], sides: Sequence[str | None]) -> dict[type[Row], pa.Table]:
     """Rows of `responses`, `units` and `gradings`; sides: the split of each answer, None for one to leave out."""
     keep = [at for at, side in enumerate(sides) if side is not None]
     ids, words = [found.response_id[at] for at in keep], [found.text[at] for at in keep]
@@ -38,7 +36,7 @@ def answer_tables(
 
 
 def grading_table(
-    response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[ChunkScores], keep: Sequence[int]
+    response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores], keep: Sequence[int]
 ) -> pa.Table:
     """Rows of `gradings` by all raters; keep: places of the responses to write."""
     gradings = [_grading_table(response_id, item_id, one, keep) for one in graded]
@@ -62,9 +60,7 @@ def unit_table(ids: Sequence[str], words: Sequence[str]) -> pa.Table:
     return _table(Units, {"response_id": repeated, "unit_id": unit_id, "kind": kind, "start": start, "end": end})
 
 
-def _grading_table(
-    response_id: Sequence[str], item_id: Sequence[str], one: ChunkScores, keep: Sequence[int]
-) -> pa.Table:
+def _grading_table(response_id: Sequence[str], item_id: Sequence[str], one: Scores, keep: Sequence[int]) -> pa.Table:
     given = [at for at in keep if one.score[at] is not None or one.traits[at]]
     scored = [one.score[at] is not None for at in given]
     columns = {

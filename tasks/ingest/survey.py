@@ -11,18 +11,7 @@ from dataclasses import dataclass, field
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Source, Split
-from tasks.ingest.canonical import (
-    Answers,
-    ChunkMarks,
-    ChunkScores,
-    Record,
-    answers,
-    items,
-    marks,
-    name_of,
-    scored,
-    scores,
-)
+from tasks.ingest.canonical import Answers, ChunkMarks, Record, Scores, answers, items, marks, name_of, scored, scores
 from tasks.ingest.sources import Stream
 from tasks.stats.target import MEAN
 
@@ -130,7 +119,7 @@ class _Look:
         return {"response": None, "author": author_id, "item": item_id}[self.plan.by]
 
 
-def _labelled(graded: Iterable[ChunkScores], target: str, count: int) -> bytearray:
+def _labelled(graded: Iterable[Scores], target: str, count: int) -> bytearray:
     """Whether each answer of a chunk has a score that counts as the target, see `target_scores`."""
     found = bytearray(count)
     for one in graded:
@@ -145,7 +134,7 @@ def _scores(
     source: Source,
     rows: Sequence[int],
     ids: Sequence[str],
-    graded: Sequence[ChunkScores],
+    graded: Sequence[Scores],
     target: str,
     known: set[tuple[int, str]],
 ) -> None:

@@ -110,7 +110,7 @@ def noise_line(reliability: float, gap: float) -> float:
     return (1 - reliability) * gap
 
 
-class _Fit(NamedTuple):
+class _CellFit(NamedTuple):
     """Least squares on cells and groups: sums of squares in all (total), left by the cells alone (cells) and by both
     (left); the rank of the regressors besides the intercept, of the cells and of both; a coefficient per group but the
     first, None where not identified."""
@@ -123,7 +123,7 @@ class _Fit(NamedTuple):
     coefficients: Floats | None
 
 
-def _within(y: Floats, cells: Ints, codes: Ints) -> _Fit:
+def _within(y: Floats, cells: Ints, codes: Ints) -> _CellFit:
     # Regressing what the cells leave of y on what they leave of the groups gives the groups' coefficients and the
     # residuals of the joint fit (Frisch and Waugh 1933), without a column per cell.
     members = (codes[:, None] == np.arange(1, codes.max() + 1)).astype(np.float64)
@@ -132,7 +132,7 @@ def _within(y: Floats, cells: Ints, codes: Ints) -> _Fit:
     left_x = members - (sums_by_code(members, cells, len(sizes)) / sizes[:, None])[cells]
     solution, _, rank, _ = np.linalg.lstsq(left_x, left_y, rcond=RANK)
     residual = left_y - left_x @ solution
-    return _Fit(
+    return _CellFit(
         total=y,
         cells=float(left_y @ left_y),
         left=float(residual @ residual),
@@ -152,7 +152,7 @@ def _adjusted(y: Floats, left: float, rank: int) -> Stat:
     return Stat(1 - (left / freedom) / (total / (len(y) - 1)))
 
 
-def _named(names: list[str], fit: _Fit) -> dict[str, float]:
+def _named(names: list[str], fit: _CellFit) -> dict[str, float]:
     if fit.coefficients is None:
         return {}
     return {name: float(value) for name, value in zip(names[1:], fit.coefficients, strict=True)}

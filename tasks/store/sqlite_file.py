@@ -109,7 +109,7 @@ def _connect(path: str, form: Format, read_only: bool) -> sqlite3.Connection:
         Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(target, timeout=_WAIT_S, isolation_level=None, check_same_thread=False, uri=read_only)
     try:
-        known = _is_of(form, connection)
+        known = _is_of(connection, form)
         if read_only and not known:
             raise ValueError(f"the file is not a {form.name}")
         if not read_only:
@@ -123,7 +123,7 @@ def _connect(path: str, form: Format, read_only: bool) -> sqlite3.Connection:
     return connection
 
 
-def _is_of(form: Format, connection: sqlite3.Connection) -> bool:
+def _is_of(connection: sqlite3.Connection, form: Format) -> bool:
     """True for a file of the format, False for an empty one; ValueError for a database of somebody else."""
     with transaction(connection, "DEFERRED"):  # one snapshot: another process may be making the file right now
         mark = connection.execute("PRAGMA application_id").fetchone()[0]
