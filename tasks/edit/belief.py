@@ -80,7 +80,7 @@ def change(errors: Floats) -> Floats:
     return -np.diff(errors)
 
 
-class _Marks(NamedTuple):
+class _MarkLines(NamedTuple):
     """The tokens of the lines that state the marks 0…M."""
 
     scaffold: list[int]
@@ -94,16 +94,16 @@ class _Lines:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._known: dict[tuple[int, str], _Marks] = {}
+        self._known: dict[tuple[int, str], _MarkLines] = {}
 
-    def after(self, text: str, top: int) -> _Marks:
+    def after(self, text: str, top: int) -> _MarkLines:
         """The lines that go on after this text, on a line of their own; after nothing at the start of the reply."""
         lead = "\n" if text and not text.endswith("\n") else ""
         if (top, lead) not in self._known:
             self._known[top, lead] = self._made(top, lead)
         return self._known[top, lead]
 
-    def _made(self, top: int, lead: str) -> _Marks:
+    def _made(self, top: int, lead: str) -> _MarkLines:
         lines = [self._policy.ids(f"{lead}{SCAFFOLD}{mark}") for mark in range(top + 1)]
         if len(set(map(tuple, lines))) <= top:
             raise BackendError(f"the tokenizer of '{self._policy.name}' does not tell the marks 0 to {top} apart")
@@ -111,7 +111,7 @@ class _Lines:
         rest = [line[common:] for line in lines]
         if any(len(one) != 1 for one in rest):
             rest = [[*one, self._policy.tokenizer.eos_token_id] for one in rest]
-        return _Marks(lines[0][:common], rest)
+        return _MarkLines(lines[0][:common], rest)
 
 
 class _Reading(NamedTuple):
@@ -119,7 +119,7 @@ class _Reading(NamedTuple):
 
     pieces: list[list[int]]
     """T + 1 runs of tokens: the prompt, then each step."""
-    marks: list[_Marks]
+    marks: list[_MarkLines]
     """The mark lines after each."""
 
 

@@ -24,7 +24,6 @@ class Divergence(NamedTuple):
     """Of those behind it up to 2/3."""
     late: float | None
     """Of those behind that."""
-    boundaries: int
 
 
 def divergence(policy: Sequence[Floats], reference: Sequence[Floats]) -> Divergence:
@@ -37,7 +36,7 @@ def divergence(policy: Sequence[Floats], reference: Sequence[Floats]) -> Diverge
     jsd = _joined([(_kl(p, (p + q) / 2) + _kl(q, (p + q) / 2)) / 2 for p, q in zip(policy, reference, strict=True)])
     part = _joined([_parts(len(p) - 1) for p in policy])
     early, mid, late = (_mean(jsd[part == at]) for at in range(3))
-    return Divergence(_mean(kl), _mean(jsd), early, mid, late, len(kl))
+    return Divergence(_mean(kl), _mean(jsd), early, mid, late)
 
 
 def _kl(p: Floats, q: Floats) -> Floats:

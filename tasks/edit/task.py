@@ -49,7 +49,7 @@ TABLES: tuple[type[Row], ...] = (
 )
 
 
-class Trained(NamedTuple):
+class Edited(NamedTuple):
     """What edit writes; gradings are those of every arm on the test split."""
 
     rollouts: TableRef
@@ -69,7 +69,7 @@ class Trained(NamedTuple):
 @task(task_run_name=named(STAGE))
 def train(
     run: Run, study: Study, base: Path, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
-) -> Trained:
+) -> Edited:
     """Train and measure every arm of the study with every seed. What is finished is passed over, and a training goes on
     from its last checkpoint.
 
@@ -85,7 +85,7 @@ def train(
         for seed in study.edit.seeds:
             go_through(work, seed)
         run.commit(STAGE, "worth", worth(work, study.evaluation.draws, study.evaluation.seed))
-    return Trained(*(run.ref(row, STAGE) for row in TABLES))
+    return Edited(*(run.ref(row, STAGE) for row in TABLES))
 
 
 def _cases(run: Run, study: Study, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef) -> Cases:

@@ -49,7 +49,6 @@ class Case:
     bundle: Bundle
     bundle_id: str
     reference_answer: str | None = None
-    key_elements: tuple[str, ...] = ()
     kept: Mapping[str, Kept] = field(default_factory=dict)
     """Criterion → what stands of an earlier run and is not asked again."""
 

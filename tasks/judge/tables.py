@@ -71,7 +71,6 @@ def _case(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bun
         bundle=bundle,
         bundle_id=bundle_id,
         reference_answer=item["reference_answer"],
-        key_elements=tuple(item["key_elements"]),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the door of edit makes of tables and policies: samples, rows, selection over all rollouts, comparisons."""
+"""What the phases of edit make of tables and policies: samples, rows, selection over all rollouts, comparisons."""
 
 from __future__ import annotations
 
