@@ -100,3 +100,8 @@ def test_tests_have_names_of_their_own_and_no_packages() -> None:
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))
     assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def test_tests_share_scenes_and_builders_and_not_one_another() -> None:
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert not {name for name in imported(path) if name.split(".")[0].startswith("test_")}, path

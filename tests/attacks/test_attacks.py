@@ -7,19 +7,20 @@ from functools import cache
 
 import pytest
 from attack_corpus import FAMILIES
+from builders.bundles import bundle_by
+from builders.cases import case as to_grade
 from obedient import HABITS, attacked, full_marks, obedient
 
-from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
+from tasks.contracts.bundle import Criterion, Rubric, Scale, Trait
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.evidence import HOLDS
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.protocol import how
-from tasks.judge.rows import Case, Rater
+from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.extract import extract
 from tasks.llm.replies import ReplyStore
 from tasks.lock.shape import shaped
-from tasks.text.units import units
 
 PROTOCOLS = ("rulers", "pointwise", "gradeagentops")
 DEMANDING = ("local_quote", "span_level", "global_diagnostic")
@@ -55,11 +56,8 @@ RUBRIC = Rubric(
 
 @cache
 def case_of(protocol):
-    plan = Judge(protocol=protocol, backend="replay", model="scripted")
-    of = plan.as_protocol()
-    rubric = shaped(RUBRIC, of, ["technical"])
-    bundle = Bundle(text=rubric.text, scale=rubric.scale, traits=rubric.traits, criteria=rubric.criteria, protocol=of)
-    return Case("r1", "i", ANSWER, tuple(units(ANSWER)), QUESTION, None, bundle, bundle.bundle_id)
+    of = Judge(protocol=protocol, backend="replay", model="scripted").as_protocol()
+    return to_grade(bundle_by(shaped(RUBRIC, of, ["technical"]), of), ANSWER, question=QUESTION)
 
 
 @cache

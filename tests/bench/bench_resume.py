@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 HOUSE = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(HOUSE), str(HOUSE / "tests" / "flows")]
+sys.path[:0] = [str(HOUSE), str(HOUSE / "tests"), str(HOUSE / "tests" / "flows")]
 
 ITEMS = 20
 ANSWER = "heat is the motion of particles and it flows from warm bodies to cold ones"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
 
 THREE = ("absent", "in part", "present")
 """Anchors of a criterion that may be met in part."""
@@ -45,3 +45,9 @@ def bundle(
         composites=composites,
         protocol=Protocol(**{"name": "rulers", "final_score": "trait_mean", "signals": ("trait_scores",)} | protocol),
     )
+
+
+def bundle_by(rubric: Rubric, protocol: Protocol) -> Bundle:
+    """A rubric as it stands, under a protocol."""
+    same = {name: getattr(rubric, name) for name in ("text", "scale", "traits", "criteria", "examples")}
+    return Bundle(**same, protocol=protocol)

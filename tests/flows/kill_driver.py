@@ -5,7 +5,7 @@
 
 Nothing of the pipeline knows of it: the faults are patched in here. The flow runs without Prefect (its tasks as the
 plain functions they are), each time in a child that is forked from one process with all imports done. Shards are made
-small, so that the tiny study of test_flow_grade.py has several of everything.
+small, so that the study of tiny_study.py has several of everything.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from left_driver import Command, Left, left_in
 
 HOUSE = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(HOUSE), str(Path(__file__).parent)]
+sys.path[:0] = [str(HOUSE), str(HOUSE / "tests"), str(Path(__file__).parent)]
 
 SHARD = 40
 REPLY_S = 0.002
@@ -318,7 +318,7 @@ class Trial:
 
     def __init__(self, folder: Path) -> None:
         import great_expectations  # noqa: F401  (so that no child has to)
-        from test_flow_grade import make_study
+        from tiny_study import make_study
 
         without_prefect()
         self.folder = folder

@@ -8,7 +8,6 @@ what was spoilt and what was printed.
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import logging
 import re
@@ -23,6 +22,9 @@ import pytest
 from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for the table that this file prints as a script
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tiny_study import RUBRICS, make_study
 
 from flows import cli
 from tasks.contracts.errors import BackendError
@@ -31,12 +33,6 @@ from tasks.contracts.tables.data import Responses, Units
 from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.store.warehouse import Run, Warehouse
-
-_spec = importlib.util.spec_from_file_location("tiny_study", Path(__file__).with_name("test_flow_grade.py"))
-assert _spec is not None
-assert _spec.loader is not None
-tiny_study = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(tiny_study)
 
 Spoil = Callable[[Path], None]
 """Spoils one file of the study in this folder."""
@@ -120,7 +116,7 @@ TRAITS = both(
     put("study.yaml", SCORES, "scores: [{rater: one, score: one, traits: {content: ideas}},"),
     columns("answers.csv", lambda n: {"ideas": 9 if n == 4 else 1}),
 )
-CRITERIA = "".join(re.findall(r"criteria: \[.*\]", tiny_study.RUBRICS))
+CRITERIA = "".join(re.findall(r"criteria: \[.*\]", RUBRICS))
 FIRST = "x0,a,answer 0 ,s,0,0"
 
 CASES: list[tuple[str, Spoil, list[str]]] = [
@@ -254,7 +250,7 @@ GRADED = [
 
 def run(spoil: Spoil, folder: Path, command: str) -> tuple[int, str, str]:
     """(exit code, standard error, all output) of a command on the spoilt study in the folder."""
-    study = tiny_study.make_study(folder, 20)
+    study = make_study(folder, 20)
     spoil(folder)
     house = ["--warehouse", str(folder / "house")] if command == "grade" else []
     result = CliRunner().invoke(cli.app, [command, str(study), *house])
@@ -302,7 +298,7 @@ def test_grade_says_the_same_and_leaves_nothing_half_written(tmp_path: Path, nam
 def test_a_bundle_that_was_changed_after_locking_stops_the_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = tiny_study.make_study(tmp_path, 20)
+    study = make_study(tmp_path, 20)
     command = ["grade", str(study), "--warehouse", str(tmp_path / "house")]
 
     def down(*_: object) -> None:
@@ -359,7 +355,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> R
         for row, text in zip(rows, HOSTILE.values(), strict=False):
             row["text"] = text
 
-    study = tiny_study.make_study(folder)
+    study = make_study(folder)
     answers_as("jsonl", spoil)(folder)
     house = folder / "house"
     result = CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", str(house)], catch_exceptions=False)
@@ -402,7 +398,7 @@ def test_the_bundle_of_a_hostile_run_is_that_of_any_other(hostile: Run, tmp_path
     from tasks.ingest.task import ingest
     from tasks.lock.task import lock
 
-    study = load_study(tiny_study.make_study(tmp_path / "in"))
+    study = load_study(make_study(tmp_path / "in"))
     data = ingest.fn(other, study, tmp_path / "in")
     locked = lock.fn(other, study, tmp_path / "in", data.items, data.responses, data.gradings, data.judgments)
     assert hostile.ref(Bundles, "lock").digest == locked.bundles.digest

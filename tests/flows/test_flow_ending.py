@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from left_driver import Left, stopped
-from test_flow_grade import make_study
+from tiny_study import make_study
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").is_file(), reason="finds processes by /proc")
 

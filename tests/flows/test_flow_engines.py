@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from builders import loopback
+from tiny_study import make_study
 from typer.testing import CliRunner
 
 from flows import cli
@@ -18,21 +18,6 @@ from tasks.judge.task import credential
 from tasks.store.warehouse import Warehouse
 
 KEY = "sk-secret-of-the-test-71"
-
-
-def _loaded(name: str, path: Path):
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-HERE = Path(__file__)
-tiny_study = _loaded("tiny_study_of_engines", HERE.with_name("test_flow_grade.py"))
-loopback = _loaded("loopback", HERE.parents[1] / "tasks" / "llm" / "loopback.py")
 
 
 @pytest.fixture
@@ -45,7 +30,7 @@ def server():
 
 
 def study_of(folder: Path, server, **engine) -> Path:
-    path = tiny_study.make_study(folder)
+    path = make_study(folder)
     kept, _, rest = path.read_text().partition("judge:\n")
     settings = {"model": "m", "urls": [server.url], "concurrency": 4, **engine}
     judge = {"protocol": "dhs", "backend": "openai", "engine": settings, "sampling": {"max_tokens": 20}}

@@ -18,10 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks" / "llm"))
 
 import topics
-from loopback import DROP, HANG, Server, body_of, http
+from builders.loopback import DROP, HANG, Server, body_of, http
 
 from flows.failures import FEW, WINDOW, Trouble, Watch
 from flows.rollouts import Rollout

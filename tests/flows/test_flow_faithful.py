@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.files import write_csv
 from typer.testing import CliRunner
 
 from flows import cli
@@ -68,17 +68,12 @@ def make_study(folder: Path) -> Path:
     (folder / "rubrics.yaml").write_text(RUBRICS)
     (folder / "study.yaml").write_text(STUDY)
     asked = ("points", "levels", "unused")
-    _csv(folder / "items.csv", ["id", "question", "rubric"], [[name, f"What of {name}?", name] for name in asked])
+    write_csv(folder / "items.csv", ["id", "question", "rubric"], [[name, f"What of {name}?", name] for name in asked])
     answers = [[f"{item}{n}", item, f"answer {n} of {item}", "test", n % 5] for item in asked[:2] for n in range(10)]
     answers += [["train1", "points", "not tested", "train", 2], ["bare", "points", "no human mark", "test", ""]]
     answers += [["train2", "unused", "not tested either", "train", 2]]
-    _csv(folder / "answers.csv", ["id", "item", "text", "split", "gold"], answers)
+    write_csv(folder / "answers.csv", ["id", "item", "text", "split", "gold"], answers)
     return folder / "study.yaml"
-
-
-def _csv(path: Path, header: list[str], rows: list[list[Any]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
 
 
 def command(study: Path) -> Any:

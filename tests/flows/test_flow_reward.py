@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from builders.files import write_csv
 from typer.testing import CliRunner
 
 from flows import cli
@@ -72,14 +73,9 @@ def make_study(folder: Path) -> Path:
         answers.append([f"x{n}", "a", f"author {n}", f"answer {n}", FLAT[like], human])
         names = [criterion["id"] for criterion in CRITERIA]
         verdicts += [[f"x{n}", name, met] for name, met in zip(names, VERDICTS[like], strict=True)]
-    _csv(folder / "answers.csv", ["id", "item", "author", "text", "recorded", "anna"], answers)
-    _csv(folder / "verdicts.csv", ["response", "criterion", "met"], verdicts)
+    write_csv(folder / "answers.csv", ["id", "item", "author", "text", "recorded", "anna"], answers)
+    write_csv(folder / "verdicts.csv", ["response", "criterion", "met"], verdicts)
     return folder / "study.yaml"
-
-
-def _csv(path: Path, header: list[str], rows: list[list[object]]) -> None:
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +215,7 @@ def test_a_trainer_gets_what_the_flow_pays(tmp_path: Path, prefect_server: None)
         (tmp_path / name).write_bytes((DEMO / name).read_bytes())
     with (DEMO / "responses.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["author_id"] in ("a01", "a06", "a12")]
-    _csv(tmp_path / "responses.csv", list(rows[0]), [list(row.values()) for row in rows])
+    write_csv(tmp_path / "responses.csv", list(rows[0]), [list(row.values()) for row in rows])
     study, house = tmp_path / "reward.yaml", tmp_path / "house"
     arguments = ["reward", str(study), "--warehouse", str(house)]
     assert CliRunner().invoke(cli.app, arguments, catch_exceptions=False).exit_code == 0

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from builders.bundles import bundle as locked
+from builders.bundles import criterion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,20 +28,11 @@ from tasks.judge.score import score
 
 def points(values: Sequence[float], top: int | None = None, formula: str = "weighted_points", **more: Any) -> Bundle:
     """A scheme of so many points; its marks are the values where `top` is their sum."""
-    top = round(sum(values)) if top is None else top
-    return Bundle.model_validate(
-        {
-            "text": "Two marks for the cause, and one mark for everything else.",
-            "scale": {"min": 0, "max": top},
-            "traits": [{"id": "t", "name": "Content", "min": 0, "max": top}],
-            "criteria": [
-                {"id": f"P{n}", "trait": "t", "text": f"Names cause {n}.", "weight": value}
-                for n, value in enumerate(values, 1)
-            ],
-            "protocol": {"name": "pointwise", "final_score": formula, "signals": ["length"]},
-            **more,
-        }
-    )
+    criteria = (criterion(f"P{n}", text=f"Names cause {n}.", weight=value) for n, value in enumerate(values, 1))
+    words = "Two marks for the cause, and one mark for everything else."
+    ends = 0, round(sum(values)) if top is None else top
+    made = locked(*criteria, ends=ends, text=words, name="pointwise", final_score=formula, signals=("length",))
+    return Bundle.model_validate(made.model_dump() | more)
 
 
 def levels(ends: Sequence[int], formula: str = "judged") -> Bundle:

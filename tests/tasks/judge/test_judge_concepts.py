@@ -9,8 +9,9 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
+from builders.bundles import bundle, bundle_by, criterion
 
-from tasks.contracts.bundle import Bundle, Criterion, Example, Labelled, Repair, Rubric, Scale, Trait
+from tasks.contracts.bundle import Example, Labelled, Repair, Rubric
 from tasks.contracts.errors import ContractError, InputError
 from tasks.contracts.settings.judge import Judge, Truth
 from tasks.judge import embedded
@@ -32,25 +33,13 @@ PASSAGE = "In the cellar the ferns had died within a week."
 
 def bundle_of(examples=(), **changes):
     protocol = Judge(protocol="concepts", failed_quote="count").as_protocol().model_copy(update=changes)
-    levels = ("wrong", "half right", "right")
-    return Bundle(
-        text="THE PROSE",
-        scale=Scale(min=0, max=4),
-        traits=(Trait(id="t", name="T", min=0, max=4),),
-        criteria=(
-            Criterion(id="A", trait="t", kind="concept", text="names what plants live on", levels=levels),
-            Criterion(
-                id="B",
-                trait="t",
-                kind="concept",
-                text="agrees with the passage",
-                levels=levels,
-                evidence_from="response_and_context",
-            ),
-        ),
-        examples=examples,
-        protocol=protocol,
+    of = {"kind": "concept", "levels": ("wrong", "half right", "right")}
+    points = (
+        criterion("A", text="names what plants live on", **of),
+        criterion("B", text="agrees with the passage", evidence_from="response_and_context", **of),
     )
+    plain = bundle(*points, ends=(0, 4), text="THE PROSE")
+    return plain.model_copy(update={"examples": examples, "protocol": protocol})
 
 
 def said(**given):
@@ -176,15 +165,15 @@ def test_an_invented_level_is_unscored(case_of, grade_all, level, why):
 @pytest.mark.parametrize("name", ["mohler", "asap2", "mocha"])
 def test_shipped_inventories_can_be_judged(name):
     (rubric,) = rubrics(name)
-    bundle = Bundle(
-        text=rubric.text,
-        scale=rubric.scale,
-        traits=rubric.traits,
-        criteria=rubric.criteria,
-        examples=rubric.examples,
-        protocol=bundle_of().protocol,
+    assert (
+        prove_bundle(
+            bundle_by(rubric, bundle_of().protocol),
+            "Why do ferns die in a cellar?",
+            PASSAGE,
+            "They need light, and there is none.",
+        )
+        == []
     )
-    assert prove_bundle(bundle, "Why do ferns die in a cellar?", PASSAGE, "They need light, and there is none.") == []
 
 
 @pytest.mark.parametrize(("name", "count", "top"), [("mohler", 8, 2), ("asap2", 8, 4), ("mocha", 7, 2)])

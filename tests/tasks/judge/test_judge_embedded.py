@@ -6,10 +6,11 @@ import zlib
 import jsonschema
 import numpy as np
 import pytest
+from builders.bundles import bundle, trait
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Criterion, Protocol
 from tasks.judge.embedded import CENTRE, PENALTY_CENTRE, answer, compete, level_probabilities
 from tasks.judge.evidence import Subject, proves
 from tasks.judge.question import Question
@@ -34,13 +35,7 @@ def KNOWS(word: str) -> bool:
     return True
 
 
-BUNDLE = Bundle(
-    text="",
-    scale=Scale(min=1, max=5, step=0.5),
-    traits=(Trait(id="t", name="T", min=0, max=5),),
-    criteria=CRITERIA,
-    protocol=Protocol(name="rulers", final_score="trait_mean", failed_quote="count", signals=("trait_scores",)),
-)
+BUNDLE = bundle(*CRITERIA, ends=(1, 5, 0.5), traits=(trait("t", 0, 5),), failed_quote="count")
 
 
 def keen(texts):

@@ -7,19 +7,10 @@ from types import SimpleNamespace
 
 import jsonschema
 import pytest
+from builders.bundles import bundle_by
 from builders.cases import case, to_judge
 
-from tasks.contracts.bundle import (
-    Bundle,
-    ConsistencyMemory,
-    Criterion,
-    Protocol,
-    Repair,
-    Rubric,
-    RubricMemory,
-    Scale,
-    Trait,
-)
+from tasks.contracts.bundle import ConsistencyMemory, Criterion, Protocol, Repair, Rubric, RubricMemory, Scale, Trait
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
@@ -63,8 +54,7 @@ def bundle_of(item_type="technical", **protocol):
         min_tokens=3,
         **{"repair": BUDGETS, "final_score": "trait_mean"} | protocol,
     )
-    made = shaped(rubric, how_to, [item_type])
-    return Bundle(text="", scale=made.scale, traits=made.traits, criteria=made.criteria, protocol=how_to)
+    return bundle_by(shaped(rubric, how_to, [item_type]), how_to)
 
 
 def case_of(bundle, response_id="r1", text=TEXT, item_id="i1"):

@@ -3,19 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from builders.bundles import bundle
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Criterion
 from tasks.judge.question import Question
 from tasks.text.units import units
 
 CRITERIA = (Criterion(id="A", trait="t", text="a"), Criterion(id="B", trait="t", text="b"))
-BUNDLE = Bundle(
-    text="",
-    scale=Scale(min=0, max=4),
-    traits=(Trait(id="t", name="T", min=0, max=4),),
-    criteria=CRITERIA,
-    protocol=Protocol(name="pointwise", final_score="weighted_points", signals=("length",)),
-)
+BUNDLE = bundle(*CRITERIA, ends=(0, 4), name="pointwise", final_score="weighted_points")
 RENAMED = BUNDLE.model_copy(update={"text": "another rubric"})
 ASKED = Question(
     bundle=BUNDLE,

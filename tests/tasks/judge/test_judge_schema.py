@@ -2,8 +2,9 @@
 
 import jsonschema
 import pytest
+from builders.bundles import bundle, trait
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Criterion
 from tasks.judge.schema import MAX_PROSE, MAX_QUOTE, MAX_QUOTES, checklist, holistic
 
 CRITERIA = (
@@ -25,9 +26,8 @@ def sound():
 
 
 def on_scale(low, high, step=1.0):
-    protocol = Protocol(name="dhs", final_score="judged", signals=("score",))
-    trait = Trait(id="t", name="T", min=low, max=high, step=step)
-    return Bundle(text="", scale=Scale(min=low, max=high, step=step), traits=(trait,), criteria=(), protocol=protocol)
+    ends = low, high, step
+    return bundle(ends=ends, traits=(trait("t", *ends),), name="dhs", final_score="judged")
 
 
 def admits(schema, artifact):

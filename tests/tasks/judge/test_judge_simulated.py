@@ -5,11 +5,13 @@ import math
 
 import numpy as np
 import pytest
+from builders.bundles import THREE, bundle_by, criterion, scale, trait
 from builders.cases import case
+from builders.rows import grading, judgment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle, Criterion, Repair, Rubric, Scale, Trait
+from tasks.contracts.bundle import Repair, Rubric
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Judge, Truth
 from tasks.contracts.tables.data import Items, Responses
@@ -28,57 +30,28 @@ from tasks.store.warehouse import Warehouse
 TEXT = "Water leaves every cell of it. The skin lets no salt pass. It hangs limp then. I like crisps."
 RUBRIC = Rubric(
     rubric_id="r",
-    scale=Scale(min=0, max=10),
-    traits=(Trait(id="content", name="Content", min=0, max=10),),
+    scale=scale(0, 10),
+    traits=(trait("content"),),
     criteria=(
-        Criterion(id="P1", trait="content", text="Water leaves the cell", levels=("no", "in part", "yes"), weight=3),
-        Criterion(id="P2", trait="content", text="The skin holds the salt back", levels=("no", "in part", "yes")),
-        Criterion(id="M1", trait="content", kind="misconception", text="Salt makes it limp", weight=-2),
+        criterion("P1", "content", text="Water leaves the cell", levels=THREE, weight=3),
+        criterion("P2", "content", text="The skin holds the salt back", levels=THREE),
+        criterion("M1", "content", kind="misconception", text="Salt makes it limp", weight=-2),
     ),
 )
 EXACT = {"noise": 0.0, "invented": 0.0, "broken": 0.0}
 PROTOCOLS = ("rulers", "pointwise", "dhs", "gradeagentops", "mts", "checkeval", "autoscore", "unlocked", "concepts")
-GRADING = {
-    "response_id": "r0",
-    "item_id": "i",
-    "rater_kind": "human",
-    "sample": 0,
-    "bundle_id": None,
-    "low": None,
-    "high": None,
-    "trait_scores": {},
-    "signals": {},
-    "confidence": None,
-    "status": "scored",
-    "unscored_reason": None,
-}
-GRADINGS = [GRADING | {"rater_id": "key", "score": 7.0}, GRADING | {"rater_id": "strict", "score": 0.0}]
+GRADINGS = [grading("r0", rater, score, rater_kind="human") for rater, score in (("key", 7.0), ("strict", 0.0))]
 MARKS = [
-    {
-        "response_id": "r0",
-        "criterion_id": criterion,
-        "rater_id": rater,
-        "rater_kind": "human",
-        "sample": 0,
-        "bundle_id": None,
-        "decision": level,
-        "stated": level,
-        "unscored_reason": None,
-        "level_probabilities": None,
-        "evidence": [],
-        "verified": None,
-        "action": "none",
-    }
+    judgment("r0", name, level, rater, rater_kind="human")
     for rater, levels in (("key", (2, 1, 0)), ("strict", (0, 0, 1)))
-    for criterion, level in zip(("P1", "P2", "M1"), levels, strict=True)
+    for name, level in zip(("P1", "P2", "M1"), levels, strict=True)
 ]
 SAID = Known({"P1": 2, "P2": 1, "M1": 0}, {"P1": 2, "P2": 2, "M1": 1}, {}, 7.0)
 
 
 def bundle_of(protocol, **more):
     of = Judge(protocol=protocol, backend="simulated", truth=Truth(rater="key"), **more).as_protocol()
-    rubric = shaped(RUBRIC, of, ["technical"])
-    return Bundle(text=rubric.text, scale=rubric.scale, traits=rubric.traits, criteria=rubric.criteria, protocol=of)
+    return bundle_by(shaped(RUBRIC, of, ["technical"]), of)
 
 
 def cases_of(bundle, count):

@@ -4,8 +4,9 @@ import json
 from dataclasses import dataclass, field, replace
 
 import pytest
+from builders import bundles
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.bundle import Criterion, Protocol
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Estimate
 from tasks.contracts.settings.judge import Judge
@@ -24,13 +25,7 @@ CRITERIA = (
     Criterion(id="fact", trait="t", text="States the cause.", levels=("no", "in part", "yes")),
     Criterion(id="flow", trait="t", text="Reads well.", evidence="global_diagnostic"),
 )
-BUNDLE = Bundle(
-    text="",
-    scale=Scale(min=0, max=4),
-    traits=(Trait(id="t", name="T", min=0, max=4),),
-    criteria=CRITERIA,
-    protocol=PLAN.as_protocol(),
-)
+BUNDLE = bundles.bundle(*CRITERIA, ends=(0, 4)).model_copy(update={"protocol": PLAN.as_protocol()})
 LEVELS = {"fact": [0.1, 0.3, 0.6], "flow": [0.8, 0.2]}
 
 

@@ -9,7 +9,7 @@ import traceback
 from contextlib import contextmanager
 
 import pytest
-from loopback import DROP, HANG, Server, body_of, echo, http
+from builders.loopback import DROP, HANG, Server, body_of, echo, http
 
 from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.engine import Engine, Sampling

@@ -9,13 +9,15 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from builders.rows import item as row_of_item
+from builders.studies import study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Protocol, Rubric
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.engine import Sampling
-from tasks.contracts.settings.study import Induce, Rubrics, Study
+from tasks.contracts.settings.study import Induce, Rubrics
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.backends.offline import Offline
@@ -270,13 +272,11 @@ def test_whatever_the_prose_rules_of_thumb_keep_their_contract(
 def written(folder: Path, rubrics: list[dict[str, Any]], **plan: Any) -> tuple[Run, Any]:
     (folder / "rubrics.yaml").write_text(yaml.safe_dump({"rubrics": rubrics}))
     run = Warehouse.open(folder / "warehouse").run("one")
-    row = {"item_id": "q", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "letter"}
-    run.commit("ingest", "all", {Items: [row], Responses: [], Gradings: [], Judgments: []})
+    run.commit("ingest", "all", {Items: [row_of_item(rubric_id="letter")], Responses: [], Gradings: [], Judgments: []})
     judge = plan.pop("judge", {})
-    data = {"sources": [{"file": "x.csv"}]}
-    study = {"name": "s", "data": data, "rubrics": {"file": "rubrics.yaml", **plan}, "judge": judge}
+    asked = study(rubrics={"file": "rubrics.yaml", **plan}, judge=judge)
     refs = [run.ref(table, "ingest") for table in (Items, Responses, Gradings, Judgments)]
-    return run, lock.fn(run, Study.model_validate(study), folder, *refs)
+    return run, lock.fn(run, asked, folder, *refs)
 
 
 PLAIN = {"rubric_id": "letter", "title": "Letter", "text": PROSE, "scale": {"min": 1, "max": 6}}

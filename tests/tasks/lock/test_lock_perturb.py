@@ -9,11 +9,13 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from builders.rows import item
+from builders.studies import study
 
 from tasks.contracts.bundle import Bundle, Rubric, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.engine import Sampling
-from tasks.contracts.settings.study import Rubrics, Study
+from tasks.contracts.settings.study import Rubrics
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.backends.offline import Offline
@@ -232,26 +234,15 @@ def given(text: str) -> dict[str, Any]:
 def written(folder: Path, name: str, **judge: str) -> tuple[Run, Any]:
     (folder / "rubrics.yaml").write_text(yaml.safe_dump({"rubrics": [rubric().model_dump(mode="json")]}))
     run = Warehouse.open(folder / "warehouse").run(name)
-    rows = [
-        {
-            "item_id": key,
-            "question": "Why?",
-            "reference_answer": "Heat. Light.",
-            "key_elements": [],
-            "type": "t",
-            "rubric_id": key,
-        }
-        for key in ("r", "d")
-    ]
+    rows = [item(key, reference_answer="Heat. Light.") for key in ("r", "d")]
     run.commit("ingest", "all", {Items: rows, Responses: [], Gradings: [], Judgments: []})
     rubrics = {
         "file": "rubrics.yaml",
         "variant": name,
         "derive": {"origin": "reference_answer", "scale": SCALE.model_dump()},
     }
-    study = {"name": "s", "data": {"sources": [{"file": "x.csv"}]}, "rubrics": rubrics, "judge": judge}
     refs = [run.ref(table, "ingest") for table in (Items, Responses, Gradings, Judgments)]
-    return run, lock.fn(run, Study.model_validate(study), folder, *refs)
+    return run, lock.fn(run, study(rubrics=rubrics, judge=judge), folder, *refs)
 
 
 def bundles(folder: Path, name: str, **judge: str) -> dict[str, Bundle]:

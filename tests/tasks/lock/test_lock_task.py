@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import rows, studies
 
 from tasks.contracts.bundle import Bundle, Rubric
 from tasks.contracts.errors import InputError
@@ -29,13 +30,11 @@ rubrics:
 
 
 def study(**rubrics: Any) -> Study:
-    data = {"sources": [{"file": "x.csv"}]}
-    return Study.model_validate({"name": "s", "data": data, "rubrics": rubrics})
+    return studies.study(rubrics=rubrics)
 
 
 def item(key: str, rubric: str) -> dict[str, Any]:
-    row = {"item_id": key, "question": "Why?", "reference_answer": f"Heat {key}. Light.", "key_elements": []}
-    return row | {"type": "t", "rubric_id": rubric}
+    return rows.item(key, reference_answer=f"Heat {key}. Light.", rubric_id=rubric)
 
 
 def written(run: Run) -> list[TableRef]:
@@ -48,16 +47,12 @@ def locked(
 ) -> tuple[Run, Locked]:
     (folder / "rubrics.yaml").write_text(RUBRICS)
     run = Warehouse.open(folder / "warehouse").run("one")
-    grading = {"response_id": "r", "item_id": "i", "rater_id": "h", "rater_kind": kind, "sample": 0, "score": score}
-    grading |= {"trait_scores": {"content": score}, "signals": {}, "status": "scored"}
+    grading = rows.grading("r", "h", score, rater_kind=kind, trait_scores={"content": score})
     items = [item("i", "i"), item("j", "mine"), item("k", "mine")]
-    response = {"response_id": "r", "item_id": "j", "text": "x", "split": "test", "groups": {}}
-    marks = [
-        {"response_id": "r", "criterion_id": criterion, "rater_id": "h", "rater_kind": kind, "sample": 0}
-        | {"decision": level, "stated": level, "evidence": [], "action": "none"}
-        for criterion, level in [mark] * (mark is not None)
-    ]
-    run.commit("ingest", "all", {Items: items, Responses: [response], Gradings: [grading], Judgments: marks})
+    marks = [rows.judgment("r", *one, "h", rater_kind=kind) for one in [mark] * (mark is not None)]
+    run.commit(
+        "ingest", "all", {Items: items, Responses: [rows.response("r", "j")], Gradings: [grading], Judgments: marks}
+    )
     return run, lock.fn(run, plan, folder, *written(run))
 
 

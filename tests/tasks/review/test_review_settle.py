@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
+from builders.rows import judgment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -237,18 +238,7 @@ def rows_of(name, *rows):
     return conform(
         Judgments,
         [
-            {
-                "response_id": response,
-                "criterion_id": criterion,
-                "rater_id": name,
-                "rater_kind": "llm",
-                "sample": 0,
-                "decision": level,
-                "level_probabilities": probabilities,
-                "verified": verified,
-                "evidence": [],
-                "action": "none",
-            }
+            judgment(response, criterion, level, name, level_probabilities=probabilities, verified=verified)
             for response, criterion, level, probabilities, verified in rows
         ],
     )
