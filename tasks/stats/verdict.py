@@ -1,4 +1,4 @@
-"""Three-way verdicts on an interval, and how many more labels would settle an open one. Definitions in docs."""
+"""Three-way verdicts on an interval, and how many more labels would settle an open one."""
 
 from math import ceil, floor
 from typing import Literal

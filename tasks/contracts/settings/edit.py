@@ -1,4 +1,4 @@
-"""How an LLM grader is trained by Edit (paper 001, section 2 and appendix B), and which arms it is compared with."""
+"""How an LLM grader is trained by Edit (Edit, section 2 and appendix B), and which arms it is compared with."""
 
 from __future__ import annotations
 

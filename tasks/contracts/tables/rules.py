@@ -1,4 +1,4 @@
-"""The tables of rule faithfulness: what graders do when the mark scheme is edited (paper 001, section 3.4)."""
+"""The tables of rule faithfulness: what graders do when the mark scheme is edited (Edit, section 3.4)."""
 
 from __future__ import annotations
 
