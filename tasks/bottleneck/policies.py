@@ -16,9 +16,9 @@ from scipy.stats import entropy
 
 from tasks.bottleneck.data import MISSING, Estimates, Floats, Ints, Labelled
 from tasks.bottleneck.head import Head
-from tasks.bottleneck.intervene import Metric, drawn_metrics, grades_after, oracle_values
+from tasks.bottleneck.intervene import drawn_metrics, grades_after, oracle_values
 from tasks.bottleneck.measures import MEASURES
-from tasks.contracts.tables.bottleneck import Order
+from tasks.contracts.tables.bottleneck import GradeMetric, Order
 from tasks.stats.bootstrap import interval
 
 POLICIES: tuple[Order, ...] = get_args(Order)
@@ -139,7 +139,7 @@ class Saving:
     """What the questions of a policy buy on n responses."""
 
     policy: Order
-    metric: Metric
+    metric: GradeMetric
     n: int
     """Responses with a grade."""
     questions: int
@@ -161,7 +161,7 @@ def savings(
     data: Labelled,
     rows: Ints,
     seed: int,
-    metric: Metric = "task_accuracy",
+    metric: GradeMetric = "task_accuracy",
     draws: int = 500,
 ) -> list[Saving]:
     """The saving curve of every policy, when an educator gives the labels one by one.
@@ -199,7 +199,7 @@ def _bought(asked: Asked, budgets: Ints, head: Head, shares: Floats, answers: Fl
     return bought
 
 
-def _value(metric: Metric, right: Ints, given: Ints, classes: int) -> float:
+def _value(metric: GradeMetric, right: Ints, given: Ints, classes: int) -> float:
     value = MEASURES[metric.removeprefix("task_")](right, given, 0, classes - 1).value
     return np.nan if value is None else value
 

@@ -21,6 +21,7 @@ from tasks.contracts.schema import Row
 from tasks.contracts.settings.edit import STARTS, TUNED, Arm, Edit
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.edit import (
+    TESTED,
     ArmDifferences,
     ArmMetrics,
     Demonstrations,
@@ -35,7 +36,7 @@ from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
 from tasks.edit.belief import beliefs
 from tasks.edit.cases import Cases, cases
-from tasks.edit.compared import PARTS, difference_rows, metric_rows, probe_rows, spaced
+from tasks.edit.compared import difference_rows, metric_rows, probe_rows, spaced
 from tasks.edit.faithful import faithfulness, rule_tests
 from tasks.edit.grounding import supports
 from tasks.edit.phases import (
@@ -396,7 +397,7 @@ class _Course:
         samples = {sample.response_id: sample for sample in self.given.test}
         before = self._with(self._adapters(start, seed) or [])
         rows = self._rows(Rollouts, _of(start, seed, self.given.test))
-        for part in PARTS:
+        for part in TESTED:
             read = [(samples[row["response_id"]], row["text"]) for row in spaced(rows, part)]
             if read:
                 yield from probe_rows(

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from tasks.contracts.tables.calibration import ROUTE_REASONS
+from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.report.grading import say
 from tasks.report.grading.figures import UNITS, Figures
 from tasks.report.grading.parts import (
@@ -22,7 +24,7 @@ from tasks.report.grading.parts import (
     Verdict,
     listed,
 )
-from tasks.report.grading.words import QUESTIONS, ROUTES, UNSCORED
+from tasks.report.grading.words import QUESTIONS
 
 Row = Mapping[str, Any]
 ORDER = ("fail", "undecided", "unknown", "pass")
@@ -65,8 +67,8 @@ def outcome(responses: Sequence[Row], promise: str) -> Outcome:
         total(review),
         total(unscored),
         promise,
-        reasons(review, "route_reason", ROUTES),
-        reasons(unscored, "unscored_reason", UNSCORED),
+        reasons(review, "route_reason", ROUTE_REASONS),
+        reasons(unscored, "unscored_reason", UNSCORED_REASONS),
     )
 
 
@@ -197,8 +199,8 @@ def data(responses: Sequence[Row], whole: Row, quarantined: int) -> DataSection:
     review = [row for row in scored if row["route"] != "release"]
     wholes = [
         _step("read", every, every, ()),
-        _step("scored", total(scored), every, _losses(unscored, "unscored_reason", UNSCORED)),
-        _step("released", total(released), every, _losses(review, "route_reason", ROUTES)),
+        _step("scored", total(scored), every, _losses(unscored, "unscored_reason", UNSCORED_REASONS)),
+        _step("released", total(released), every, _losses(review, "route_reason", ROUTE_REASONS)),
     ]
     splits = Counter({split: total(_of_split(labels, split)) for split in ("calibration", "train")})
     used = tuple(f"{say.count(n)} in the {split} split" for split, n in splits.items() if n)
@@ -214,7 +216,7 @@ def data(responses: Sequence[Row], whole: Row, quarantined: int) -> DataSection:
             "compared",
             total(compared),
             every,
-            _losses([r for r in held_out if not r["scored"]], "unscored_reason", UNSCORED),
+            _losses([r for r in held_out if not r["scored"]], "unscored_reason", UNSCORED_REASONS),
         ),
         _step("compared, of the released", total(compared, lambda row: row["route"] == "release"), every, ()),
     ]

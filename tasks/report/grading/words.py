@@ -1,4 +1,4 @@
-"""Gates, routes and reasons in words."""
+"""Gates in words."""
 
 from __future__ import annotations
 
@@ -24,23 +24,3 @@ QUESTIONS = {
     "outside_measures": "Agreement with outside measures",
 }
 """Gates in words, the weightiest first."""
-ROUTES = {
-    "unscored": "no score",
-    "precheck": "settled without the judge",
-    "weak_evidence": "a decision that no quote grounds",
-    "uncalibrated": "no labels to tell the risk",
-    "out_of_range": "outside the range seen in calibration",
-    "level_unseen": "a level that no person gave in calibration",
-    "no_promise": "the labels cannot vouch for any risk",
-    "risk": "risk above what can be vouched for",
-}
-UNSCORED = {
-    "no_reply": "the model gave no reply",
-    "unreadable_reply": "the reply could not be read",
-    "invalid_reply": "the reply breaks the contract",
-    "off_scale": "a score outside the judge's scale",
-    "criterion_missing": "no verdict on a criterion",
-    "criterion_unscored": "needs a criterion that is unscored",
-    "trait_unscored": "needs a trait that is unscored",
-    "traits_only": "only traits were scored",
-}
