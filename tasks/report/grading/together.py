@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tasks.report.grading import say
-from tasks.report.grading.figures import ALL, UNITS, Figures
+from tasks.report.grading.figures import ALL, Figures
 from tasks.report.grading.parts import (
     Agreement,
     Cell,
@@ -25,20 +25,6 @@ WIDE_GAP = 0.1
 """QWK below people's from which an item is in bold: the flag for degradation."""
 NO_LABELS = "no held-out response has a human score"
 ONE_PERSON = "one person scored; a second one on the same responses would show how far people agree"
-METRICS = {
-    "qwk": "QWK",
-    "qwk_item_mean": "QWK, mean over items",
-    "exact": "Exact",
-    "within_1": "Within one level",
-    "mae": "Mean absolute error",
-    "rmse": "Root mean squared error",
-    "bias": "Mean shift, points",
-    "smd": "Mean shift, SD (SMD)",
-    "pearson": "Correlation",
-    "icc": "ICC(2,1)",
-    "macro_f1": "Macro F1",
-    "sd_ratio": "Spread, machine / people",
-}
 
 
 def people(figures: Figures, raters: Sequence[str]) -> People:
@@ -104,13 +90,13 @@ def agreement(figures: Figures, labelled: int) -> Agreement:
     items, types = (_compared(figures, part) for part in ("item", "type"))
     overall = tuple(
         Stages(
-            text,
-            UNITS.get(metric, "number"),
-            figures.people(metric),
-            *(figures.machine(metric, stage) for stage in ("raw", "calibrated", "released")),
+            metric.title,
+            metric.unit,
+            figures.people(metric.name),
+            *(figures.machine(metric.name, stage) for stage in ("raw", "calibrated", "released")),
         )
-        for metric, text in METRICS.items()
-        if figures.values(metric, ALL)
+        for metric in figures.listed("agreement")
+        if figures.values(metric.name, ALL)
     )
     missing = "" if labelled else NO_LABELS
     return Agreement(

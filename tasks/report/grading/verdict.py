@@ -9,7 +9,7 @@ from typing import Any
 from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.report.grading import say
-from tasks.report.grading.figures import UNITS, Figures
+from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import (
     Count,
     DataSection,
@@ -20,13 +20,13 @@ from tasks.report.grading.parts import (
     Look,
     Outcome,
     Step,
-    Unit,
     Verdict,
     listed,
 )
-from tasks.report.grading.words import QUESTIONS
+from tasks.stats.metric import Unit
 
 Row = Mapping[str, Any]
+STAGES = ("released", "calibrated", "human", "raw", "")
 ORDER = ("fail", "undecided", "unknown", "pass")
 
 
@@ -105,15 +105,9 @@ def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figu
     """Title and key figures: of the released scores where there are any, else of all calibrated ones."""
     stage = "released" if released and figures.machine("qwk", "released").value is not None else "calibrated"
     qwk = "qwk" if figures.machine("qwk", stage).value is not None else "qwk_item_mean"
-    names = {
-        qwk: "Agreement (QWK)" if qwk == "qwk" else "Agreement (QWK, mean over items)",
-        "mae": "Mean absolute error, points",
-    }
-    names |= {"exact": "Exactly the human score", "within_1": "Within one level"}
-    names["beyond_tolerance"] = "Beyond the tolerance"
     every = [
-        Key(text, UNITS.get(metric, "number"), figures.machine(metric, stage), figures.people(metric))
-        for metric, text in names.items()
+        Key(figures.metrics[name].title, figures.unit(name), figures.machine(name, stage), figures.people(name))
+        for name in (qwk, "mae", "exact", "within_1", "beyond_tolerance")
     ]
     # Where items have different scales, nothing is known of the whole set but shares and means over items.
     keys = [key for key in every if key.machine.value is not None][:4] or every[:4]
@@ -121,9 +115,16 @@ def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figu
     return Head(study, date, title, tuple(looks), tuple(keys), of, figures.cautions)
 
 
-def gate(row: Row) -> Gate:
+def questions(figures: Figures) -> dict[str, str]:
+    """Gates in words, the weightiest first: those of released scores, then of all, then of people."""
+    gates = [(gate, metric) for metric in figures.metrics.values() for gate in metric.gates]
+    gates.sort(key=lambda pair: STAGES.index(pair[0].stage))
+    return {gate.name: gate.question or metric.title for gate, metric in gates}
+
+
+def gate(row: Row, figures: Figures) -> Gate:
     """A row of `verdicts` in words."""
-    unit = UNITS.get(row["metric"].removesuffix("_item_mean"), "number")
+    unit = figures.unit(row["metric"])
     least, most = (None if row[end] is None else _threshold(row[end], unit) for end in ("least", "most"))
     if least and most:
         bound = f"{least.removesuffix('%')} to {most}"
@@ -131,7 +132,7 @@ def gate(row: Row) -> Gate:
         bound = f"at least {least}" if least else f"at most {most}" if most else ""
     where = "" if row["slice"] == "all" else f"{say.worded(row['slice'])} {say.name(row['value_of'])}"
     return Gate(
-        QUESTIONS.get(row["gate"], say.worded(row["gate"]).capitalize()),
+        questions(figures).get(row["gate"], say.worded(row["gate"]).capitalize()),
         where,
         Estimate(row["estimate"], row["low"], row["high"], row["n"], clusters=row["clusters"]),
         unit,
@@ -147,16 +148,16 @@ def _threshold(value: float, unit: Unit) -> str:
     return say.rate(value).replace("-", "−") if unit in ("share", "signed_share") else say.figure(value, unit)
 
 
-def _weight(row: Row) -> int:
-    known = list(QUESTIONS)
-    return known.index(row["gate"]) if row["gate"] in QUESTIONS else len(known)
+def _weight(row: Row, figures: Figures) -> int:
+    known = list(questions(figures))
+    return known.index(row["gate"]) if row["gate"] in known else len(known)
 
 
-def verdict(rows: Sequence[Row]) -> Verdict:
+def verdict(rows: Sequence[Row], figures: Figures) -> Verdict:
     """All gates, those that fail first."""
-    ordered = sorted(rows, key=lambda row: (ORDER.index(row["outcome"]), _weight(row)))
-    whole = [gate(row) for row in ordered if row["slice"] == "all"]
-    parts = [gate(row) for row in ordered if row["slice"] != "all"]
+    ordered = sorted(rows, key=lambda row: (ORDER.index(row["outcome"]), _weight(row, figures)))
+    whole = [gate(row, figures) for row in ordered if row["slice"] == "all"]
+    parts = [gate(row, figures) for row in ordered if row["slice"] != "all"]
     found = Counter(row["outcome"] for row in rows)
     if not rows:
         return Verdict(
@@ -168,12 +169,14 @@ def verdict(rows: Sequence[Row]) -> Verdict:
     return Verdict(title, listed(whole, first=20), listed(parts))
 
 
-def looks(rows: Sequence[Row], found: Outcome, warnings: int, broken: int, worst_item: Look | None) -> list[Look]:
+def looks(
+    rows: Sequence[Row], found: Outcome, warnings: int, broken: int, worst_item: Look | None, figures: Figures
+) -> list[Look]:
     """What to look at first beside the headline, at most six things."""
     said: list[Look] = []
-    for row in sorted(rows, key=lambda row: (row["slice"] != "all", _weight(row))):
+    for row in sorted(rows, key=lambda row: (row["slice"] != "all", _weight(row, figures))):
         if row["outcome"] == "fail" and (row["gate"], row["slice"]) != ("released_errors", "all") and len(said) < 3:
-            shown = gate(row)
+            shown = gate(row, figures)
             figure = say.figure(row["estimate"], shown.unit) if row["estimate"] is not None else say.NOT_KNOWN
             where = f", {shown.where}" if shown.where else ""
             said.append(Look(f"{shown.question}{where}: {figure}, wanted {shown.bound}", "verdict"))

@@ -10,7 +10,7 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.tables.judging import ACTIONS, CALL_ROLES, QUOTES
 from tasks.report.grading import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Checkpoints, Count, Decisions, Facts, Failed, Figure, Grounding, Limits, listed
+from tasks.report.grading.parts import Checkpoints, Count, Decisions, Facts, Failed, Grounding, Limits, listed
 
 Row = Mapping[str, Any]
 CLOSE = 0.02
@@ -69,20 +69,7 @@ def decisions(figures: Figures) -> Decisions | None:
     if not bins or error.value is None:
         return None
     sure, right = (figures.machine(f"decision_{name}", "raw") for name in ("confidence", "accuracy"))
-    told = (
-        Figure("The likeliest level is people's", right, "share"),
-        Figure("Mean probability of it", sure, "share"),
-        Figure("Calibration error (ECE)", error, "number", "0 where probabilities are right"),
-        Figure(
-            "What chance alone makes of it",
-            figures.machine("decision_ece_by_chance", "raw"),
-            "number",
-            "were every probability right",
-        ),
-        Figure("Brier score", figures.machine("decision_brier", "raw"), "number", "0 best, 2 worst"),
-        Figure("Ranked probability score", figures.machine("decision_rps", "raw"), "number", "near misses cost less"),
-        Figure("Log loss", figures.machine("decision_log_loss", "raw"), "number"),
-    )
+    told = tuple(figures.figure(one, figures.machine(one.name, "raw")) for one in figures.listed("decisions"))
     curve = tuple(
         (
             figures.machine("decision_confidence", "raw", "confidence", name).value or 0.0,

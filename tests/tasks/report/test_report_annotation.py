@@ -138,7 +138,7 @@ def test_checks_that_are_broken_come_first() -> None:
     assert seen.after("in words", 7) == [
         "\u2068FC and CC\u2069",
         "no two concepts say the same",
-        "what both annotators say",
+        "before people were asked",
         "broken",
         "0.95",
         "0.90",
