@@ -50,3 +50,7 @@ class Metric(NamedTuple):
     """The same of sums of `pair_terms`, (draws, columns), in every draw, (draws,): without it, and if it is none of
     `statistics_of_totals`, it has no interval and leaves its gates unknown."""
     gates: tuple[Gate, ...] = ()
+
+    def gated(self, *gates: Gate) -> Metric:
+        """The metric with its gates."""
+        return self._replace(gates=gates)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks.contracts.tables.calibration import ROUTE_REASONS
+from tasks.contracts.tables.evaluation import OUTCOMES
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.report.grading import say
 from tasks.report.grading.figures import Figures
@@ -163,8 +164,7 @@ def verdict(rows: Sequence[Row], figures: Figures) -> Verdict:
         return Verdict(
             "No gate could be asked", listed([]), listed([]), "there are no human scores to hold the machine's against"
         )
-    said = {"fail": "missed", "undecided": "undecided", "unknown": "not known", "pass": "met"}
-    counts = [f"{found[key]} {said[key]}" for key in ORDER if found[key]]
+    counts = [f"{found[key]} {OUTCOMES[key]}" for key in ORDER if found[key]]
     title = f"Of {say.plural(len(rows), 'gate')}: {', '.join(counts)}"
     return Verdict(title, listed(whole, first=20), listed(parts))
 
