@@ -121,6 +121,8 @@ class Gate:
     unit: Unit
     bound: str
     outcome: str
+    told: str
+    """The outcome in words."""
     labels_needed: int | None
     source: str
     if_missed: str

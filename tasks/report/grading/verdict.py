@@ -139,6 +139,7 @@ def gate(row: Row, figures: Figures) -> Gate:
         unit,
         bound,
         row["outcome"],
+        OUTCOMES[row["outcome"]],
         row["labels_needed"],
         row["source"],
         row["if_missed"],

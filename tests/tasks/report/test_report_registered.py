@@ -53,4 +53,6 @@ def test_a_record_alone_brings_metric_gate_and_words() -> None:
     assert "Mean squared error" in [stages.name for stages in shown.agreement.overall]
     (gate,) = [gate for gate in shown.verdict.whole.rows if gate.question == SMALL.question]
     assert (gate.bound, gate.outcome, gate.if_missed) == ("at most 9.00", "pass", "look again")
-    assert SMALL.question in page(shown) and TOY.title in page(shown)
+    html = page(shown)
+    assert SMALL.question in html
+    assert TOY.title in html
