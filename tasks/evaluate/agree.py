@@ -80,16 +80,7 @@ def _compare(part: Part, pair: Pair, draws: int, seed: int, metrics: Sequence[Me
 
     def row(metric: str, stat: stats.Stat, found: Interval | None = None) -> Record:
         names = pair.rater_a, pair.rater_b
-        return record(
-            part,
-            metric,
-            stat,
-            len(rows),
-            stage=pair.stage,
-            raters=names,
-            interval=found,
-            unscored=unscored,
-        )
+        return record(part, metric, stat, len(rows), stage=pair.stage, raters=names, interval=found, unscored=unscored)
 
     if rows.empty or part.scale is None:
         why = "no response has both scores" if rows.empty else "items have different scales; see the mean over items"

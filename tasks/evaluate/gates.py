@@ -86,11 +86,7 @@ def _asked(metrics: pd.DataFrame, metric: str, gate: Gate, kind: str) -> pd.Data
 
 
 def _row(
-    gate: Gate,
-    metric: str,
-    bounds: tuple[float | None, float | None],
-    figure: Mapping[Hashable, Any],
-    doubtful: bool,
+    gate: Gate, metric: str, bounds: tuple[float | None, float | None], figure: Mapping[Hashable, Any], doubtful: bool
 ) -> Record:
     estimate, low, high = (_number(figure[name]) for name in ("value", "low", "high"))
     outcome = verdict(estimate, low, high, *bounds)

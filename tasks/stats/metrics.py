@@ -56,7 +56,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("degradation_qwk", "Loss against a second person (QWK)", "signed").gated(
         Gate("degradation_qwk", WILLIAMSON, CHECK, -0.10, slices=EACH)
     ),
-    Metric("degradation_pearson", "Loss against a second person (correlation)", "signed"),
     Metric("degradation_exact", "Loss against a second person (exact agreement)", "signed_share").gated(
         Gate("degradation_exact", "Smarter Balanced", CHECK, -0.05)
     ),
@@ -105,10 +104,18 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("spearman", "Rank correlation", of=_on_scores(agreement.spearman)),
     Metric("qwk_continuous", "Agreement (QWK, of unrounded scores)", of=_on_scores(agreement.qwk_continuous)),
-    Metric("icc", "ICC(2,1)", section="agreement", of=lambda *pair: agreement.icc_2_1(np.column_stack(pair[:2]))),
+    Metric(
+        "icc",
+        "ICC(2,1)",
+        section="agreement",
+        meaning="one person's score as a measure of all",
+        of=lambda *pair: agreement.icc_2_1(np.column_stack(pair[:2])),
+    ),
+    Metric("alpha_ordinal", "Krippendorff's α, ordinal", meaning="all raters at once; 1 is full agreement, 0 chance"),
+    Metric("reliability", "Reliability of one human score", meaning="share of its variance that is true"),
+    Metric("ceiling_qwk", "Ceiling for any grader (QWK)", meaning="what a perfect judge of the true score would reach"),
     Metric("macro_f1", "Macro F1", section="agreement", of=_on_levels(agreement.macro_f1)),
     Metric("sd_ratio", "Spread, machine / people", "number", "agreement", "below 1: scores crowd in the middle"),
-    Metric("severity", "Severity", "signed"),
     Metric("interval_coverage", "Intervals that hold the human score", "share", "routing").gated(
         Gate(
             "interval_coverage",
@@ -130,7 +137,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("augrc", "Generalised area (AUGRC)", section="routing"),
     Metric("ece", "Ordinal calibration error", section="routing", meaning="of the level probabilities"),
     Metric("rps", "Ranked probability score", section="routing", meaning="lower is better"),
-    Metric("released_share", "Released", "share"),
     Metric("length_share", "What length alone explains", "share").gated(
         Gate("length", "this project", "revise criteria that reward length", most=0.50)
     ),

@@ -25,11 +25,7 @@ INTERVENTIONS: Mapping[str, str] = {
     "wrong": "set to the most damaging level",
 }
 GradeMetric = Literal["task_accuracy", "task_macro_f1", "task_qwk"]
-GRADE_METRICS: Mapping[str, str] = {
-    "task_accuracy": "accuracy",
-    "task_qwk": "QWK",
-    "task_macro_f1": "macro-F1",
-}
+GRADE_METRICS: Mapping[str, str] = {"task_accuracy": "accuracy", "task_qwk": "QWK", "task_macro_f1": "macro-F1"}
 
 
 class Models(Row):

@@ -17,12 +17,7 @@ STAGES: Mapping[str, str] = {
     "released": "of that, what was released",
 }
 Outcome = Literal["pass", "fail", "undecided", "unknown"]
-OUTCOMES: Mapping[str, str] = {
-    "pass": "met",
-    "fail": "missed",
-    "undecided": "undecided",
-    "unknown": "not known",
-}
+OUTCOMES: Mapping[str, str] = {"pass": "met", "fail": "missed", "undecided": "undecided", "unknown": "not known"}
 
 
 class Metrics(Row):

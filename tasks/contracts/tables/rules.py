@@ -10,10 +10,7 @@ from annotated_types import Ge
 from tasks.contracts.schema import Row, Share
 
 Family = Literal["points", "levels"]
-FAMILIES: Mapping[Family, str] = {
-    "levels": "level-of-response schemes",
-    "points": "points schemes",
-}
+FAMILIES: Mapping[Family, str] = {"levels": "level-of-response schemes", "points": "points schemes"}
 """Levels: a band of marks for each quality of the whole response; points: marks for each creditable point."""
 RuleEdit = Literal["A1", "A2", "B1", "x0.5", "x1.5", "x2.0"]
 RULE_EDITS: Mapping[str, str] = {
@@ -26,10 +23,7 @@ RULE_EDITS: Mapping[str, str] = {
 }
 """Edits of levels, then of points (appendix E.1)."""
 Totals = Literal["stated", "summed"]
-TOTALS: Mapping[Totals, str] = {
-    "stated": "graders that state their mark",
-    "summed": "graders whose mark code sums",
-}
+TOTALS: Mapping[Totals, str] = {"stated": "graders that state their mark", "summed": "graders whose mark code sums"}
 """What code sums follows an edit of the points' values, whatever the grader read."""
 
 

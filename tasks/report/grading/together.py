@@ -21,6 +21,8 @@ from tasks.report.grading.parts import (
 )
 
 MOST_IN_MATRIX = 12
+PEOPLE = ("alpha_ordinal", "exact", "icc", "reliability", "ceiling_qwk")
+"""What is told of people together."""
 WIDE_GAP = 0.1
 """QWK below people's from which an item is in bold: the flag for degradation."""
 NO_LABELS = "no held-out response has a human score"
@@ -39,25 +41,7 @@ def people(figures: Figures, raters: Sequence[str]) -> People:
         )
     whole = _whole(figures)
     mean = figures.people(whole)
-    found = [
-        Figure(
-            "Krippendorff's α, ordinal",
-            figures.any("alpha_ordinal"),
-            "number",
-            "all raters at once; 1 is full agreement, 0 chance",
-        ),
-        Figure("Exact", figures.people("exact"), "share", "the same level"),
-        Figure("ICC(2,1)", figures.people("icc"), "number", "one person's score as a measure of all"),
-        Figure(
-            "Reliability of one human score", figures.any("reliability"), "number", "share of its variance that is true"
-        ),
-        Figure(
-            "Ceiling for any grader (QWK)",
-            figures.any("ceiling_qwk"),
-            "number",
-            "what a perfect judge of the true score would reach",
-        ),
-    ]
+    found = [figures.figure(figures.metrics[name], figures.people(name)) for name in PEOPLE]
     grid: list[tuple[Cell, ...]] = []
     if len(raters) <= MOST_IN_MATRIX:
         grid = [
@@ -160,8 +144,7 @@ def true_score(figures: Figures) -> TrueScore:
     )
     found = (
         Figure("PRMSE before calibration", figures.machine("prmse", "raw")),
-        Figure("Correlation with the true score", figures.machine("r_true")),
-        Figure("Reliability of one human score", figures.any("reliability")),
+        *(figures.figure(figures.metrics[name], figures.any(name)) for name in ("r_true", "reliability")),
     )
     if prmse.value is None:
         return TrueScore("What is missing to the true score is not known", prmse, losses, found, prmse.note)
