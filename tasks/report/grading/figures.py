@@ -12,6 +12,8 @@ from tasks.stats.metric import Metric, Unit
 from tasks.stats.metrics import METRICS
 
 ALL = "all"
+STAGES = ("released", "calibrated", "human", "raw", "")
+"""Stages of gates, the weightiest first: what goes out, then every score, then people."""
 _COUNTS_FIRST = ("target", "people")
 
 
@@ -21,6 +23,10 @@ class Figures:
     def __init__(self, rows: Sequence[Mapping[str, Any]], metrics: Sequence[Metric] = METRICS) -> None:
         self.metrics = {metric.name: metric for metric in metrics}
         """What is known of each metric, by name."""
+        gates = [(gate, metric) for metric in metrics for gate in metric.gates]
+        gates.sort(key=lambda pair: STAGES.index(pair[0].stage))
+        self.questions = {gate.name: gate.question or metric.title for gate, metric in gates}
+        """Gates in words, the weightiest first."""
         self._rows: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
         self._values: dict[tuple[str, str], list[str]] = defaultdict(list)
         self.pairs: list[tuple[str, str]] = []

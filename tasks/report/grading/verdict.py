@@ -27,7 +27,6 @@ from tasks.report.grading.parts import (
 from tasks.stats.metric import Unit
 
 Row = Mapping[str, Any]
-STAGES = ("released", "calibrated", "human", "raw", "")
 ORDER = ("fail", "undecided", "unknown", "pass")
 
 
@@ -116,13 +115,6 @@ def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figu
     return Head(study, date, title, tuple(looks), tuple(keys), of, figures.cautions)
 
 
-def questions(figures: Figures) -> dict[str, str]:
-    """Gates in words, the weightiest first: those of released scores, then of all, then of people."""
-    gates = [(gate, metric) for metric in figures.metrics.values() for gate in metric.gates]
-    gates.sort(key=lambda pair: STAGES.index(pair[0].stage))
-    return {gate.name: gate.question or metric.title for gate, metric in gates}
-
-
 def gate(row: Row, figures: Figures) -> Gate:
     """A row of `verdicts` in words."""
     unit = figures.unit(row["metric"])
@@ -133,7 +125,7 @@ def gate(row: Row, figures: Figures) -> Gate:
         bound = f"at least {least}" if least else f"at most {most}" if most else ""
     where = "" if row["slice"] == "all" else f"{say.worded(row['slice'])} {say.name(row['value_of'])}"
     return Gate(
-        questions(figures).get(row["gate"], say.worded(row["gate"]).capitalize()),
+        figures.questions.get(row["gate"], say.worded(row["gate"]).capitalize()),
         where,
         Estimate(row["estimate"], row["low"], row["high"], row["n"], clusters=row["clusters"]),
         unit,
@@ -151,7 +143,7 @@ def _threshold(value: float, unit: Unit) -> str:
 
 
 def _weight(row: Row, figures: Figures) -> int:
-    known = list(questions(figures))
+    known = list(figures.questions)
     return known.index(row["gate"]) if row["gate"] in known else len(known)
 
 
