@@ -27,7 +27,7 @@ class Metrics(Row):
     key: ClassVar[tuple[str, ...]] = ("metric", "rater_a", "rater_b", "stage", "slice", "value_of")
 
     metric: str
-    """qwk, exact, within_1, mae, … as tasks/stats names them."""
+    """qwk, exact, within_1, mae, … as `tasks.stats.metrics` names them."""
     rater_a: str
     """The reference (a human, or 'target')."""
     rater_b: str
@@ -67,7 +67,7 @@ class Verdicts(Row):
     key: ClassVar[tuple[str, ...]] = ("gate", "slice", "value_of")
 
     gate: str
-    """What is asked: human_qwk, machine_qwk, degradation_qwk, mean_shift and others, as tasks/evaluate names them."""
+    """What is asked: human_qwk, machine_qwk, degradation_qwk, mean_shift and others, as `tasks.stats.metrics` names them."""
     slice: str
     """What the slice is by: 'all', 'item', or a group variable."""
     value_of: str
