@@ -67,7 +67,7 @@ class Verdicts(Row):
     key: ClassVar[tuple[str, ...]] = ("gate", "slice", "value_of")
 
     gate: str
-    """What is asked: human_qwk, machine_qwk, degradation_qwk, mean_shift and others, as `tasks.stats.metrics` names them."""
+    """What is asked: human_qwk, machine_qwk, degradation_qwk and others, as `tasks.stats.metrics` names them."""
     slice: str
     """What the slice is by: 'all', 'item', or a group variable."""
     value_of: str
