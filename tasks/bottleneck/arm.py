@@ -22,11 +22,10 @@ from tasks.bottleneck.states import Encoder, Say, quiet
 from tasks.bottleneck.structure import link_rows
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.bottleneck import Bottleneck, Method, Training
-from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Order, Trials
+from tasks.contracts.tables.bottleneck import ORDERS, ConceptLinks, Interventions, Models, Trials
 from tasks.stats.arrays import Floats
 
 HELD_OUT = ("calibration", "test")
-ORDERS: tuple[Order, ...] = ("confidence", "uncertainty", "expected_change", "random")
 Embed = Callable[[Sequence[str]], np.ndarray]
 
 

@@ -6,7 +6,7 @@ centred over the concepts; standardised activations cut off at 0 before the head
 strength of 0.0007. Adapted: a response scores by the sentence of it that is most like a concept, as a response is
 longer than a concept; the encoder is the study's, frozen or tuned; scikit-learn fits the head. Left out on purpose: the
 original's correction of concept scores, which sets to 0 what does not belong to the response's class and so writes the
-training label into the concepts (facts C.6).
+training label into the concepts.
 """
 
 from __future__ import annotations

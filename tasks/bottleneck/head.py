@@ -1,7 +1,7 @@
 """The grade head with its error correction, as plain arrays: what a person moves, a page draws and a trace adds up.
 
 logits = W·A·s̃ + b: concept shares s̃ in [0, 1], the denoising matrix A (Eq. 20; the identity where nothing is
-corrected), the grade head W with a bias (Eq. 22, and facts C.8).
+corrected), the grade head W with a bias (Eq. 22 prints none, the example of appendix E.5 adds one).
 """
 
 from __future__ import annotations

@@ -6,23 +6,21 @@ takes a person's answer as one more noisy observation of the latent concept, whi
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tasks.bottleneck.data import MISSING, Labelled
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.measures import MEASURES
-from tasks.contracts.tables.bottleneck import Order
+from tasks.contracts.tables.bottleneck import GradeMetric, Intervention, Order
 from tasks.stats.agreement import Stat
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals
 
-Kind = Literal["oracle", "wrong", "random"]
-Metric = Literal["task_accuracy", "task_macro_f1", "task_qwk"]
 DRAWS = 2000
-SUMMED: dict[Metric, str] = {"task_accuracy": "exact", "task_macro_f1": "macro_f1", "task_qwk": "qwk"}
+SUMMED: dict[GradeMetric, str] = {"task_accuracy": "exact", "task_macro_f1": "macro_f1", "task_qwk": "qwk"}
 """What `tasks.stats.pair_sums` calls the metrics."""
 
 
@@ -49,7 +47,7 @@ def curves(
     shares, order, rows = shares[graded], order[graded], rows[graded]
     tops = data.concepts.tops[: shares.shape[1]]
     levels, right = data.levels[rows][:, : shares.shape[1]], data.grades[rows]
-    values: dict[Kind, Floats] = {
+    values: dict[Intervention, Floats] = {
         "oracle": oracle_values(levels, tops),
         "wrong": wrong_values(head, shares, order, levels, tops, right),
         "random": random_values(len(rows), tops, seed),

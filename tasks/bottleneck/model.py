@@ -70,7 +70,8 @@ class ConceptEncoder(nn.Module):
 
 
 class LatentHead(nn.Module):
-    """Shares s̃ → grade logits through the posterior mean (Eqs. 19-22), with a bias (facts C.8).
+    """Shares s̃ → grade logits through the posterior mean (Eqs. 19-22), with a bias: Eq. 22 prints
+    none, but the example of appendix E.5 adds one.
 
     Without `corrects` (no latent error correction) the posterior mean is s̃ itself. L begins as the identity, η, W and b
     as zeros.

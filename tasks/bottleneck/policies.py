@@ -16,9 +16,9 @@ from scipy.stats import entropy
 
 from tasks.bottleneck.data import MISSING, Estimates, Labelled
 from tasks.bottleneck.head import Head
-from tasks.bottleneck.intervene import Metric, drawn_metrics, grades_after, oracle_values
+from tasks.bottleneck.intervene import drawn_metrics, grades_after, oracle_values
 from tasks.bottleneck.measures import MEASURES
-from tasks.contracts.tables.bottleneck import Order
+from tasks.contracts.tables.bottleneck import GradeMetric, Order
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import interval
 
@@ -140,7 +140,7 @@ class Saving:
     """What the questions of a policy buy on n responses."""
 
     policy: Order
-    metric: Metric
+    metric: GradeMetric
     n: int
     """Responses with a grade."""
     questions: int
@@ -162,7 +162,7 @@ def savings(
     data: Labelled,
     rows: Ints,
     seed: int,
-    metric: Metric = "task_accuracy",
+    metric: GradeMetric = "task_accuracy",
     draws: int = 500,
 ) -> list[Saving]:
     """The saving curve of every policy, when an educator gives the labels one by one.
@@ -200,7 +200,7 @@ def _bought(asked: Questions, budgets: Ints, head: Head, shares: Floats, answers
     return bought
 
 
-def _value(metric: Metric, right: Ints, given: Ints, classes: int) -> float:
+def _value(metric: GradeMetric, right: Ints, given: Ints, classes: int) -> float:
     value = MEASURES[metric.removeprefix("task_")](right, given, 0, classes - 1).value
     return np.nan if value is None else value
 

@@ -14,9 +14,19 @@ from pydantic import model_validator
 from tasks.contracts.schema import Frozen
 
 Role = Literal["core", "additional", "penalty", "applicability"]
-"""core: a primary requirement; additional: a refinement that is not central; penalty: an error or omission that costs;
-applicability: a condition that decides whether another criterion is relevant (appendix A.2)."""
+ROLES: Mapping[str, str] = {
+    "core": "a primary requirement",
+    "additional": "a refinement that is not central",
+    "penalty": "an error or omission that costs",
+    "applicability": "a condition that decides whether another criterion is relevant",
+}
+"""Appendix A.2."""
 Relation = Literal["weak_prerequisite", "strong_prerequisite", "activation"]
+RELATIONS: Mapping[Relation, str] = {
+    "weak_prerequisite": "weak prerequisite",
+    "strong_prerequisite": "strong prerequisite",
+    "activation": "activation",
+}
 """weak_prerequisite: without the parent the child still earns part of its own; strong_prerequisite: little of it;
 activation: without the parent the child does not apply (appendix A.4)."""
 PREREQUISITES: tuple[Relation, ...] = ("weak_prerequisite", "strong_prerequisite")

@@ -65,7 +65,8 @@ class Usually:
 
 
 VOLATILE = VolatileMark()
-_MARKS = (References, VolatileMark, Usually, annotated_types.Ge, annotated_types.Le)
+_MARKS = (References, VolatileMark, Usually, Mapping, annotated_types.Ge, annotated_types.Le)
+"""A mapping marks a column of closed words: each word with what it says to people."""
 Share = Annotated[float, annotated_types.Ge(0.0), annotated_types.Le(1.0)]
 
 
@@ -149,8 +150,17 @@ def schema(row: type[Row]) -> pa.Schema:
 
 
 def _field(name: str, field: FieldInfo) -> pa.Field:
-    nullable, doc = _plain(field.annotation)[1], {"doc": field.description or ""}
-    return pa.field(name, arrow_type(field.annotation), nullable, doc)
+    doc = " ".join([field.description or "", *map(_told, closed_words(field))])
+    return pa.field(name, arrow_type(field.annotation), _plain(field.annotation)[1], {"doc": doc})
+
+
+def closed_words(field: FieldInfo) -> list[Mapping[str, str]]:
+    """The words of a column of closed ones, each with what it says to people; empty for a column of other values."""
+    return [mark for mark in _metadata(field) if isinstance(mark, Mapping)]
+
+
+def _told(words: Mapping[str, str]) -> str:
+    return "; ".join(f"{word}: {says}" for word, says in words.items()) + "."
 
 
 def volatile(row: type[Row]) -> list[str]:

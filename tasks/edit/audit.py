@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import mannwhitneyu
 
+from tasks.contracts.tables.edit import Signal, Unit
 from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import cluster_sums
 
 Label = Literal["grounding", "synthesis"]
 """grounding: a judgement read off the answer against the scheme; synthesis: a step that puts earlier ones together."""
-Signal = Literal["answer", "scheme", "prefix", "prefix_residual"]
-"""G^a, G^ρ and G^p of Eq. 3, and the last without what its position explains (Eq. 4)."""
 HIGHER: Mapping[Signal, Label] = {
     "answer": "grounding",
     "scheme": "grounding",
@@ -29,7 +28,7 @@ class Separation(NamedTuple):
     """How a signal tells the two kinds of step apart, in the expected direction."""
 
     signal: Signal
-    unit: Literal["step", "rollout"]
+    unit: Unit
     """What is compared: steps, or each rollout's mean over its steps of a kind, which are not dependent."""
     effect: float | None
     """Rank-biserial r: the share of pairs in the expected order less the share against it, −1…1."""
@@ -63,7 +62,7 @@ def _means(values: Floats, rollouts: npt.NDArray[np.object_]) -> Floats:
     return np.asarray(total / n)
 
 
-def _separation(signal: Signal, unit: Literal["step", "rollout"], grounding: Floats, synthesis: Floats) -> Separation:
+def _separation(signal: Signal, unit: Unit, grounding: Floats, synthesis: Floats) -> Separation:
     sizes = len(grounding), len(synthesis)
     if not all(sizes):
         return Separation(signal, unit, None, None, *sizes)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tasks.contracts.settings.edit import STARTS, TUNED, Arm
-from tasks.contracts.tables.edit import Part
+from tasks.contracts.tables.edit import TESTED, Part
 from tasks.edit.divergence import divergence
 from tasks.edit.measures import Marks, differences, figures
 from tasks.stats.arrays import Floats
 
 PROBED = 200
 """Rollouts on which the beliefs of a policy and of its start are compared (appendix C)."""
-PARTS: tuple[Literal["seen", "unseen"], ...] = ("seen", "unseen")
 Rows = Sequence[Mapping[str, Any]]
 Graded = Mapping[tuple[Arm, int], Rows]
 """Arm and seed → its greedy rollouts as rows of `rollouts`."""
@@ -24,7 +23,7 @@ Graded = Mapping[tuple[Arm, int], Rows]
 def metric_rows(graded: Graded, draws: int, seed: int) -> Iterator[dict[str, Any]]:
     """Rows of `arm_metrics`; a part without gold marks has none."""
     for (arm, number), rows in graded.items():
-        for part in PARTS:
+        for part in TESTED:
             if marks := marks_of(rows, part):
                 for figure in figures(marks, draws, seed):
                     yield {"arm": arm, "seed": number, "part": part, **figure._asdict()}
@@ -36,7 +35,7 @@ def difference_rows(graded: Graded, draws: int, seed: int) -> Iterator[dict[str,
     for arm, against in pairs(tuple(dict.fromkeys(arm for arm, _ in graded))):
         for number in (number for name, number in graded if name == arm):
             other = of_base if against == "base" else graded.get((against, number))
-            for part in PARTS:
+            for part in TESTED:
                 mine, theirs = marks_of(graded[arm, number], part), other and marks_of(other, part)
                 if mine and theirs:
                     for one in differences(mine, theirs, draws, seed):

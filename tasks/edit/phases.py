@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.settings.edit import TUNED, Arm, Revising
-from tasks.contracts.tables.edit import Part
-from tasks.edit.audit import Label, Signal, separations
+from tasks.contracts.tables.edit import Part, Signal
+from tasks.edit.audit import Label, separations
 from tasks.edit.belief import change, error, expected
 from tasks.edit.grounding import Support, residual
 from tasks.edit.intervene import ask, intervene

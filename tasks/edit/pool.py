@@ -6,15 +6,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tasks.contracts.errors import InputError
+from tasks.contracts.tables.edit import Origin
 from tasks.edit.revise import Attempt, Revision
 from tasks.edit.rollout import read_mark, up_to_mark
-
-Origin = Literal["repaired", "natural", "intervention"]
 
 
 class Demonstration(NamedTuple):

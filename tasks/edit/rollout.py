@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
+
+from tasks.contracts.tables.edit import Unmarked
 
 SCAFFOLD = "Final mark: "
 """What stands before the mark: the last line of a rollout, and what the belief probe appends (section 2.1)."""
-Unmarked = Literal["no_mark", "off_scale"]
-"""Why a rollout has no mark: no line that states one, or one outside 0…M_q."""
 
 _STATED = re.compile(r"^[ \t*#>-]*final mark[* \t]*[:：][* \t]*(?P<mark>[^\n]*)$", re.IGNORECASE | re.MULTILINE)
 _NUMBER = re.compile(

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tasks.contracts.settings.edit import STARTS, Arm
-from tasks.contracts.tables.edit import ArmDifferences, ArmMetrics, Learning, Policies, Rollouts
+from tasks.contracts.tables.edit import TESTED, ArmDifferences, ArmMetrics, Learning, Policies, Rollouts
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
 from tasks.edit.belief import beliefs
-from tasks.edit.compared import PARTS, difference_rows, metric_rows, probe_rows, spaced
+from tasks.edit.compared import difference_rows, metric_rows, probe_rows, spaced
 from tasks.edit.faithful import faithfulness, rule_tests
 from tasks.edit.phases import Record, grading_row, learning_row, rolled
 from tasks.edit.policy import Policy
@@ -96,7 +96,7 @@ def _probed(work: Work, arm: Arm, start: Arm, seed: int, policy: Policy) -> Iter
     samples = {sample.response_id: sample for sample in work.cases.test}
     before = work.policy_with(work.adapters(start, seed) or [])
     rows = rows_of(work.run, Rollouts, by(start, seed, work.cases.test))
-    for part in PARTS:
+    for part in TESTED:
         read = [(samples[row["response_id"]], row["text"]) for row in spaced(rows, part)]
         if read:
             now, then = (beliefs(of, work.prompts, read) for of in (policy, before))

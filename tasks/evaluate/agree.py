@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ import pandas as pd
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, record, score_columns, slices
 from tasks.stats import agreement as stats
 from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, pair_sums
+from tasks.stats.metric import Metric
+from tasks.stats.metrics import METRICS
 from tasks.stats.pair_sums import statistics_of_totals
 
 
@@ -25,25 +27,11 @@ class Pair(NamedTuple):
     column_b: str
 
 
-def statistics(human: np.ndarray, machine: np.ndarray, scale: ScaleBounds) -> dict[str, stats.Stat]:
-    """Every agreement statistic of two score vectors on one scale, by name."""
-    low, high, step = scale
-    return {
-        "qwk": stats.qwk(human, machine, low, high, step),
-        "qwk_continuous": stats.qwk_continuous(human, machine),
-        "icc": stats.icc_2_1(np.column_stack([human, machine])),
-        "exact": stats.exact_agreement(human, machine, low, high, step),
-        "within_1": stats.adjacent_agreement(human, machine, low, high, step, within=1),
-        "within_2": stats.adjacent_agreement(human, machine, low, high, step, within=2),
-        "mae": stats.mae(human, machine),
-        "rmse": stats.rmse(human, machine),
-        "bias": stats.bias(human, machine),
-        "smd": stats.smd(human, machine),
-        "smd_pooled": stats.smd_pooled(human, machine),
-        "pearson": stats.pearson(human, machine),
-        "spearman": stats.spearman(human, machine),
-        "macro_f1": stats.macro_f1(human, machine, low, high, step),
-    }
+def statistics(
+    human: np.ndarray, machine: np.ndarray, scale: ScaleBounds, metrics: Sequence[Metric] = METRICS
+) -> dict[str, stats.Stat]:
+    """Every metric of two score vectors on one scale, by name."""
+    return {metric.name: metric.of(human, machine, scale) for metric in metrics if metric.of}
 
 
 def pairs(people: list[str], machine: str) -> list[Pair]:
@@ -63,6 +51,7 @@ def agree(
     compared: list[Pair],
     draws: int,
     seed: int,
+    metrics: Sequence[Metric] = METRICS,
 ) -> list[Record]:
     """Rows of `metrics`. scores: the score frame; intervals resample its clusters."""
     used = [*score_columns(scores), "item_id", "author_id", "type", "cluster", *(f"group:{name}" for name in groups)]
@@ -71,7 +60,7 @@ def agree(
     for pair in compared:
         by_item: dict[str, float | None] = {}
         for part in slices(with_released, groups, scales):
-            rows = list(_compare(part, pair, draws, seed))
+            rows = list(_compare(part, pair, draws, seed, metrics))
             found += rows
             if part.slice == "item":
                 by_item[part.value_of] = next(r["value"] for r in rows if r["metric"] == "qwk")
@@ -84,31 +73,24 @@ def both_scored(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
     return rows[rows[list(columns)].notna().all(axis=1)]
 
 
-def _compare(part: Part, pair: Pair, draws: int, seed: int) -> Iterator[Record]:
+def _compare(part: Part, pair: Pair, draws: int, seed: int, metrics: Sequence[Metric]) -> Iterator[Record]:
     rows = both_scored(part.rows, pair.column_a, pair.column_b)
     # A response that no human of this pair scored is no loss of the machine's.
     unscored = int(part.rows[pair.column_a].notna().sum()) - len(rows)
 
     def row(metric: str, stat: stats.Stat, found: Interval | None = None) -> Record:
         names = pair.rater_a, pair.rater_b
-        return record(
-            part,
-            metric,
-            stat,
-            len(rows),
-            stage=pair.stage,
-            raters=names,
-            interval=found,
-            unscored=unscored,
-        )
+        return record(part, metric, stat, len(rows), stage=pair.stage, raters=names, interval=found, unscored=unscored)
 
     if rows.empty or part.scale is None:
         why = "no response has both scores" if rows.empty else "items have different scales; see the mean over items"
         yield row("qwk", stats.Stat(None, why)) | {"note": why}
         return
     human, machine = rows[pair.column_a].to_numpy(float), rows[pair.column_b].to_numpy(float)
-    intervals = bootstrap(human, machine, rows["cluster"].to_numpy(), part.scale, draws, seed) if draws else {}
-    for name, stat in statistics(human, machine, part.scale).items():
+    more = {metric.name: metric.of_totals for metric in metrics if metric.of_totals}
+    clusters = rows["cluster"].to_numpy()
+    intervals = bootstrap(human, machine, clusters, part.scale, draws, seed, more=more) if draws else {}
+    for name, stat in statistics(human, machine, part.scale, metrics).items():
         yield row(name, stat, intervals.get(name))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from tasks.contracts.schema import conform
@@ -16,18 +16,26 @@ from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
 from tasks.evaluate.slices import Record, ScaleBounds, slices
 from tasks.stats.agreement import Stat
+from tasks.stats.metric import Metric
+from tasks.stats.metrics import METRICS
 from tasks.stats.scores import ScoreFrame
 
 
 def figures(
-    scores: ScoreFrame, scales: Mapping[str, ScaleBounds], machine: str, evaluation: Evaluation, release: Release
+    scores: ScoreFrame,
+    scales: Mapping[str, ScaleBounds],
+    machine: str,
+    evaluation: Evaluation,
+    release: Release,
+    metrics: Sequence[Metric] = METRICS,
 ) -> tuple[list[Record], list[Record]]:
-    """(rows of `metrics`, rows of `verdicts`); nothing without a human score."""
+    """(rows of `metrics`, rows of `verdicts`); nothing without a human score. metrics: what pairs of
+    raters are compared by, and every gate."""
     frame, groups, raters, likely = scores
     if not frame["target"].notna().any():
         return [], []
     target, draws, seed = evaluation.target, evaluation.draws, evaluation.seed
-    found = agree(frame, groups, scales, pairs(raters, machine), draws, seed)
+    found = agree(frame, groups, scales, pairs(raters, machine), draws, seed, metrics)
     for part in slices(frame, groups, scales):
         found += released(part, scales, likely, release, machine, draws, seed)
         found += beside_people(part, scales, raters, machine, target, draws, seed)
@@ -47,7 +55,7 @@ def figures(
         rater_effects(whole, scales, raters, draws, seed),
     )
     doubles = int((frame[[f"human:{name}" for name in raters]].notna().sum(axis=1) >= 2).sum())
-    return found, list(gates(conform(Metrics, found).to_pandas(), groups, scales, release, doubles))
+    return found, list(gates(conform(Metrics, found).to_pandas(), groups, scales, release, doubles, metrics))
 
 
 def _lost_by_item(found: list[Record]) -> dict[str, Stat]:

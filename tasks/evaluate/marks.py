@@ -40,15 +40,7 @@ def level_shares(part: Part, raters: list[str], machine: str, target: str, draws
             at, "level_share", Stat(float(human.mean())), len(rows), stage="human", raters=("people", "people")
         )
         yield record(at, "level_share", Stat(float(np.mean(own == level))), len(rows), stage="calibrated", raters=names)
-        yield record(
-            at,
-            "level_share_gap",
-            gap,
-            len(rows),
-            stage="calibrated",
-            raters=names,
-            interval=found,
-        )
+        yield record(at, "level_share_gap", gap, len(rows), stage="calibrated", raters=names, interval=found)
 
 
 def spread(part: Part, scales: Mapping[str, ScaleBounds], machine: str) -> Iterator[Record]:
@@ -112,15 +104,7 @@ def _by_length(
     value = float(_length_share(sums.sum(axis=0, keepdims=True))[0])
     found = interval(_length_share(draw_totals([sums], draws, seed)[0]), len(sums)) if draws else None
     stat = Stat(None, "undefined: constant scores") if np.isnan(value) else Stat(value)
-    return record(
-        part,
-        "length_share",
-        stat,
-        len(codes),
-        stage="calibrated",
-        raters=(TARGET, machine),
-        interval=found,
-    )
+    return record(part, "length_share", stat, len(codes), stage="calibrated", raters=(TARGET, machine), interval=found)
 
 
 def _length_share(totals: Floats) -> Floats:

@@ -23,13 +23,7 @@ LOST = ("qwk", "exact", "pearson")
 
 
 def beside_people(
-    part: Part,
-    scales: Mapping[str, ScaleBounds],
-    raters: list[str],
-    machine: str,
-    target: str,
-    draws: int,
-    seed: int,
+    part: Part, scales: Mapping[str, ScaleBounds], raters: list[str], machine: str, target: str, draws: int, seed: int
 ) -> Iterator[Record]:
     """Reliability, ceiling and alpha of the people; of the whole set and of items also the machine's true-score figures
     and what it loses against a second person. Nothing without two people."""
@@ -115,13 +109,7 @@ def _lost(part: Part, raters: list[str], machine: str, draws: int, seed: int) ->
         value = Stat(float(values.mean())) if len(values) else Stat(None, "undefined: no two people scored the same")
         found = interval(np.mean([one[name] for one in drawn], axis=0), held) if draws and drawn else None
         yield record(
-            part,
-            f"degradation_{name}",
-            value,
-            n,
-            stage="calibrated",
-            raters=("people", machine),
-            interval=found,
+            part, f"degradation_{name}", value, n, stage="calibrated", raters=("people", machine), interval=found
         )
 
 
@@ -174,15 +162,7 @@ def rater_effects(
     use = central_tendency(ratings, low, high)
     for name, shift, tendency in zip(raters, strict, use, strict=True):
         at, names = part._replace(slice="rater", value_of=name), ("others", name)
-        yield record(
-            at,
-            "severity",
-            shift.difference,
-            shift.n,
-            stage="human",
-            raters=names,
-            interval=shift.interval,
-        )
+        yield record(at, "severity", shift.difference, shift.n, stage="human", raters=names, interval=shift.interval)
         for metric, stat in (
             ("sd_ratio", tendency.sd_ratio),
             ("ends", tendency.ends),

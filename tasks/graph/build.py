@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from tasks.contracts.graph import Edge, Graph, Node, Relation, Role
+from tasks.contracts.tables.graph import Source
 from tasks.graph.annotator import Annotator
 from tasks.graph.authored import Authored
 from tasks.graph.candidates import by_sign, candidates
@@ -16,8 +17,6 @@ from tasks.graph.roles import ask_roles
 from tasks.graph.subject import Subject
 from tasks.graph.votes import RubricVotes, Vote, ballots, with_votes
 from tasks.store.digest import digest_of
-
-Origin = Literal["annotator", "fallback", "vote", "authored"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Draft:
 
     subject: Subject
     roles: dict[str, Role]
-    origins: dict[str, Origin]
+    origins: dict[str, Source]
     """Criterion → who says its role."""
     roles_missing: int = 0
     """Criteria whose role the annotator was to give and did not."""
@@ -103,7 +102,7 @@ def _sources(subject: Subject, made_with: Mapping[str, Any], votes: list[dict[st
 
 def _authored(subject: Subject, written: Authored, ballot: RubricVotes) -> Draft:
     given = {node.criterion_id: node.role for node in written.graph.nodes}
-    origins: dict[str, Origin] = {name: "authored" if name in written.listed else "fallback" for name in given}
+    origins: dict[str, Source] = {name: "authored" if name in written.listed else "fallback" for name in given}
     edges = written.graph.edges
     proposals = [EdgeProposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
     return Draft(subject, *_voted_roles(given, origins, ballot), proposals=proposals)
@@ -121,7 +120,7 @@ def _annotated(others: Sequence[Subject], annotator: Annotator, ballot: Mapping[
     for subject in others:
         said = roled[subject.rubric_id].roles
         given = {criterion.id: said.get(criterion.id, by_sign(criterion)) for criterion in subject.criteria}
-        origins: dict[str, Origin] = {name: "annotator" if name in said else "fallback" for name in given}
+        origins: dict[str, Source] = {name: "annotator" if name in said else "fallback" for name in given}
         voted = _voted_roles(given, origins, ballot[subject.rubric_id])
         drafts[subject.rubric_id] = Draft(subject, *voted, roles_missing=len(given) - len(said))
     asked = [PairQuestion(draft.subject, draft.roles, tuple(candidates(draft.roles))) for draft in drafts.values()]
@@ -133,8 +132,8 @@ def _annotated(others: Sequence[Subject], annotator: Annotator, ballot: Mapping[
 
 
 def _voted_roles(
-    given: Mapping[str, Role], origins: Mapping[str, Origin], ballot: RubricVotes
-) -> tuple[dict[str, Role], dict[str, Origin]]:
+    given: Mapping[str, Role], origins: Mapping[str, Source], ballot: RubricVotes
+) -> tuple[dict[str, Role], dict[str, Source]]:
     """Roles and who says them, as the votes leave them; a tie changes nothing."""
     voted = {name: cast(Role, outcome.value) for name, outcome in ballot.roles.items() if outcome.value}
     return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}

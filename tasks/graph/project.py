@@ -16,9 +16,9 @@ from typing import Literal, get_args
 import networkx as nx
 
 from tasks.contracts.graph import Relation, Role
+from tasks.contracts.tables.graph import Dropped
 from tasks.graph.candidates import Pair, allowed
 
-Reason = Literal["unknown_criterion", "itself", "roles", "duplicate", "cycle", "voted_out", "failed"]
 STRENGTH: Mapping[Relation | None, int] = {None: -1} | {name: at for at, name in enumerate(get_args(Relation))}
 """weak < strong < activation."""
 
@@ -35,7 +35,7 @@ class EdgeProposal:
     """In [0, 1]; null, where the annotator does not say, counts as 1."""
     source: Literal["annotator", "vote", "authored"] = "annotator"
     """Who proposes it."""
-    dropped: Reason | None = None
+    dropped: Dropped | None = None
     """Why it is not in the graph; null where it is."""
     detail: str | None = None
     """What to know about it."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.settings.annotation import Doubt
-from tasks.contracts.tables.calibration import RouteReason
+from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.people import Doubtful
 from tasks.review.cells import Cells, Said
 from tasks.stats.arrays import Bools, Floats, Ints
@@ -26,16 +26,6 @@ UNGROUNDED = 0.25
 level."""
 _ALONE = 0.5
 """Doubt where one annotator alone gives a level: nobody bears it out."""
-_ROUTED: dict[RouteReason | None, str] = {
-    "unscored": "No score",
-    "precheck": "Settled without the judge",
-    "weak_evidence": "Credit that is weakly grounded, without evidence",
-    "uncalibrated": "No labels that tell its risk",
-    "out_of_range": "Outside the range seen in calibration",
-    "level_unseen": "A score that no person gave in calibration",
-    "no_promise": "The labels of its item vouch for no risk",
-    "risk": "Risk above what can be vouched for",
-}
 
 
 def label_queue(
@@ -80,7 +70,7 @@ def score_queue(predictions: pa.Table) -> list[dict[str, Any]]:
         zip(columns["risk"], columns["response_id"], columns["route_reason"], strict=True),
         key=lambda case: (case[0] is not None, -(case[0] or 0), case[1]),
     )
-    riskiest: dict[str, tuple[float | None, RouteReason | None]] = {}
+    riskiest: dict[str, tuple[float | None, str | None]] = {}
     for risk, response, reason in cases:
         riskiest.setdefault(response, (risk, reason))
     return [
@@ -91,7 +81,8 @@ def score_queue(predictions: pa.Table) -> list[dict[str, Any]]:
             "priority": 1.0 if risk is None else risk,
             "criteria": [],
             "reasons": ["routed_to_review"],
-            "why": _ROUTED.get(reason, "Not released") + ("" if risk is None else f"; risk {risk:.2f}"),
+            "why": ROUTE_REASONS.get(reason or "", "not released").capitalize()
+            + ("" if risk is None else f"; risk {risk:.2f}"),
         }
         for rank, (response, (risk, reason)) in enumerate(riskiest.items(), 1)
     ]

@@ -6,24 +6,13 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from tasks.contracts.tables.judging import QUOTES, STANDING, UNSCORED_REASONS
 from tasks.review.board import Ballot, Board, Case, MachineLabel
 from tasks.review.ledger import Stored
 from tasks.review.sight import Hand, Reviews, key_of
 
 _LATEST = 200
 """Acts of a reviewer that can be taken back one after the other."""
-_HOLDS = frozenset({"verified", "semantic"})
-"""Evidence that is marked in the response."""
-_NOTES = {
-    "misattributed": "in the response, but not where it was cited",
-    "fabricated": "not in the response",
-    "duplicate": "given twice",
-    "too_short": "too short to count",
-    "context": "from the context",
-    "echo": "repeats the question or the rubric",
-    "semantic": "not word for word: the marked words say the same",
-}
-"""What is to be said of evidence that is not simply verified."""
 
 
 class Span(NamedTuple):
@@ -170,9 +159,13 @@ def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
         "rater": label.rater,
         "value": None if label.level is None else values[label.level],
         "probability": label.probability,
-        "reason": label.reason.replace("_", " ") if label.reason else None,
+        "reason": UNSCORED_REASONS[label.reason] if label.reason else None,
         "quotes": [
-            {"text": quote.text, "note": _NOTES.get(quote.status), "holds": quote.status in _HOLDS}
+            {
+                "text": quote.text,
+                "note": None if quote.status == "verified" else QUOTES.get(quote.status),
+                "holds": quote.status in STANDING,
+            }
             for quote in label.quotes
         ],
     }
@@ -194,7 +187,7 @@ def _spans(machine: Machine) -> list[Span]:
         for criterion, labels in machine.items()
         for label in labels
         for quote in label.quotes
-        if criterion is not None and quote.status in _HOLDS and quote.start is not None and quote.end is not None
+        if criterion is not None and quote.status in STANDING and quote.start is not None and quote.end is not None
     ]
 
 

@@ -5,8 +5,9 @@ its pairs, so sums per cluster are taken once and every draw is a row of cluster
 Spearman's correlation is left out: ranks belong to the whole sample and are not sums over pairs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,18 +71,21 @@ def bootstrap(
     draws: int = 2000,
     seed: int = 0,
     level: float = 0.95,
+    more: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType({}),
 ) -> dict[str, Interval]:
     """Percentile intervals from one cluster bootstrap (Efron and Tibshirani 1993).
 
     human, machine: (n,) finite scores; clusters: (n,) ids of one sortable kind; scale: (low, high, step).
     Keys: qwk, qwk_continuous, exact, within_1, within_2, mae, rmse, bias, smd, pearson, icc, and macro_f1 on
-    scales of up to 15 levels. ValueError on bad scores, a malformed scale, missing cluster ids, draws < 1 or a
+    scales of up to 15 levels, and those of `more`: name -> function of totals, as `statistics_of_totals` takes them, to
+    (samples,). ValueError on bad scores, a malformed scale, missing cluster ids, draws < 1 or a
     level outside 0 .. 1.
     """
     _check_plan(draws, level)
     codes, size = cluster_codes(clusters)
     (totals,) = draw_totals([pair_sums(human, machine, codes, size, scale)], draws, seed)
-    return {name: interval(drawn, size, level) for name, drawn in statistics_of_totals(totals).items()}
+    drawn = statistics_of_totals(totals) | {name: of(totals) for name, of in more.items()}
+    return {name: interval(values, size, level) for name, values in drawn.items()}
 
 
 def paired_bootstrap(

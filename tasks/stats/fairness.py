@@ -37,7 +37,7 @@ def dsm(human: npt.ArrayLike, machine: npt.ArrayLike, groups: npt.ArrayLike) -> 
     """Difference of standardised means: group -> mean of z_machine - z_human, in standard deviations.
 
     z takes mean and standard deviation (divisor n - 1) of the whole set, so that a shift of all scores does not show.
-    None for n < 2 and for constant scores. Definition in docs.
+    None for n < 2 and for constant scores.
     """
     human, machine = checked_pair(human, machine)
     names, codes = _members(groups, len(human))
@@ -103,7 +103,7 @@ def noise_line(reliability: float, gap: float) -> float:
     """The csd coefficient, score units, that a machine shows which is fair to every true score: (1 - rho) d.
 
     reliability: rho, of a human score within groups, 0 .. 1; gap: d, mean human score of the group less that of the
-    first. At equal noisy human scores the true scores of the abler group are higher. Definition in docs.
+    first. At equal noisy human scores the true scores of the abler group are higher.
     """
     if not 0 <= reliability <= 1:
         raise ValueError(f"a reliability lies in 0 .. 1, got {reliability}")

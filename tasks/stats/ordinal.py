@@ -2,7 +2,7 @@
 
 probabilities: (n, L >= 2), each row sums to 1; levels: (n,) integers 0 .. L - 1. For each threshold l = 1 .. L - 1 the
 forecast is p = P(level >= l) and the event is y = [level >= l]. ValueError on another shape, on NaN, on rows that are
-no probabilities and on levels off the scale. None without rows. Definitions in docs.
+no probabilities and on levels off the scale. None without rows.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 ratings: (n responses, k raters), score units, NaN where a rater gave none; a column is one rater throughout. ValueError
 on another shape or an infinity. Raters are compared with the others on the responses that they share, so an effect is
-relative to the others at hand. Definitions in docs.
+relative to the others at hand.
 """
 
 from typing import NamedTuple

@@ -2,7 +2,7 @@
 
 A rating is taken as true score plus an error that is independent between ratings and equally spread everywhere, so
 that two ratings of one response tell the error variance. Ratings must be raw and independent: averaged or adjudicated
-scores understate the error. Definitions in docs (section on true scores); no estimate is clipped to its range.
+scores understate the error. See `true_score` for the source; no estimate is clipped to its range.
 """
 
 from typing import Final, NamedTuple

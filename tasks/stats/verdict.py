@@ -1,11 +1,10 @@
-"""Three-way verdicts on an interval, and how many more labels would settle an open one. Definitions in docs."""
+"""Three-way verdicts on an interval, and how many more labels would settle an open one."""
 
 from math import ceil, floor
-from typing import Literal
 
+from tasks.contracts.tables.evaluation import Outcome
 from tasks.stats.agreement import SLACK
 
-Verdict = Literal["pass", "fail", "undecided", "unknown"]
 _MOST = 10**9
 
 
@@ -15,7 +14,7 @@ def verdict(
     high: float | None,
     least: float | None = None,
     most: float | None = None,
-) -> Verdict:
+) -> Outcome:
     """Whether the interval low .. high lies inside least .. most.
 
     pass: all of it (a bound itself is inside); fail: none of it; undecided: part of it; unknown: no estimate, no

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -25,6 +26,21 @@ Method = Literal[
     "ct_cbm",
     "cb_llm",
 ]
+METHODS: Mapping[str, str] = {
+    "rec_cbm": "REC-CBM",
+    "no_race": "REC-CBM − RACE",
+    "no_opcc": "REC-CBM − OPCC",
+    "no_lcec": "REC-CBM − LCEC",
+    "no_race_opcc": "REC-CBM − RACE, OPCC",
+    "no_race_lcec": "REC-CBM − RACE, LCEC",
+    "no_opcc_lcec": "REC-CBM − OPCC, LCEC",
+    "no_race_opcc_lcec": "REC-CBM − all three",
+    "plm": "encoder alone (PLM)",
+    "vanilla_cbm": "vanilla CBM",
+    "c3m": "C³M",
+    "ct_cbm": "CT-CBM",
+    "cb_llm": "CB-LLM",
+}
 """rec_cbm: the full method; no_…: without the rubric-aware encoder (race), the ordinal pairwise calibration (opcc), the
 latent error correction (lcec); plm: a grade head on the encoder, no concepts; vanilla_cbm: concepts from one shared
 representation, trained jointly with the grade; c3m: the same with augmented labels and concept-level mixup; ct_cbm:

@@ -1,8 +1,9 @@
-"""How an LLM grader is trained by Edit (paper 001, section 2 and appendix B), and which arms it is compared with."""
+"""How an LLM grader is trained by Edit (Edit, section 2 and appendix B), and which arms it is compared with."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -23,6 +24,20 @@ Arm = Literal[
     "no_checklist",
     "no_locality",
 ]
+ARMS: Mapping[str, str] = {
+    "base": "Base",
+    "grpo": "GRPO",
+    "dgpo": "DGPO",
+    "int_sft": "InT-SFT",
+    "int_rl": "InT-RL",
+    "edit_sft": "Edit-SFT",
+    "edit_rl": "Edit-RL",
+    "edit_rl_on_base": "Edit-RL on Base",
+    "grpo_on_edit_sft": "GRPO on Edit-SFT",
+    "no_signals": "Edit-SFT − signals",
+    "no_checklist": "Edit-SFT − checklist",
+    "no_locality": "Edit-SFT − locality",
+}
 """base: the policy as it came; grpo, dgpo: RL on base with the distance-aware outcome reward, the latter with
 token-level advantages; int_sft, int_rl: self-proposed interventions, then GRPO; edit_sft, edit_rl: the two phases;
 edit_rl_on_base, grpo_on_edit_sft: the other cells of Table 3; no_signals, no_checklist, no_locality: Edit-SFT without

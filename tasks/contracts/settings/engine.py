@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -53,10 +53,20 @@ class Engine(Frozen):
     """vllm: further engine arguments, such as `dtype` or `max_model_len`. openai: further fields of every body."""
 
 
+CALLS = {
+    "induce": "to induce criteria",
+    "paraphrase": "to reword criteria",
+    "role": "to tell the roles of criteria",
+    "dependency": "to tell what depends on what",
+    "contract_repair": "to repair the form",
+}
+"""What a call about a rubric was for."""
+
+
 class Call(Frozen):
     """One model call about a rubric."""
 
-    role: Literal["induce", "paraphrase", "role", "dependency", "contract_repair"]
+    role: Annotated[Literal["induce", "paraphrase", "role", "dependency", "contract_repair"], CALLS]
     """What it was for."""
     model: str
     """The model asked."""

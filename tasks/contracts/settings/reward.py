@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -26,6 +27,13 @@ class Retention(Frozen):
 
 
 Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
+AGGREGATIONS: Mapping[str, str] = {
+    "flat": "flat",
+    "hard_verdict": "hard, by verdict",
+    "hard_local": "hard, local",
+    "hard_propagated": "hard, propagated",
+    "gear": "GEAR",
+}
 """flat: every criterion for itself (Eq. 2); hard_verdict: a child counts if the judge decided that every parent holds,
 whatever probability it gave (the published baseline, appendix E); hard_local: if every parent's own score reaches the
 threshold; hard_propagated: if every parent itself still counts and reaches it; gear: dependency-adjusted marginals

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
 from tasks.contracts.schema import VOLATILE, Frozen, References, Row, Share
+from tasks.contracts.tables.data import SPLITS, Split
 
 Order = Literal["confidence", "uncertainty", "expected_change", "random"]
-"""Which concepts of a response are asked about first: those that the grader is surest of (the paper's); least sure of;
-whose answer is expected to change the grade most; any."""
+ORDERS: Mapping[Order, str] = {
+    "confidence": "surest first",
+    "uncertainty": "least sure first",
+    "expected_change": "most expected change first",
+    "random": "random order",
+}
+"""Which concepts of a response are asked about first; the paper: those that the grader is surest of."""
+Intervention = Literal["oracle", "wrong", "random"]
+INTERVENTIONS: Mapping[str, str] = {
+    "oracle": "set to people's level",
+    "random": "set at random",
+    "wrong": "set to the most damaging level",
+}
+GradeMetric = Literal["task_accuracy", "task_macro_f1", "task_qwk"]
+GRADE_METRICS: Mapping[str, str] = {"task_accuracy": "accuracy", "task_qwk": "QWK", "task_macro_f1": "macro-F1"}
 
 
 class Models(Row):
@@ -27,8 +42,8 @@ class Models(Row):
     """What differs from the study's training settings, as 'field=value'; '' for nothing."""
     backbone: str
     """The text encoder, with a digest of its weights."""
-    encoder: Literal["frozen", "tuned"]
-    """Whether it was trained, too."""
+    encoder: Annotated[Literal["frozen", "tuned"], {"frozen": "it stays as it was", "tuned": "it was trained, too"}]
+    """What became of the encoder."""
     parameters: Annotated[int, Ge(0)]
     """Numbers trained."""
     epochs_1: Annotated[int, Ge(0)]
@@ -62,7 +77,7 @@ class Trials(Row):
     """Seed of the grader; 0 for who has none."""
     setting: str
     """As in `models`."""
-    split: Literal["train", "calibration", "test"]
+    split: Annotated[Split, SPLITS]
     """What it is measured on."""
     metric: str
     """concept_accuracy, concept_macro_f1, concept_qwk, task_accuracy, task_macro_f1, task_qwk, task_rps, task_ece,
@@ -88,14 +103,14 @@ class Interventions(Row):
     """The grader."""
     seed: int
     """Its seed."""
-    kind: Literal["oracle", "wrong", "random"]
+    kind: Annotated[Intervention, INTERVENTIONS]
     """What the concepts are set to: the label; of the other levels the one that moves the probability of the right
     grade down most, given those set before; any level."""
-    order: Order
+    order: Annotated[Order, ORDERS]
     """Which are set first."""
     asked: Annotated[int, Ge(0)]
     """Concepts set in each response; 0 for none."""
-    metric: Literal["task_accuracy", "task_macro_f1", "task_qwk"]
+    metric: Annotated[GradeMetric, GRADE_METRICS]
     """What is measured on the test split."""
     value: float | None
     """The number."""

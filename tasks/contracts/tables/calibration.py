@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
 from tasks.contracts.schema import References, Row, Share, Usually
-from tasks.contracts.tables.judging import UnscoredReason
+from tasks.contracts.tables.data import SPLITS, Split
+from tasks.contracts.tables.judging import UNSCORED_REASONS, UnscoredReason
 
 CalibrationMethod = Literal["rulers", "ridge", "linear", "isotonic", "linking", "identity"]
-"""rulers: phase III as published; ridge: the same without its map of distributions; linear: a line with shrunken item
-offsets; isotonic: a rising step function with such offsets; linking: mean and standard deviation of the human scores;
-identity: the raw score is kept."""
+CALIBRATION_METHODS: Mapping[str, str] = {
+    "rulers": "phase III as published",
+    "ridge": "the same without its map of distributions",
+    "linear": "a line with shrunken item offsets",
+    "isotonic": "a rising step function with such offsets",
+    "linking": "mean and standard deviation of the human scores",
+    "identity": "the raw score is kept",
+}
 RouteReason = Literal[
     "unscored", "precheck", "weak_evidence", "uncalibrated", "out_of_range", "level_unseen", "no_promise", "risk"
 ]
-"""No score; settled without the judge; a weakly groundable criterion credited without evidence; no labels to tell the
-risk; a latent score outside the range seen in calibration; a level that no person gave in calibration; no risk that the
-labels of its item can vouch for; a risk above what can be vouched for."""
+ROUTE_REASONS: Mapping[str, str] = {
+    "unscored": "no score",
+    "precheck": "settled without the judge",
+    "weak_evidence": "credit that is weakly grounded, without evidence",
+    "uncalibrated": "no labels that tell its risk",
+    "out_of_range": "outside the range seen in calibration",
+    "level_unseen": "a score that no person gave in calibration",
+    "no_promise": "the labels of its item vouch for no risk",
+    "risk": "risk above what can be vouched for",
+}
+"""Why a person looks first."""
 
 
 class Calibrations(Row):
@@ -31,7 +46,7 @@ class Calibrations(Row):
     """SHA-256 of the fitted content."""
     scope: str
     """The item it was fitted for, or 'pooled'."""
-    method: CalibrationMethod
+    method: Annotated[CalibrationMethod, CALIBRATION_METHODS]
     """How scores are mapped."""
     reason: str
     """Why this method: what the study asked for, or what the comparison inside folds showed."""
@@ -56,7 +71,7 @@ class Candidates(Row):
 
     scope: str
     """The item it was tried for, or 'pooled'."""
-    method: CalibrationMethod
+    method: Annotated[CalibrationMethod, CALIBRATION_METHODS]
     """The method."""
     n: Annotated[int, Ge(0)]
     """Labelled responses."""
@@ -124,7 +139,7 @@ class Predictions(Row):
     """The rater whose grading was calibrated."""
     calibration_id: str | None
     """The calibration applied; null where there is no score to calibrate."""
-    split: Literal["train", "calibration", "test"]
+    split: Annotated[Split, SPLITS]
     """The part of the data the response belongs to."""
     raw: float | None
     """The score before calibration."""
@@ -146,9 +161,11 @@ class Predictions(Row):
     """Estimated probability that a human score differs by more than the tolerance; null without labels to tell."""
     level_probabilities: list[float] | None
     """Probability of each level of the scale for a human score; null without labels to tell."""
-    route: Literal["release", "review"]
-    """Whether the score may go out, or a person looks first."""
-    route_reason: RouteReason | None
+    route: Annotated[
+        Literal["release", "review"], {"release": "the score may go out", "review": "a person looks first"}
+    ]
+    """Where it goes."""
+    route_reason: Annotated[RouteReason | None, ROUTE_REASONS]
     """Why a person looks first; null where released."""
-    unscored_reason: UnscoredReason | None
+    unscored_reason: Annotated[UnscoredReason | None, UNSCORED_REASONS]
     """Why there is no score."""

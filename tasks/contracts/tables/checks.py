@@ -23,10 +23,15 @@ class Checks(Row):
     """The expectation."""
     column: str
     """The column or columns."""
-    severity: Literal["critical", "warning"]
-    """critical stops the run; a warning is counted in the report."""
-    outcome: Literal["passed", "failed", "error"]
-    """error: the check could not run."""
+    severity: Annotated[
+        Literal["critical", "warning"], {"critical": "stops the run", "warning": "is counted in the report"}
+    ]
+    """What a failure does."""
+    outcome: Annotated[
+        Literal["passed", "failed", "error"],
+        {"passed": "every row keeps it", "failed": "some break it", "error": "the check could not run"},
+    ]
+    """What was found."""
     rows: Annotated[int, Ge(0)]
     """Rows looked at."""
     unexpected: Annotated[int, Ge(0)]

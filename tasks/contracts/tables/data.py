@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
 from tasks.contracts.schema import Frozen, References, Row, Usually
+
+Split = Literal["train", "calibration", "test"]
+SPLITS: Mapping[str, str] = {
+    "train": "what graders and calibrations may learn from",
+    "calibration": "what scores are fitted to the human scale on",
+    "test": "held out, to measure on",
+}
 
 
 class Listed(Frozen):
@@ -66,7 +74,7 @@ class Responses(Row):
     """Who wrote it; the cluster of the bootstrap where known."""
     text: Annotated[str, Usually(0.95, "mostly_filled")]
     """The response as stored; all spans count its characters."""
-    split: Literal["train", "calibration", "test"]
+    split: Annotated[Split, SPLITS]
     """The part of the data it belongs to."""
     groups: dict[str, str]
     """Subgroup memberships: group variable → group."""
@@ -82,7 +90,7 @@ class Units(Row):
     """The response."""
     unit_id: str
     """s1, s2, … for sentences; p1, p2, … for paragraphs."""
-    kind: Literal["sentence", "paragraph"]
+    kind: Annotated[Literal["sentence", "paragraph"], {"sentence": "a sentence", "paragraph": "a paragraph"}]
     """What it is."""
     start: Annotated[int, Ge(0)]
     """First character (code point) in the response's text."""

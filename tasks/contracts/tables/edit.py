@@ -5,19 +5,46 @@ A step's number counts from 1, and boundary k lies behind step k, boundary 0 bef
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
 from tasks.contracts.schema import VOLATILE, References, Row, Share
-from tasks.contracts.settings.edit import Arm
+from tasks.contracts.settings.edit import ARMS, Arm
 
 Fate = Literal["helped", "near_tie", "not_top_k", "grounded", "chosen"]
-"""What candidate selection did with a step of a wrong rollout: it moved the belief towards the gold mark; it hardly
-moved it; others did more harm; it is not weak on all three grounding values; it is a candidate for revision."""
+FATES: Mapping[str, str] = {
+    "helped": "helped",
+    "near_tie": "hardly moved it",
+    "not_top_k": "others did more harm",
+    "grounded": "harmful but grounded",
+    "chosen": "chosen",
+}
+"""What candidate selection did with a step of a wrong rollout that moved the belief, and which way."""
+Tested = Literal["seen", "unseen"]
+TESTED: Mapping[Tested, str] = {"seen": "questions seen in training", "unseen": "unseen questions"}
+"""Parts of the test split (in the paper: in-distribution and out-of-distribution)."""
 Part = Literal["train", "seen", "unseen"]
-"""The train split; of the test split, responses to items that the train split has, too, and to items that it has not
-(in the paper: in-distribution and out-of-distribution)."""
+PARTS: Mapping[str, str] = {"train": "the train split", "seen": TESTED["seen"], "unseen": TESTED["unseen"]}
+Unmarked = Literal["no_mark", "off_scale"]
+UNMARKED: Mapping[str, str] = {"no_mark": "no line states one", "off_scale": "it lies outside 0…M_q"}
+"""Why a rollout has no mark."""
+Signal = Literal["answer", "scheme", "prefix", "prefix_residual"]
+SIGNALS: Mapping[str, str] = {
+    "answer": "G^a of Eq. 3",
+    "scheme": "G^ρ of Eq. 3",
+    "prefix": "G^p of Eq. 3",
+    "prefix_residual": "G^p without what its position explains (Eq. 4)",
+}
+Unit = Literal["step", "rollout"]
+UNITS: Mapping[str, str] = {"step": "steps", "rollout": "each rollout's mean over its steps of a kind"}
+Origin = Literal["repaired", "natural", "intervention"]
+ORIGINS: Mapping[str, str] = {
+    "repaired": "a wrong rollout mended",
+    "natural": "one that stated the gold mark by itself",
+    "intervention": "a wrong one up to the step put in place of the first wrong one (InT)",
+}
 
 
 class Rollouts(Row):
@@ -27,7 +54,7 @@ class Rollouts(Row):
     table: ClassVar[str] = "rollouts"
     key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample")
 
-    arm: Arm
+    arm: Annotated[Arm, ARMS]
     """Whose it is."""
     seed: int
     """The arm's seed; the greedy ones of base are the same for all seeds and stand under the first."""
@@ -37,7 +64,7 @@ class Rollouts(Row):
     """Its item."""
     sample: Annotated[int, Ge(0)]
     """Number of the rollout, from 0."""
-    part: Part
+    part: Annotated[Part, PARTS]
     """Where the response stands."""
     text: str
     """What the policy wrote."""
@@ -45,8 +72,8 @@ class Rollouts(Row):
     """T, the steps that it is cut into."""
     mark: Annotated[int, Ge(0)] | None
     """m, the mark stated; null with a reason."""
-    unmarked: Literal["no_mark", "off_scale"] | None
-    """Why there is no mark: no line states one, or it lies outside 0…M_q."""
+    unmarked: Annotated[Unmarked | None, UNMARKED]
+    """Why there is no mark."""
     gold: Annotated[int, Ge(0)] | None
     """m*, the target score; null where a test response has none."""
     top: Annotated[int, Ge(1)]
@@ -65,7 +92,7 @@ class Steps(Row):
     table: ClassVar[str] = "steps"
     key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample", "step")
 
-    arm: Arm
+    arm: Annotated[Arm, ARMS]
     """base, or the arm whose pool the repaired rollout is in."""
     seed: int
     """The seed of the rollouts."""
@@ -95,7 +122,7 @@ class Steps(Row):
     """G^p_k: the same without the steps before."""
     prefix_residual: float | None
     """G̃^p_k: G^p less its mean at the same relative position in all rollouts of the seed (Eq. 4)."""
-    fate: Fate | None
+    fate: Annotated[Fate | None, FATES]
     """What selection by these signals did with it; null for boundary 0 and in rollouts that state the gold mark."""
 
 
@@ -107,10 +134,10 @@ class Separations(Row):
 
     seed: int
     """The seed of the rollouts."""
-    signal: Literal["answer", "scheme", "prefix", "prefix_residual"]
-    """G^a, G^ρ, G^p of Eq. 3, and the last without what its position explains (Eq. 4)."""
-    unit: Literal["step", "rollout"]
-    """What is compared: steps, or each rollout's mean over its steps of a kind."""
+    signal: Annotated[Signal, SIGNALS]
+    """Which grounding value."""
+    unit: Annotated[Unit, UNITS]
+    """What is compared."""
     effect: float | None
     """Rank-biserial r in the expected direction (answer and scheme: higher where the answer is judged; prefix: where
     steps are put together), −1…1; null where a kind has no steps."""
@@ -128,7 +155,7 @@ class Revisions(Row):
     table: ClassVar[str] = "revisions"
     key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample", "rank")
 
-    arm: Arm
+    arm: Annotated[Arm, ARMS]
     """The arm whose pool it is for."""
     seed: int
     """The seed of the rollouts."""
@@ -165,7 +192,7 @@ class Demonstrations(Row):
     table: ClassVar[str] = "demonstrations"
     key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample")
 
-    arm: Arm
+    arm: Annotated[Arm, ARMS]
     """The arm of supervised fine-tuning."""
     seed: int
     """Its seed."""
@@ -173,9 +200,8 @@ class Demonstrations(Row):
     """The response."""
     sample: Annotated[int, Ge(0)]
     """The rollout that it is or was made from."""
-    origin: Literal["repaired", "natural", "intervention"]
-    """A wrong rollout mended; one that stated the gold mark by itself; a wrong one up to the step put in place of the
-    first wrong one (InT)."""
+    origin: Annotated[Origin, ORIGINS]
+    """What it is."""
     completion: str
     """The text trained on."""
     ends: bool
@@ -188,11 +214,11 @@ class Policies(Row):
     table: ClassVar[str] = "policies"
     key: ClassVar[tuple[str, ...]] = ("arm", "seed")
 
-    arm: Arm
+    arm: Annotated[Arm, ARMS]
     """The arm."""
     seed: int
     """Its seed."""
-    start: Arm | None
+    start: Annotated[Arm | None, ARMS]
     """The arm that it was initialised from; null for base, which is no one's."""
     path: str | None
     """Folder of its adapter, relative to the warehouse; it goes on top of its start. Null for base and where nothing
@@ -217,11 +243,11 @@ class Learning(Row):
     table: ClassVar[str] = "learning"
     key: ClassVar[tuple[str, ...]] = ("arm", "seed", "part", "metric", "step")
 
-    arm: Arm
+    arm: Annotated[Arm, ARMS]
     """The arm."""
     seed: int
     """Its seed."""
-    part: Part
+    part: Annotated[Part, PARTS]
     """train for what training logs; seen and unseen for looks at the test split, by which nothing is chosen."""
     metric: str
     """reward, outcome, shaping, kl, entropy, unmarked, length, loss and others, as tasks/edit/rl.py and sft.py name
@@ -238,11 +264,11 @@ class ArmMetrics(Row):
     table: ClassVar[str] = "arm_metrics"
     key: ClassVar[tuple[str, ...]] = ("arm", "seed", "part", "metric")
 
-    arm: Arm
+    arm: Annotated[Arm, ARMS]
     """The arm."""
     seed: int
     """Its seed; base, decoded greedily, is the same for all seeds and stands under the first."""
-    part: Literal["seen", "unseen"]
+    part: Annotated[Tested, TESTED]
     """Responses to items seen in training, or not."""
     metric: str
     """qwk (macro over items), accuracy, within_1, mae, unmarked; of RL on an SFT arm also probe_kl, probe_jsd,
@@ -265,13 +291,13 @@ class ArmDifferences(Row):
     table: ClassVar[str] = "arm_differences"
     key: ClassVar[tuple[str, ...]] = ("arm", "against", "seed", "part", "metric")
 
-    arm: Arm
+    arm: Annotated[Arm, ARMS]
     """The arm."""
-    against: Arm
+    against: Annotated[Arm, ARMS]
     """The arm that is taken from it."""
     seed: int
     """The seed of both."""
-    part: Literal["seen", "unseen"]
+    part: Annotated[Tested, TESTED]
     """Responses to items seen in training, or not."""
     metric: str
     """qwk, accuracy, within_1, mae or unmarked."""

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
 from tasks.contracts.schema import Row
+
+Stage = Literal["human", "raw", "calibrated", "released"]
+STAGES: Mapping[str, str] = {
+    "human": "people with people",
+    "raw": "the machine before calibration",
+    "calibrated": "the machine after it",
+    "released": "of that, what was released",
+}
+Outcome = Literal["pass", "fail", "undecided", "unknown"]
+OUTCOMES: Mapping[str, str] = {"pass": "met", "fail": "missed", "undecided": "undecided", "unknown": "not known"}
 
 
 class Metrics(Row):
@@ -16,13 +27,13 @@ class Metrics(Row):
     key: ClassVar[tuple[str, ...]] = ("metric", "rater_a", "rater_b", "stage", "slice", "value_of")
 
     metric: str
-    """qwk, exact, within_1, mae, … as tasks/stats names them."""
+    """qwk, exact, within_1, mae, … as `tasks.stats.metrics` names them."""
     rater_a: str
     """The reference (a human, or 'target')."""
     rater_b: str
     """The rater compared with it."""
-    stage: Literal["human", "raw", "calibrated", "released"]
-    """Human with human; machine before calibration; machine after it; of that, what was released."""
+    stage: Annotated[Stage, STAGES]
+    """Who is compared."""
     slice: str
     """What the slice is by: 'all', 'item', 'type', 'level', 'rater', 'criterion', 'kind' (of criteria), 'confidence'
     (bins of decisions, least confident first), or a group variable."""
@@ -56,7 +67,7 @@ class Verdicts(Row):
     key: ClassVar[tuple[str, ...]] = ("gate", "slice", "value_of")
 
     gate: str
-    """What is asked: human_qwk, machine_qwk, degradation_qwk, mean_shift and others, as tasks/evaluate names them."""
+    """What is asked: human_qwk, machine_qwk, degradation_qwk and others, as `tasks.stats.metrics` names them."""
     slice: str
     """What the slice is by: 'all', 'item', or a group variable."""
     value_of: str
@@ -77,7 +88,7 @@ class Verdicts(Row):
     """The number must not be below this; null without such a bound."""
     most: float | None
     """The number must not be above this; null without such a bound."""
-    outcome: Literal["pass", "fail", "undecided", "unknown"]
+    outcome: Annotated[Outcome, OUTCOMES]
     """unknown: the data do not allow the number or its interval."""
     labels_needed: Annotated[int, Ge(0)] | None
     """About how many further labelled responses would decide it, if the estimate stays; null where decided or not to be

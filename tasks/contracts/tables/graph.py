@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
-from tasks.contracts.graph import Relation, Role
+from tasks.contracts.graph import RELATIONS, ROLES, Relation, Role
 from tasks.contracts.schema import References, Row, Share
 from tasks.contracts.settings.engine import Call
+
+Source = Literal["annotator", "fallback", "vote", "authored"]
+SOURCES: Mapping[str, str] = {
+    "annotator": "the annotator",
+    "fallback": "the sign of its weight, penalty or core, where the annotator gave no role",
+    "vote": "a vote of people",
+    "authored": "the rubric's author",
+}
+Dropped = Literal["unknown_criterion", "itself", "roles", "duplicate", "cycle", "voted_out", "failed"]
+DROPPED: Mapping[str, str] = {
+    "unknown_criterion": "names a criterion that there is not",
+    "itself": "a criterion cannot license itself",
+    "roles": "the roles allow no such dependency",
+    "duplicate": "proposed twice",
+    "cycle": "it would close a circle",
+    "voted_out": "people voted against it",
+    "failed": "the annotator gave nothing usable",
+}
+"""Why a proposed edge is not in the graph."""
 
 
 class RubricGraphs(Row):
@@ -70,10 +90,10 @@ class GraphNodes(Row):
     """What it looks for."""
     weight: float
     """Signed."""
-    role: Role
+    role: Annotated[Role, ROLES]
     """What it does in the rubric."""
-    source: Literal["annotator", "fallback", "vote", "authored"]
-    """Who says so; fallback: penalty for a negative weight and core otherwise, where the annotator gave none."""
+    source: Annotated[Source, SOURCES]
+    """Who says so."""
 
 
 class GraphEdges(Row):
@@ -92,15 +112,15 @@ class GraphEdges(Row):
     """The licensing criterion."""
     child: str
     """The licensed one."""
-    relation: Relation | None
+    relation: Annotated[Relation | None, RELATIONS]
     """How strongly; null for a pair that the annotator gave nothing usable for."""
     confidence: Share | None
     """How sure the annotator is; null where it does not say."""
-    source: Literal["annotator", "vote", "authored"]
+    source: Annotated[Literal["annotator", "vote", "authored"], SOURCES]
     """Who proposed it."""
     kept: bool
     """Whether it is in the graph."""
-    dropped: Literal["unknown_criterion", "itself", "roles", "duplicate", "cycle", "voted_out", "failed"] | None
+    dropped: Annotated[Dropped | None, DROPPED]
     """Why it is not; null where kept."""
     detail: str | None
     """What to know about it: the cycle that it would close, the votes, the violation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
@@ -9,6 +10,15 @@ from annotated_types import Ge
 from tasks.contracts.schema import VOLATILE, Frozen, References, Row, Share, Usually
 
 RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
+RATER_KINDS: Mapping[str, str] = {
+    "human": "a person",
+    "llm": "a language model",
+    "encoder": "a sentence encoder",
+    "replayed": "a machine whose work was recorded elsewhere",
+    "simulated": "a made-up rater, for studies of methods",
+    "trained": "a trained grader",
+    "adjudication": "what people settled on",
+}
 UnscoredReason = Literal[
     "no_reply",
     "unreadable_reply",
@@ -19,9 +29,48 @@ UnscoredReason = Literal[
     "trait_unscored",
     "traits_only",
 ]
-"""Why there is no number: the backend gave none; no artifact in it; one that breaks the contract; a score outside the
-judge's scale; no verdict on a criterion; a score that needs an unscored criterion, or an unscored trait; a rater who
-marked traits only."""
+UNSCORED_REASONS: Mapping[str, str] = {
+    "no_reply": "the model gave no reply",
+    "unreadable_reply": "the reply could not be read",
+    "invalid_reply": "the reply breaks the contract",
+    "off_scale": "a score outside the judge's scale",
+    "criterion_missing": "no verdict on a criterion",
+    "criterion_unscored": "needs a criterion that is unscored",
+    "trait_unscored": "needs a trait that is unscored",
+    "traits_only": "only traits were scored",
+}
+"""Why there is no number."""
+QuoteStatus = Literal[
+    "verified", "misattributed", "fabricated", "duplicate", "too_short", "context", "echo", "semantic"
+]
+QUOTES: Mapping[str, str] = {
+    "verified": "stands where it was cited",
+    "misattributed": "stands elsewhere in the text than cited, which does not count",
+    "fabricated": "not in the text",
+    "duplicate": "given twice for one criterion, which counts once",
+    "too_short": "too short to count",
+    "context": "stands in the question's material, which counts where the criterion allows it",
+    "echo": "repeats the question or the rubric, which does not count",
+    "semantic": "not in these words, but an encoder finds that the text says it",
+}
+STANDING: tuple[QuoteStatus, ...] = ("verified", "semantic")
+"""Quotes with a place in the response."""
+Action = Literal["none", "demoted", "counted", "dropped"]
+ACTIONS: Mapping[str, str] = {
+    "none": "no quote failed, or none was asked for",
+    "demoted": "the credit was withdrawn",
+    "counted": "the credit was kept and counted",
+    "dropped": "the detection was dropped",
+}
+CallRole = Literal["grade", "extract", "contract_repair", "semantic_repair"]
+CALL_ROLES: Mapping[str, str] = {
+    "grade": "to grade",
+    "extract": "to extract components",
+    "contract_repair": "to repair the form",
+    "semantic_repair": "to repair the evidence",
+}
+STATES = {"scored": "by the judge", "precheck": "settled without a model call", "unscored": "no score"}
+"""How a grading came about."""
 
 
 class Evidence(Frozen):
@@ -35,10 +84,8 @@ class Evidence(Frozen):
     """First character of the quote in the stored text; null unless found."""
     end: int | None
     """One past its last character."""
-    status: Literal["verified", "misattributed", "fabricated", "duplicate", "too_short", "context", "echo", "semantic"]
-    """Found where cited; found elsewhere in the text; not found; given twice for one criterion; shorter than counts;
-    found in the item's context; a repetition of the question or the rubric; not found, but an encoder finds the span
-    that says the same."""
+    status: Annotated[QuoteStatus, QUOTES]
+    """What became of it."""
 
 
 class Judgments(Row):
@@ -53,7 +100,7 @@ class Judgments(Row):
     """The criterion."""
     rater_id: str
     """The rater and, for a machine, its configuration."""
-    rater_kind: RaterKind
+    rater_kind: Annotated[RaterKind, RATER_KINDS]
     """What the rater is."""
     sample: Annotated[int, Ge(0)]
     """Number of the repetition, from 0."""
@@ -63,7 +110,7 @@ class Judgments(Row):
     """The level after verification; null with a reason."""
     stated: Annotated[int, Ge(0)] | None
     """The level that the rater stated."""
-    unscored_reason: UnscoredReason | None
+    unscored_reason: Annotated[UnscoredReason | None, UNSCORED_REASONS]
     """Why there is no decision."""
     level_probabilities: list[float] | None
     """Probability of each level, where the rater gives them."""
@@ -71,7 +118,7 @@ class Judgments(Row):
     """Quotes and what became of them."""
     verified: bool | None
     """Whether the evidence rule of the criterion is met; null where it demands nothing."""
-    action: Literal["none", "demoted", "counted", "dropped"]
+    action: Annotated[Action, ACTIONS]
     """What a failed quote did."""
 
 
@@ -87,7 +134,7 @@ class Gradings(Row):
     """Its item."""
     rater_id: str
     """The rater and, for a machine, its configuration."""
-    rater_kind: RaterKind
+    rater_kind: Annotated[RaterKind, RATER_KINDS]
     """What the rater is."""
     sample: Annotated[int, Ge(0)]
     """Number of the repetition, from 0."""
@@ -105,9 +152,9 @@ class Gradings(Row):
     """Calibration features and the verifier's counts, by name."""
     confidence: Share | None
     """Mean probability of the decided levels; null where the rater gives no probabilities."""
-    status: Literal["scored", "precheck", "unscored"]
-    """precheck: settled without a model call."""
-    unscored_reason: UnscoredReason | None
+    status: Annotated[Literal["scored", "precheck", "unscored"], STATES]
+    """How it came about."""
+    unscored_reason: Annotated[UnscoredReason | None, UNSCORED_REASONS]
     """Why there is no score."""
 
 
@@ -127,8 +174,8 @@ class Attempts(Row):
     """What was asked for: the criterion in a pointwise protocol, 'all' otherwise."""
     attempt: Annotated[int, Ge(0)]
     """0 for the first call, then one more for each repair."""
-    role: Literal["grade", "extract", "contract_repair", "semantic_repair"]
-    """What the call was for; extract: autoscore's first step."""
+    role: Annotated[CallRole, CALL_ROLES]
+    """What the call was for."""
     request_digest: str
     """SHA-256 of the request; the key in the reply store."""
     model: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
@@ -11,12 +12,55 @@ from tasks.contracts.schema import Frozen, References, Row
 Doubtful = Literal[
     "annotators_disagree", "ungrounded", "unscored", "low_probability", "against_human", "routed_to_review", "audit"
 ]
-"""The annotators' levels differ; a level's evidence does not hold; an annotator gave none; it gave its level little
-probability; the annotators are far from the human score; the score was not released; drawn though nothing speaks
-against it."""
+DOUBTS: Mapping[str, str] = {
+    "annotators_disagree": "the annotators' levels differ",
+    "ungrounded": "a level's evidence does not hold",
+    "unscored": "an annotator gave no level",
+    "low_probability": "an annotator gave its level little probability",
+    "against_human": "the annotators are far from the human score",
+    "routed_to_review": "the score was not released",
+    "audit": "drawn though nothing speaks against it",
+}
+"""Why people are asked."""
 Settled = Literal["annotators", "one_vote", "agreed_votes", "majority", "discussion", "open", "cannot_be_judged"]
-"""Both annotators gave the level and nobody was asked; one person's vote; all of several; more than half of them; an
-adjudicator with a record of the discussion; nothing that holds; people say that it cannot be judged."""
+SETTLED: Mapping[str, str] = {
+    "annotators": "both annotators, nobody was asked",
+    "one_vote": "one person's vote",
+    "agreed_votes": "all of several votes",
+    "majority": "more than half of the votes",
+    "discussion": "an adjudicator, with a record of the discussion",
+    "open": "nothing yet: open",
+    "cannot_be_judged": "people say that it cannot be judged",
+}
+"""What settled a label."""
+SubjectKind = Literal["graph_role", "graph_edge", "label", "score"]
+SUBJECT_KINDS: Mapping[str, str] = {
+    "graph_role": "a criterion's role",
+    "graph_edge": "a dependency",
+    "label": "the levels of a response's concepts",
+    "score": "a response's score",
+}
+SpokenAs = Literal["annotator", "vote", "adjudication"]
+SPOKEN_AS: Mapping[str, str] = {
+    "annotator": "what an annotator said",
+    "vote": "a vote",
+    "adjudication": "it settles what others disagreed on, with the discussion in the comment",
+}
+Phase = Literal["before", "after"]
+PHASES: Mapping[str, str] = {"before": "before people were asked", "after": "after people were asked"}
+AgreementMetric = Literal["krippendorff_alpha", "kappa_quadratic", "kappa", "exact"]
+AGREEMENT_METRICS: Mapping[str, str] = {
+    "krippendorff_alpha": "alpha",
+    "kappa_quadratic": "kappa, quadratic",
+    "kappa": "kappa",
+    "exact": "equal levels",
+}
+ConstructionRule = Literal["coverage", "non_redundancy", "ordinal_anchors"]
+CONSTRUCTION_RULES: Mapping[str, str] = {
+    "coverage": "covers what decides the grade",
+    "non_redundancy": "no two concepts say the same",
+    "ordinal_anchors": "levels are in order",
+}
 
 
 class Votes(Row):
@@ -25,7 +69,7 @@ class Votes(Row):
     table: ClassVar[str] = "votes"
     key: ClassVar[tuple[str, ...]] = ("subject_kind", "subject", "rater_id", "voted_at")
 
-    subject_kind: Literal["graph_role", "graph_edge", "label", "score"]
+    subject_kind: Annotated[SubjectKind, SUBJECT_KINDS]
     """What is voted on."""
     subject: str
     """Which one: `<rubric_id>:<criterion_id>` for a role, `<rubric_id>:<parent>→<child>` for an edge,
@@ -38,8 +82,8 @@ class Votes(Row):
     """When, as ISO 8601 with the time zone."""
     comment: str | None
     """Why."""
-    role: Literal["vote", "adjudication"] | None
-    """adjudication: settles what others disagreed on, with the discussion in the comment; null for graphs."""
+    role: Annotated[Literal["vote", "adjudication"] | None, SPOKEN_AS]
+    """As what they spoke; null for graphs."""
     blind: bool | None
     """Whether the voter saw neither machine nor other votes; null where that is not known."""
 
@@ -50,8 +94,8 @@ class Queue(Row):
     table: ClassVar[str] = "queue"
     key: ClassVar[tuple[str, ...]] = ("subject_kind", "response_id")
 
-    subject_kind: Literal["label", "score"]
-    """What is asked: levels of its concepts, or its score."""
+    subject_kind: Annotated[Literal["label", "score"], SUBJECT_KINDS]
+    """What is asked."""
     response_id: Annotated[str, References("responses", "response_id")]
     """The response."""
     rank: Annotated[int, Ge(1)]
@@ -60,8 +104,8 @@ class Queue(Row):
     """How much an answer is expected to tell, see tasks/review/queue.py."""
     criteria: list[str]
     """The concepts in doubt, most doubtful first; all of them are voted on."""
-    reasons: list[str]
-    """Why, as `Doubtful` names it, weightiest first."""
+    reasons: Annotated[list[str], DOUBTS]
+    """Why, weightiest first."""
     why: str
     """The weightiest in words."""
 
@@ -71,7 +115,7 @@ class Step(Frozen):
 
     who: str
     """Rater id."""
-    kind: Literal["annotator", "vote", "adjudication"]
+    kind: Annotated[SpokenAs, SPOKEN_AS]
     """What the rater is here."""
     level: int | None
     """The level; null for none, or one that cannot be judged."""
@@ -93,7 +137,7 @@ class Labels(Row):
     """The concept."""
     level: Annotated[int, Ge(0)] | None
     """The level; null where it is open or cannot be judged."""
-    settled_by: Settled
+    settled_by: Annotated[Settled, SETTLED]
     """What settled it."""
     history: list[Step]
     """Annotators, votes and adjudication in their order."""
@@ -105,13 +149,13 @@ class Agreements(Row):
     table: ClassVar[str] = "agreements"
     key: ClassVar[tuple[str, ...]] = ("phase", "raters", "criterion_id", "metric")
 
-    phase: Literal["before", "after"]
+    phase: Annotated[Phase, PHASES]
     """Before people were asked, or after."""
     raters: str
     """Who, joined by ' and '; 'final' stands for the final labels."""
     criterion_id: str
     """The concept; 'all' for all of them together."""
-    metric: Literal["krippendorff_alpha", "kappa_quadratic", "kappa", "exact"]
+    metric: Annotated[AgreementMetric, AGREEMENT_METRICS]
     """Krippendorff's alpha for ordered levels; Cohen's kappa with quadratic and with no weights; share of equal
     levels."""
     value: float | None
@@ -132,11 +176,11 @@ class Constructions(Row):
     table: ClassVar[str] = "constructions"
     key: ClassVar[tuple[str, ...]] = ("phase", "rubric_id", "rule", "subject")
 
-    phase: Literal["before", "after"]
+    phase: Annotated[Phase, PHASES]
     """By the labels that both annotators give, or by the final ones."""
     rubric_id: Annotated[str, References("rubrics", "rubric_id")]
     """The inventory."""
-    rule: Literal["coverage", "non_redundancy", "ordinal_anchors"]
+    rule: Annotated[ConstructionRule, CONSTRUCTION_RULES]
     """The concepts cover what decides the grade; each tells something that no other one tells; every level has an
     anchor of its own, and higher levels go with higher grades."""
     subject: str
@@ -145,7 +189,10 @@ class Constructions(Row):
     """The number that it is judged by."""
     limit: float | None
     """What it is held against."""
-    outcome: Literal["kept", "broken", "unknown"]
-    """unknown: the data do not tell."""
+    outcome: Annotated[
+        Literal["kept", "broken", "unknown"],
+        {"kept": "it is kept", "broken": "it is not", "unknown": "the data do not tell"},
+    ]
+    """Whether it is kept."""
     detail: str
     """In words."""

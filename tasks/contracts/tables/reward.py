@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
-from tasks.contracts.graph import Relation
+from tasks.contracts.graph import RELATIONS, Relation
 from tasks.contracts.schema import References, Row, Share, Usually
-from tasks.contracts.settings.reward import Aggregation
+from tasks.contracts.settings.reward import AGGREGATIONS, Aggregation
+
+Inference = Literal["none", "topological", "exact"]
+INFERENCES: Mapping[str, str] = {
+    "none": "without dependencies, or by gates",
+    "topological": "by the linear-time update",
+    "exact": "by exact marginals",
+}
+DECIDED_BY = {"probability": "probabilities", "decision": "plain decisions", "both": "some of each"}
+PER = {
+    "response": "every response",
+    "edge": "every dependency",
+    "child": "every licensed criterion once",
+    "graph": "every graph",
+}
 
 
 class Rewards(Row):
@@ -29,7 +44,7 @@ class Rewards(Row):
     """Whose judgments are rewarded."""
     sample: Annotated[int, Ge(0)]
     """Number of the repetition."""
-    aggregation: Aggregation
+    aggregation: Annotated[Aggregation, AGGREGATIONS]
     """How they are put together."""
     reward: Annotated[float | None, Usually(0.95, "mostly_not_null")]
     """At most 1, below 0 where penalties outweigh credit; null where a criterion is unscored and the bundle says so."""
@@ -39,16 +54,16 @@ class Rewards(Row):
     """Upper bound."""
     marginals: dict[str, float]
     """Criterion → its share after the dependencies, in [0, 1]; unscored ones and what depends on them are absent."""
-    inference: Literal["none", "topological", "exact"]
-    """How the marginals were found; none: without dependencies, or by gates."""
+    inference: Annotated[Inference, INFERENCES]
+    """How the marginals were found."""
     eta: Annotated[float, Ge(0)]
     """Suppression strength."""
     retention: dict[str, float]
     """Relation → retention factor before η; empty for an aggregation without."""
     unscored: Annotated[int, Ge(0)]
     """Criteria without a usable verdict."""
-    decided_by: Literal["probability", "decision", "both"]
-    """Whether the local scores are probabilities, plain decisions, or some of each."""
+    decided_by: Annotated[Literal["probability", "decision", "both"], DECIDED_BY]
+    """What the local scores are."""
 
 
 class EdgeCases(Row):
@@ -67,16 +82,19 @@ class EdgeCases(Row):
     """Whose judgments."""
     sample: Annotated[int, Ge(0)]
     """Number of the repetition."""
-    aggregation: Aggregation
+    aggregation: Annotated[Aggregation, AGGREGATIONS]
     """How they are put together."""
     parent: str
     """The licensing criterion."""
     child: str
     """The licensed one."""
-    relation: Relation
+    relation: Annotated[Relation, RELATIONS]
     """How strongly."""
-    state: Literal["violated", "satisfied"]
-    """Whether the parent is supported on its own, too."""
+    state: Annotated[
+        Literal["violated", "satisfied"],
+        {"violated": "the parent is not supported on its own", "satisfied": "it is, too"},
+    ]
+    """Whether the dependency holds."""
     effective: Share
     """The child's share after the dependencies."""
     leaked: float | None
@@ -97,7 +115,7 @@ class Retentions(Row):
     """The licensing criterion."""
     child: str
     """The licensed one."""
-    relation: Relation
+    relation: Annotated[Relation, RELATIONS]
     """How strongly, by the graph."""
     retention: Share
     """The learned factor."""
@@ -119,8 +137,8 @@ class Diagnostics(Row):
     """leakage, preservation, reward_mean, reward_sd, marginal_mae, reward_mae, reward_correlation, and others."""
     aggregation: str
     """The aggregation, or an ablation of one: random_graph, untyped."""
-    per: Literal["response", "edge", "child", "graph"]
-    """What is counted: with 'child', a child with several unsupported parents counts once."""
+    per: Annotated[Literal["response", "edge", "child", "graph"], PER]
+    """What is counted."""
     slice: str
     """all, prerequisite, or a relation."""
     value: float | None

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from tasks.contracts.schema import References, Row
 from tasks.contracts.settings.engine import Call
+
+Origin = Literal["authored", "reference_answer", "key_elements", "criteria", "induced"]
+ORIGINS: Mapping[str, str] = {
+    "authored": "a person wrote its criteria",
+    "reference_answer": "made of the sentences of a reference answer",
+    "key_elements": "made of a list of key elements",
+    "criteria": "made of the criteria that come with the item",
+    "induced": "made by a model of its prose",
+}
 
 
 class Rubrics(Row):
@@ -18,8 +28,8 @@ class Rubrics(Row):
     """The name that items point to."""
     title: str
     """Title for people."""
-    origin: Literal["authored", "reference_answer", "key_elements", "criteria", "induced"]
-    """Whether a person wrote its criteria, or what they were made from; induced: by a model from its prose."""
+    origin: Annotated[Origin, ORIGINS]
+    """Where its criteria come from."""
     content: str
     """The rubric as JSON, as it was locked: induced and reworded where the study says so."""
     lint: list[str]

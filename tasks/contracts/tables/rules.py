@@ -1,7 +1,8 @@
-"""The tables of rule faithfulness: what graders do when the mark scheme is edited (paper 001, section 3.4)."""
+"""The tables of rule faithfulness: what graders do when the mark scheme is edited (Edit, section 3.4)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
@@ -9,13 +10,21 @@ from annotated_types import Ge
 from tasks.contracts.schema import Row, Share
 
 Family = Literal["points", "levels"]
-"""points: marks for each creditable point; levels: a band of marks for each quality of the whole response."""
+FAMILIES: Mapping[Family, str] = {"levels": "level-of-response schemes", "points": "points schemes"}
+"""Levels: a band of marks for each quality of the whole response; points: marks for each creditable point."""
 RuleEdit = Literal["A1", "A2", "B1", "x0.5", "x1.5", "x2.0"]
-"""Levels: A1 adds two marks to every level, A2 doubles them, B1 adds one to the first creditable level and two to those
-above. Points: every point is worth so many times as much (appendix E.1)."""
+RULE_EDITS: Mapping[str, str] = {
+    "A1": "every level gets two marks more",
+    "A2": "every level gets twice its marks",
+    "B1": "the first creditable level gets one mark more, those above two",
+    "x0.5": "every point is worth half",
+    "x1.5": "every point is worth half as much again",
+    "x2.0": "every point is worth twice as much",
+}
+"""Edits of levels, then of points (appendix E.1)."""
 Totals = Literal["stated", "summed"]
-"""Whether the grader states the mark itself, or code makes it of the grader's decisions: then it follows an edit of the
-points' values whatever the grader read."""
+TOTALS: Mapping[Totals, str] = {"stated": "graders that state their mark", "summed": "graders whose mark code sums"}
+"""What code sums follows an edit of the points' values, whatever the grader read."""
 
 
 class RuleTests(Row):
@@ -26,9 +35,9 @@ class RuleTests(Row):
 
     rater_id: str
     """Who marked."""
-    edit: RuleEdit
+    edit: Annotated[RuleEdit, RULE_EDITS]
     """What was done to the scheme."""
-    family: Family
+    family: Annotated[Family, FAMILIES]
     """The kind of scheme."""
     response_id: str
     """The response."""
@@ -48,7 +57,7 @@ class RuleTests(Row):
     """Highest mark."""
     top_edited: Annotated[int, Ge(1)]
     """Highest mark under the edited scheme."""
-    totals: Totals
+    totals: Annotated[Totals, TOTALS]
     """Who makes the mark."""
 
 
@@ -60,11 +69,11 @@ class RuleFaithfulness(Row):
 
     rater_id: str
     """Who marked."""
-    edit: RuleEdit
+    edit: Annotated[RuleEdit, RULE_EDITS]
     """What was done to the scheme."""
-    family: Family
+    family: Annotated[Family, FAMILIES]
     """The kind of scheme."""
-    totals: Totals
+    totals: Annotated[Totals, TOTALS]
     """Who makes the mark."""
     n: Annotated[int, Ge(0)]
     """Responses with a mark under both schemes."""

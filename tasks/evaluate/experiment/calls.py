@@ -11,8 +11,7 @@ def per_response(attempts: pd.DataFrame) -> pd.DataFrame:
     """Calls by response: `calls`, `repairs`, `clean` (no first call's reply broke a rule), `prompt_tokens`,
     `completion_tokens` and `seconds`, NaN where a call does not tell."""
     made = attempts.assign(
-        repair=attempts["role"].isin(REPAIRS),
-        broke=(attempts["attempt"] == 0) & attempts["violations"].map(len).gt(0),
+        repair=attempts["role"].isin(REPAIRS), broke=(attempts["attempt"] == 0) & attempts["violations"].map(len).gt(0)
     )
     grouped = made.groupby("response_id")
     told = {"prompt_tokens": "prompt_tokens", "completion_tokens": "completion_tokens", "seconds": "latency_s"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from markupsafe import Markup
 
-from tasks.report.annotation.figures import Phase
+from tasks.contracts.tables.people import Phase
 from tasks.report.experiment.charts import HEAD, LABELS, ROW
 from tasks.report.grading import draw, say
 from tasks.report.grading.charts import axis

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
+from tasks.contracts.tables.people import AGREEMENT_METRICS, PHASES, Phase
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.grading import say
 from tasks.report.grading.parts import Estimate
 from tasks.stats.bootstrap import cautions
 
 ALL, FINAL = "all", "final"
-PHASES = {"before": "before people were asked", "after": "after people were asked"}
 MOST = 4
 """Pairs of raters in the title and in charts."""
 ALPHA, KAPPA = "krippendorff_alpha", "kappa_quadratic"
-METRICS = {ALPHA: "alpha", KAPPA: "kappa, quadratic", "kappa": "kappa", "exact": "equal levels"}
-HEADER = ("raters", "phase", "concept", *METRICS.values(), "labels")
+HEADER = ("raters", "phase", "concept", *AGREEMENT_METRICS.values(), "labels")
 """Columns of `summary_rows`."""
-Phase = Literal["before", "after"]
 
 
 class Agreement:
@@ -61,7 +59,7 @@ class Agreement:
 
     def labels(self, raters: str, phase: Phase, criterion: str) -> Cell:
         """Labels compared."""
-        rows = (self.row(raters, phase, criterion, metric) for metric in METRICS)
+        rows = (self.row(raters, phase, criterion, metric) for metric in AGREEMENT_METRICS)
         return count(max((row["n"] for row in rows if row), default=0))
 
     def estimates(self, raters: str, phase: Phase, metric: str) -> dict[str, Estimate]:
@@ -109,10 +107,10 @@ def table(agreement: Agreement, raters: str, phase: Phase) -> Table:
     """Every concept's agreement of these raters."""
     rows: list[Cells] = []
     for criterion, words in agreement.concepts.items():
-        numbers = [agreement.cell(raters, phase, criterion, metric) for metric in METRICS]
+        numbers = [agreement.cell(raters, phase, criterion, metric) for metric in AGREEMENT_METRICS]
         if any(cell.value is not None for cell in numbers):
             rows.append((words, *numbers, agreement.labels(raters, phase, criterion)))
-    header = ("Concept", *(f"{words} [95%]" for words in METRICS.values()), "labels")
+    header = ("Concept", *(f"{words} [95%]" for words in AGREEMENT_METRICS.values()), "labels")
     return Table(f"agreement-{raters}", titled(raters, phase), header, tuple(rows))
 
 
@@ -125,7 +123,7 @@ def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[s
             raters,
             phase,
             "all concepts" if criterion == ALL else names.get(criterion, criterion),
-            *(str(agreement.cell(raters, phase, criterion, metric)) for metric in METRICS),
+            *(str(agreement.cell(raters, phase, criterion, metric)) for metric in AGREEMENT_METRICS),
             str(agreement.labels(raters, phase, criterion)),
         )
         for raters, phase in agreement.pairs

@@ -9,28 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.contracts.tables.people import Doubtful, Settled
+from tasks.contracts.tables.people import DOUBTS, SETTLED
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.grading import say
 
-SETTLED: Mapping[Settled, str] = {
-    "annotators": "both annotators, nobody was asked",
-    "one_vote": "one person's vote",
-    "agreed_votes": "all of several votes",
-    "majority": "more than half of the votes",
-    "discussion": "an adjudicator, with a record of the discussion",
-    "open": "nothing yet: open",
-    "cannot_be_judged": "people say that it cannot be judged",
-}
-REASONS: Mapping[Doubtful, str] = {
-    "annotators_disagree": "the annotators' levels differ",
-    "ungrounded": "a level's evidence does not hold",
-    "unscored": "an annotator gave no level",
-    "low_probability": "an annotator gave its level little probability",
-    "against_human": "the annotators are far from the human score",
-    "routed_to_review": "the score was not released",
-    "audit": "drawn though nothing speaks against it",
-}
 BY_PEOPLE = ("one_vote", "agreed_votes", "majority", "discussion")
 DIFFERED, AGREED, AUDITED = "the annotators differed", "they agreed", "they agreed, audited cases alone"
 CASES = 12
@@ -86,7 +68,7 @@ def audited(queue: pa.Table) -> set[str]:
 def reason_table(queue: pa.Table) -> Table:
     """Why cases are asked about; one may have several reasons."""
     counted = Counter(pc.list_flatten(queue["reasons"]).to_pylist())
-    rows = _shares({words: counted[name] for name, words in REASONS.items()}, len(queue))
+    rows = _shares({words: counted[name] for name, words in DOUBTS.items()}, len(queue))
     return Table("reasons", "Why they are asked about", ("Reason", "cases", "% of the cases"), rows)
 
 

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tasks.contracts.tables.people import AGREEMENT_METRICS, CONSTRUCTION_RULES, PHASES
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.annotation import people
 from tasks.report.annotation.charts import spans
-from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, METRICS, MOST, Agreement, sentence, table, titled
+from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, MOST, Agreement, sentence, table, titled
 from tasks.report.annotation.parts import AnnotationView
 from tasks.report.grading import say
 from tasks.report.reward.parts import Content, Drawing, Key, Section
-
-RULES = {
-    "coverage": "covers what decides the grade",
-    "non_redundancy": "no two concepts say the same",
-    "ordinal_anchors": "levels are in order",
-}
-LABELS = {"before": "what both annotators say", "after": "the final labels"}
-"""Phase of a check → the labels that it goes by."""
 
 
 def content(view: AnnotationView) -> Content:
@@ -87,7 +80,7 @@ def _weakest(agreement: Agreement) -> str:
         if name != ALL and (cell := agreement.cell(raters, phase, name, ALPHA)).value is not None
     }
     if not of:
-        return f"{METRICS[ALPHA].capitalize()} is undefined for every concept"
+        return f"{AGREEMENT_METRICS[ALPHA].capitalize()} is undefined for every concept"
     least = min(of, key=lambda words: of[words] or 0.0)
     return f"{titled(raters, phase)}, agree least on {least}: alpha {say.number(of[least] or 0.0)}"
 
@@ -133,7 +126,7 @@ def _built(view: AnnotationView) -> Section | None:
     for row in sorted(found, key=lambda row: ("broken", "unknown", "kept").index(row["outcome"])):
         named = view.names.get(row["subject"], row["subject"])
         numbers = Cell(row["value"], digits=2), Cell(row["limit"], digits=2)
-        words = say.name(named), RULES[row["rule"]], LABELS[row["phase"]], row["outcome"]
+        words = say.name(named), CONSTRUCTION_RULES[row["rule"]], PHASES[row["phase"]], row["outcome"]
         rows.append((*words, *numbers, say.visible(row["detail"])))
     return Section(
         "inventory",

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from tasks.contracts.settings.bottleneck import Method
+from tasks.contracts.settings.bottleneck import METHODS
+from tasks.contracts.tables.bottleneck import ORDERS
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.grading import say
 
-METHODS: Mapping[Method, str] = {
-    "rec_cbm": "REC-CBM",
-    "no_race": "REC-CBM − RACE",
-    "no_opcc": "REC-CBM − OPCC",
-    "no_lcec": "REC-CBM − LCEC",
-    "no_race_opcc": "REC-CBM − RACE, OPCC",
-    "no_race_lcec": "REC-CBM − RACE, LCEC",
-    "no_opcc_lcec": "REC-CBM − OPCC, LCEC",
-    "no_race_opcc_lcec": "REC-CBM − all three",
-    "plm": "encoder alone (PLM)",
-    "vanilla_cbm": "vanilla CBM",
-    "c3m": "C³M",
-    "ct_cbm": "CT-CBM",
-    "cb_llm": "CB-LLM",
-}
-"""RACE: the rubric-aware encoder; OPCC: the ordinal pairwise calibration; LCEC: the latent error correction."""
 HUMAN = "human"
 MARK = "★"
 ASKED, LEAKED = "saving_", "leakage_"
@@ -81,7 +66,7 @@ class Graders:
     """The rows of `trials`, by what they measure. Figures are of the test split and of the study's own settings, unless
     a setting is named. order: of the trained methods."""
 
-    def __init__(self, trials: pa.Table, order: Sequence[str] = get_args(Method)) -> None:
+    def __init__(self, trials: pa.Table, order: Sequence[str] = tuple(METHODS)) -> None:
         self.rows = [row for row in trials.to_pylist() if row["split"] == "test"]
         self._values: dict[tuple[str, str, str, str], dict[int, float]] = {}
         for row in self.rows:
@@ -89,7 +74,7 @@ class Graders:
                 key = row["method"], row["metric"], row["criterion_id"], row["setting"]
                 self._values.setdefault(key, {})[row["seed"]] = row["value"]
         given = {row["method"] for row in self.rows if not row["setting"]}
-        self.trained = tuple(name for name in dict.fromkeys((*order, *get_args(Method))) if name in given)
+        self.trained = tuple(name for name in dict.fromkeys((*order, *tuple(METHODS))) if name in given)
         """Methods with a row."""
         self.judges = tuple(sorted(given - set(self.trained) - {HUMAN}))
         """Raters that were judged or recorded."""
@@ -138,7 +123,7 @@ def named(method: str) -> str:
     """A method in words; a rater's id as a name."""
     if method == HUMAN:
         return "one person against another"
-    return {str(name): words for name, words in METHODS.items()}.get(method) or say.name(method)
+    return dict[str, str](METHODS).get(method) or say.name(method)
 
 
 def first(graders: Graders) -> str:
@@ -235,11 +220,11 @@ def other_table(graders: Graders, of_leakage: bool) -> Table:
     return Table(id_, f"{title}: mean ± standard deviation over seeds", header, tuple(rows))
 
 
-def asked_table(graders: Graders, orders: Mapping[str, str]) -> Table:
-    """What the questions of each order buy when they are asked over the whole set. orders: name → in words."""
+def asked_table(graders: Graders) -> Table:
+    """What the questions of each order buy when they are asked over the whole set."""
     mine = first(graders)
     rows: list[Cells] = []
-    for order, words in orders.items():
+    for order, words in ORDERS.items():
         cells = [graders.cell(mine, Column(f"{ASKED}{what}_{order}", "", "")) for what in ("area", "questions")]
         of = (row for row in graders.rows if row["method"] == mine and row["metric"] == f"{ASKED}area_{order}")
         note = next((row["note"] or "" for row in of), "")

@@ -8,23 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tasks.contracts.tables.bottleneck import GRADE_METRICS, INTERVENTIONS, ORDERS
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.bottleneck.charts import Line, Point
 from tasks.report.bottleneck.figures import named
 from tasks.report.grading import say
 
-KINDS = {
-    "oracle": "set to people's level",
-    "random": "set at random",
-    "wrong": "set to the most damaging level",
-}
-ORDERS = {
-    "confidence": "surest first",
-    "uncertainty": "least sure first",
-    "expected_change": "most expected change first",
-    "random": "random order",
-}
-METRICS = {"task_accuracy": "accuracy", "task_qwk": "QWK", "task_macro_f1": "macro-F1"}
 ENOUGH = 0.9
 """Share of all that answers can gain, by which orders are compared."""
 
@@ -68,14 +57,14 @@ def curves(interventions: pa.Table) -> dict[Key, tuple[Set, ...]]:
 
 
 def metric_of(found: Curves, methods: Iterable[str]) -> str | None:
-    """The figure that is shown: the first of `METRICS` that any of the methods has."""
+    """The figure that is shown: the first of `GRADE_METRICS` that any of the methods has."""
     given = {key.metric for key in found if key.method in set(methods)}
-    return next((name for name in METRICS if name in given), None)
+    return next((name for name in GRADE_METRICS if name in given), None)
 
 
 def kind_lines(found: Curves, method: str, metric: str, order: str = "confidence") -> list[Line]:
     """One line for each kind, in the paper's order of asking, with the interval of its change."""
-    return list(_lines(found, {Key(method, metric, kind, order): words for kind, words in KINDS.items()}))
+    return list(_lines(found, {Key(method, metric, kind, order): words for kind, words in INTERVENTIONS.items()}))
 
 
 def order_lines(found: Curves, method: str, metric: str) -> list[Line]:
@@ -115,9 +104,9 @@ def kind_table(found: Curves, metric: str) -> Table:
         if key.order == "confidence" and key.metric == metric:
             last = sets[-1]
             change = Cell(last.change, last.low, last.high, ends="interval", clusters=last.n)
-            words = named(key.method), KINDS[key.kind], count(last.asked)
+            words = named(key.method), INTERVENTIONS[key.kind], count(last.asked)
             rows.append((*words, Cell(last.value), change, Cell(last.spread), count(last.n)))
-    header = ("Grader", "concepts", "set", METRICS[metric], "change [95%]", "sd over seeds", "n")
+    header = ("Grader", "concepts", "set", GRADE_METRICS[metric], "change [95%]", "sd over seeds", "n")
     return Table("interventions", "Once all concepts are set", header, tuple(rows))
 
 
@@ -129,7 +118,7 @@ def order_table(found: Curves, method: str, metric: str) -> Table:
         if sets:
             rows.append((words, Cell(_mean_gain(sets)), Cell(_enough(sets), digits=0), Cell(sets[-1].change)))
     header = ("Order", "mean gain over the questions", f"questions for {say.rate(ENOUGH)} of it", "gain at the end")
-    return Table("orders", f"{METRICS[metric]}: which concepts are asked about first", header, tuple(rows))
+    return Table("orders", f"{GRADE_METRICS[metric]}: which concepts are asked about first", header, tuple(rows))
 
 
 def _mean_gain(sets: tuple[Set, ...]) -> float | None:
@@ -151,7 +140,7 @@ def kind_takeaway(found: Curves, method: str, metric: str) -> str:
         sets = found.get(Key(method, metric, kind, "confidence"))
         if sets:
             told.append(f"{words} {_change(sets[-1])}")
-    return f"{named(method)}, {METRICS[metric]} once all are set: {', '.join(told)}"
+    return f"{named(method)}, {GRADE_METRICS[metric]} once all are set: {', '.join(told)}"
 
 
 def _change(one: Set) -> str:
@@ -167,9 +156,8 @@ def order_takeaway(found: Curves, method: str, metric: str) -> str:
         return "One order of asking was tried"
     best = max(gains, key=lambda words: gains[words])
     plain = gains.get(ORDERS["random"])
-    told = (
-        f"Of the orders, {best} gains most: {say.signed(gains[best])} {METRICS[metric]} on average over the questions"
-    )
+    most = f"{say.signed(gains[best])} {GRADE_METRICS[metric]}"
+    told = f"Of the orders, {best} gains most: {most} on average over the questions"
     return told + (
         f"; {ORDERS['random']} {say.signed(plain)}" if plain is not None and best != ORDERS["random"] else ""
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from tasks.contracts.tables.bottleneck import GRADE_METRICS
 from tasks.report.bottleneck import charts, figures, interventions, structure, sweeps, traces
 from tasks.report.bottleneck.charts import Line, Point
 from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, Column, Graders, named
@@ -108,7 +109,7 @@ def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
     ends = [
         end for of in drawn.values() for line in of for point in line.points for end in point[1:] if end is not None
     ]
-    up = interventions.METRICS[metric]
+    up = GRADE_METRICS[metric]
     drawings = (
         Drawing(named(method), charts.lines(named(method), lines, "concepts set", up, within=ends))
         for method, lines in drawn.items()
@@ -127,7 +128,7 @@ def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
 def _policies(view: BottleneckView, graders: Graders) -> Section | None:
     found = interventions.curves(view.interventions)
     mine = figures.first(graders)
-    drawn = {name: interventions.order_lines(found, mine, name) for name in interventions.METRICS}
+    drawn = {name: interventions.order_lines(found, mine, name) for name in GRADE_METRICS}
     metrics = [name for name, lines in drawn.items() if len(lines) > 1][:FIGURES]
     if not metrics:
         return None
@@ -136,10 +137,10 @@ def _policies(view: BottleneckView, graders: Graders) -> Section | None:
         "Policies: which concept to ask an educator about first?",
         interventions.order_takeaway(found, mine, metrics[0]),
         f"{named(mine)}; every answer is people's label.",
-        drawings=tuple(_asked(interventions.METRICS[name], drawn[name]) for name in metrics),
+        drawings=tuple(_asked(GRADE_METRICS[name], drawn[name]) for name in metrics),
         tables=(
             *(interventions.order_table(found, mine, name) for name in metrics),
-            figures.asked_table(graders, interventions.ORDERS),
+            figures.asked_table(graders),
         ),
     )
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.contracts.tables.edit import FATES
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.edit.charts import Belief, beliefs
 from tasks.report.edit.parts import EditView, Key
@@ -18,13 +19,6 @@ MENDED, LOST = 3, 1
 """Rollouts shown: of those that were mended, and of those whose revision came to nothing."""
 STEPS, LENGTH = 40, 600
 """Steps of a rollout in a table at most, and characters of a step."""
-FATES = {
-    "helped": "helped",
-    "near_tie": "hardly moved it",
-    "not_top_k": "others did more harm",
-    "grounded": "harmful but grounded",
-    "chosen": "chosen",
-}
 Record = Mapping[str, Any]
 
 

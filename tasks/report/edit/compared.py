@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tasks.contracts.settings.edit import Arm
+from tasks.contracts.settings.edit import ARMS, Arm
+from tasks.contracts.tables.edit import TESTED, Tested
 from tasks.display.table import Cells, Table
-from tasks.report.edit.figures import ARMS, LOWER, METRICS, PARTS, Figure, Part, pooled
+from tasks.report.edit.figures import LOWER, METRICS, Figure, pooled
 from tasks.report.grading import say
 
 ORDERS: tuple[tuple[Arm, Arm], ...] = (
@@ -33,7 +34,7 @@ class Gap(NamedTuple):
 
     arm: Arm
     against: Arm
-    part: Part
+    part: Tested
     metric: str
     figure: Figure
     """Mean difference over seeds, its paired interval, and the deviation over seeds."""
@@ -64,14 +65,14 @@ class Gaps:
     """The rows of `arm_differences`, pooled over seeds."""
 
     def __init__(self, differences: pa.Table) -> None:
-        rows: dict[tuple[Arm, Arm, Part, str], list[dict[str, float]]] = {}
+        rows: dict[tuple[Arm, Arm, Tested, str], list[dict[str, float]]] = {}
         for row in differences.to_pylist():
             rows.setdefault((row["arm"], row["against"], row["part"], row["metric"]), []).append(row)
         self._found = {key: Gap(*key, pooled(of)) for key, of in rows.items()}
         self.pairs = list(dict.fromkeys(key[:2] for key in self._found))
         """(arm, against), as they are stored."""
 
-    def of(self, arm: Arm, against: Arm, part: Part, metric: str) -> Gap | None:
+    def of(self, arm: Arm, against: Arm, part: Tested, metric: str) -> Gap | None:
         """How far an arm is above another; None where they were not compared."""
         found = self._found.get((arm, against, part, metric))
         if found is None and (other := self._found.get((against, arm, part, metric))):
@@ -79,7 +80,7 @@ class Gaps:
         return found if found is not None and found.figure.value is not None else None
 
 
-def table(gaps: Gaps, part: Part) -> Table:
+def table(gaps: Gaps, part: Tested) -> Table:
     """Every pair that was compared, with the verdict on its QWK."""
     rows: list[Cells] = []
     for arm, against in gaps.pairs:
@@ -88,12 +89,12 @@ def table(gaps: Gaps, part: Part) -> Table:
             cells = (gap.figure if gap else Figure(None) for gap in found.values())
             rows.append((f"{ARMS[arm]} less {ARMS[against]}", *cells, _verdict(first)))
     header = ("Arms", *(words for metric, words in METRICS.items() if metric != "unmarked"), "QWK says")
-    return Table(f"differences-{part}", PARTS[part].capitalize(), header, tuple(rows))
+    return Table(f"differences-{part}", TESTED[part].capitalize(), header, tuple(rows))
 
 
 def title(gaps: Gaps) -> str:
     """How many differences in QWK are larger than their intervals."""
-    found = [gap for part in PARTS for pair in gaps.pairs if (gap := gaps.of(*pair, part, "qwk"))]
+    found = [gap for part in TESTED for pair in gaps.pairs if (gap := gaps.of(*pair, part, "qwk"))]
     clear = sum(gap.is_clear for gap in found)
     return f"{clear} of {say.plural(len(found), 'difference')} in QWK are larger than intervals and seeds leave open"
 
@@ -101,18 +102,18 @@ def title(gaps: Gaps) -> str:
 def takeaway(gaps: Gaps) -> str:
     """Of the paper's comparisons, which differences in QWK are larger than their intervals, in a sentence for each
     part."""
-    return " ".join(_told(gaps, part) for part in PARTS if any(gaps.of(*pair, part, "qwk") for pair in ORDERS))
+    return " ".join(_told(gaps, part) for part in TESTED if any(gaps.of(*pair, part, "qwk") for pair in ORDERS))
 
 
 def orders(gaps: Gaps) -> Table:
     """Which of the paper's orders appear, in QWK; without those of arms that were not compared."""
     rows: list[Cells] = []
     for better, worse in ORDERS:
-        found = [gaps.of(better, worse, part, "qwk") for part in PARTS]
+        found = [gaps.of(better, worse, part, "qwk") for part in TESTED]
         if any(found):
             said = ("not compared" if gap is None else _appears(gap) for gap in found)
             rows.append((f"{ARMS[better]} over {ARMS[worse]}", *said))
-    return Table("orders", "Orders that the paper reports, in QWK", ("Order", *PARTS.values()), tuple(rows))
+    return Table("orders", "Orders that the paper reports, in QWK", ("Order", *TESTED.values()), tuple(rows))
 
 
 def _appears(gap: Gap) -> str:
@@ -121,14 +122,14 @@ def _appears(gap: Gap) -> str:
     return "the same in the mean, not clear" if gap.is_better else "not in the mean, not clear either way"
 
 
-def _told(gaps: Gaps, part: Part) -> str:
+def _told(gaps: Gaps, part: Tested) -> str:
     found = [gap for pair in ORDERS if (gap := gaps.of(*pair, part, "qwk"))]
     clear = [gap if gap.is_better else gap.turned() for gap in found if gap.is_clear]
     told = ", ".join(
         f"{ARMS[gap.arm]} over {ARMS[gap.against]} (+{say.number(gap.figure.value or 0)})" for gap in clear
     )
     rest = len(found) - len(clear)
-    lead = f"On {PARTS[part]}: {told}" if told else f"On {PARTS[part]}: none is larger than its interval"
+    lead = f"On {TESTED[part]}: {told}" if told else f"On {TESTED[part]}: none is larger than its interval"
     return f"{lead}; {say.plural(rest, 'other')} within their intervals." if rest and told else f"{lead}."
 
 

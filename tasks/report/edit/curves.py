@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from statistics import fmean
 
-from tasks.contracts.settings.edit import STARTS, Arm
+from tasks.contracts.settings.edit import ARMS, STARTS, Arm
+from tasks.contracts.tables.edit import TESTED
 from tasks.report.bottleneck import charts
 from tasks.report.bottleneck.charts import Line, Point
-from tasks.report.edit.figures import ARMS, PARTS
 from tasks.report.edit.parts import EditView
 from tasks.report.grading import say
 from tasks.report.reward.parts import Drawing
@@ -16,7 +16,7 @@ from tasks.report.reward.parts import Drawing
 POINTS = 12
 """Points of a line at most: what training logs more often is averaged over that share of the updates."""
 CURVES: Mapping[tuple[str, str], str] = {
-    **{(part, "qwk"): f"QWK, {words}" for part, words in PARTS.items()},
+    **{(part, "qwk"): f"QWK, {words}" for part, words in TESTED.items()},
     ("train", "reward"): "Reward r (Eq. 7)",
     ("train", "outcome"): "Outcome reward (Eq. 5)",
     ("train", "shaping"): "Shaping (Eq. 6)",
@@ -50,7 +50,7 @@ def takeaway(view: EditView) -> str:
         lines = {arm: _means(found[(part, "qwk"), arm]) for arm in STARTS if ((part, "qwk"), arm) in found}
         told = [f"{ARMS[arm]} {say.number(of[0].y)} to {say.number(of[-1].y)}" for arm, of in lines.items()]
         if told:
-            return f"QWK on {PARTS[part]} from the start to the last update: {', '.join(told)}"
+            return f"QWK on {TESTED[part]} from the start to the last update: {', '.join(told)}"
     return "What training logged"
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from tasks.contracts.tables.rules import Family, RuleEdit, Totals
+from tasks.contracts.settings.edit import ARMS
+from tasks.contracts.tables.rules import FAMILIES, RULE_EDITS, TOTALS, Family, Totals
 from tasks.display.table import Cells, Table, count
-from tasks.report.edit.figures import ARMS, Figure, pooled
+from tasks.report.edit.figures import Figure, pooled
 from tasks.report.grading import say
 
-FAMILIES: Mapping[Family, str] = {"levels": "level-of-response schemes", "points": "points schemes"}
-TOTALS: Mapping[Totals, str] = {"stated": "Graders that state their mark", "summed": "Graders whose mark code sums"}
 Measure = Literal["floor_rate", "in_rubric"]
 MEASURES: Mapping[Measure, tuple[str, str]] = {
     "floor_rate": ("floor", "floor rate, the share of marks under the edit that are 0"),
@@ -32,7 +31,7 @@ def tables(found: pa.Table) -> Iterator[Table]:
         for family, schemes in FAMILIES.items():
             if rows := _rows(found, totals, family):
                 for measure in MEASURES:
-                    yield _table(rows, measure, f"{totals}-{family}-{measure}", f"{who}, {schemes}")
+                    yield _table(rows, measure, f"{totals}-{family}-{measure}", f"{who.capitalize()}, {schemes}")
 
 
 def takeaway(found: pa.Table) -> str:
@@ -49,7 +48,7 @@ def takeaway(found: pa.Table) -> str:
 
 
 def _table(rows: list[Record], measure: Measure, name: str, words: str) -> Table:
-    edits = [edit for edit in get_args(RuleEdit) if any(row["edit"] == edit for row in rows)]
+    edits = [edit for edit in RULE_EDITS if any(row["edit"] == edit for row in rows)]
     made: list[Cells] = []
     for grader, of in _graders(rows).items():
         figures = (_figure([row for row in of if row["edit"] == edit], measure) for edit in edits)

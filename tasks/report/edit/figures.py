@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import pyarrow as pa
 
-from tasks.contracts.settings.edit import Arm
+from tasks.contracts.settings.edit import ARMS, Arm
+from tasks.contracts.tables.edit import TESTED, Tested
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
 from tasks.report.grading import say
 
-Part = Literal["seen", "unseen"]
-ARMS: Mapping[Arm, str] = {
-    "base": "Base",
-    "grpo": "GRPO",
-    "dgpo": "DGPO",
-    "int_sft": "InT-SFT",
-    "int_rl": "InT-RL",
-    "edit_sft": "Edit-SFT",
-    "edit_rl": "Edit-RL",
-    "edit_rl_on_base": "Edit-RL on Base",
-    "grpo_on_edit_sft": "GRPO on Edit-SFT",
-    "no_signals": "Edit-SFT − signals",
-    "no_checklist": "Edit-SFT − checklist",
-    "no_locality": "Edit-SFT − locality",
-}
-PARTS: Mapping[Part, str] = {"seen": "questions seen in training", "unseen": "unseen questions"}
 METRICS = {"qwk": "QWK", "accuracy": "accuracy", "within_1": "within 1", "mae": "MAE", "unmarked": "unmarked"}
 LOWER = ("mae", "unmarked")
 """Metrics of which less is better."""
@@ -89,7 +74,7 @@ def pooled(rows: Sequence[Mapping[str, Any]], digits: int = 2) -> Figure:
     return Figure(fmean(values) if values else None, low, high, deviation, digits, "interval", fewest)
 
 
-def summary_table(arms: Arms, part: Part) -> Table:
+def summary_table(arms: Arms, part: Tested) -> Table:
     """Every arm with every figure on one part of the test split."""
     rows: list[Cells] = []
     for arm in arms.names:
@@ -97,17 +82,17 @@ def summary_table(arms: Arms, part: Part) -> Table:
             seeds = count(len(arms.of(arm, part, "qwk")))
             rows.append((ARMS[arm], seeds, *(arms.figure(arm, part, metric) for metric in METRICS), count(n)))
     header = ("Arm", *HEADER[2:])
-    return Table(part, PARTS[part].capitalize(), header, tuple(rows), tuple(_notes(arms, part)))
+    return Table(part, TESTED[part].capitalize(), header, tuple(rows), tuple(_notes(arms, part)))
 
 
 def summary_rows(metrics: pa.Table) -> list[tuple[str, ...]]:
     """Rows of text under `HEADER`, one per arm and part of the test split; '–' stands for a figure not known."""
     arms = Arms(metrics)
-    tables = {part: summary_table(arms, part) for part in PARTS}
+    tables = {part: summary_table(arms, part) for part in TESTED}
     return [(str(row[0]), part, *map(str, row[1:])) for part, table in tables.items() for row in table.rows]
 
 
-def _notes(arms: Arms, part: Part) -> Iterator[str]:
+def _notes(arms: Arms, part: Tested) -> Iterator[str]:
     """Why figures are missing, and what was left out: each once, with the arms that it is said of."""
     said: dict[tuple[str, str], list[str]] = {}
     for row in arms.rows:
@@ -119,14 +104,14 @@ def _notes(arms: Arms, part: Part) -> Iterator[str]:
         yield f"{metric}, {'all arms' if len(of) == everyone else ', '.join(of)}: {note}"
 
 
-def panel(arms: Arms, part: Part, of: Iterable[Arm], metric: str = "qwk") -> Panel | None:
+def panel(arms: Arms, part: Tested, of: Iterable[Arm], metric: str = "qwk") -> Panel | None:
     """Bars of arms with their intervals; None where no arm has the figure."""
     figures = {arm: arms.figure(arm, part, metric) for arm in of}
     bars = [Bar(ARMS[arm], one.value, one.low, one.high) for arm, one in figures.items() if one.value is not None]
-    return Panel(f"{METRICS[metric]}, {PARTS[part]}", tuple(bars)) if bars else None
+    return Panel(f"{METRICS[metric]}, {TESTED[part]}", tuple(bars)) if bars else None
 
 
-def grid(arms: Arms, part: Part) -> Table:
+def grid(arms: Arms, part: Tested) -> Table:
     """Table 3: what RL adds, directly on Base and on Edit-SFT."""
     cells = {
         "no RL": ("base", "edit_sft"),
@@ -138,7 +123,7 @@ def grid(arms: Arms, part: Part) -> Table:
         figures = [arms.figure(arm, part, "qwk") for arm in pair]
         if any(one.value is not None for one in figures):
             rows.append((words, *figures))
-    return Table(f"grid-{part}", f"QWK, {PARTS[part]}", ("RL", "on Base", "on Edit-SFT"), tuple(rows))
+    return Table(f"grid-{part}", f"QWK, {TESTED[part]}", ("RL", "on Base", "on Edit-SFT"), tuple(rows))
 
 
 def listed(arms: Arms, of: Iterable[Arm]) -> str:
@@ -147,7 +132,7 @@ def listed(arms: Arms, of: Iterable[Arm]) -> str:
         known = {arm: arms.figure(arm, part, "qwk").value for arm in of}
         told = [f"{ARMS[arm]} {say.number(value)}" for arm, value in known.items() if value is not None]
         if told:
-            return f"QWK on {PARTS[part]}: {', '.join(told)}"
+            return f"QWK on {TESTED[part]}: {', '.join(told)}"
     return "No QWK"
 
 
@@ -158,5 +143,5 @@ def sentence(arms: Arms) -> str:
         figure, base = (arms.figure(arm, part, "qwk") for arm in (mine, "base"))
         if figure.value is not None:
             beside = f", Base {say.number(base.value)}" if mine != "base" and base.value is not None else ""
-            told.append(f"{say.number(figure.value)} on {PARTS[part]}{beside}")
+            told.append(f"{say.number(figure.value)} on {TESTED[part]}{beside}")
     return f"{ARMS[mine]} marks with QWK {'; '.join(told)}" if told else "No arm has a QWK on the test split"

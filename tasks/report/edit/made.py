@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from tasks.contracts.settings.edit import ARMS
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.edit.figures import ARMS, Arms
+from tasks.report.edit.figures import Arms
 from tasks.report.edit.parts import EditView
 from tasks.report.grading import say
 from tasks.report.reward.parts import Section

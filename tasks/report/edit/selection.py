@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.contracts.settings.edit import TUNED, Arm
-from tasks.contracts.tables.edit import Fate
+from tasks.contracts.settings.edit import ARMS, TUNED, Arm
+from tasks.contracts.tables.edit import FATES
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.bottleneck.charts import Line, Point, lines
-from tasks.report.edit.cases import FATES
 from tasks.report.edit.charts import Box, boxes, funnel
-from tasks.report.edit.figures import ARMS
 from tasks.report.edit.parts import EditView
 from tasks.report.grading import say
 from tasks.report.reward.parts import Drawing
@@ -70,7 +67,7 @@ def picture(view: EditView) -> Iterator[Drawing]:
 def fates(view: EditView) -> Table:
     """What selection did with the steps of wrong rollouts."""
     found = Counter(fate for fate in view.steps["fate"].to_pylist() if fate)
-    rows: list[Cells] = [(FATES[fate], count(found[fate])) for fate in get_args(Fate) if found[fate]]
+    rows: list[Cells] = [(FATES[fate], count(found[fate])) for fate in FATES if found[fate]]
     return Table("fates", "Steps of wrong rollouts", ("What selection did", "steps"), tuple(rows))
 
 

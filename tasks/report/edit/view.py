@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tasks.contracts.settings.edit import GRID, Arm
+from tasks.contracts.settings.edit import ARMS, GRID, Arm
+from tasks.contracts.tables.edit import TESTED
 from tasks.report.edit import cases, compared, curves, faithful, figures, made, selection
 from tasks.report.edit.compared import Gaps
-from tasks.report.edit.figures import ABLATIONS, ARMS, PARTS, Arms, Figure
+from tasks.report.edit.figures import ABLATIONS, Arms, Figure
 from tasks.report.edit.parts import EditView
 from tasks.report.experiment.charts import panel
 from tasks.report.grading import say
@@ -66,19 +67,19 @@ def _below(one: Figure) -> Iterator[str]:
 def _arms(arms: Arms) -> Section | None:
     if not arms.names:
         return None
-    best = [f"{ARMS[ranked[0]]} on {words}" for part, words in PARTS.items() if (ranked := arms.ranked(part))]
+    best = [f"{ARMS[ranked[0]]} on {words}" for part, words in TESTED.items() if (ranked := arms.ranked(part))]
     return Section(
         "arms",
         "Arms: who marks best?",
         f"Highest mean QWK: {', '.join(best)}" if best else "No arm has a QWK",
         f"{HOW} An unmarked response is wrong in accuracy and within 1, and left out of QWK and MAE.",
         drawings=tuple(_panels(arms, arms.names)),
-        tables=tuple(figures.summary_table(arms, part) for part in PARTS),
+        tables=tuple(figures.summary_table(arms, part) for part in TESTED),
     )
 
 
 def _panels(arms: Arms, of: tuple[Arm, ...]) -> Iterator[Drawing]:
-    for part in PARTS:
+    for part in TESTED:
         if drawn := figures.panel(arms, part, of):
             yield Drawing(drawn.title, panel(drawn))
 
@@ -92,7 +93,7 @@ def _differences(gaps: Gaps) -> Section | None:
         compared.title(gaps),
         "Paired over responses, seed by seed. Clear: the interval leaves out 0 and the difference is more than the "
         "seeds' standard deviation. No correction for the number of comparisons.",
-        tables=(*(compared.table(gaps, part) for part in PARTS), compared.orders(gaps)),
+        tables=(*(compared.table(gaps, part) for part in TESTED), compared.orders(gaps)),
     )
 
 
@@ -105,7 +106,7 @@ def _grid(arms: Arms) -> Section | None:
         figures.listed(arms, GRID),
         "RL directly on Base and on what Edit-SFT made of it (Table 3).",
         drawings=tuple(_panels(arms, GRID)),
-        small=tuple(figures.grid(arms, part) for part in PARTS),
+        small=tuple(figures.grid(arms, part) for part in TESTED),
     )
 
 
@@ -181,7 +182,7 @@ def _grounding(view: EditView) -> Section | None:
 
 
 def _divergence(arms: Arms) -> Section | None:
-    tables = tuple(made.divergence(arms, part) for part in PARTS)
+    tables = tuple(made.divergence(arms, part) for part in TESTED)
     if not any(table.rows for table in tables):
         return None
     return Section(

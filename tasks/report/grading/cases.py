@@ -9,33 +9,18 @@ from typing import Any
 import pandas as pd
 
 from tasks.contracts.bundle import Bundle, Criterion
+from tasks.contracts.tables.calibration import ROUTE_REASONS
+from tasks.contracts.tables.judging import ACTIONS, STANDING, UNSCORED_REASONS
+from tasks.contracts.tables.judging import QUOTES as FINDINGS
 from tasks.report.grading import say
 from tasks.report.grading.highlight import Span, pieces
 from tasks.report.grading.parts import Case, Mark, Quote
-from tasks.report.grading.words import ROUTES
 
 Row = Mapping[str, Any]
 ScaleBounds = tuple[float, float, float]
 CASES, PER_ITEM = 6, 2
 QUOTES, MARKS, QUOTE_LENGTH, QUESTION_LENGTH = 4, 24, 240, 320
-HOLDS = ("verified", "semantic")
 _PEOPLE = ("human", "adjudication")
-FINDINGS = {
-    "verified": "stands in the text",
-    "misattributed": "not where it was cited, but elsewhere in the text",
-    "fabricated": "not in the text",
-    "duplicate": "given twice for this criterion",
-    "too_short": "too short to prove anything",
-    "context": "stands in the material that came with the question, not in the answer",
-    "echo": "repeats the question or the rubric",
-    "semantic": "not in these words, but the text says it",
-}
-ACTIONS = {
-    "none": "",
-    "demoted": "the credit was withdrawn",
-    "counted": "the credit was kept and counted",
-    "dropped": "the detection was dropped",
-}
 
 
 def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
@@ -74,7 +59,7 @@ def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgmen
         (say.name(rater), say.level(row[f"human:{rater}"])) for rater in raters if pd.notna(row[f"human:{rater}"])
     )
     released = row["route"] == "release"
-    why = "" if released or not isinstance(row["route_reason"], str) else f": {ROUTES.get(row['route_reason'], '')}"
+    why = ROUTE_REASONS.get(row["route_reason"])
     return Case(
         say.name(row["response_id"]),
         say.name(row["item_id"]),
@@ -83,7 +68,7 @@ def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgmen
         say.level(round(row["raw"], 2)) if pd.notna(row["raw"]) else say.NOT_KNOWN,
         say.level(round(row["target"], 2)),
         persons,
-        "would be released" if released else f"goes to people{why}",
+        "would be released" if released else ": ".join(filter(None, ("goes to people", why))),
         pieces(text, spans),
         len(text),
         tuple(marks[:MARKS]),
@@ -99,7 +84,7 @@ def _spans(judgment: Row, text: str) -> list[Span]:
     return [
         Span(quote["start"], quote["end"], say.name(judgment["criterion_id"]), "people" if human else "machine")
         for quote in judgment["evidence"] or ()
-        if quote["status"] in HOLDS and quote["start"] is not None
+        if quote["status"] in STANDING and quote["start"] is not None
     ]
 
 
@@ -127,14 +112,14 @@ def _level(criterion: Criterion, decision: int) -> str:
 
 def _quote(found: Row) -> Quote:
     text = say.cut(say.visible(" ".join(found["quote"].split())), QUOTE_LENGTH)
-    return Quote(text, FINDINGS[found["status"]], found["status"] in HOLDS)
+    return Quote(text, FINDINGS[found["status"]], found["status"] in STANDING)
 
 
 def _note(criterion: Criterion, machine: Row | None) -> str:
     if machine is None:
         return ""
     if machine["unscored_reason"]:
-        return say.worded(machine["unscored_reason"])
+        return UNSCORED_REASONS[machine["unscored_reason"]]
     if machine["action"] != "none":
         return (
             f"stated {_level(criterion, machine['stated'])}; {ACTIONS[machine['action']]}"

@@ -6,30 +6,27 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.report.grading.parts import Estimate, Unit
+from tasks.report.grading.parts import Estimate, Figure
 from tasks.stats.bootstrap import cautions
+from tasks.stats.metric import Metric, Unit
+from tasks.stats.metrics import METRICS
 
 ALL = "all"
-UNITS: dict[str, Unit] = {
-    **dict.fromkeys(
-        ("exact", "within_1", "within_2", "interval_coverage", "released_share", "beyond_tolerance", "length_share"),
-        "share",
-    ),
-    **dict.fromkeys(
-        ("bias", "smd", "smd_pooled", "dsm", "degradation_qwk", "degradation_pearson", "severity"),
-        "signed",
-    ),
-    **dict.fromkeys(("degradation_exact", "level_share_gap"), "signed_share"),
-    "doubles": "count",
-}
-"""How a metric's figure is written; a plain number where it is not named."""
+STAGES = ("released", "calibrated", "human", "raw", "")
+"""Stages of gates, the weightiest first: what goes out, then every score, then people."""
 _COUNTS_FIRST = ("target", "people")
 
 
 class Figures:
     """Rows of `metrics` by metric, stage, slice and value."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, rows: Sequence[Mapping[str, Any]], metrics: Sequence[Metric] = METRICS) -> None:
+        self.metrics = {metric.name: metric for metric in metrics}
+        """What is known of each metric, by name."""
+        gates = [(gate, metric) for metric in metrics for gate in metric.gates]
+        gates.sort(key=lambda pair: STAGES.index(pair[0].stage))
+        self.questions = {gate.name: gate.question or metric.title for gate, metric in gates}
+        """Gates in words, the weightiest first."""
         self._rows: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
         self._values: dict[tuple[str, str], list[str]] = defaultdict(list)
         self.pairs: list[tuple[str, str]] = []
@@ -53,6 +50,19 @@ class Figures:
             if row["resampled"] in ("author", "response"):
                 self.resampled = row["resampled"]
             self.undefined_draws = max(self.undefined_draws, row["undefined_draws"])
+
+    def unit(self, metric: str) -> Unit:
+        """How a metric's figures are written; those of a mean over items as those of the items."""
+        known = self.metrics.get(metric.removesuffix("_item_mean"))
+        return known.unit if known else "number"
+
+    def listed(self, section: str) -> list[Metric]:
+        """The metrics that a section lists."""
+        return [metric for metric in self.metrics.values() if metric.section == section]
+
+    def figure(self, metric: Metric, estimate: Estimate) -> Figure:
+        """An estimate of a metric under its title."""
+        return Figure(metric.title, estimate, metric.unit, metric.meaning)
 
     def values(self, metric: str, part: str) -> list[str]:
         """The values of a slice that a metric is given for."""

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tasks.report.grading import say
-from tasks.report.grading.figures import UNITS, Figures
+from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import Bars, Calibration, Confusion, Curve, Distribution, Figure, Fitted, Tried, listed
 from tasks.stats.agreement import confusion, to_levels
 
@@ -77,14 +77,7 @@ def distribution(found: Sequence[Panel], figures: Figures, raters: Sequence[str]
         )
         for panel in found
     )
-    told = tuple(
-        Figure(text, figures.machine(metric), UNITS.get(metric, "number"), meaning)
-        for metric, text, meaning in (
-            ("bias", "Mean shift, points", "machine minus people"),
-            ("smd", "Mean shift, SD", "flag beyond ±0.15"),
-            ("sd_ratio", "Spread, machine / people", "below 1: scores crowd in the middle"),
-        )
-    )
+    told = tuple(figures.figure(figures.metrics[name], figures.machine(name)) for name in ("bias", "smd", "sd_ratio"))
     return Distribution(_distribution_title(bars[0], len(bars)), bars, told)
 
 
@@ -193,8 +186,8 @@ def calibration(
         for row in calibrations
     ]
     told = tuple(
-        Figure(f"{text}, {when}", figures.machine(metric, stage), UNITS.get(metric, "number"))
-        for metric, text in (("qwk", "QWK"), ("rmse", "Root mean squared error"), ("bias", "Mean shift, points"))
+        Figure(f"{figures.metrics[name].title}, {when}", figures.machine(name, stage), figures.unit(name))
+        for name in ("qwk", "rmse", "bias")
         for stage, when in (("raw", "before"), ("calibrated", "after"))
     )
     values = scores["calibrated"].dropna()

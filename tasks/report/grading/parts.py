@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from tasks.stats.metric import Unit
+
 T = TypeVar("T")
-Unit = Literal["number", "share", "signed", "signed_share", "count"]
-"""How a figure is written: 0.82; 58%; +0.13; −4.9%; 1,198."""
 FIRST, MOST = 12, 60
 """Rows of a long list that are shown at once, and that are in the page at all; the tables hold the others."""
 
@@ -121,6 +121,8 @@ class Gate:
     unit: Unit
     bound: str
     outcome: str
+    told: str
+    """The outcome in words."""
     labels_needed: int | None
     source: str
     if_missed: str

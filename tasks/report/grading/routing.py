@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from tasks.report.grading import say
-from tasks.report.grading.figures import UNITS, Figures
-from tasks.report.grading.parts import Figure, Risk, Routing, Rule, listed
+from tasks.report.grading.figures import Figures
+from tasks.report.grading.parts import Risk, Routing, Rule, listed
 from tasks.stats.selective import risk_coverage
 
 Row = Mapping[str, Any]
@@ -59,19 +59,7 @@ def routing(
     wrong = beyond(tolerance, scales)[1]
     curve = _risk(scores, scales, tolerance, target, wrong)
     shown = [_rule(row, wrong) for row in sorted(rules, key=lambda row: (row["threshold"] is not None, row["scope"]))]
-    told = tuple(
-        Figure(text, figures.any(metric), UNITS.get(metric, "number"), meaning)
-        for metric, text, meaning in (
-            ("interval_coverage", "Intervals that hold the human score", ""),
-            ("interval_width", "Mean width of an interval, steps of the scale", ""),
-            ("aurc", "Area under the risk–coverage curve", "mean error in steps, surest scores first"),
-            ("aurc_oracle", "the same, perfect order", ""),
-            ("aurc_random", "the same, random order", ""),
-            ("augrc", "Generalised area (AUGRC)", ""),
-            ("ece", "Ordinal calibration error", "of the level probabilities"),
-            ("rps", "Ranked probability score", "lower is better"),
-        )
-    )
+    told = tuple(figures.figure(metric, figures.any(metric.name)) for metric in figures.listed("routing"))
     missing = "" if curve else "no held-out response has a human score, a machine score and an estimated risk"
     return Routing(_title(curve, rules), curve, listed(shown), told, missing)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tasks.report.grading import say
-from tasks.report.grading.figures import ALL, UNITS, Figures
+from tasks.report.grading.figures import ALL, Figures
 from tasks.report.grading.parts import (
     Agreement,
     Cell,
@@ -21,24 +21,12 @@ from tasks.report.grading.parts import (
 )
 
 MOST_IN_MATRIX = 12
+PEOPLE = ("alpha_ordinal", "exact", "icc", "reliability", "ceiling_qwk")
+"""What is told of people together."""
 WIDE_GAP = 0.1
 """QWK below people's from which an item is in bold: the flag for degradation."""
 NO_LABELS = "no held-out response has a human score"
 ONE_PERSON = "one person scored; a second one on the same responses would show how far people agree"
-METRICS = {
-    "qwk": "QWK",
-    "qwk_item_mean": "QWK, mean over items",
-    "exact": "Exact",
-    "within_1": "Within one level",
-    "mae": "Mean absolute error",
-    "rmse": "Root mean squared error",
-    "bias": "Mean shift, points",
-    "smd": "Mean shift, SD (SMD)",
-    "pearson": "Correlation",
-    "icc": "ICC(2,1)",
-    "macro_f1": "Macro F1",
-    "sd_ratio": "Spread, machine / people",
-}
 
 
 def people(figures: Figures, raters: Sequence[str]) -> People:
@@ -53,25 +41,7 @@ def people(figures: Figures, raters: Sequence[str]) -> People:
         )
     whole = _whole(figures)
     mean = figures.people(whole)
-    found = [
-        Figure(
-            "Krippendorff's α, ordinal",
-            figures.any("alpha_ordinal"),
-            "number",
-            "all raters at once; 1 is full agreement, 0 chance",
-        ),
-        Figure("Exact", figures.people("exact"), "share", "the same level"),
-        Figure("ICC(2,1)", figures.people("icc"), "number", "one person's score as a measure of all"),
-        Figure(
-            "Reliability of one human score", figures.any("reliability"), "number", "share of its variance that is true"
-        ),
-        Figure(
-            "Ceiling for any grader (QWK)",
-            figures.any("ceiling_qwk"),
-            "number",
-            "what a perfect judge of the true score would reach",
-        ),
-    ]
+    found = [figures.figure(figures.metrics[name], figures.people(name)) for name in PEOPLE]
     grid: list[tuple[Cell, ...]] = []
     if len(raters) <= MOST_IN_MATRIX:
         grid = [
@@ -104,13 +74,13 @@ def agreement(figures: Figures, labelled: int) -> Agreement:
     items, types = (_compared(figures, part) for part in ("item", "type"))
     overall = tuple(
         Stages(
-            text,
-            UNITS.get(metric, "number"),
-            figures.people(metric),
-            *(figures.machine(metric, stage) for stage in ("raw", "calibrated", "released")),
+            metric.title,
+            metric.unit,
+            figures.people(metric.name),
+            *(figures.machine(metric.name, stage) for stage in ("raw", "calibrated", "released")),
         )
-        for metric, text in METRICS.items()
-        if figures.values(metric, ALL)
+        for metric in figures.listed("agreement")
+        if figures.values(metric.name, ALL)
     )
     missing = "" if labelled else NO_LABELS
     return Agreement(
@@ -174,8 +144,7 @@ def true_score(figures: Figures) -> TrueScore:
     )
     found = (
         Figure("PRMSE before calibration", figures.machine("prmse", "raw")),
-        Figure("Correlation with the true score", figures.machine("r_true")),
-        Figure("Reliability of one human score", figures.any("reliability")),
+        *(figures.figure(figures.metrics[name], figures.any(name)) for name in ("r_true", "reliability")),
     )
     if prmse.value is None:
         return TrueScore("What is missing to the true score is not known", prmse, losses, found, prmse.note)

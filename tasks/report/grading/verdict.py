@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from tasks.contracts.tables.calibration import ROUTE_REASONS
+from tasks.contracts.tables.evaluation import OUTCOMES
+from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.report.grading import say
-from tasks.report.grading.figures import UNITS, Figures
+from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import (
     Count,
     DataSection,
@@ -18,11 +21,10 @@ from tasks.report.grading.parts import (
     Look,
     Outcome,
     Step,
-    Unit,
     Verdict,
     listed,
 )
-from tasks.report.grading.words import QUESTIONS, ROUTES, UNSCORED
+from tasks.stats.metric import Unit
 
 Row = Mapping[str, Any]
 ORDER = ("fail", "undecided", "unknown", "pass")
@@ -65,8 +67,8 @@ def outcome(responses: Sequence[Row], promise: str) -> Outcome:
         total(review),
         total(unscored),
         promise,
-        reasons(review, "route_reason", ROUTES),
-        reasons(unscored, "unscored_reason", UNSCORED),
+        reasons(review, "route_reason", ROUTE_REASONS),
+        reasons(unscored, "unscored_reason", UNSCORED_REASONS),
     )
 
 
@@ -103,15 +105,9 @@ def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figu
     """Title and key figures: of the released scores where there are any, else of all calibrated ones."""
     stage = "released" if released and figures.machine("qwk", "released").value is not None else "calibrated"
     qwk = "qwk" if figures.machine("qwk", stage).value is not None else "qwk_item_mean"
-    names = {
-        qwk: "Agreement (QWK)" if qwk == "qwk" else "Agreement (QWK, mean over items)",
-        "mae": "Mean absolute error, points",
-    }
-    names |= {"exact": "Exactly the human score", "within_1": "Within one level"}
-    names["beyond_tolerance"] = "Beyond the tolerance"
     every = [
-        Key(text, UNITS.get(metric, "number"), figures.machine(metric, stage), figures.people(metric))
-        for metric, text in names.items()
+        Key(figures.metrics[name].title, figures.unit(name), figures.machine(name, stage), figures.people(name))
+        for name in (qwk, "mae", "exact", "within_1", "beyond_tolerance")
     ]
     # Where items have different scales, nothing is known of the whole set but shares and means over items.
     keys = [key for key in every if key.machine.value is not None][:4] or every[:4]
@@ -119,9 +115,9 @@ def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figu
     return Head(study, date, title, tuple(looks), tuple(keys), of, figures.cautions)
 
 
-def gate(row: Row) -> Gate:
+def gate(row: Row, figures: Figures) -> Gate:
     """A row of `verdicts` in words."""
-    unit = UNITS.get(row["metric"].removesuffix("_item_mean"), "number")
+    unit = figures.unit(row["metric"])
     least, most = (None if row[end] is None else _threshold(row[end], unit) for end in ("least", "most"))
     if least and most:
         bound = f"{least.removesuffix('%')} to {most}"
@@ -129,12 +125,13 @@ def gate(row: Row) -> Gate:
         bound = f"at least {least}" if least else f"at most {most}" if most else ""
     where = "" if row["slice"] == "all" else f"{say.worded(row['slice'])} {say.name(row['value_of'])}"
     return Gate(
-        QUESTIONS.get(row["gate"], say.worded(row["gate"]).capitalize()),
+        figures.questions.get(row["gate"], say.worded(row["gate"]).capitalize()),
         where,
         Estimate(row["estimate"], row["low"], row["high"], row["n"], clusters=row["clusters"]),
         unit,
         bound,
         row["outcome"],
+        OUTCOMES[row["outcome"]],
         row["labels_needed"],
         row["source"],
         row["if_missed"],
@@ -145,33 +142,34 @@ def _threshold(value: float, unit: Unit) -> str:
     return say.rate(value).replace("-", "−") if unit in ("share", "signed_share") else say.figure(value, unit)
 
 
-def _weight(row: Row) -> int:
-    known = list(QUESTIONS)
-    return known.index(row["gate"]) if row["gate"] in QUESTIONS else len(known)
+def _weight(row: Row, figures: Figures) -> int:
+    known = list(figures.questions)
+    return known.index(row["gate"]) if row["gate"] in known else len(known)
 
 
-def verdict(rows: Sequence[Row]) -> Verdict:
+def verdict(rows: Sequence[Row], figures: Figures) -> Verdict:
     """All gates, those that fail first."""
-    ordered = sorted(rows, key=lambda row: (ORDER.index(row["outcome"]), _weight(row)))
-    whole = [gate(row) for row in ordered if row["slice"] == "all"]
-    parts = [gate(row) for row in ordered if row["slice"] != "all"]
+    ordered = sorted(rows, key=lambda row: (ORDER.index(row["outcome"]), _weight(row, figures)))
+    whole = [gate(row, figures) for row in ordered if row["slice"] == "all"]
+    parts = [gate(row, figures) for row in ordered if row["slice"] != "all"]
     found = Counter(row["outcome"] for row in rows)
     if not rows:
         return Verdict(
             "No gate could be asked", listed([]), listed([]), "there are no human scores to hold the machine's against"
         )
-    said = {"fail": "missed", "undecided": "undecided", "unknown": "not known", "pass": "met"}
-    counts = [f"{found[key]} {said[key]}" for key in ORDER if found[key]]
+    counts = [f"{found[key]} {OUTCOMES[key]}" for key in ORDER if found[key]]
     title = f"Of {say.plural(len(rows), 'gate')}: {', '.join(counts)}"
     return Verdict(title, listed(whole, first=20), listed(parts))
 
 
-def looks(rows: Sequence[Row], found: Outcome, warnings: int, broken: int, worst_item: Look | None) -> list[Look]:
+def looks(
+    rows: Sequence[Row], found: Outcome, warnings: int, broken: int, worst_item: Look | None, figures: Figures
+) -> list[Look]:
     """What to look at first beside the headline, at most six things."""
     said: list[Look] = []
-    for row in sorted(rows, key=lambda row: (row["slice"] != "all", _weight(row))):
+    for row in sorted(rows, key=lambda row: (row["slice"] != "all", _weight(row, figures))):
         if row["outcome"] == "fail" and (row["gate"], row["slice"]) != ("released_errors", "all") and len(said) < 3:
-            shown = gate(row)
+            shown = gate(row, figures)
             figure = say.figure(row["estimate"], shown.unit) if row["estimate"] is not None else say.NOT_KNOWN
             where = f", {shown.where}" if shown.where else ""
             said.append(Look(f"{shown.question}{where}: {figure}, wanted {shown.bound}", "verdict"))
@@ -197,8 +195,8 @@ def data(responses: Sequence[Row], whole: Row, quarantined: int) -> DataSection:
     review = [row for row in scored if row["route"] != "release"]
     wholes = [
         _step("read", every, every, ()),
-        _step("scored", total(scored), every, _losses(unscored, "unscored_reason", UNSCORED)),
-        _step("released", total(released), every, _losses(review, "route_reason", ROUTES)),
+        _step("scored", total(scored), every, _losses(unscored, "unscored_reason", UNSCORED_REASONS)),
+        _step("released", total(released), every, _losses(review, "route_reason", ROUTE_REASONS)),
     ]
     splits = Counter({split: total(_of_split(labels, split)) for split in ("calibration", "train")})
     used = tuple(f"{say.count(n)} in the {split} split" for split, n in splits.items() if n)
@@ -214,7 +212,7 @@ def data(responses: Sequence[Row], whole: Row, quarantined: int) -> DataSection:
             "compared",
             total(compared),
             every,
-            _losses([r for r in held_out if not r["scored"]], "unscored_reason", UNSCORED),
+            _losses([r for r in held_out if not r["scored"]], "unscored_reason", UNSCORED_REASONS),
         ),
         _step("compared, of the released", total(compared, lambda row: row["route"] == "release"), every, ()),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from tasks.report.grading.figures import Figures
 from tasks.report.grading.groups import groups
 from tasks.report.grading.parts import Agreement, Case, Errors, Look, View
 from tasks.report.grading.routing import beyond, promise, routing
+from tasks.stats.metric import Metric
+from tasks.stats.metrics import METRICS
 from tasks.stats.target import MEAN
 
 
@@ -51,9 +53,12 @@ def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, f
     return worst(scores, scales)
 
 
-def view(tables: Tables, study: Mapping[str, Any], manifest: Mapping[str, Any]) -> View:
-    """The page's content. `study` and `manifest` are the study file and manifest.json as plain values."""
-    scores, figures = tables.scores, Figures(tables.metrics.to_pylist())
+def view(
+    tables: Tables, study: Mapping[str, Any], manifest: Mapping[str, Any], metrics: Sequence[Metric] = METRICS
+) -> View:
+    """The page's content. `study` and `manifest` are the study file and manifest.json as plain
+    values; metrics: what is known of those in the tables."""
+    scores, figures = tables.scores, Figures(tables.metrics.to_pylist(), metrics)
     rubric_of = dict(zip(tables.items["item_id"].to_pylist(), tables.items["rubric_id"].to_pylist(), strict=True))
     scales = {item: tables.bundles[rubric].scale.bounds for item, rubric in rubric_of.items()}
     raters = [column.removeprefix("human:") for column in scores.columns if column.startswith("human:")]
@@ -69,14 +74,14 @@ def view(tables: Tables, study: Mapping[str, Any], manifest: Mapping[str, Any]) 
     title = verdict.headline(found, figures.machine("beyond_tolerance", "released"), such, release["risk"], labelled)
     checked = work.checkpoints(checks, counts["quarantine"])
     warned, failed, broken = (count.count for count in checked.counts[1:4])
-    looks = verdict.looks(gates, found, warned, failed + broken, _worst_item(agreement))
+    looks = verdict.looks(gates, found, warned, failed + broken, _worst_item(agreement), figures)
     panels = marks.panels(scores, scales)
     prechecked = sum(row["n"] for row in counts["gradings"] if row["status"] == "precheck")
     clipped = sum(row["clipped"] for row in counts["responses"])
     return View(
         verdict.head(study["name"], manifest["written"][:10], title, looks, figures, found.released),
         found,
-        verdict.verdict(gates),
+        verdict.verdict(gates, figures),
         verdict.data(counts["responses"], counts["set"][0], sum(row["n"] for row in counts["quarantine"])),
         together.people(figures, raters),
         agreement,

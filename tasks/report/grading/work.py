@@ -7,34 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
+from tasks.contracts.tables.judging import ACTIONS, CALL_ROLES, QUOTES
 from tasks.report.grading import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Checkpoints, Count, Decisions, Facts, Failed, Figure, Grounding, Limits, listed
+from tasks.report.grading.parts import Checkpoints, Count, Decisions, Facts, Failed, Grounding, Limits, listed
 
 Row = Mapping[str, Any]
-QUOTES = {
-    "verified": ("Stands where it was cited", "counts"),
-    "misattributed": ("Stands elsewhere in the text", "does not count"),
-    "fabricated": ("Not in the text", "does not count"),
-    "duplicate": ("Given twice for one criterion", "counts once"),
-    "too_short": ("Too short to prove anything", "does not count"),
-    "context": ("From the question's material", "counts where the criterion allows it"),
-    "echo": ("Repeats the question or the rubric", "does not count"),
-    "semantic": ("Not in these words, but the text says it", "counts; found by an encoder"),
-}
-ACTIONS = {
-    "demoted": "Decisions demoted: the credit was withdrawn",
-    "counted": "Decisions kept and counted",
-    "dropped": "Detections dropped",
-}
 CLOSE = 0.02
 """Gap between confidence and accuracy below which nothing is made of it."""
-REPAIRS = {
-    "contract_repair": "to repair the form",
-    "semantic_repair": "to repair the evidence",
-    "grade": "to grade",
-    "extract": "to extract components",
-}
 PARTS = ("bundle", "memory", "response", "repair")
 
 
@@ -43,8 +23,8 @@ def grounding(quotes: Sequence[Row], decisions: Sequence[Row], figures: Figures)
     told = {row["status"]: row["n"] for row in quotes}
     every = sum(told.values())
     shares = tuple(
-        Count(text, told.get(status, 0), told.get(status, 0) / every, meaning)
-        for status, (text, meaning) in QUOTES.items()
+        Count(says.capitalize(), told.get(status, 0), told.get(status, 0) / every)
+        for status, says in QUOTES.items()
         if every
     )
     taken = sum(row["n"] for row in decisions)
@@ -56,7 +36,7 @@ def grounding(quotes: Sequence[Row], decisions: Sequence[Row], figures: Figures)
     actions = tuple(
         Count(text, n, n / taken)
         for text, n in (
-            *((ACTIONS[action], done[action]) for action in ACTIONS),
+            *((says.capitalize(), done[action]) for action, says in ACTIONS.items() if action != "none"),
             ("Credit that asks for no quote", free),
             ("Criteria without a usable verdict", open_),
         )
@@ -89,20 +69,7 @@ def decisions(figures: Figures) -> Decisions | None:
     if not bins or error.value is None:
         return None
     sure, right = (figures.machine(f"decision_{name}", "raw") for name in ("confidence", "accuracy"))
-    told = (
-        Figure("The likeliest level is people's", right, "share"),
-        Figure("Mean probability of it", sure, "share"),
-        Figure("Calibration error (ECE)", error, "number", "0 where probabilities are right"),
-        Figure(
-            "What chance alone makes of it",
-            figures.machine("decision_ece_by_chance", "raw"),
-            "number",
-            "were every probability right",
-        ),
-        Figure("Brier score", figures.machine("decision_brier", "raw"), "number", "0 best, 2 worst"),
-        Figure("Ranked probability score", figures.machine("decision_rps", "raw"), "number", "near misses cost less"),
-        Figure("Log loss", figures.machine("decision_log_loss", "raw"), "number"),
-    )
+    told = tuple(figures.figure(one, figures.machine(one.name, "raw")) for one in figures.listed("decisions"))
     curve = tuple(
         (
             figures.machine("decision_confidence", "raw", "confidence", name).value or 0.0,
@@ -154,7 +121,7 @@ def cost(attempts: Sequence[Row], responses: int, prechecked: int, waiting: int)
         (
             "Calls",
             f"{say.count(calls)}: "
-            + ", ".join(f"{say.count(n)} {REPAIRS.get(role, say.worded(role))}" for role, n in roles.most_common()),
+            + ", ".join(f"{say.count(n)} {CALL_ROLES.get(role, say.worded(role))}" for role, n in roles.most_common()),
         ),
         ("From the reply store", f"{say.count(stored)}, not asked again"),
         ("Without a reply", say.count(failed)),

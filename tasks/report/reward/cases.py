@@ -8,9 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.contracts.graph import RELATIONS
 from tasks.report.grading import say
 from tasks.report.reward.boxes import Row, Shown, signed
-from tasks.report.reward.lines import RELATIONS
 from tasks.report.reward.parts import Case, Part
 
 CASES, LOOKED_AT = 8, 2000

@@ -7,30 +7,21 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tasks.contracts.graph import RELATIONS
+from tasks.contracts.settings.reward import AGGREGATIONS
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
 from tasks.report.grading import say
-from tasks.report.reward.lines import RELATIONS
 
 By = Literal["response", "edge", "child", "graph"]
 BY: tuple[By, ...] = ("edge", "child")
 Metric = Literal["leakage", "preservation"]
 METRICS: tuple[Metric, ...] = ("leakage", "preservation")
-AGGREGATIONS = {
-    "flat": "flat",
-    "hard_verdict": "hard, by verdict",
-    "hard_local": "hard, local",
-    "hard_propagated": "hard, propagated",
-    "gear": "GEAR",
-    "random_graph": "random graph",
-    "untyped": "untyped graph",
-}
+COMPARED: Mapping[str, str] = {**AGGREGATIONS, "random_graph": "random graph", "untyped": "untyped graph"}
 """Aggregations and ablations in words."""
-SLICES = {
+SLICES: Mapping[str, str] = {
     "all": "all dependencies",
     "prerequisite": "prerequisites",
-    "weak_prerequisite": "weak prerequisites",
-    "strong_prerequisite": "strong prerequisites",
-    "activation": "activations",
+    **{relation: f"{words}s" for relation, words in RELATIONS.items()},
 }
 PUBLISHED: Mapping[str, Mapping[str, float]] = {
     "leakage": {"flat": 0.0922, "hard_verdict": 0.0003, "gear": 0.0032},
@@ -64,9 +55,9 @@ class Found:
 
     @property
     def aggregations(self) -> list[str]:
-        """Those that were measured, in the order of `AGGREGATIONS`."""
+        """Those that were measured, in the order of `COMPARED`."""
         given = {key[1] for key in self._rows}
-        return [name for name in AGGREGATIONS if name in given]
+        return [name for name in COMPARED if name in given]
 
     def row(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Mapping[str, Any] | None:
         """The row of one number."""
@@ -90,9 +81,7 @@ class Found:
     def others(self) -> Iterator[Mapping[str, Any]]:
         """What no other table of the page shows."""
         shown = {"leakage", "leakage_reduction", "preservation", "reward_mean", "reward_sd"}
-        return (
-            row for row in self._rows.values() if row["metric"] not in shown or row["aggregation"] not in AGGREGATIONS
-        )
+        return (row for row in self._rows.values() if row["metric"] not in shown or row["aggregation"] not in COMPARED)
 
 
 def _cell(row: Mapping[str, Any], digits: int) -> Cell:
@@ -125,7 +114,7 @@ def reward_table(found: Found) -> Table:
         mean = found.row("reward_mean", name, "response")
         if mean:
             cells = (found.cell(metric, name, "response") for metric in ("reward_mean", "reward_sd"))
-            rows.append((AGGREGATIONS[name], count(mean["n"]), count(mean["unscored"]), *cells))
+            rows.append((COMPARED[name], count(mean["n"]), count(mean["unscored"]), *cells))
     header = ("Aggregation", "rewarded", "without reward", "mean [95%]", "standard deviation [95%]")
     return Table("rewards", "Rewards by aggregation", header, tuple(rows))
 
@@ -139,7 +128,7 @@ def metric_table(found: Found, metric: Metric) -> Table:
             cells += [found.cell(metric, name, by), found.cases(metric, name, by)]
         if metric == "leakage":
             cells.append(found.cell("leakage_reduction", name, "edge"))
-        rows.append((AGGREGATIONS[name], *cells, Cell(PUBLISHED[metric].get(name), digits=4)))
+        rows.append((COMPARED[name], *cells, Cell(PUBLISHED[metric].get(name), digits=4)))
     less = ("less than flat, as a share",) if metric == "leakage" else ()
     header = ("Aggregation", "per edge [95%]", "n", "per child [95%]", "n", *less, "published, per edge")
     title = {"leakage": "Leakage: lower is better", "preservation": "Preservation: higher is better"}[metric]
@@ -154,13 +143,13 @@ def relation_table(found: Found, metric: Metric) -> Table:
         for key, words in SLICES.items()
         if any(found.row(metric, name, "edge", key) for name in names)
     ]
-    header = ("Dependency", "n", *(AGGREGATIONS[name] for name in names))
+    header = ("Dependency", "n", *(COMPARED[name] for name in names))
     return Table(f"{metric}-relations", f"{metric.capitalize()} by kind of dependency, per edge", header, tuple(rows))
 
 
 def panel(found: Found, metric: Metric) -> Panel:
     """One diagnostic as bars."""
-    rows = ((AGGREGATIONS[name], found.row(metric, name, "edge")) for name in found.aggregations)
+    rows = ((COMPARED[name], found.row(metric, name, "edge")) for name in found.aggregations)
     bars = [Bar(name, row["value"], row["low"], row["high"]) for name, row in rows if row and row["value"] is not None]
     return Panel(f"{metric.capitalize()} per edge; n is in the table below", tuple(bars))
 
@@ -170,7 +159,7 @@ def other_table(found: Found) -> Table:
     rows = []
     for row in found.others():
         value = _cell(row, 5)
-        named = (say.worded(row["metric"]), AGGREGATIONS.get(row["aggregation"], say.worded(row["aggregation"])))
+        named = (say.worded(row["metric"]), COMPARED.get(row["aggregation"], say.worded(row["aggregation"])))
         rows.append(
             (
                 *named,
@@ -197,7 +186,7 @@ def summary_rows(diagnostics: pa.Table) -> list[tuple[str, ...]]:
                 found.cases(metric, name, "edge"),
                 found.cell(metric, name, "child"),
             ]
-        rows.append((AGGREGATIONS[name], *map(str, cells)))
+        rows.append((COMPARED[name], *map(str, cells)))
     return rows
 
 

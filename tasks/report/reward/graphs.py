@@ -9,10 +9,11 @@ from statistics import fmean, median
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.contracts.graph import RELATIONS
+from tasks.contracts.tables.graph import DROPPED
 from tasks.display.table import Cell, Table, count
 from tasks.report.grading import say
 from tasks.report.reward.boxes import Row
-from tasks.report.reward.lines import DROPPED, RELATIONS
 
 PUBLISHED: Mapping[str, float] = {
     "rubrics": 5000,

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from tasks.contracts.graph import Relation
+from tasks.contracts.graph import RELATIONS, Relation
+from tasks.contracts.tables.graph import DROPPED
 from tasks.report.grading import say
 from tasks.report.grading.draw import place
 from tasks.report.reward.boxes import WIDTH, Row, Shown, clean
@@ -15,21 +16,6 @@ from tasks.report.reward.layout import Layout, Pair
 
 GUTTER, HEAD, SAMPLE = 92.0, 9.0, 34.0
 """Px between layers; length of an arrowhead; width of a sample in the legend."""
-RELATIONS: Mapping[Relation, str] = {
-    "weak_prerequisite": "weak prerequisite",
-    "strong_prerequisite": "strong prerequisite",
-    "activation": "activation",
-}
-DROPPED = {
-    "unknown_criterion": "names a criterion that there is not",
-    "itself": "a criterion cannot license itself",
-    "roles": "the roles allow no such dependency",
-    "duplicate": "proposed twice",
-    "cycle": "it would close a circle",
-    "voted_out": "people voted against it",
-    "failed": "the annotator gave nothing usable",
-}
-"""Why a proposed edge is not in the graph."""
 
 
 def ends(row: Row) -> Pair:

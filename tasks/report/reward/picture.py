@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from tasks.contracts.graph import RELATIONS
 from tasks.report.grading import say
 from tasks.report.grading.draw import place
 from tasks.report.reward.boxes import WIDTH, Box, Row, Shown, box, clean, drawn, text, width
 from tasks.report.reward.layout import Layout, layout
-from tasks.report.reward.lines import GUTTER, RELATIONS, dotted, ends, left, legend, lines
+from tasks.report.reward.lines import GUTTER, dotted, ends, left, legend, lines
 
 GAP, EDGE, ROW = 16.0, 8.0, 22.0
 """Px between boxes, around the picture; height of a row of the legend."""

@@ -9,14 +9,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.contracts.graph import RELATIONS
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.experiment import charts as bars
 from tasks.report.grading import say
 from tasks.report.reward import charts, figures, graphs
 from tasks.report.reward.boxes import Row
 from tasks.report.reward.cases import case, earned, leaked_by_rubric, loser, side_by_side, worst
-from tasks.report.reward.figures import AGGREGATIONS, Found, Metric
-from tasks.report.reward.lines import RELATIONS
+from tasks.report.reward.figures import COMPARED, Found, Metric
 from tasks.report.reward.made import caveats, facts
 from tasks.report.reward.parts import Content, Drawing, Key, RewardView, Section
 from tasks.report.reward.picture import picture, rows_of
@@ -95,7 +95,7 @@ def _leakage(found: Found) -> Section:
     noted: dict[str, list[str]] = {}
     for name in found.aggregations:
         if (row := found.row("leakage", name, "edge")) and row["note"]:
-            noted.setdefault(say.visible(row["note"]), []).append(AGGREGATIONS[name])
+            noted.setdefault(say.visible(row["note"]), []).append(COMPARED[name])
     drawn = (_panel(found, metric) for metric in figures.METRICS)
     return Section(
         "leakage",
@@ -136,7 +136,7 @@ def _rewards(view: RewardView, found: Found, both: pd.DataFrame) -> Section:
     drawings = []
     frame = view.rewards.select(["aggregation", "reward"]).to_pandas().dropna()
     of = {str(name): _numbers(part) for name, part in frame.groupby("aggregation")["reward"]}
-    values = {words: of[name] for name, words in AGGREGATIONS.items() if name in of}
+    values = {words: of[name] for name, words in COMPARED.items() if name in of}
     if values:
         drawings.append(Drawing("Rewards of the same responses; the upright is their mean", charts.histograms(values)))
     title = "No response has a reward both ways"
@@ -163,12 +163,12 @@ def _unscored(rewards: pa.Table) -> Table:
     """Responses with unscored criteria, and how many of them have bounds in place of a reward."""
     frame = rewards.select(["aggregation", "reward", "low", "unscored"]).to_pandas()
     rows: list[Cells] = []
-    for name in AGGREGATIONS:
+    for name in COMPARED:
         of = frame[frame["aggregation"] == name]
         if of["unscored"].any():
             numbers = len(of), int((of["unscored"] > 0).sum()), int(of["unscored"].sum())
             bounded = int((of["reward"].isna() & of["low"].notna()).sum())
-            rows.append((AGGREGATIONS[name], *map(count, (*numbers, bounded))))
+            rows.append((COMPARED[name], *map(count, (*numbers, bounded))))
     header = ("Aggregation", "judged", "with an unscored criterion", "unscored criteria", "bounds for a reward")
     return Table("unscored", "Unscored", header, tuple(rows))
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.bottleneck.arm import ORDERS, Arm, Ground, arms, run
+from tasks.bottleneck.arm import Arm, Ground, arms, run
 from tasks.bottleneck.states import Cached, States
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.bottleneck import Bottleneck, Training
-from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Trials
+from tasks.contracts.tables.bottleneck import ORDERS, ConceptLinks, Interventions, Models, Trials
 
 QUICK = Training(epochs=3, head_learning_rate=0.05)
 

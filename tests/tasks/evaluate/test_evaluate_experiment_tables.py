@@ -187,15 +187,11 @@ def test_table_10_makes_up_no_tokens() -> None:
 def test_all_tables_of_gradeagentops_have_rows_as_wide_as_their_headings() -> None:
     arms = {name: make(name, 2.0, at) for at, name in enumerate(("B0", "FULL", "other"))}
     wanted = GradeAgentOps(
-        second="strict",
-        baseline="B0",
-        full="FULL",
-        pairs=(Pair("FULL", "B0"),),
-        memory=(Pair("FULL", "B0"),),
+        second="strict", baseline="B0", full="FULL", pairs=(Pair("FULL", "B0"),), memory=(Pair("FULL", "B0"),)
     )
     made = list(gradeagentops.tables(arms, wanted, "key", PLAN))
     assert [table.id for table in made] == [
-        *("gao_4", "gao_5", "gao_6", "gao_7", "gao_figure_4", "gao_8", "gao_9", "gao_10", "gao_11"),
+        *("gao_4", "gao_5", "gao_6", "gao_7", "gao_figure_4", "gao_8", "gao_9", "gao_10", "gao_11")
     ]
     assert {len(row) - len(table.header) for table in made for row in table.rows} == {0}
     assert [row[0] for row in made[1].rows] == ["B0", "FULL"]

@@ -137,7 +137,7 @@ def test_figures_without_a_table_of_their_own_are_listed_once() -> None:
     assert found["leakage task share", "REC-CBM"] == ("–", "too few")
     assert not other_table(graders(rows), of_leakage=False).rows
     assert not [name for name, _ in found if "saving" in str(name) or "qwk" in str(name)]
-    (asked,) = asked_table(graders(rows), interventions.ORDERS).rows
+    (asked,) = asked_table(graders(rows)).rows
     assert (asked[0], str(asked[1]), str(asked[2]), asked[3]) == ("random order", "0.700", "–", "of task_accuracy")
 
 

@@ -190,9 +190,9 @@ def test_the_worst_cases_are_the_largest_gaps_two_of_an_item(run: Tables, shown:
 def test_quotes_that_fail_are_struck_through_with_the_reason(shown: View, seen: Seen) -> None:
     finding = {quote.finding: quote.stands for mark in shown.errors.cases[0].marks for quote in mark.quotes}
     assert finding == {
-        "stands in the text": True,
+        "stands where it was cited": True,
         "not in the text": False,
-        "not where it was cited, but elsewhere in the text": False,
+        "stands elsewhere in the text than cited, which does not count": False,
     }
     struck = [attrs for _, attrs in seen.elements if attrs.get("class") == "quote bad"]
     assert len(struck) == 2 * len(shown.errors.cases)

@@ -55,7 +55,7 @@ def scene(cases: tuple[Case, ...] | None = None) -> Board:
             MachineLabel("annotator-b", 1, None, (span(PLAIN, "comes out of the potato because"),)),
         ),
         ("R-0412", "C2"): (MachineLabel("annotator-a", 1, 0.88, (Quote("partially permeable", "fabricated"),)),),
-        ("R-0412", "C3"): (MachineLabel("annotator-a", None, reason="repair budget spent"),),
+        ("R-0412", "C3"): (MachineLabel("annotator-a", None, reason="invalid_reply"),),
         ("R-0093", "C1"): (MachineLabel("<b>judge</b>", 1, 0.41, (span(HOSTILE, "salt sucks & it"),)),),
         ("R-0618", "C1"): (MachineLabel("judge", 2, 0.7, (span(PLAIN, "because of osmosis"),)),),
         ("R-0618", None): (MachineLabel("judge", 4, 0.6),),

@@ -35,7 +35,7 @@ LABELS = st.builds(
     st.none() | st.integers(0, 2),
     st.none() | st.floats(0, 1),
     st.sampled_from(((), (span(PLAIN, "osmosis"),), (Quote("membrane", "fabricated"),))),
-    st.none() | st.just("repair budget spent"),
+    st.none() | st.just("invalid_reply"),
 )
 VALUES = st.sampled_from(("0", "1", "2", "x"))
 HIDDEN = st.fixed_dictionaries(

@@ -1,0 +1,183 @@
+"""The metrics of the evaluation: each one's function, unit, words and gates in one record.
+
+A metric with a function is computed for every pair of raters in every slice. The others take more than two columns of
+scores: rooms compute them under the name that stands here. The order is that in which a page shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tasks.stats import agreement
+from tasks.stats.agreement import Stat
+from tasks.stats.arrays import Floats
+from tasks.stats.metric import Gate, Metric
+from tasks.stats.pair_sums import Scale
+
+HUMAN_EXACT = {2: 0.85, 3: 0.80, 4: 0.75, 5: 0.75, 6: 0.60}
+"""Levels of the scale -> exact agreement that two people should reach (NAEP)."""
+WILLIAMSON = "Williamson et al. 2012"
+PEOPLE = "mend the rubric and train the raters first"
+CALIBRATE = "calibrate anew; if it stays, people score this"
+CHECK = "use the machine only as a check of a person"
+EACH = ("all", "item")
+
+
+def _on_levels(function: Callable[..., Stat], **more: int) -> Callable[[Floats, Floats, Scale], Stat]:
+    """A function that takes the scale apart."""
+    return lambda human, machine, scale: function(human, machine, *scale, **more)
+
+
+def _on_scores(function: Callable[[Floats, Floats], Stat]) -> Callable[[Floats, Floats, Scale], Stat]:
+    """A function that asks for no scale."""
+    return lambda human, machine, scale: function(human, machine)
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("beyond_tolerance", "Beyond the tolerance", "share").gated(
+        Gate(
+            "released_errors",
+            "this study",
+            "release fewer",
+            question="Released scores beyond the tolerance",
+            most="risk",
+            stage="released",
+            slices=EACH,
+        )
+    ),
+    Metric("qwk", "Agreement (QWK)", section="agreement", of=_on_levels(agreement.qwk)).gated(
+        Gate("machine_qwk", WILLIAMSON, CALIBRATE, 0.70, question="Machine's agreement with people (QWK)", slices=EACH),
+        Gate(
+            "human_qwk", "RSMTool", PEOPLE, 0.70, question="Agreement between people (QWK)", stage="human", slices=EACH
+        ),
+    ),
+    Metric("qwk_item_mean", "Agreement (QWK, mean over items)", section="agreement"),
+    Metric("degradation_qwk", "Loss against a second person (QWK)", "signed").gated(
+        Gate("degradation_qwk", WILLIAMSON, CHECK, -0.10, slices=EACH)
+    ),
+    Metric("degradation_exact", "Loss against a second person (exact agreement)", "signed_share").gated(
+        Gate("degradation_exact", "Smarter Balanced", CHECK, -0.05)
+    ),
+    Metric("dsm", "Difference of a group (DSM)", "signed").gated(
+        Gate(
+            "group_difference",
+            WILLIAMSON,
+            "people score this group blind; hold its scores until then",
+            -0.10,
+            0.10,
+            slices=("group",),
+        )
+    ),
+    Metric("exact", "Exactly the same score", "share", "agreement", of=_on_levels(agreement.exact_agreement)).gated(
+        Gate(
+            "human_exact",
+            "NAEP",
+            PEOPLE,
+            HUMAN_EXACT,
+            question="Exact agreement between people",
+            stage="human",
+            slices=EACH,
+        )
+    ),
+    Metric("within_1", "Within one level", "share", "agreement", of=_on_levels(agreement.adjacent_agreement, within=1)),
+    Metric("within_2", "Within two levels", "share", of=_on_levels(agreement.adjacent_agreement, within=2)),
+    Metric("mae", "Mean absolute error, points", section="agreement", of=_on_scores(agreement.mae)),
+    Metric("rmse", "Root mean squared error", section="agreement", of=_on_scores(agreement.rmse)),
+    Metric("bias", "Mean shift, points", "signed", "agreement", "machine minus people", of=_on_scores(agreement.bias)),
+    Metric("smd", "Mean shift, SD (SMD)", "signed", "agreement", of=_on_scores(agreement.smd)).gated(
+        Gate("mean_shift", WILLIAMSON, "recalibrate", -0.15, 0.15, slices=EACH)
+    ),
+    Metric("smd_pooled", "Mean shift, pooled SD", "signed", of=_on_scores(agreement.smd_pooled)),
+    Metric("level_share_gap", "Share of scores at one level, machine less people", "signed_share").gated(
+        Gate("level_shares", "RSMTool", "choose a mapping that keeps the spread", -0.05, 0.05, slices=("level",))
+    ),
+    Metric("prmse", "True score predicted (PRMSE)").gated(
+        Gate("prmse", "this project", "see which loss dominates: only spread and bias can be repaired", 0.80)
+    ),
+    Metric("r_true", "Correlation with the true score").gated(
+        Gate("r_true", "RSMTool", "no calibration mends a low correlation: a better judge", 0.90)
+    ),
+    Metric("pearson", "Correlation", section="agreement", of=_on_scores(agreement.pearson)).gated(
+        Gate("machine_r", WILLIAMSON, CALIBRATE, 0.70, question="Machine's correlation with people"),
+        Gate("human_r", "RSMTool", PEOPLE, 0.70, question="Correlation between people", stage="human"),
+    ),
+    Metric("spearman", "Rank correlation", of=_on_scores(agreement.spearman)),
+    Metric("qwk_continuous", "Agreement (QWK, of unrounded scores)", of=_on_scores(agreement.qwk_continuous)),
+    Metric(
+        "icc",
+        "ICC(2,1)",
+        section="agreement",
+        meaning="one person's score as a measure of all",
+        of=lambda *pair: agreement.icc_2_1(np.column_stack(pair[:2])),
+    ),
+    Metric("alpha_ordinal", "Krippendorff's α, ordinal", meaning="all raters at once; 1 is full agreement, 0 chance"),
+    Metric("reliability", "Reliability of one human score", meaning="share of its variance that is true"),
+    Metric("ceiling_qwk", "Ceiling for any grader (QWK)", meaning="what a perfect judge of the true score would reach"),
+    Metric("macro_f1", "Macro F1", section="agreement", of=_on_levels(agreement.macro_f1)),
+    Metric("sd_ratio", "Spread, machine / people", "number", "agreement", "below 1: scores crowd in the middle"),
+    Metric("interval_coverage", "Intervals that hold the human score", "share", "routing").gated(
+        Gate(
+            "interval_coverage",
+            "this study",
+            "distrust the intervals",
+            "coverage",
+            question="Human scores inside their interval",
+        )
+    ),
+    Metric("interval_width", "Mean width of an interval, steps of the scale", section="routing"),
+    Metric(
+        "aurc",
+        "Area under the risk–coverage curve",
+        section="routing",
+        meaning="mean error in steps, surest scores first",
+    ),
+    Metric("aurc_oracle", "the same, perfect order", section="routing"),
+    Metric("aurc_random", "the same, random order", section="routing"),
+    Metric("augrc", "Generalised area (AUGRC)", section="routing"),
+    Metric("ece", "Ordinal calibration error", section="routing", meaning="of the level probabilities"),
+    Metric("rps", "Ranked probability score", section="routing", meaning="lower is better"),
+    Metric("length_share", "What length alone explains", "share").gated(
+        Gate("length", "this project", "revise criteria that reward length", most=0.50)
+    ),
+    Metric("decision_accuracy", "The likeliest level is people's", "share", "decisions"),
+    Metric("decision_confidence", "Mean probability of it", "share", "decisions"),
+    Metric("decision_ece", "Calibration error (ECE)", section="decisions", meaning="0 where probabilities are right"),
+    Metric(
+        "decision_ece_by_chance",
+        "What chance alone makes of it",
+        section="decisions",
+        meaning="were every probability right",
+    ),
+    Metric("decision_brier", "Brier score", section="decisions", meaning="0 best, 2 worst"),
+    Metric("decision_rps", "Ranked probability score", section="decisions", meaning="near misses cost less"),
+    Metric("decision_log_loss", "Log loss", section="decisions"),
+    Metric("doubles", "Responses scored by two people", "count").gated(
+        Gate("doubly_scored", "this project", "have a second person score more", 100, stage="human")
+    ),
+    Metric("same_again", "Same score when asked again", "share").gated(
+        Gate(
+            "same_answer_again",
+            "Ofqual",
+            "ask a sample again; average, and route what changes",
+            0.95,
+            stage="raw",
+            always=True,
+        )
+    ),
+    Metric("", "").gated(
+        Gate(
+            "new_items", WILLIAMSON, "use it for these items only", question="Use on new items", stage="", always=True
+        ),
+        Gate(
+            "outside_measures",
+            WILLIAMSON,
+            "restrict the use",
+            question="Agreement with outside measures",
+            stage="",
+            always=True,
+        ),
+    ),
+)
+"""A metric that no page names and no gate asks for needs no record."""
