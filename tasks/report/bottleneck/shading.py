@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from tasks.report.grading.draw import place
-from tasks.report.grading.highlight import Span, pieces
 from tasks.report.reward.boxes import clean, width
+from tasks.text.highlight import Highlight, excerpt
 
 LINE, SIZE = 26.0, 1.2
 """Px of a line; width of a character over that of the type that `width` measures."""
@@ -83,13 +83,13 @@ def _unseen(layer: str) -> Markup:
 
 def _runs(text: str, found: Sequence[Looked]) -> Iterator[Run]:
     most = max((one.weight for one in found), default=1.0) or 1.0
-    spans = [Span(one.start, one.end, str(at), "machine") for at, one in enumerate(found)]
-    for piece in pieces(text, spans):
+    spans = [Highlight(one.start, one.end, one) for one in found]
+    for piece in excerpt(text, spans):
         words = _tidy(re.sub(r"\n+", " ¶ ", piece.text)) if not piece.hidden else " … "
-        if not piece.machine:
+        if not piece.labels:
             yield Run(words, 0)
             continue
-        one = found[int(piece.machine[0])]
+        one = piece.labels[0]
         yield Run(words, 1 + int(min(2.999 * one.weight / most, 2)), one.number if piece.ends else None)
 
 

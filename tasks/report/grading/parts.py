@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from tasks.text.highlight import Piece
 
 T = TypeVar("T")
 Unit = Literal["number", "share", "signed", "signed_share", "count"]
@@ -250,16 +252,11 @@ class TrueScore:
     missing: str = ""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A run of the answer's text as it is shown; `machine` and `people` name the criteria that quote it, and those in
-    `ends` end with it. Without text it stands for `hidden` characters that are left out."""
+class Quoted(NamedTuple):
+    """What a part of the answer is quoted for, and by whom."""
 
-    text: str
-    machine: tuple[str, ...] = ()
-    people: tuple[str, ...] = ()
-    ends: tuple[str, ...] = ()
-    hidden: int = 0
+    criterion: str
+    by: Literal["machine", "people"]
 
 
 @dataclass(frozen=True)
@@ -296,7 +293,7 @@ class Case:
     target: str
     people: tuple[tuple[str, str], ...]
     route: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece[Quoted], ...]
     characters: int
     marks: tuple[Mark, ...]
 
