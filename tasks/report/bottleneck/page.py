@@ -8,8 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.report.bottleneck.parts import BottleneckView
-from tasks.report.bottleneck.trace_picture import style
-from tasks.report.bottleneck.view import content
+from tasks.report.bottleneck.view import content, trace_contents
 from tasks.report.reward.parts import Content
 
 
@@ -18,9 +17,14 @@ def page(view: BottleneckView) -> str:
     return rendered("Grader report", content(view))
 
 
+def trace_pages(view: BottleneckView) -> dict[str, str]:
+    """Response → its decision trace as a document of its own, of those that the page shows."""
+    return {response: rendered("Decision trace", trace) for response, trace in trace_contents(view).items()}
+
+
 def rendered(kind: str, made: Content) -> str:
     """The sections of a report as a whole HTML document. kind: what the report is called."""
-    return _environment().get_template("bottleneck.html.j2").render(kind=kind, page=made, trace_style=style())
+    return _environment().get_template("bottleneck.html.j2").render(kind=kind, page=made)
 
 
 @cache
