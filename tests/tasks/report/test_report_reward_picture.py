@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from html_scene import Seen
 
 from tasks.report.reward.boxes import Shown
 from tasks.report.reward.page import graph_page
@@ -14,53 +14,7 @@ from tasks.report.reward.picture import picture
 
 EVIL = '</title></svg><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe'
 WHOLE, CORNER = re.compile(r"width:(\S+)px;height:(\S+)px"), re.compile(r"left:(\S+)px;top:(\S+)px")
-VOID = ("path", "br", "meta", "link", "img")
 Row = dict[str, Any]
-
-
-class Seen(HTMLParser):
-    """Every element with its attributes and the text directly in it."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[str] = []
-        self._open: list[int] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        self.texts.append("")
-        if tag not in VOID:
-            self._open.append(len(self.texts) - 1)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        self.texts.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.elements[self._open.pop()][0] == tag
-
-    def handle_data(self, data: str) -> None:
-        if self._open:
-            self.texts[self._open[-1]] += data
-
-    @property
-    def titles(self) -> list[str]:
-        return [text for (tag, _), text in zip(self.elements, self.texts, strict=True) if tag == "title"]
-
-    @property
-    def words(self) -> set[str]:
-        return {text.strip() for text in self.texts}
-
-    @property
-    def classes(self) -> list[str]:
-        return [attrs.get("class", "") for _, attrs in self.elements]
-
-    def widths(self, kind: str) -> list[float]:
-        styles = [attrs["style"] for _, attrs in self.elements if attrs.get("class") == kind]
-        return [float(style.removeprefix("width:").removesuffix("%")) for style in styles]
 
 
 def node(name: str, at: int, role: str = "core", weight: float = 1.0, text: str = "Says so.", rubric: str = "r") -> Row:
