@@ -8,6 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.report.bottleneck.parts import BottleneckView
+from tasks.report.bottleneck.trace_picture import style
 from tasks.report.bottleneck.view import content, trace_contents
 from tasks.report.reward.parts import Content
 
@@ -24,7 +25,7 @@ def trace_pages(view: BottleneckView) -> dict[str, str]:
 
 def rendered(kind: str, made: Content) -> str:
     """The sections of a report as a whole HTML document. kind: what the report is called."""
-    return _environment().get_template("bottleneck.html.j2").render(kind=kind, page=made)
+    return _environment().get_template("bottleneck.html.j2").render(kind=kind, page=made, trace_style=style())
 
 
 @cache

@@ -20,6 +20,7 @@ from tasks.report.bottleneck.shading import shaded
 from tasks.report.bottleneck.traces import Trace
 from tasks.report.grading import say
 
+HERE = Path(__file__).parent
 REACH = 86.0
 """Per cent of the waterfall's width that its bars may take up; behind them stand the numbers."""
 LABELLED = 16
@@ -101,7 +102,13 @@ def levels(likely: Sequence[float]) -> list[Column]:
 
 
 @cache
+def style() -> Markup:
+    """The rules that a picture needs, once per page."""
+    return Markup((HERE / "trace.css").read_text(encoding="utf-8"))
+
+
+@cache
 def _template() -> Template:
-    loader = FileSystemLoader(Path(__file__).parent)
+    loader = FileSystemLoader(HERE)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return made.get_template("trace.html.j2")

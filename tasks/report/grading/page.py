@@ -9,10 +9,10 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.display.marked import marked
 from tasks.report.grading import charts, say
 from tasks.report.grading.groups import BAND
 from tasks.report.grading.parts import Estimate, Quoted, View
+from tasks.report.marked import marked
 from tasks.text.highlight import Piece
 
 

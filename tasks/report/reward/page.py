@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.report.reward.boxes import Row
 from tasks.report.reward.parts import Content, RewardView
+from tasks.report.reward.picture import style
 from tasks.report.reward.view import content, graph_content
 
 
@@ -24,7 +25,7 @@ def graph_page(rubric_id: str, nodes: Sequence[Row], edges: Sequence[Row]) -> st
 
 
 def _rendered(kind: str, made: Content) -> str:
-    return _environment().get_template("reward.html.j2").render(kind=kind, page=made)
+    return _environment().get_template("reward.html.j2").render(kind=kind, page=made, graph_style=style())
 
 
 @cache

@@ -19,6 +19,7 @@ from tasks.report.reward.boxes import Row, Shown, box
 from tasks.report.reward.layout import layout
 from tasks.report.reward.lines import GUTTER, SAMPLE, WIDTH, dotted, ends, left, legend, lines, said
 
+HERE = Path(__file__).parent
 HIGH, BAR = 104.0, 18.0
 """Px: the height of a box, and of the bar in it."""
 DRAWN = ("cycle", "voted_out")
@@ -63,7 +64,13 @@ def picture(nodes: Sequence[Row], edges: Sequence[Row], shown: Shown | None = No
 
 
 @cache
+def style() -> Markup:
+    """The rules that a picture needs, once per page."""
+    return Markup((HERE / "graph.css").read_text(encoding="utf-8"))
+
+
+@cache
 def _template() -> Template:
-    loader = FileSystemLoader(Path(__file__).parent)
+    loader = FileSystemLoader(HERE)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return made.get_template("graph.html.j2")
