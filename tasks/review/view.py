@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import pairwise
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from tasks.contracts.tables.judging import QUOTES, STANDING, UNSCORED_REASONS
 from tasks.review.board import Ballot, Board, Case, MachineLabel
 from tasks.review.ledger import Stored
 from tasks.review.sight import Hand, Reviews, key_of
+from tasks.text.highlight import Highlight, joined, pieces
 
 _LATEST = 200
 """Acts of a reviewer that can be taken back one after the other."""
-
-
-class Span(NamedTuple):
-    """Characters [start, end) of the response that are evidence for a criterion."""
-
-    start: int
-    end: int
-    criterion: str
 
 
 def listed(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict[str, Any]:
@@ -88,7 +80,7 @@ def opened(reviews: Reviews, case: Case, rater: str, adjudicating: bool = False)
         "sees_people": sight.people,
         "second": reviews.is_second(case, rater),
         "submission": hand.submission.act_id if hand.submission else None,
-        "pieces": pieces(case.text, _spans(machine)),
+        "pieces": _pieces(case.text, machine),
         "asked": [_ballot(one, case, hand, machine) for one in reviews.ballots(case)],
         "shown": _shown(reviews.board, case, machine),
         "grader": _grader(reviews.board, case) if sight.machine else None,
@@ -181,52 +173,20 @@ def _grader(board: Board, case: Case) -> dict[str, Any] | None:
     return {**board.grader.model_dump(), "texts": texts, "shares": shares}
 
 
-def _spans(machine: Machine) -> list[Span]:
-    return [
-        Span(quote.start, quote.end, criterion)
+def _pieces(text: str, machine: Machine) -> list[dict[str, Any]]:
+    """The response cut at its evidence; evidence that does not lie in it is left out.
+
+    Characters are counted here, because the browser counts them otherwise.
+    """
+    evidence = [
+        Highlight(quote.start, quote.end, criterion)
         for criterion, labels in machine.items()
         for label in labels
         for quote in label.quotes
         if criterion is not None and quote.status in STANDING and quote.start is not None and quote.end is not None
     ]
-
-
-def pieces(text: str, spans: Iterable[Span]) -> list[dict[str, Any]]:
-    """The text in order, cut wherever a span begins or ends; a span that does not lie in the text is left out.
-
-    Each piece says which criteria it is evidence for, and for which of them it is the first and the last piece.
-    Characters are counted here, because the browser counts them otherwise. Windows line ends become single ones.
-    """
-    found = _joined(span for span in spans if 0 <= span.start < span.end <= len(text))
-    cuts = sorted({0, len(text), *(edge for span in found for edge in (span.start, span.end))})
-    made = []
-    for start, end in pairwise(cuts):
-        part = text[start:end]
-        if part.endswith("\r") and text[end : end + 1] == "\n":
-            part = part[:-1]
-        over = [span for span in found if span.start <= start and end <= span.end]
-        made.append(
-            {
-                "text": part.replace("\r\n", "\n"),
-                "of": _criteria(over),
-                "starts": _criteria(span for span in over if span.start == start),
-                "ends": _criteria(span for span in over if span.end == end),
-            }
-        )
-    return made
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    """What overlaps for the same criterion as one span."""
-    joined: dict[str, list[Span]] = {}
-    for span in sorted(spans):
-        own = joined.setdefault(span.criterion, [])
-        if own and span.start <= own[-1].end:
-            own[-1] = own[-1]._replace(end=max(own[-1].end, span.end))
-        else:
-            own.append(span)
-    return sorted(span for own in joined.values() for span in own)
-
-
-def _criteria(spans: Iterable[Span]) -> list[str]:
-    return list(dict.fromkeys(span.criterion for span in spans))
+    inside = joined(one for one in evidence if 0 <= one.start < one.end <= len(text))
+    return [
+        {"text": piece.text, "of": piece.labels, "starts": piece.starts, "ends": piece.ends}
+        for piece in pieces(text, inside)
+    ]

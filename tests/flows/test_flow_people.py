@@ -183,7 +183,7 @@ def test_reports_are_written_anew(chain: Chain) -> None:
         said = CliRunner().invoke(cli.app, ["report", run.run_id, "--warehouse", str(chain.house)])
         assert said.exit_code == 0, said.output
         assert (run.folder / name).read_text() == page
-    assert list((chain.trained.folder / "pictures").glob("*.svg"))
+    assert list((chain.trained.folder / "pictures").glob("*.html"))
 
 
 def test_a_study_without_the_section_is_told_what_to_write(tmp_path: Path) -> None:

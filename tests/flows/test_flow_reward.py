@@ -236,7 +236,7 @@ def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path, prefect_s
     study.write_text(f"{head}  sources:\n{items}{tail}judge: {{protocol: pointwise}}\n")
     result = CliRunner().invoke(cli.app, ["graph", str(study), "--warehouse", str(house)], catch_exceptions=False)
     assert result.exit_code == 0
-    (picture,) = house.glob("*/graphs/a-*.svg")
+    (picture,) = house.glob("*/graphs/a-*.html")
     assert "Gives the reason for the fact." in picture.read_text(encoding="utf-8")
     (name,) = Warehouse.open(house).runs()  # a run with a manifest, which can be asked in SQL
     asked = CliRunner().invoke(cli.app, ["sql", "SELECT count(*) AS n FROM graph_edges", "--warehouse", str(house)])

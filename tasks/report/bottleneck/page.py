@@ -9,13 +9,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.report.bottleneck.parts import BottleneckView
 from tasks.report.bottleneck.trace_picture import style
-from tasks.report.bottleneck.view import content
+from tasks.report.bottleneck.view import content, trace_contents
 from tasks.report.reward.parts import Content
 
 
 def page(view: BottleneckView) -> str:
     """The report: a whole HTML document that needs no other file."""
     return rendered("Grader report", content(view))
+
+
+def trace_pages(view: BottleneckView) -> dict[str, str]:
+    """Response → its decision trace as a document of its own, of those that the page shows."""
+    return {response: rendered("Decision trace", trace) for response, trace in trace_contents(view).items()}
 
 
 def rendered(kind: str, made: Content) -> str:

@@ -18,9 +18,9 @@ from tasks.display.table import Table, as_records
 from tasks.report.bottleneck.figures import HEADER as GRADERS
 from tasks.report.bottleneck.figures import summary_rows as grader_rows
 from tasks.report.bottleneck.page import page as grader_page
+from tasks.report.bottleneck.page import trace_pages
 from tasks.report.bottleneck.parts import BottleneckView
 from tasks.report.bottleneck.view import needs_texts as traced_responses
-from tasks.report.bottleneck.view import trace_pictures
 from tasks.report.experiment.show import show as show_tables
 from tasks.store.naming import file_name
 from tasks.store.recorded import read_manifest
@@ -70,6 +70,6 @@ def write_graders(run: Run) -> Path:
     )
     path = run.folder / "bottleneck.html"
     write_atomically(path, grader_page(view).encode())
-    for response, picture in trace_pictures(view).items():
-        write_atomically(run.folder / "pictures" / f"{file_name(response)}.svg", picture.encode())
+    for response, trace in trace_pages(view).items():
+        write_atomically(run.folder / "pictures" / f"{file_name(response)}.html", trace.encode())
     return path

@@ -17,6 +17,12 @@ from tasks.report.bottleneck.traces import Trace
 from tasks.report.grading import say
 from tasks.report.reward.parts import Content, Drawing, Key, Section
 
+TRACED = "Traces: how did a response come by its grade?"
+READ = (
+    "Expected level, its share of the highest, the share corrected by the other concepts, and what that adds. Bars "
+    "that take away are hollow and dashed; all bars with the bias make the logit. Attention says where a concept "
+    "looked, not why."
+)
 PANELS, FIGURES = 4, 2
 """Graders whose interventions are drawn, and figures by which orders of asking are compared."""
 
@@ -26,9 +32,9 @@ def needs_texts(traced: pa.Table, models: pa.Table) -> list[str]:
     return list(traces.chosen(traced, models))
 
 
-def trace_pictures(view: BottleneckView) -> dict[str, str]:
-    """Response → its decision trace as an SVG file, of those that the page shows."""
-    return {trace.response_id: str(picture(trace, alone=True)) for trace, _ in _chosen(view)}
+def trace_contents(view: BottleneckView) -> dict[str, Content]:
+    """Response → what the page of its decision trace alone shows, of those that the report shows."""
+    return {trace.response_id: _alone(trace, why) for trace, why in _chosen(view)}
 
 
 def content(view: BottleneckView) -> Content:
@@ -171,17 +177,21 @@ def _chosen(view: BottleneckView) -> Iterator[tuple[Trace, str]]:
         yield traces.read(view.traces, name, view.texts[name], view.names, head), why
 
 
+def _alone(trace: Trace, why: str) -> Content:
+    name = say.name(trace.response_id)
+    section = Section("trace", TRACED, why.capitalize(), READ, pictures=(Drawing("", picture(trace)),))
+    return Content(name, "", name, "", (), (section,))
+
+
 def _traces(view: BottleneckView) -> Section | None:
     drawn = tuple(Drawing(why.capitalize(), picture(trace)) for trace, why in _chosen(view))
     if not drawn:
         return None
     return Section(
         "traces",
-        "Traces: how did a response come by its grade?",
+        TRACED,
         _right(view),
-        "Expected level, its share of the highest, the share corrected by the other concepts, and what that adds. Bars "
-        "that take away are hollow and dashed; all bars with the bias make the logit. Attention says where a concept "
-        "looked, not why.",
+        READ,
         pictures=drawn,
     )
 

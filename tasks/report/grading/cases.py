@@ -13,8 +13,8 @@ from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.judging import ACTIONS, STANDING, UNSCORED_REASONS
 from tasks.contracts.tables.judging import QUOTES as FINDINGS
 from tasks.report.grading import say
-from tasks.report.grading.highlight import Span, pieces
-from tasks.report.grading.parts import Case, Mark, Quote
+from tasks.report.grading.parts import Case, Mark, Quote, Quoted
+from tasks.text.highlight import Highlight, excerpt
 
 Row = Mapping[str, Any]
 ScaleBounds = tuple[float, float, float]
@@ -48,7 +48,7 @@ def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgmen
     people = [found for found in judgments if found["rater_kind"] in _PEOPLE]
     machine = [found for found in judgments if found["rater_kind"] not in _PEOPLE and not _is_recorded(found)]
     machine = [found for found in machine if found["sample"] == min(one["sample"] for one in machine)]
-    spans = [span for found in (*machine, *people) for span in _spans(found, text)]
+    quoted = [highlight for found in (*machine, *people) for highlight in _quoted(found)]
     decided = {found["criterion_id"]: found for found in machine}
     marks = [
         _mark(criterion, decided.get(criterion.id), [p for p in people if p["criterion_id"] == criterion.id])
@@ -69,7 +69,7 @@ def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgmen
         say.level(round(row["target"], 2)),
         persons,
         "would be released" if released else ": ".join(filter(None, ("goes to people", why))),
-        pieces(text, spans),
+        excerpt(text, quoted),
         len(text),
         tuple(marks[:MARKS]),
     )
@@ -79,10 +79,10 @@ def _is_recorded(judgment: Row) -> bool:
     return judgment["rater_kind"] == "replayed" and judgment["bundle_id"] is None
 
 
-def _spans(judgment: Row, text: str) -> list[Span]:
-    human = judgment["rater_kind"] in _PEOPLE
+def _quoted(judgment: Row) -> list[Highlight[Quoted]]:
+    by = Quoted(say.name(judgment["criterion_id"]), "people" if judgment["rater_kind"] in _PEOPLE else "machine")
     return [
-        Span(quote["start"], quote["end"], say.name(judgment["criterion_id"]), "people" if human else "machine")
+        Highlight(quote["start"], quote["end"], by)
         for quote in judgment["evidence"] or ()
         if quote["status"] in STANDING and quote["start"] is not None
     ]

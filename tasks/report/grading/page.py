@@ -11,7 +11,9 @@ from markupsafe import Markup
 
 from tasks.report.grading import charts, say
 from tasks.report.grading.groups import BAND
-from tasks.report.grading.parts import Estimate, Piece, View
+from tasks.report.grading.parts import Estimate, Quoted, View
+from tasks.report.marked import marked
+from tasks.text.highlight import Piece
 
 
 def page(view: View) -> str:
@@ -44,19 +46,14 @@ def _style() -> Markup:
     return Markup("\n".join(line.strip() for line in lines))
 
 
-def answer(pieces: Iterable[Piece]) -> Markup:
+def answer(pieces: Iterable[Piece[Quoted]]) -> Markup:
     """A student's answer: escaped text with marks, each labelled by its criteria where it ends."""
-    made = []
-    for piece in pieces:
-        text = Markup("{}").format(piece.text)
-        if piece.hidden:
-            text = Markup('<span class="gap">[{} not shown]</span>').format(say.plural(piece.hidden, "character"))
-        labels = Markup("").join(Markup("<b>{}</b>").format(label) for label in piece.ends)
-        if piece.machine or piece.people:
-            kind = " ".join(name for name, by in (("qm", piece.machine), ("qh", piece.people)) if by)
-            text = Markup('<mark class="{}">{}{}</mark>').format(kind, text, labels)
-        made.append(text)
-    return Markup("").join(made)
+    return marked(pieces, _by, lambda quoted: quoted.criterion)
+
+
+def _by(quoted: Iterable[Quoted]) -> str:
+    by = {one.by for one in quoted}
+    return " ".join(kind for kind, rater in (("qm", "machine"), ("qh", "people")) if rater in by)
 
 
 def unknowns(estimates: Iterable[Estimate]) -> list[str]:

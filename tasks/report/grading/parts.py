@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from tasks.stats.metric import Unit
+from tasks.text.highlight import Piece
 
 T = TypeVar("T")
 FIRST, MOST = 12, 60
@@ -252,16 +253,11 @@ class TrueScore:
     missing: str = ""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A run of the answer's text as it is shown; `machine` and `people` name the criteria that quote it, and those in
-    `ends` end with it. Without text it stands for `hidden` characters that are left out."""
+class Quoted(NamedTuple):
+    """What a part of the answer is quoted for, and by whom."""
 
-    text: str
-    machine: tuple[str, ...] = ()
-    people: tuple[str, ...] = ()
-    ends: tuple[str, ...] = ()
-    hidden: int = 0
+    criterion: str
+    by: Literal["machine", "people"]
 
 
 @dataclass(frozen=True)
@@ -298,7 +294,7 @@ class Case:
     target: str
     people: tuple[tuple[str, str], ...]
     route: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece[Quoted], ...]
     characters: int
     marks: tuple[Mark, ...]
 

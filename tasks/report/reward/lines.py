@@ -11,11 +11,11 @@ from tasks.contracts.graph import RELATIONS, Relation
 from tasks.contracts.tables.graph import DROPPED
 from tasks.report.grading import say
 from tasks.report.grading.draw import place
-from tasks.report.reward.boxes import WIDTH, Row, Shown, clean
+from tasks.report.reward.boxes import Row, Shown
 from tasks.report.reward.layout import Layout, Pair
 
-GUTTER, HEAD, SAMPLE = 92.0, 9.0, 34.0
-"""Px between layers; length of an arrowhead; width of a sample in the legend."""
+WIDTH, GUTTER, HEAD, SAMPLE = 208.0, 64.0, 9.0, 34.0
+"""Px: a box, the room between layers; length of an arrowhead; width of a sample in the legend."""
 
 
 def ends(row: Row) -> Pair:
@@ -28,70 +28,69 @@ def left(layer: int) -> float:
     return layer * (WIDTH + GUTTER)
 
 
-def lines(kept: Sequence[Row], placed: Layout, heights: Mapping[str, float], shown: Shown | None) -> list[Markup]:
-    """The dependencies, each from its parent's right side to its child's left, side by side where they meet. heights:
-    of the boxes in px."""
-    routes = {ends(row): placed.route(*ends(row)) for row in kept}
-    leaving, arriving = (_ports(routes, heights, end) for end in (0, 1))
+def lines(kept: Sequence[Row], placed: Layout, high: float, shown: Shown | None) -> list[Markup]:
+    """The dependencies, each from its parent's right side to its child's left, side by side where they meet. high: of a
+    box in px."""
+    routes = {pair: [placed.at[stop] for stop in route] for pair, route in placed.routes.items()}
+    leaving, arriving = (_ports(routes, high, end) for end in (0, 1))
     marks = []
     for row in kept:
-        stops = routes[ends(row)]
-        stops[0] = (stops[0][0], leaving[ends(row)])
-        stops[-1] = (stops[-1][0], arriving[ends(row)])
+        (first, _), *between, (last, _) = routes[ends(row)]
+        stops = [(first, leaving[ends(row)]), *between, (last, arriving[ends(row)])]
         marks.append(_line(row, stops, _is_lost(row, shown)))
     return marks
 
 
-def _ports(
-    routes: Mapping[Pair, Sequence[tuple[int, float]]], heights: Mapping[str, float], end: int
-) -> dict[Pair, float]:
+def _ports(routes: Mapping[Pair, Sequence[tuple[int, float]]], high: float, end: int) -> dict[Pair, float]:
     """Edge → the height at which it leaves its parent (end 0) or reaches its child (end 1): spread over the box's side
     in the order of where the lines come from."""
     of: dict[str, list[Pair]] = {}
     for pair in routes:
         of.setdefault(pair[end], []).append(pair)
-    found = {}
-    for name, pairs in of.items():
+    ports = {}
+    for pairs in of.values():
         pairs.sort(key=lambda pair: routes[pair][1 if end == 0 else -2][1])
-        step = min(12.0, (heights[name] - 24) / max(len(pairs) - 1, 1))
-        middle = routes[pairs[0]][-end][1]
+        step = min(12.0, (high - 24) / max(len(pairs) - 1, 1))
         for at, pair in enumerate(pairs):
-            found[pair] = middle + step * (at - (len(pairs) - 1) / 2)
-    return found
+            ports[pair] = routes[pair][-end][1] + step * (at - (len(pairs) - 1) / 2)
+    return ports
 
 
-def dotted(row: Row, parent: tuple[float, float], child: tuple[float, float]) -> Markup:
-    """The line of an edge that is not in the graph, from box to box; the reason is its tooltip.
-
-    parent, child: left side and middle of their boxes, in px.
-    """
-    (x1, y1), (x2, y2) = parent, child
+def dotted(row: Row, parent: tuple[int, float], child: tuple[int, float]) -> Markup:
+    """The line of an edge that is not in the graph, from box to box; the reason is its tooltip. parent, child: layer,
+    and centre in px."""
+    (x1, y1), (x2, y2) = ((left(layer), y) for layer, y in (parent, child))
     leave = x1 + WIDTH if x2 >= x1 else x1
     reach = x2 if x2 > x1 else x2 + WIDTH
     bend = GUTTER / 2 if x2 >= x1 else -GUTTER / 2
     back = bend if x1 == x2 else -bend
     points = [(leave, y1), (leave + bend, y1), (reach + back, y2), (reach, y2)]
     path = "M{} {}C{} {} {} {} {} {}".format(*(place(value) for point in points for value in point))
-    told = f"{clean(row['parent'])} → {clean(row['child'])} is not kept: {DROPPED[row['dropped']]}"
+    told = f"{_pair(row)} is not kept: {DROPPED[row['dropped']]}"
     if row["detail"]:
-        told += f" ({clean(row['detail'])})"
+        told += f" ({say.visible(row['detail'])})"
     return _group("", [Markup("<title>{}</title>").format(told), _dots(path)])
 
 
 def legend(kept: Sequence[Row], with_dropped: bool, shown: Shown | None) -> list[tuple[Markup, str]]:
-    """A sample, SAMPLE px wide around height 0, and what it means, of all that the picture has."""
-    found = [
-        (_arrow(relation), words) for relation, words in RELATIONS.items() if relation in {r["relation"] for r in kept}
-    ]
+    """A sample, SAMPLE px wide around height 0, and what it means, of all lines that the picture has."""
+    relations = {row["relation"] for row in kept}
+    samples = [(_arrow(relation), words) for relation, words in RELATIONS.items() if relation in relations]
     if any(_is_lost(row, shown) for row in kept):
         lost = [_arrow("strong_prerequisite"), _cross(SAMPLE - HEAD - 12, 0)]
-        found.append((_group("lost", lost), "parent missing here"))
+        samples.append((_group("lost", lost), "parent missing here"))
     if with_dropped:
-        found.append((_dots(f"M0 0H{place(SAMPLE)}"), "proposed and not kept"))
-    if shown:
-        bars = '<rect class="own" y="-4" width="34" height="8"/><rect class="left" y="-4" width="14" height="8"/>'
-        found.append((Markup(bars), "own score, and filled what is left of it"))
-    return found
+        samples.append((_dots(f"M0 0H{place(SAMPLE)}"), "proposed and not kept"))
+    return samples
+
+
+def said(row: Row) -> str:
+    """A dependency in words."""
+    return f"{_pair(row)}: {RELATIONS[row['relation']]}"
+
+
+def _pair(row: Row) -> str:
+    return f"{say.visible(row['parent'])} → {say.visible(row['child'])}"
 
 
 def _arrow(relation: Relation) -> Markup:
@@ -114,14 +113,11 @@ def _line(row: Row, stops: Sequence[tuple[int, float]], lost: bool) -> Markup:
         path.append(f"C{middle} {place(before)} {middle} {place(y)} {place(stop)} {place(y)}")
         if layer != last:
             path.append(f"H{place(left(layer) + WIDTH)}")
-    tip = _tip(left(last), end, row["relation"])
-    marks = [_stroke("".join(path), row["relation"]), tip]
+    told = said(row) if row["confidence"] is None else f"{said(row)}, confidence {say.number(row['confidence'])}"
+    marks = [_stroke("".join(path), row["relation"]), _tip(left(last), end, row["relation"])]
     if lost:
+        told += "; without the parent in this response"
         marks.append(_cross(left(last) - HEAD - 12, end))  # near the head, where no other line is
-    told = f"{clean(row['parent'])} → {clean(row['child'])}: {RELATIONS[row['relation']]}"
-    if row["confidence"] is not None:
-        told += f", confidence {say.number(row['confidence'])}"
-    told += "; without the parent in this response" if lost else ""
     return _group("lost" if lost else "", [Markup("<title>{}</title>").format(told), *marks])
 
 
@@ -149,5 +145,4 @@ def _dots(path: str) -> Markup:
 
 
 def _group(kind: str, marks: Iterable[Markup]) -> Markup:
-    opened = Markup('<g class="{}">').format(kind) if kind else Markup("<g>")
-    return opened + Markup("").join(marks) + Markup("</g>")
+    return Markup('<g class="{}">{}</g>').format(kind, Markup("").join(marks))

@@ -19,9 +19,10 @@ from tasks.report.reward import cases as dependencies
 from tasks.report.reward.figures import HEADER as REWARDS
 from tasks.report.reward.figures import summary_rows
 from tasks.report.reward.graphs import statistics
+from tasks.report.reward.page import graph_page
 from tasks.report.reward.page import page as reward_page
 from tasks.report.reward.parts import RewardView
-from tasks.report.reward.picture import pictures
+from tasks.report.reward.picture import rows_of
 from tasks.stats.bootstrap import cautions
 from tasks.store.naming import file_name
 from tasks.store.recorded import read_manifest
@@ -33,10 +34,9 @@ def draw_graphs(run: Run, manifest: Path) -> None:
     """Draw the graph of every rubric into `<run>/graphs/`; print their statistics and where everything is."""
     nodes, edges = run.read(run.ref(GraphNodes, "graph")), run.read(run.ref(GraphEdges, "graph"))
     graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
-    drawn = pictures(nodes, edges)
-    for row in graphs:
-        path = run.folder / "graphs" / f"{file_name(row['rubric_id'])}.svg"
-        write_atomically(path, drawn[row["rubric_id"]].encode())
+    for rubric in [row["rubric_id"] for row in graphs]:
+        page = graph_page(rubric, rows_of(nodes, rubric), rows_of(edges, rubric))
+        write_atomically(run.folder / "graphs" / f"{file_name(rubric)}.html", page.encode())
     table = statistics(graphs)
     create_table_artifact(as_records(table), key="graph-statistics")
     show_tables([table])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from tasks.report.reward.parts import Content, Drawing, Key, RewardView, Section
 from tasks.report.reward.picture import picture, rows_of
 from tasks.stats.bootstrap import MARK, is_few
 
+LOOK = "Who licenses stands left of whom. Point at a box or a line for all that is known of it."
 RETENTIONS = 40
 """Learned factors that are in the page."""
 
@@ -204,9 +205,18 @@ def _pictures(view: RewardView, rows: list[Row], both: pd.DataFrame) -> Section 
         "pictures",
         "Pictures: what does a response lose, and why?",
         f"{say.plural(len(drawn), 'graph')}, each with the response whose reward it changes most",
-        "Who licenses stands left of whom. Hover over a box or a line for all that is known of it.",
+        LOOK,
         pictures=drawn,
     )
+
+
+def graph_content(rubric_id: str, nodes: Sequence[Row], edges: Sequence[Row]) -> Content:
+    """What the page of a graph alone shows. nodes, edges: the rubric's rows of `graph_nodes` and `graph_edges`."""
+    criteria, kept = say.plural(len(nodes), "criterion", "criteria"), sum(row["kept"] for row in edges)
+    title = f"{criteria}, {say.plural(kept, 'dependency', 'dependencies')}"
+    drawn = (Drawing("", picture(nodes, edges)),)
+    section = Section("graph", "Graph: which criterion licenses which?", title, LOOK, pictures=drawn)
+    return Content(say.name(rubric_id), "", say.name(rubric_id), "", (), (section,))
 
 
 def _picture(view: RewardView, rubric: str, why: str, row: Row | None) -> Drawing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bottleneck_scene import CORRECTION, NAMES, OFFSET, SCORES, TEMPERATURE, TEXT, WEIGHTS, made, model_rows, traced
+from html_scene import Seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,13 +19,12 @@ from tasks.bottleneck.head import Head
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import Models, Traces
 from tasks.report.bottleneck import traces
-from tasks.report.bottleneck.shading import Looked, answer, looked
-from tasks.report.bottleneck.trace_picture import EDGE, PALETTE, WIDTH, picture, style
+from tasks.report.bottleneck.page import page, trace_pages
+from tasks.report.bottleneck.shading import Looked, looked, shaded
+from tasks.report.bottleneck.trace_picture import REACH, grades, picture, waterfall
 from tasks.report.bottleneck.traces import Trace
-from tasks.report.bottleneck.view import trace_pictures
 
-SVG = "{http://www.w3.org/2000/svg}"
-EVIL = '</text></tspan></svg><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe {{ 7*7 }}'
+EVIL = '</p></mark></table><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe {{ 7*7 }}'
 ARABIC = "القائمة سلسلة من العقد"
 
 
@@ -39,37 +38,8 @@ def trace(text: str = TEXT, response: str = "r1", names: dict[str, str] | None =
     return traces.read(table, response, text if len(text) > 20 else TEXT, names or NAMES, head)
 
 
-def root(one: Trace) -> ET.Element:
-    return ET.fromstring(picture(one, alone=True))
-
-
-def layer(svg: ET.Element, name: str) -> ET.Element:
-    return next(group for group in svg.iter(f"{SVG}g") if group.get("class") == name)
-
-
-def words(group: ET.Element) -> str:
-    """The text of a layer without the numbers of concepts."""
-    lines = []
-    for line in group.iter(f"{SVG}text"):
-        numbers = [span for span in line if span.get("class") == "no"]
-        for span in numbers:
-            span.text = ""
-        lines.append("".join(line.itertext()))
-    return " ".join(lines)
-
-
-def boxes(svg: ET.Element, *kinds: str) -> list[tuple[str, float, float, float, float]]:
-    return [
-        (
-            kind,
-            float(box.get("x", "")),
-            float(box.get("y", "")),
-            float(box.get("width", "")),
-            float(box.get("height", "")),
-        )
-        for box in svg.iter(f"{SVG}rect")
-        if (kind := box.get("class", "")) in kinds
-    ]
+def seen(one: Trace) -> Seen:
+    return Seen(picture(one))
 
 
 def test_a_token_goes_to_the_concept_that_weighs_it_most_and_neighbours_are_joined() -> None:
@@ -100,72 +70,43 @@ def test_what_is_looked_at_never_overlaps_and_comes_from_tokens(drawn: list[tupl
         assert any(one.number == heaviest[2] and one.start <= heaviest[0] < heaviest[1] <= one.end for one in found)
 
 
-PRINTED = st.text(st.sampled_from("aé Ωب字, .<&\n"), max_size=300)
-
-
-@settings(max_examples=60, deadline=None)
-@given(PRINTED, st.lists(st.integers(0, 299), max_size=6), st.integers(60, 500))
-def test_the_lines_hold_the_whole_response_once_and_in_order(text: str, starts: list[int], room: int) -> None:
-    found = looked(
-        text, {at + 1: [token(start, start + 3)] for at, start in enumerate(starts) if start + 3 <= len(text)}
+def test_a_response_is_shaded_by_weight_and_each_shade_ends_with_its_concepts_number() -> None:
+    attention = {1: [token(0, 3, 0.3), token(4, 7, 0.29)], 2: [token(8, 13, 0.15)], 3: [token(14, 18, 0.01)]}
+    assert shaded("one two three four\r\nfive", attention) == (
+        '<mark class="w3">one two<b>1</b></mark> <mark class="w2">three<b>2</b></mark> '
+        '<mark class="w1">four<b>3</b></mark>\nfive'
     )
-    marks, _ = answer(text, found, room, 0)
-    svg = ET.fromstring(f'<svg xmlns="http://www.w3.org/2000/svg">{"".join(marks)}</svg>')
-    for name in ("words", "shades"):
-        shown = re.sub(r"[¶\s]", "", words(layer(svg, name)))
-        assert shown == re.sub(r"\s", "", text)
+
+
+def test_a_response_that_nothing_looks_at_has_no_shade() -> None:
+    assert shaded("a < b", {1: []}) == "a &lt; b"
+    assert shaded("a < b", {1: [token(0, 1, 0.0)]}) == '<mark class="w1">a<b>1</b></mark> &lt; b'
 
 
 def test_a_long_response_is_cut_outside_of_what_is_looked_at() -> None:
     text = "a few words more. " * 3000 + "the end counts" + " and on." * 3000
     start = text.index("the end counts")
-    marks, height = answer(text, [Looked(start, start + 14, 2, 0.5)], WIDTH, 0)
-    svg = ET.fromstring(f'<svg xmlns="http://www.w3.org/2000/svg">{"".join(marks)}</svg>')
-    shown = " ".join(words(layer(svg, "words")).split())
-    assert "the end counts" in shown
-    assert shown.count("…") == 2
+    shown = shaded(text, {2: [token(start, start + 14, 0.5)]})
+    assert "the end counts<b>2</b>" in shown
+    assert shown.count("not shown]") == 2
     assert len(shown) < 2000
-    assert height < 500
-
-
-@pytest.mark.parametrize(
-    ("text", "turned"), [(TEXT, False), (ARABIC, True), (f"12. {ARABIC} word", True), ("…", False)]
-)
-def test_a_response_from_right_to_left_begins_at_the_right(text: str, turned: bool) -> None:
-    marks, _ = answer(text, [], WIDTH, 0)
-    svg = ET.fromstring(f'<svg xmlns="http://www.w3.org/2000/svg">{"".join(marks)}</svg>')
-    line = next(layer(svg, "words").iter(f"{SVG}text"))
-    assert (line.get("direction") == "rtl", float(line.get("x", ""))) == (turned, WIDTH if turned else 0)
-
-
-def test_shades_and_words_are_the_same_glyphs() -> None:
-    svg = root(trace())
-    shades, shown = ([[span.text for span in line.iter()] for line in layer(svg, name)] for name in ("shades", "words"))
-    assert shades == shown
-    kinds = [span.get("class") for span in layer(svg, "words").iter(f"{SVG}tspan")]
-    assert kinds == ["w3", "no", "w3", "no", "w3", "no", "w2", "no"]
-    numbers = [span.text for span in layer(svg, "words").iter(f"{SVG}tspan") if span.get("class") == "no"]
-    assert numbers == [" 3", " 1", " 2", " 2"]
 
 
 @pytest.mark.parametrize("response", ["r1", "r2", "r3", "r4"])
 def test_the_bars_lead_from_nothing_to_the_logit(response: str) -> None:
     one = trace(response=response)
-    svg = root(one)
-    falls = [box for box in boxes(svg, "full", "down") if box[4] == 12]
-    (total,) = boxes(svg, "total")
-    assert len(falls) == len(NAMES) + 1
     added = [one.bias, *sorted((row["contribution"] for row in one.rows), key=lambda value: -abs(value))]
-    assert [box[0] for box in falls] == ["full" if value >= 0 else "down" for value in added]
-    zero = next(float(mark.get("x1", "")) for mark in svg.iter(f"{SVG}line") if mark.get("class") == "zero")
-    at = zero
-    for (kind, x, _, wide, _), value in zip(falls, added, strict=True):
-        if wide > 1:
-            assert (x if kind == "full" else x + wide) == pytest.approx(at, abs=0.2)
-        scale = total[3] / abs(one.logit)
-        at += value * scale
-    assert at == pytest.approx(total[1] + total[3] if one.logit > 0 else total[1], abs=0.5)
-    assert sum(added) == pytest.approx(one.logit)
+    *falls, total = waterfall(added, one.logit)
+    scale = total.wide / abs(one.logit)
+    assert falls[0].start == pytest.approx(total.start)
+    assert all(a.end == b.start for a, b in pairwise(falls))
+    assert falls[-1].end == pytest.approx(total.end)
+    assert [fall.end - fall.start for fall in falls] == pytest.approx([value * scale for value in added])
+    assert all(fall.left == min(fall.start, fall.end) for fall in falls)
+    assert min(fall.left for fall in (*falls, total)) == 0
+    assert max(fall.left + fall.wide for fall in (*falls, total)) == pytest.approx(REACH)
+    kinds = [kind for kind in seen(one).classes if kind in ("up", "down", "total")]
+    assert kinds == [*("up" if value >= 0 else "down" for value in added), "total"]
 
 
 def test_the_papers_trace_adds_up() -> None:
@@ -177,11 +118,10 @@ def test_the_papers_trace_adds_up() -> None:
         for name, value in added.items()
     )
     one = Trace("r", TEXT, {name: name for name in added}, rows, -0.002, 4.0, 0.863, 3.318, 3.0, 4.0, {})
-    svg = root(one)
-    shown = [text.text for text in svg.iter(f"{SVG}text") if "value" in (text.get("class") or "")]
-    assert shown == ["0.00", "+0.75", "+0.65", "+0.54", "+0.49", "+0.35", "+0.35", "+0.20", "−0.01", "3.32"]
-    assert "Grade 4, 86% sure" in [text.text for text in svg.iter(f"{SVG}text")]
-    assert "make the logit 3.32" in svg.get("aria-label", "")
+    html = picture(one)
+    falls = re.findall(r">([^<>]+)</span></td>", html)
+    assert falls == ["0.00", "+0.75", "+0.65", "+0.54", "+0.49", "+0.35", "+0.35", "+0.20", "−0.01", "3.32"]
+    assert "Grade 4, 86% sure" in Seen(html).of("grade")
 
 
 def test_grades_are_what_the_head_makes_of_the_shares() -> None:
@@ -231,48 +171,33 @@ def test_a_margin_is_over_all_grades_where_the_head_is_known() -> None:
 @pytest.mark.parametrize("text", [EVIL, ARABIC * 3, "字" * 90, "x" * 5000, "\n" * 30 + "word", TEXT * 200])
 def test_whatever_is_written_is_text_inside_the_picture(text: str) -> None:
     one = trace(text, names=dict.fromkeys(NAMES, EVIL))
-    svg = root(one)
-    assert {mark.tag.removeprefix(SVG) for mark in svg.iter()} <= {
-        *("svg", "style", "rect", "g", "text", "tspan", "title", "ellipse", "line")
-    }
-    assert not [name for mark in svg.iter() for name in mark.attrib if name.startswith("on") or "href" in name]
-    assert "\u202e" not in picture(one)
-    x, y, wide, high = map(float, svg.get("viewBox", "").split())
-    assert (x, wide) == (-EDGE, WIDTH + 2 * EDGE)
-    for _, left, top, across, down in boxes(svg, "full", "rest", "down", "total", "track"):
-        assert x <= left <= left + across <= x + wide
-        assert y <= top <= top + down <= y + high
-    lows = [float(text.get("y", "")) for text in svg.iter(f"{SVG}text")]
-    assert y < min(lows)
-    assert max(lows) < y + high
+    html = picture(one)
+    known = "div p span bdi b i small mark table thead tbody tfoot tr th td"
+    assert {tag for tag, _ in Seen(html).elements} <= set(known.split())
+    assert not [name for _, attrs in Seen(html).elements for name in attrs if name.startswith("on") or "href" in name]
+    assert "\u202e" not in html
+    assert html.count("⟨U+202E⟩") >= len(NAMES)
 
 
 def test_an_uncorrected_grader_without_a_head_has_a_picture() -> None:
     rows = [row | {"corrected": None, "runner_up": None, "human": None} for row in traced()]
     one = traces.read(conform(Traces, rows), "r1", TEXT, NAMES)
-    svg = root(one)
-    shown = [text.text for text in svg.iter(f"{SVG}text")]
-    assert shown.count("–") == len(NAMES)
-    assert "no human grade" in shown
-    assert not boxes(svg, "rest") or one.grades == {}
+    shown = seen(one)
+    assert shown.of("n").count("–") == len(NAMES)
+    assert "no human grade" in shown.words
+    assert "most" in shown.classes  # of the levels
+    assert list(grades(one)) == []
 
 
-@pytest.mark.parametrize("grades", [2, 16, 61])
-def test_any_number_of_grades_fits(grades: int) -> None:
-    likely = {float(score): 1 / grades for score in range(grades)}
-    one = Trace("r", TEXT, {}, (), 1.0, 0.0, 1 / grades, 1.0, 1.0, 1.0, likely)
-    bars = [box for box in boxes(root(one), "full", "rest") if box[4] != 12]
-    assert len(bars) == grades
-    assert all(a[1] + a[3] <= b[1] for a, b in pairwise(bars))
-    assert bars[-1][1] + bars[-1][3] <= WIDTH
-
-
-def test_every_colour_has_a_meaning_on_light_and_dark_ground() -> None:
-    rules = str(style())
-    assert "~" not in rules
-    light, dark = rules.split("@media")
-    used = [name for name, (on_light, on_dark) in PALETTE.items() if on_light in light and on_dark in dark]
-    assert used == list(PALETTE)
+@pytest.mark.parametrize("count", [2, 16, 61])
+def test_of_many_grades_only_those_that_matter_are_labelled(count: int) -> None:
+    likely = {float(score): 1 / count for score in range(count)}
+    one = Trace("r", TEXT, {}, (), 1.0, 0.0, 1 / count, 1.0, 5.0, 1.0, likely)
+    columns = list(grades(one))
+    assert [column.share for column in columns] == list(likely.values())
+    named = [column.name for column in columns if column.name]
+    assert named == ([str(score) for score in range(count)] if count <= 16 else ["0", "1", "5"])
+    assert [column.kind for column in columns[:3]] == ["most", "people", ""][:count]
 
 
 def contrast(first: str, second: str) -> float:
@@ -291,14 +216,27 @@ def contrast(first: str, second: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+def mixed(first: str, second: str, share: float) -> str:
+    """So much of the first colour over the second."""
+    pairs = zip(*(re.findall("..", colour.removeprefix("#")) for colour in (first, second)), strict=True)
+    return "#" + "".join(f"{round(int(a, 16) * share + int(b, 16) * (1 - share)):02x}" for a, b in pairs)
+
+
 @pytest.mark.parametrize("at", [0, 1])
 def test_words_can_be_read_on_every_shade(at: int) -> None:
-    for shade in ("paper", "pale", "middle", "deep"):
-        assert contrast(PALETTE["ink"][at], PALETTE[shade][at]) >= 4.5
-    assert contrast(PALETTE["mute"][at], PALETTE["paper"][at]) >= 4.5
+    """at: 0 on light, 1 on dark ground."""
+    css = page(made())
+    ink, paper, machine = (re.findall(rf"--{name}: (#\w+);", css)[at] for name in ("ink", "bg", "machine"))
+    paper = "#ffffff" if paper == "#fff" else paper
+    shades = [int(share) / 100 for share in re.findall(r"\.w\d \{ background: color-mix\(in srgb, \S+ (\d+)%", css)]
+    assert len(shades) == 3
+    assert all(contrast(ink, mixed(machine, paper, share)) >= 4.5 for share in (0.0, *shades))
 
 
-def test_the_files_are_those_of_the_page() -> None:
-    found = trace_pictures(made())
-    assert set(found) == {"r2", "r4"}
-    assert all(ET.fromstring(text).get("width") == "1004" for text in found.values())
+def test_each_trace_of_the_page_is_a_page_alone() -> None:
+    pages = trace_pages(made())
+    assert set(pages) == {"r2", "r4"}
+    for response, html in pages.items():
+        assert f"Decision trace: \u2068{response}\u2069" in Seen(html.removeprefix("<!doctype html>\n")).titles
+        assert "default-src 'none'; style-src 'unsafe-inline'" in html
+        assert not re.search(r"<script|<link|url\(|@import|src=|href=", html)

@@ -17,7 +17,7 @@ from tasks.review.ledger import Stored
 from tasks.review.settle import conflicts
 from tasks.review.sight import Reviews
 from tasks.review.subject import digest, standing
-from tasks.review.view import Span, opened, pieces
+from tasks.review.view import opened
 
 CASE = case("R-0412")
 
@@ -69,26 +69,6 @@ def test_shares_follow_the_heads_order_and_one_missing_is_no_estimate() -> None:
     board = scene()
     assert board.shares(CASE) == [0.95, 0.5, 0.25]
     assert board.shares(case("R-0001")) is None
-
-
-SPANS = st.lists(st.builds(Span, st.integers(-2, 30), st.integers(-2, 30), st.sampled_from("abc")), max_size=8)
-
-
-@given(st.text(alphabet="ab \n\ud800\U0001f600", max_size=25), SPANS)
-def test_pieces_are_the_text_and_each_character_has_its_criteria(text: str, spans: list[Span]) -> None:
-    made = pieces(text, spans)
-    assert "".join(piece["text"] for piece in made) == text
-    held = [set(piece["of"]) for piece in made for _ in piece["text"]]
-    good = [span for span in spans if 0 <= span.start < span.end <= len(text)]
-    assert held == [{s.criterion for s in good if s.start <= i < s.end} for i in range(len(text))]
-    for criterion in "abc":
-        runs = [piece for piece in made if criterion in piece["of"]]
-        assert sum(criterion in piece["starts"] for piece in runs) == sum(criterion in piece["ends"] for piece in runs)
-
-
-def test_windows_line_ends_are_single_even_where_evidence_cuts_them() -> None:
-    assert [piece["text"] for piece in pieces("a\r\nb", [Span(0, 2, "c")])] == ["a", "\nb"]
-    assert [piece["text"] for piece in pieces("a\r\nb", [])] == ["a\nb"]
 
 
 RATERS, VALUES = ("Ada", "Bo", "Cyd"), ("0", "1", "2", "x")

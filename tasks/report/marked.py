@@ -1,0 +1,28 @@
+"""A highlighted text as HTML: nothing of it is lost or changed but what cannot be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from markupsafe import Markup
+
+from tasks.report.grading import say
+from tasks.text.highlight import Label, Piece
+
+
+def marked(
+    pieces: Iterable[Piece[Label]], kind: Callable[[tuple[Label, ...]], str], told: Callable[[Label], object]
+) -> Markup:
+    """Escaped text with what is highlighted in a <mark>. kind: its CSS classes; told: what stands where a highlight
+    ends."""
+    return Markup("").join(_piece(piece, kind(piece.labels), dict.fromkeys(map(told, piece.ends))) for piece in pieces)
+
+
+def _piece(piece: Piece[Label], kind: str, told: Iterable[object]) -> Markup:
+    if piece.hidden:
+        return Markup('<span class="gap">[{} not shown]</span>').format(say.plural(piece.hidden, "character"))
+    text = say.visible(piece.text)
+    if not piece.labels:
+        return Markup("{}").format(text)
+    labels = Markup("").join(Markup("<b>{}</b>").format(label) for label in told)
+    return Markup('<mark class="{}">{}{}</mark>').format(kind, text, labels)
