@@ -41,8 +41,7 @@ class Cell(NamedTuple):
         return MARK if is_few(self.clusters) and self.ends != "none" and self.low is not None else ""
 
 
-Content: TypeAlias = Cell | str
-Cells: TypeAlias = tuple[Content, ...]
+Cells: TypeAlias = tuple[Cell | str, ...]
 
 
 class Bar(NamedTuple):

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from markupsafe import Markup
 
+from tasks.display import draw, say
+from tasks.display.axis import axis
+from tasks.display.bars import HEAD, LABELS, ROW
 from tasks.report.annotation.figures import Phase
-from tasks.report.experiment.charts import HEAD, LABELS, ROW
-from tasks.report.grading import draw, say
-from tasks.report.grading.charts import axis
-from tasks.report.grading.parts import Estimate
+from tasks.stats.estimate import Estimate
 
 RIGHT = 90.0
 """Per cent of the width where the axis ends; figures stand right of it."""

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tasks.display import say
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.grading import say
-from tasks.report.grading.parts import Estimate
 from tasks.stats.bootstrap import cautions
+from tasks.stats.estimate import Estimate
 
 ALL, FINAL = "all", "final"
 PHASES = {"before": "before people were asked", "after": "after people were asked"}

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.tables.people import Doubtful, Settled
+from tasks.display import say
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.grading import say
 
 SETTLED: Mapping[Settled, str] = {
     "annotators": "both annotators, nobody was asked",

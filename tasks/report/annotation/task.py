@@ -13,13 +13,13 @@ from tasks.contracts.schema import Row, schema
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
 from tasks.contracts.tables.rubrics import Bundles
+from tasks.display.printed import show as show_tables
 from tasks.display.table import Table, as_records
 from tasks.report.annotation.figures import HEADER as AGREEMENT
 from tasks.report.annotation.figures import Agreement
 from tasks.report.annotation.figures import summary_rows as agreement_rows
 from tasks.report.annotation.page import page as annotation_page
 from tasks.report.annotation.parts import AnnotationView
-from tasks.report.experiment.show import show as show_tables
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, write_atomically
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tasks.display import say
+from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.annotation import people
 from tasks.report.annotation.charts import spans
 from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, METRICS, MOST, Agreement, sentence, table, titled
 from tasks.report.annotation.parts import AnnotationView
-from tasks.report.grading import say
-from tasks.report.reward.parts import Content, Drawing, Key, Section
 
 RULES = {
     "coverage": "covers what decides the grade",
@@ -21,11 +21,11 @@ LABELS = {"before": "what both annotators say", "after": "the final labels"}
 """Phase of a check → the labels that it goes by."""
 
 
-def content(view: AnnotationView) -> Content:
+def content(view: AnnotationView) -> Page:
     """What the page shows."""
     agreement = Agreement(view.agreements, view.names)
     sections = (_agreement(agreement), _labels(view), _queue(view), _progress(view), _built(view), _made(view))
-    return Content(
+    return Page(
         study=say.name(view.study),
         run_id=view.run_id,
         title=sentence(agreement),

@@ -9,8 +9,8 @@ from typing import NamedTuple, get_args
 import pyarrow as pa
 
 from tasks.contracts.settings.bottleneck import Method
+from tasks.display import say
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.grading import say
 
 METHODS: Mapping[Method, str] = {
     "rec_cbm": "REC-CBM",

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tasks.display import say
+from tasks.display.lines import Line, Point
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.bottleneck.charts import Line, Point
 from tasks.report.bottleneck.figures import named
-from tasks.report.grading import say
 
 KINDS = {
     "oracle": "set to people's level",

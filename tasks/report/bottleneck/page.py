@@ -7,10 +7,10 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tasks.display.section import Page
 from tasks.report.bottleneck.parts import BottleneckView
 from tasks.report.bottleneck.trace_picture import style
 from tasks.report.bottleneck.view import content
-from tasks.report.reward.parts import Content
 
 
 def page(view: BottleneckView) -> str:
@@ -18,7 +18,7 @@ def page(view: BottleneckView) -> str:
     return rendered("Grader report", content(view))
 
 
-def rendered(kind: str, made: Content) -> str:
+def rendered(kind: str, made: Page) -> str:
     """The sections of a report as a whole HTML document. kind: what the report is called."""
     return _environment().get_template("bottleneck.html.j2").render(kind=kind, page=made, trace_style=style())
 
@@ -27,5 +27,5 @@ def rendered(kind: str, made: Content) -> str:
 def _environment() -> Environment:
     """With the style sheet of the run report."""
     here = Path(__file__).parent
-    loader = FileSystemLoader([here, here.parent / "grading"])
+    loader = FileSystemLoader([here, here.parents[1] / "display"])
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from tasks.report.grading.draw import place
+from tasks.display.draw import place
 from tasks.report.grading.highlight import Span, pieces
 from tasks.report.reward.boxes import clean, width
 

@@ -14,6 +14,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.rubrics import Bundles
+from tasks.display.printed import show as show_tables
 from tasks.display.table import Table, as_records
 from tasks.report.bottleneck.figures import HEADER as GRADERS
 from tasks.report.bottleneck.figures import summary_rows as grader_rows
@@ -21,7 +22,6 @@ from tasks.report.bottleneck.page import page as grader_page
 from tasks.report.bottleneck.parts import BottleneckView
 from tasks.report.bottleneck.view import needs_texts as traced_responses
 from tasks.report.bottleneck.view import trace_pictures
-from tasks.report.experiment.show import show as show_tables
 from tasks.store.naming import file_name
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, write_atomically

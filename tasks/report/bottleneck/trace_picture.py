@@ -15,10 +15,10 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from tasks.display import say
+from tasks.display.draw import place
 from tasks.report.bottleneck.shading import answer, looked
 from tasks.report.bottleneck.traces import Row, Trace
-from tasks.report.grading import say
-from tasks.report.grading.draw import place
 from tasks.report.reward.boxes import clean, text, wrapped
 
 WIDTH, EDGE, ROW = 980.0, 12.0, 40.0

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from tasks.display import say
+from tasks.display.lines import Line, Point, line_chart
+from tasks.display.section import Drawing, Key, Page, Section
 from tasks.report.bottleneck import charts, figures, interventions, structure, sweeps, traces
-from tasks.report.bottleneck.charts import Line, Point
 from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, Column, Graders, named
 from tasks.report.bottleneck.made import made
 from tasks.report.bottleneck.parts import BottleneckView
 from tasks.report.bottleneck.trace_picture import picture
 from tasks.report.bottleneck.traces import Trace
-from tasks.report.grading import say
-from tasks.report.reward.parts import Content, Drawing, Key, Section
 
 PANELS, FIGURES = 4, 2
 """Graders whose interventions are drawn, and figures by which orders of asking are compared."""
@@ -30,7 +30,7 @@ def trace_pictures(view: BottleneckView) -> dict[str, str]:
     return {trace.response_id: str(picture(trace, alone=True)) for trace, _ in _chosen(view)}
 
 
-def content(view: BottleneckView) -> Content:
+def content(view: BottleneckView) -> Page:
     """What the page shows."""
     graders = Graders(view.trials, view.settings.methods)
     sections = [
@@ -45,7 +45,7 @@ def content(view: BottleneckView) -> Content:
         made(view),
     ]
     tested = max(map(graders.responses, graders.everyone), default=0)
-    return Content(
+    return Page(
         study=say.name(view.study),
         run_id=view.run_id,
         title=figures.sentence(graders),
@@ -110,7 +110,7 @@ def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
     ]
     up = interventions.METRICS[metric]
     drawings = (
-        Drawing(named(method), charts.lines(named(method), lines, "concepts set", up, within=ends))
+        Drawing(named(method), line_chart(named(method), lines, "concepts set", up, within=ends))
         for method, lines in drawn.items()
     )
     return Section(
@@ -146,7 +146,7 @@ def _policies(view: BottleneckView, graders: Graders) -> Section | None:
 
 def _asked(figure: str, drawn: list[Line]) -> Drawing:
     title = f"{figure} after so many answers for each response"
-    return Drawing(title, charts.lines(title, drawn, "concepts asked about", figure))
+    return Drawing(title, line_chart(title, drawn, "concepts asked about", figure))
 
 
 def _structure(view: BottleneckView, graders: Graders) -> Section | None:
@@ -223,7 +223,7 @@ def _swept(sweep: sweeps.Sweep) -> Iterator[Drawing]:
     if known:
         ticks = {float(at): say.level(value) for at, value in enumerate(sweep.values)}
         words = say.worded(sweep.field)
-        yield Drawing(words, charts.lines(words, known, words, "mean ± sd over seeds", ticks))
+        yield Drawing(words, line_chart(words, known, words, "mean ± sd over seeds", ticks))
 
 
 def _leakage(graders: Graders) -> Section | None:

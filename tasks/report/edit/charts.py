@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from tasks.report.experiment.charts import HEAD, LABELS, ROW, VALUES
-from tasks.report.grading import draw, say
-from tasks.report.grading.charts import axis
+from tasks.display import draw, say
+from tasks.display.axis import axis
+from tasks.display.bars import HEAD, LABELS, ROW, VALUES
 
 TOP, BASE, LEFT, RIGHT = 14, 190, 9.0, 97.0
 """Px of the upper and lower edge of a belief chart, and its edges in per cent of the width."""

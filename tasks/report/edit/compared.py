@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tasks.contracts.settings.edit import Arm
+from tasks.display import say
 from tasks.display.table import Cells, Table
 from tasks.report.edit.figures import ARMS, LOWER, METRICS, PARTS, Figure, Part, pooled
-from tasks.report.grading import say
 
 ORDERS: tuple[tuple[Arm, Arm], ...] = (
     ("edit_sft", "base"),

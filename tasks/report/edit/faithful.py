@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from tasks.contracts.tables.rules import Family, RuleEdit, Totals
+from tasks.display import say
 from tasks.display.table import Cells, Table, count
 from tasks.report.edit.figures import ARMS, Figure, pooled
-from tasks.report.grading import say
 
 FAMILIES: Mapping[Family, str] = {"levels": "level-of-response schemes", "points": "points schemes"}
 TOTALS: Mapping[Totals, str] = {"stated": "Graders that state their mark", "summed": "Graders whose mark code sums"}

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from tasks.contracts.settings.edit import Arm
+from tasks.display import say
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
-from tasks.report.grading import say
 
 Part = Literal["seen", "unseen"]
 ARMS: Mapping[Arm, str] = {

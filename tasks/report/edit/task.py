@@ -23,13 +23,13 @@ from tasks.contracts.tables.edit import (
     Steps,
 )
 from tasks.contracts.tables.rules import RuleFaithfulness
+from tasks.display.printed import show as show_tables
 from tasks.display.table import Table, as_records
 from tasks.report.edit.cases import needs_texts as shown_rollouts
 from tasks.report.edit.figures import HEADER as ARMS
 from tasks.report.edit.figures import summary_rows as arm_rows
 from tasks.report.edit.page import page as policy_page
 from tasks.report.edit.parts import EditView
-from tasks.report.experiment.show import show as show_tables
 from tasks.stats.bootstrap import cautions
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, write_atomically

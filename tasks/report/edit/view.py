@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tasks.contracts.settings.edit import GRID, Arm
+from tasks.display import say
+from tasks.display.bars import bar_chart
+from tasks.display.section import Drawing, Key, Page, Section
 from tasks.report.edit import cases, compared, curves, faithful, figures, made, selection
 from tasks.report.edit.compared import Gaps
 from tasks.report.edit.figures import ABLATIONS, ARMS, PARTS, Arms, Figure
 from tasks.report.edit.parts import EditView
-from tasks.report.experiment.charts import panel
-from tasks.report.grading import say
-from tasks.report.reward.parts import Content, Drawing, Key, Section
 
 HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
@@ -19,7 +19,7 @@ HOW = (
 )
 
 
-def content(view: EditView) -> Content:
+def content(view: EditView) -> Page:
     """What the page shows."""
     arms, gaps = Arms(view.metrics), Gaps(view.differences)
     sections = [
@@ -35,7 +35,7 @@ def content(view: EditView) -> Content:
         _rules(view),
         made.made(view),
     ]
-    return Content(
+    return Page(
         study=say.name(view.study),
         run_id=view.run_id,
         title=figures.sentence(arms),
@@ -80,7 +80,7 @@ def _arms(arms: Arms) -> Section | None:
 def _panels(arms: Arms, of: tuple[Arm, ...]) -> Iterator[Drawing]:
     for part in PARTS:
         if drawn := figures.panel(arms, part, of):
-            yield Drawing(drawn.title, panel(drawn))
+            yield Drawing(drawn.title, bar_chart(drawn))
 
 
 def _differences(gaps: Gaps) -> Section | None:

@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as Drawn
 
-from tasks.display.table import Cell, Table
-from tasks.report.experiment import charts
-from tasks.report.grading import say
-
-
-def show(tables: Sequence[Table]) -> None:
-    """Print the tables."""
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    for table in tables:
-        drawn = Drawn(
-            title=_line(table.title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-        )
-        for at, name in enumerate(table.header):
-            is_number = bool(table.rows) and isinstance(table.rows[0][at], Cell)
-            drawn.add_column(_line(name), justify="right" if is_number else "left")
-        for row in table.rows:
-            drawn.add_row(*(_line(str(cell)) for cell in row))
-        console.print(drawn)
-        for note in table.remarks:
-            console.print(_line(note), style="dim", highlight=False)
-        console.print()
-
-
-def markdown(name: str, tables: Sequence[Table], runs: Mapping[str, str]) -> str:
-    """The tables as a Markdown document."""
-    lines = [f"# Experiment {name}", ""]
-    for table in tables:
-        lines += [f"## {table.title}", "", _row(table.header), "|" + "---|" * len(table.header)]
-        lines += [_row(tuple(map(str, row))) for row in table.rows]
-        lines += ["", *(f"- {note}" for note in table.remarks), ""]
-    return "\n".join([*lines, "## Runs", "", *(f"- {arm}: `{run}`" for arm, run in runs.items()), ""])
+from tasks.display import bars as charts
+from tasks.display import say
+from tasks.display.table import Table
 
 
 def page(name: str, tables: Sequence[Table], runs: Mapping[str, str], simulated: bool) -> str:
@@ -58,27 +25,12 @@ def _environment() -> Environment:
     loader = FileSystemLoader(Path(__file__).parent)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters["visible"] = say.visible
-    made.globals |= {"panel": charts.panel, "shares": charts.shares, "key": charts.key}
+    made.globals |= {"panel": charts.bar_chart, "shares": charts.share_chart, "key": charts.key}
     return made
 
 
 @cache
 def _style() -> Markup:
     """The style sheet of the run report, our own file."""
-    style = Path(__file__).parents[1] / "grading" / "page.css"
+    style = Path(__file__).parents[2] / "display" / "page.css"
     return Markup("\n".join(line.strip() for line in style.read_text(encoding="utf-8").splitlines()))
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_text(cell) for cell in cells) + " |"
-
-
-def _text(cell: str) -> str:
-    """A cell on one line; what would be markup is text."""
-    line = say.visible(cell).replace("\n", " ").replace("\\", "\\\\").replace("|", "\\|")
-    return line.replace("<", "&lt;").replace("`", "\\`")
-
-
-def _line(text: str) -> str:
-    """A text as a terminal may show it."""
-    return escape(say.visible(text))

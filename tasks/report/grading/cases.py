@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.highlight import Span, pieces
 from tasks.report.grading.parts import Case, Mark, Quote
 from tasks.report.grading.words import ROUTES

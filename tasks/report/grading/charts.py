@@ -5,14 +5,15 @@ The machine is filled and solid, people hollow and dashed; every figure is also 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
-from tasks.report.grading import draw, say
-from tasks.report.grading.parts import Bars, Curve, Estimate, Risk
+from tasks.display import draw, say
+from tasks.display.axis import Axis, axis
+from tasks.report.grading.parts import Bars, Curve, Risk
+from tasks.stats.estimate import Estimate
 
 Shape = Literal["m", "h", "c"]
 """Machine, people, ceiling."""
@@ -21,40 +22,11 @@ LEAST_SPAN = 0.2
 """What a forest plot spans at least, in the unit of its figures."""
 
 
-class Axis(NamedTuple):
-    """A range of values, the ticks in it, and the share of the width before and after it."""
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-    left: float = 0.0
-    right: float = 100.0
-
-    def x(self, value: float) -> float:
-        """Position in per cent; values outside the range stand at its edge."""
-        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-        return self.left + share * (self.right - self.left)
-
-
 class Dot(NamedTuple):
     """An estimate in a forest plot."""
 
     estimate: Estimate
     shape: Shape
-
-
-def axis(values: Iterable[float], most: int = 5, left: float = 0.0, right: float = 100.0) -> Axis:
-    """A range with round ticks around the finite values; 0 to 1 where there are none."""
-    known = [value for value in values if math.isfinite(value)]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    if high - low < 1e-9:
-        low, high = low - 0.5, high + 0.5
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * times for times in (1, 2, 2.5, 5, 10) if power * times >= rough * (1 - 1e-9))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    ticks = tuple(round(at * step, 10) for at in range(first, last + 1))
-    return Axis(ticks[0], ticks[-1], ticks, left, right)
 
 
 def forest_axis(rows: Iterable[Sequence[Dot]], band: float | None = None) -> Axis:

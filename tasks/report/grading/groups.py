@@ -7,9 +7,10 @@ from typing import Literal
 
 import pandas as pd
 
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Estimate, Figure, Group, Groups, Variable, listed
+from tasks.report.grading.parts import Figure, Group, Groups, Variable, listed
+from tasks.stats.estimate import Estimate
 
 SHOWN, DECIDED, BAND = 30, 100, 0.10
 """Responses that a group needs to be shown, and to be decided on; |DSM| that is flagged."""

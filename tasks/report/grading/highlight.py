@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from tasks.display.say import visible
 from tasks.report.grading.parts import Piece
-from tasks.report.grading.say import visible
 
 WHOLE, OPENING, AROUND, WITHIN, BUDGET = 1500, 500, 160, 320, 4000
 """Characters: a text shown whole; the opening of a longer one; context on each side of a span; of a span's beginning

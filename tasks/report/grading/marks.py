@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.figures import UNITS, Figures
 from tasks.report.grading.parts import Bars, Calibration, Confusion, Curve, Distribution, Figure, Fitted, Tried, listed
 from tasks.stats.agreement import confusion, to_levels

@@ -9,9 +9,11 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.report.grading import charts, say
+from tasks.display import say
+from tasks.report.grading import charts
 from tasks.report.grading.groups import BAND
-from tasks.report.grading.parts import Estimate, Piece, View
+from tasks.report.grading.parts import Piece, View
+from tasks.stats.estimate import Estimate
 
 
 def page(view: View) -> str:
@@ -40,7 +42,7 @@ def _environment() -> Environment:
 @cache
 def _style() -> Markup:
     """The style sheet, our own file, without the indentation that only its reader needs."""
-    lines = (Path(__file__).parent / "page.css").read_text(encoding="utf-8").splitlines()
+    lines = (Path(__file__).parents[2] / "display" / "page.css").read_text(encoding="utf-8").splitlines()
     return Markup("\n".join(line.strip() for line in lines))
 
 

@@ -6,24 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from tasks.display.say import Unit
+from tasks.stats.estimate import Estimate
+
 T = TypeVar("T")
-Unit = Literal["number", "share", "signed", "signed_share", "count"]
-"""How a figure is written: 0.82; 58%; +0.13; −4.9%; 1,198."""
 FIRST, MOST = 12, 60
 """Rows of a long list that are shown at once, and that are in the page at all; the tables hold the others."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """One number with its interval; null with the reason."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    n: int = 0
-    note: str = ""
-    clusters: int | None = None
-    """How many the interval resamples."""
 
 
 @dataclass(frozen=True)

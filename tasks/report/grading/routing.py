@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.figures import UNITS, Figures
 from tasks.report.grading.parts import Figure, Risk, Routing, Rule, listed
 from tasks.stats.selective import risk_coverage

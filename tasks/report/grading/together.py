@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.figures import ALL, UNITS, Figures
 from tasks.report.grading.parts import (
     Agreement,
     Cell,
     Compared,
-    Estimate,
     Figure,
     People,
     Rater,
@@ -19,6 +18,7 @@ from tasks.report.grading.parts import (
     TrueScore,
     listed,
 )
+from tasks.stats.estimate import Estimate
 
 MOST_IN_MATRIX = 12
 WIDE_GAP = 0.1

@@ -6,23 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tasks.report.grading import say
+from tasks.display import say
+from tasks.display.say import Unit
 from tasks.report.grading.figures import UNITS, Figures
-from tasks.report.grading.parts import (
-    Count,
-    DataSection,
-    Estimate,
-    Gate,
-    Head,
-    Key,
-    Look,
-    Outcome,
-    Step,
-    Unit,
-    Verdict,
-    listed,
-)
+from tasks.report.grading.parts import Count, DataSection, Gate, Head, Key, Look, Outcome, Step, Verdict, listed
 from tasks.report.grading.words import QUESTIONS, ROUTES, UNSCORED
+from tasks.stats.estimate import Estimate
 
 Row = Mapping[str, Any]
 ORDER = ("fail", "undecided", "unknown", "pass")
@@ -131,7 +120,7 @@ def gate(row: Row) -> Gate:
     return Gate(
         QUESTIONS.get(row["gate"], say.worded(row["gate"]).capitalize()),
         where,
-        Estimate(row["estimate"], row["low"], row["high"], row["n"], clusters=row["clusters"]),
+        Estimate(row["estimate"], row["low"], row["high"], clusters=row["clusters"], n=row["n"]),
         unit,
         bound,
         row["outcome"],

@@ -11,7 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from tasks.contracts.bundle import Bundle
-from tasks.report.grading import marks, say, together, verdict, work
+from tasks.display import say
+from tasks.report.grading import marks, together, verdict, work
 from tasks.report.grading.cases import case, worst
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.groups import groups

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import Checkpoints, Count, Decisions, Facts, Failed, Figure, Grounding, Limits, listed
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from tasks.contracts.graph import Role
-from tasks.report.grading import say
-from tasks.report.grading.draw import place
+from tasks.display import say
+from tasks.display.draw import place
 
 Row = Mapping[str, Any]
 WIDTH, INSET, LINE, TOP, BAR = 240.0, 14.0, 15.0, 22.0, 20.0

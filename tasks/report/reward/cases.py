@@ -8,10 +8,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.report.grading import say
+from tasks.display import say
+from tasks.display.section import Case, Part
 from tasks.report.reward.boxes import Row, Shown, signed
 from tasks.report.reward.lines import RELATIONS
-from tasks.report.reward.parts import Case, Part
 
 CASES, LOOKED_AT = 8, 2000
 """Cases shown, and how many of the largest they are chosen from."""

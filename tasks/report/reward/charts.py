@@ -8,8 +8,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from tasks.report.grading import draw, say
-from tasks.report.grading.charts import Axis, axis
+from tasks.display import draw, say
+from tasks.display.axis import Axis, axis
 
 Floats = NDArray[np.float64]
 BINS, ROW, HEIGHT = 48, 58, 300

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tasks.display import say
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
-from tasks.report.grading import say
 from tasks.report.reward.lines import RELATIONS
 
 By = Literal["response", "edge", "child", "graph"]

@@ -9,8 +9,8 @@ from statistics import fmean, median
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.display import say
 from tasks.display.table import Cell, Table, count
-from tasks.report.grading import say
 from tasks.report.reward.boxes import Row
 from tasks.report.reward.lines import DROPPED, RELATIONS
 

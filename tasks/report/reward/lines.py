@@ -8,8 +8,8 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from tasks.contracts.graph import Relation
-from tasks.report.grading import say
-from tasks.report.grading.draw import place
+from tasks.display import say
+from tasks.display.draw import place
 from tasks.report.reward.boxes import WIDTH, Row, Shown, clean
 from tasks.report.reward.layout import Layout, Pair
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.reward.boxes import Row
 from tasks.report.reward.lines import RELATIONS
 from tasks.report.reward.parts import RewardView

@@ -21,5 +21,5 @@ def page(view: RewardView) -> str:
 def _environment() -> Environment:
     """With the style sheet of the run report."""
     here = Path(__file__).parent
-    loader = FileSystemLoader([here, here.parent / "grading"])
+    loader = FileSystemLoader([here, here.parents[1] / "display"])
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from tasks.report.grading import say
-from tasks.report.grading.draw import place
+from tasks.display import say
+from tasks.display.draw import place
 from tasks.report.reward.boxes import WIDTH, Box, Row, Shown, box, clean, drawn, text, width
 from tasks.report.reward.layout import Layout, layout
 from tasks.report.reward.lines import GUTTER, RELATIONS, dotted, ends, left, legend, lines

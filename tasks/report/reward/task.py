@@ -13,8 +13,8 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from tasks.display.printed import show as show_tables
 from tasks.display.table import Table, as_records
-from tasks.report.experiment.show import show as show_tables
 from tasks.report.reward import cases as dependencies
 from tasks.report.reward.figures import HEADER as REWARDS
 from tasks.report.reward.figures import summary_rows

@@ -9,16 +9,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.display import say
+from tasks.display.bars import bar_chart
+from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.experiment import charts as bars
-from tasks.report.grading import say
 from tasks.report.reward import charts, figures, graphs
 from tasks.report.reward.boxes import Row
 from tasks.report.reward.cases import case, earned, leaked_by_rubric, loser, side_by_side, worst
 from tasks.report.reward.figures import AGGREGATIONS, Found, Metric
 from tasks.report.reward.lines import RELATIONS
 from tasks.report.reward.made import caveats, facts
-from tasks.report.reward.parts import Content, Drawing, Key, RewardView, Section
+from tasks.report.reward.parts import RewardView
 from tasks.report.reward.picture import picture, rows_of
 from tasks.stats.bootstrap import MARK, is_few
 
@@ -26,7 +27,7 @@ RETENTIONS = 40
 """Learned factors that are in the page."""
 
 
-def content(view: RewardView) -> Content:
+def content(view: RewardView) -> Page:
     """What the page shows."""
     found, both = Found(view.diagnostics), side_by_side(view.rewards)
     rows = view.graphs.to_pylist()
@@ -41,7 +42,7 @@ def content(view: RewardView) -> Content:
         _others(found),
         _made(view, rows),
     ]
-    return Content(
+    return Page(
         study=say.name(view.study),
         run_id=view.run_id,
         title=figures.sentence(found),
@@ -119,7 +120,7 @@ def _leakage(found: Found) -> Section:
 
 def _panel(found: Found, metric: Metric) -> Drawing | None:
     made = figures.panel(found, metric)
-    return Drawing(made.title, bars.panel(made)) if made.bars else None
+    return Drawing(made.title, bar_chart(made)) if made.bars else None
 
 
 def _relations(found: Found) -> Section:

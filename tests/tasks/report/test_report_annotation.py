@@ -14,11 +14,11 @@ from annotation_scene import NAMES, agreement_rows, label, label_rows, made, que
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.people import Agreements, Doubtful, Labels, Queue, Settled, Votes
+from tasks.display.bars import LABELS
 from tasks.report.annotation import charts, people
 from tasks.report.annotation.figures import HEADER, Agreement, sentence, summary_rows
 from tasks.report.annotation.page import page
-from tasks.report.experiment.charts import LABELS
-from tasks.report.grading.parts import Estimate
+from tasks.stats.estimate import Estimate
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
 

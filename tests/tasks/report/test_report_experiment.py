@@ -8,9 +8,10 @@ import pytest
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.experiment import Numbers
+from tasks.display.bars import bar_chart, share_chart
+from tasks.display.printed import markdown, show
 from tasks.display.table import Bar, Cell, Panel, Shares, Table, labelled, records
-from tasks.report.experiment.charts import panel, shares
-from tasks.report.experiment.show import markdown, page, show
+from tasks.report.experiment.show import page
 
 EVIL = '<img src=x onerror="1"> a|b [bold] \x1b[31m'
 PANEL = Panel("Errors", (Bar("A", 0.5, 0.4, 0.7), Bar(EVIL, -0.25)))
@@ -91,12 +92,12 @@ def test_every_cell_is_a_row_of_numbers() -> None:
 
 
 def test_charts_say_what_they_show() -> None:
-    assert "0.500" in panel(PANEL)
-    assert "25%" in shares(SHARES)
-    assert "<img" not in panel(PANEL)
+    assert "0.500" in bar_chart(PANEL)
+    assert "25%" in share_chart(SHARES)
+    assert "<img" not in bar_chart(PANEL)
 
 
 def test_ticks_are_written_with_the_digits_of_their_step() -> None:
-    drawn = panel(Panel("Errors", (Bar("A", 0.9),)))
+    drawn = bar_chart(Panel("Errors", (Bar("A", 0.9),)))
     assert all(f">{tick}<" in drawn for tick in ("0.00", "0.25", "0.50", "0.75", "1.00"))
-    assert ">20<" in panel(Panel("Tokens", (Bar("A", 77.0),)))
+    assert ">20<" in bar_chart(Panel("Tokens", (Bar("A", 77.0),)))

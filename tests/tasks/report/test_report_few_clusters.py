@@ -14,11 +14,12 @@ import pytest
 import test_report_grading as run_scene
 import test_report_reward as reward_scene
 
+from tasks.display.printed import markdown, show
 from tasks.display.table import Cell, Table
 from tasks.report.annotation.page import page as annotation_page
 from tasks.report.bottleneck.page import page as grader_page
 from tasks.report.edit.page import page as policy_page
-from tasks.report.experiment.show import markdown, page, show
+from tasks.report.experiment.show import page
 from tasks.report.grading.page import page as run_page
 from tasks.report.grading.summary import GATES, gate_rows, summary
 from tasks.report.grading.view import view

@@ -23,13 +23,14 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.contracts.tables.every import TABLES
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.counts import counts
 from tasks.report.grading.page import page
-from tasks.report.grading.parts import Estimate, View
+from tasks.report.grading.parts import View
 from tasks.report.grading.verdict import headline, outcome
 from tasks.report.grading.view import Tables, needs_texts, view
 from tasks.stats import agreement as stats
+from tasks.stats.estimate import Estimate
 
 Records = list[dict[str, Any]]
 SCALE = Scale(min=0, max=4)
@@ -599,7 +600,7 @@ def test_the_headline_says_what_the_tables_say(run: Tables, shown: View, seen: S
 )
 def test_the_headline_says_whether_the_promise_is_kept(value: float, high: float, said: str) -> None:
     found = outcome([{"scored": True, "route": "release", "n": 10}], "")
-    assert said in headline(found, Estimate(value, 0.01, high, 100), "are off", 0.05, 100)
+    assert said in headline(found, Estimate(value, 0.01, high, n=100), "are off", 0.05, 100)
 
 
 def test_key_figures_are_those_of_the_released_scores(run: Tables, shown: View) -> None:

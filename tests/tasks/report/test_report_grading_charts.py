@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.display.axis import Axis
 from tasks.report.grading import charts
-from tasks.report.grading.charts import Axis, Dot
-from tasks.report.grading.parts import Bars, Curve, Estimate, Risk
+from tasks.report.grading.charts import Dot
+from tasks.report.grading.parts import Bars, Curve, Risk
+from tasks.stats.estimate import Estimate
 
 FLOOR, TALLEST = 186, 160
 """Where bars stand, and how high the highest is, px."""

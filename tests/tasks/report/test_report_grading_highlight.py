@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tasks.display.say import visible
 from tasks.report.grading.highlight import AROUND, BUDGET, WHOLE, WITHIN, Span, pieces
 from tasks.report.grading.page import answer
-from tasks.report.grading.say import visible
 
 TEXTS = st.text(st.one_of(st.characters(), st.sampled_from(" \n\r<>&\"'\u202e")), max_size=200)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Literal
 
-from tasks.report.grading.parts import Estimate, Unit
 from tasks.stats.bootstrap import MARK, is_few
+from tasks.stats.estimate import Estimate
 
+Unit = Literal["number", "share", "signed", "signed_share", "count"]
+"""How a figure is written: 0.82; 58%; +0.13; −4.9%; 1,198."""
 NOT_KNOWN = "not known"
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from tasks.display import draw, say
+from tasks.display.axis import axis
 from tasks.display.table import Panel, Shares
-from tasks.report.grading import draw, say
-from tasks.report.grading.charts import axis
 
 ROW, HEAD = 26, 20
 LABELS, VALUES = 34.0, 86.0
@@ -14,7 +14,7 @@ LABELS, VALUES = 34.0, 86.0
 STYLES = ("ml", "al", "cl", "gl", "ml dash", "al dash", "cl dash", "gl dash")
 
 
-def panel(found: Panel) -> Markup:
+def bar_chart(found: Panel) -> Markup:
     """Horizontal bars from 0, the interval as a line through the end of each."""
     ends = [end for one in found.bars for end in (one.value, one.low, one.high) if end is not None]
     on = axis([0.0, *ends], most=4, left=LABELS, right=VALUES)
@@ -36,7 +36,7 @@ def panel(found: Panel) -> Markup:
     return draw.svg(height, marks, said)
 
 
-def shares(found: Shares) -> Markup:
+def share_chart(found: Shares) -> Markup:
     """People's shares as hollow bars, one line for each arm."""
     height, base = 240, 200
     most = max((*found.people, *(share for of in found.arms.values() for share in of), 0.01))

@@ -1,0 +1,57 @@
+"""Tables as people read them in a terminal and as Markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Drawn
+
+from tasks.display import say
+from tasks.display.table import Cell, Table
+
+
+def show(tables: Sequence[Table]) -> None:
+    """Print the tables."""
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for table in tables:
+        drawn = Drawn(
+            title=_line(table.title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+        )
+        for at, name in enumerate(table.header):
+            is_number = bool(table.rows) and isinstance(table.rows[0][at], Cell)
+            drawn.add_column(_line(name), justify="right" if is_number else "left")
+        for row in table.rows:
+            drawn.add_row(*(_line(str(cell)) for cell in row))
+        console.print(drawn)
+        for note in table.remarks:
+            console.print(_line(note), style="dim", highlight=False)
+        console.print()
+
+
+def markdown(name: str, tables: Sequence[Table], runs: Mapping[str, str]) -> str:
+    """The tables as a Markdown document."""
+    lines = [f"# Experiment {name}", ""]
+    for table in tables:
+        lines += [f"## {table.title}", "", _row(table.header), "|" + "---|" * len(table.header)]
+        lines += [_row(tuple(map(str, row))) for row in table.rows]
+        lines += ["", *(f"- {note}" for note in table.remarks), ""]
+    return "\n".join([*lines, "## Runs", "", *(f"- {arm}: `{run}`" for arm, run in runs.items()), ""])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_text(cell) for cell in cells) + " |"
+
+
+def _text(cell: str) -> str:
+    """A cell on one line; what would be markup is text."""
+    line = say.visible(cell).replace("\n", " ").replace("\\", "\\\\").replace("|", "\\|")
+    return line.replace("<", "&lt;").replace("`", "\\`")
+
+
+def _line(text: str) -> str:
+    """A text as a terminal may show it."""
+    return escape(say.visible(text))
