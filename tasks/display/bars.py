@@ -61,9 +61,10 @@ def share_chart(found: Shares) -> Markup:
     return draw.svg(height, marks, said)
 
 
-def key(at: int) -> Markup:
-    """A piece of the line of the arm at this place."""
-    line = '<svg class="shape" style="width:28px" viewBox="0 0 28 14" aria-hidden="true">{}</svg>'
-    return Markup(line).format(
-        Markup('<line class="{}" x1="0" y1="7" x2="28" y2="7"/>').format(STYLES[at % len(STYLES)])
-    )
+def legend(found: Shares) -> Markup:
+    """Whose shares they are: people's, and each arm's with a piece of its line."""
+    line = '<svg class="shape" style="width:28px" viewBox="0 0 28 14" aria-hidden="true">{}</svg>{}'
+    stroke = '<line class="{}" x1="0" y1="7" x2="28" y2="7"/>'
+    strokes = (Markup(stroke).format(STYLES[at % len(STYLES)]) for at in range(len(found.arms)))
+    arms = (Markup(line).format(*arm) for arm in zip(strokes, map(say.visible, found.arms), strict=True))
+    return Markup(" · ").join((Markup('<span class="h key">people</span>'), *arms))

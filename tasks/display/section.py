@@ -1,4 +1,4 @@
-"""What a report shows: sections of tables, drawings and cases, under key figures."""
+"""What a report shows: sections of tables, drawings and bodies of its own, under key figures."""
 
 from __future__ import annotations
 
@@ -28,55 +28,41 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One end of a dependency in a case."""
-
-    name: str
-    text: str
-    earned: str
-
-
-@dataclass(frozen=True)
-class Case:
-    """False credit that one response was paid."""
-
-    title: str
-    response: str
-    question: str
-    text: str
-    parent: Part
-    child: Part
-    paid: str
-
-
-@dataclass(frozen=True)
 class Section:
-    """One question, and what the run says about it."""
+    """One question, and what the run says about it. The question's words before a colon stand in the contents."""
 
     id: str
     question: str
     title: str
     lead: str = ""
+    missing: str = ""
+    """Why the answer is not known."""
     drawings: tuple[Drawing, ...] = ()
     """Side by side where there is room."""
     tables: tuple[Table, ...] = ()
     """One below the other."""
     small: tuple[Table, ...] = ()
-    """Side by side."""
+    """Side by side: beside the drawings, or below the tables where nothing is drawn."""
     pictures: tuple[Drawing, ...] = ()
     """One below the other."""
-    cases: tuple[Case, ...] = ()
+    body: str = ""
+    """What only this report has."""
     facts: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Page:
-    """The whole page."""
+    """A whole report. kind: what it is called."""
 
+    kind: str
     study: str
-    run_id: str
     title: str
-    lead: str
-    keys: tuple[Key, ...]
     sections: tuple[Section, ...]
+    date: str = ""
+    lead: str = ""
+    missing: str = ""
+    """What the reader must know before believing anything."""
+    keys: tuple[Key, ...] = ()
+    body: str = ""
+    """What only this report has at its head."""

@@ -26,8 +26,8 @@ def content(view: AnnotationView) -> Page:
     agreement = Agreement(view.agreements, view.names)
     sections = (_agreement(agreement), _labels(view), _queue(view), _progress(view), _built(view), _made(view))
     return Page(
+        kind="Annotation report",
         study=say.name(view.study),
-        run_id=view.run_id,
         title=sentence(agreement),
         lead=f"{say.plural(len(view.names), 'concept')}. {people.settled_takeaway(view.labels)}.",
         keys=tuple(_keys(agreement)),

@@ -46,8 +46,8 @@ def content(view: BottleneckView) -> Page:
     ]
     tested = max(map(graders.responses, graders.everyone), default=0)
     return Page(
+        kind="Grader report",
         study=say.name(view.study),
-        run_id=view.run_id,
         title=figures.sentence(graders),
         lead=f"{say.plural(len(graders.trained), 'trained grader')}, {say.plural(len(view.settings.seeds), 'seed')} "
         f"each, on {say.plural(tested, 'held-out response')}.",

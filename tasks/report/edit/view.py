@@ -36,8 +36,8 @@ def content(view: EditView) -> Page:
         made.made(view),
     ]
     return Page(
+        kind="Edit report",
         study=say.name(view.study),
-        run_id=view.run_id,
         title=figures.sentence(arms),
         lead=f"{say.plural(len(arms.names), 'arm')}, {say.plural(len(view.settings.seeds), 'seed')}, policy "
         f"{say.name(view.settings.policy)}. {compared.takeaway(gaps)}",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.display import say
-from tasks.display.section import Case, Part
 from tasks.report.reward.boxes import Row, Shown, signed
 from tasks.report.reward.lines import RELATIONS
 
@@ -18,6 +18,28 @@ CASES, LOOKED_AT = 8, 2000
 QUESTION_LENGTH, TEXT_LENGTH, CRITERION_LENGTH = 320, 800, 320
 """Characters that are shown."""
 KEY = ["response_id", "rater_id", "sample"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One end of a dependency in a case."""
+
+    name: str
+    text: str
+    earned: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """False credit that one response was paid."""
+
+    title: str
+    response: str
+    question: str
+    text: str
+    parent: Part
+    child: Part
+    paid: str
 
 
 def needs_texts(edge_cases: pa.Table) -> list[str]:

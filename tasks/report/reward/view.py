@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 
 from tasks.display import say
 from tasks.display.bars import bar_chart
+from tasks.display.page import body
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.reward import charts, figures, graphs
@@ -23,6 +25,7 @@ from tasks.report.reward.parts import RewardView
 from tasks.report.reward.picture import picture, rows_of
 from tasks.stats.bootstrap import MARK, is_few
 
+TEMPLATE = Path(__file__).with_name("cases.html.j2")
 RETENTIONS = 40
 """Learned factors that are in the page."""
 
@@ -43,8 +46,8 @@ def content(view: RewardView) -> Page:
         _made(view, rows),
     ]
     return Page(
+        kind="Reward report",
         study=say.name(view.study),
-        run_id=view.run_id,
         title=figures.sentence(found),
         lead=f"{_who(view.rewards)}. A criterion is unlicensed where a response has it without the criterion that it "
         "depends on.",
@@ -233,7 +236,7 @@ def _cases(view: RewardView) -> Section:
         f"{say.plural(len(found), 'dependency', 'dependencies')} that a response does not keep" if found else "None",
         "One of each response and of each pair of criteria. A case is as right as the judge and the graph are: look at "
         "both.",
-        cases=tuple(found),
+        body=body(TEMPLATE, "cases", found),
     )
 
 

@@ -11,7 +11,7 @@ from tasks.contracts.tables.experiment import Numbers
 from tasks.display.bars import bar_chart, share_chart
 from tasks.display.printed import markdown, show
 from tasks.display.table import Bar, Cell, Panel, Shares, Table, labelled, records
-from tasks.report.experiment.show import page
+from tasks.report.experiment.page import page
 
 EVIL = '<img src=x onerror="1"> a|b [bold] \x1b[31m'
 PANEL = Panel("Errors", (Bar("A", 0.5, 0.4, 0.7), Bar(EVIL, -0.25)))

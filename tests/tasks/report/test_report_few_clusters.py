@@ -19,7 +19,7 @@ from tasks.display.table import Cell, Table
 from tasks.report.annotation.page import page as annotation_page
 from tasks.report.bottleneck.page import page as grader_page
 from tasks.report.edit.page import page as policy_page
-from tasks.report.experiment.show import page
+from tasks.report.experiment.page import page
 from tasks.report.grading.page import page as run_page
 from tasks.report.grading.summary import GATES, gate_rows, summary
 from tasks.report.grading.view import view

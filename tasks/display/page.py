@@ -1,0 +1,36 @@
+"""A report as one static HTML page: no script, nothing fetched; what people, rubrics and responses say is text."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from tasks.display import say
+from tasks.display.section import Page
+
+HERE = Path(__file__).parent
+
+
+def rendered(page: Page, style: str = "") -> str:
+    """The whole document, which needs no other file. style: CSS for what only this report draws."""
+    lines = ((HERE / "page.css").read_text(encoding="utf-8") + style).splitlines()
+    sheet = Markup("\n".join(line.strip() for line in lines))
+    return _environment(HERE).get_template("page.html.j2").render(page=page, style=sheet)
+
+
+def body(template: Path, macro: str, value: object, **names: object) -> Markup:
+    """What one macro of a report's own template makes of a value. names: what the template knows beside `say`."""
+    module = _environment(template.parent).get_template(template.name, globals=names).module
+    return Markup(getattr(module, macro)(value))
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    loader = FileSystemLoader(folder)
+    jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    jinja.filters |= {"count": say.count, "share": say.share, "figure": say.figure, "plural": say.plural}
+    jinja.globals |= {"say": say}
+    return jinja
