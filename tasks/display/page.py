@@ -23,7 +23,7 @@ def rendered(page: Page, style: str = "") -> str:
 
 def body(template: Path, macro: str, value: object, **names: object) -> Markup:
     """What one macro of a report's own template makes of a value. names: what the template knows beside `say`."""
-    module = _environment(template.parent).get_template(template.name, globals=names).module
+    module = _environment(template.parent).get_template(template.name).make_module(names)
     return Markup(getattr(module, macro)(value))
 
 

@@ -520,10 +520,10 @@ class View:
     raters: Raters
     calibration: Calibration
     routing: Routing
-    grounding: Grounding
+    evidence: Grounding
     decisions: Decisions | None
     """None where the judge gives no probabilities or people marked no criteria."""
     stability: Facts
     cost: Facts
-    checkpoints: Checkpoints
+    checks: Checkpoints
     limits: Limits
