@@ -287,7 +287,7 @@ def report(
 ) -> None:
     """Write a finished run's reports (HTML to look at) anew and say where they are."""
     with _for_people():
-        from tasks.report.task import write_pages
+        from flows.reports import write_pages
 
         print(*write_pages(_run(warehouse, run)), sep="\n")
 

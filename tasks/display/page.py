@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,14 +17,14 @@ HERE = Path(__file__).parent
 
 def rendered(page: Page, style: str = "") -> str:
     """The whole document, which needs no other file. style: CSS for what only this report draws."""
-    lines = ((HERE / "page.css").read_text(encoding="utf-8") + style).splitlines()
+    lines = [*(HERE / "page.css").read_text(encoding="utf-8").splitlines(), *style.splitlines()]
     sheet = Markup("\n".join(line.strip() for line in lines))
     return _environment(HERE).get_template("page.html.j2").render(page=page, style=sheet)
 
 
-def body(template: Path, macro: str, value: object, **names: object) -> Markup:
-    """What one macro of a report's own template makes of a value. names: what the template knows beside `say`."""
-    module = _environment(template.parent).get_template(template.name).make_module(names)
+def body(template: Path, macro: str, value: object, names: Mapping[str, object]) -> Markup:
+    """What one macro of a report's own template makes of a value. names: what it knows beside `say`."""
+    module = _environment(template.parent).get_template(template.name).make_module(dict(names))
     return Markup(getattr(module, macro)(value))
 
 

@@ -43,7 +43,7 @@ QUESTIONS = {
 def page(view: View) -> str:
     """The report: a whole HTML document that needs no other file."""
     names = {"charts": charts, "dot": charts.Dot, "answer": answer, "unknowns": unknowns, "band": BAND}
-    filled = partial(body, TEMPLATE, promise=view.outcome.released_why, **names)
+    filled = partial(body, TEMPLATE, names=names | {"promise": view.outcome.released_why})
     parts = {name: part for name in QUESTIONS if (part := getattr(view, name)) is not None}
     return rendered(
         Page(

@@ -29,7 +29,7 @@ AUTHORED = "authored"
 def statistics(graphs: list[Row]) -> Table:
     """The statistics of these rows of `graphs`, beside the published ones."""
     if not graphs:
-        return Table("graph-statistics", "The graphs", ("Statistic", "here", "published"), ())
+        return Table("statistics", "The graphs", ("Statistic", "here", "published"), ())
     found = {
         "rubrics": float(len(graphs)),
         "criteria per rubric": fmean(row["criteria"] for row in graphs),
@@ -46,7 +46,7 @@ def statistics(graphs: list[Row]) -> Table:
     }
     rows = tuple((name, _cell(name, value), _cell(name, PUBLISHED.get(name))) for name, value in found.items())
     note = "published: HealthBench, by its authors' annotator; paths count dependencies"
-    return Table("graph-statistics", "The graphs", ("Statistic", "here", "published"), rows, (note,))
+    return Table("statistics", "The graphs", ("Statistic", "here", "published"), rows, (note,))
 
 
 def _cell(name: str, value: float | None) -> Cell:

@@ -236,7 +236,7 @@ def _cases(view: RewardView) -> Section:
         f"{say.plural(len(found), 'dependency', 'dependencies')} that a response does not keep" if found else "None",
         "One of each response and of each pair of criteria. A case is as right as the judge and the graph are: look at "
         "both.",
-        body=body(TEMPLATE, "cases", found),
+        body=body(TEMPLATE, "cases", found, {}),
     )
 
 
