@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ import pandas as pd
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.display import say
 from tasks.report.grading.highlight import Span, pieces
-from tasks.report.grading.parts import Case, Mark, Quote
+from tasks.report.grading.parts import Piece
 from tasks.report.grading.words import ROUTES
 
 Row = Mapping[str, Any]
@@ -36,6 +37,45 @@ ACTIONS = {
     "counted": "the credit was kept and counted",
     "dropped": "the detection was dropped",
 }
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A quote and what became of it; `stands` where it counts."""
+
+    text: str
+    finding: str
+    stands: bool
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One criterion of a case: what the machine decided and quoted, and what people decided."""
+
+    criterion: str
+    text: str
+    machine: str
+    people: str
+    differs: bool
+    quotes: tuple[Quote, ...]
+    note: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of the worst disagreements."""
+
+    response: str
+    item: str
+    question: str
+    machine: str
+    raw: str
+    target: str
+    people: tuple[tuple[str, str], ...]
+    route: str
+    pieces: tuple[Piece, ...]
+    characters: int
+    marks: tuple[Mark, ...]
 
 
 def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:

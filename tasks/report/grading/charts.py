@@ -12,7 +12,9 @@ from markupsafe import Markup
 
 from tasks.display import draw, say
 from tasks.display.axis import Axis, axis
-from tasks.report.grading.parts import Bars, Curve, Risk
+from tasks.report.grading.comparison import Bars
+from tasks.report.grading.parts import Curve
+from tasks.report.grading.routing import Risk
 from tasks.stats.estimate import Estimate
 
 Shape = Literal["m", "h", "c"]

@@ -14,7 +14,8 @@ from tasks.display.page import body, rendered
 from tasks.display.section import Page, Section
 from tasks.report.grading import charts
 from tasks.report.grading.groups import BAND
-from tasks.report.grading.parts import Facts, Piece, View
+from tasks.report.grading.parts import Facts, Piece
+from tasks.report.grading.view import View
 from tasks.stats.estimate import Estimate
 
 TEMPLATE = Path(__file__).with_name("sections.html.j2")

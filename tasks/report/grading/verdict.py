@@ -9,7 +9,7 @@ from typing import Any
 from tasks.display import say
 from tasks.display.say import Unit
 from tasks.report.grading.figures import UNITS, Figures
-from tasks.report.grading.parts import Count, DataSection, Gate, Head, Key, Look, Outcome, Step, Verdict, listed
+from tasks.report.grading.parts import Count, DataSection, Gate, Head, KeyFigure, Look, Outcome, Step, Verdict, listed
 from tasks.report.grading.words import QUESTIONS, ROUTES, UNSCORED
 from tasks.stats.estimate import Estimate
 
@@ -99,7 +99,7 @@ def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figu
     names |= {"exact": "Exactly the human score", "within_1": "Within one level"}
     names["beyond_tolerance"] = "Beyond the tolerance"
     every = [
-        Key(text, UNITS.get(metric, "number"), figures.machine(metric, stage), figures.people(metric))
+        KeyFigure(text, UNITS.get(metric, "number"), figures.machine(metric, stage), figures.people(metric))
         for metric, text in names.items()
     ]
     # Where items have different scales, nothing is known of the whole set but shares and means over items.

@@ -26,9 +26,8 @@ from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.display import say
 from tasks.report.grading.counts import counts
 from tasks.report.grading.page import page
-from tasks.report.grading.parts import View
 from tasks.report.grading.verdict import headline, outcome
-from tasks.report.grading.view import Tables, needs_texts, view
+from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats import agreement as stats
 from tasks.stats.estimate import Estimate
 
