@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tasks.display import say
+
 
 class Axis(NamedTuple):
     """A range of values, the ticks in it, and the share of the width before and after it."""
@@ -20,6 +22,11 @@ class Axis(NamedTuple):
         """Position in per cent; values outside the range stand at its edge."""
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return self.left + share * (self.right - self.left)
+
+    def written(self, tick: float) -> str:
+        """A tick with the digits of their step."""
+        digits = len(f"{self.ticks[1] - self.ticks[0]:.10f}".rstrip("0").partition(".")[2])
+        return say.number(tick, digits)
 
 
 def axis(values: Iterable[float], most: int = 5, left: float = 0.0, right: float = 100.0) -> Axis:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from markupsafe import Markup
 
 from tasks.display import draw, say
-from tasks.display.axis import axis
+from tasks.display.axis import Axis, axis
 from tasks.display.table import Panel, Shares
 
 ROW, HEAD = 26, 20
@@ -14,26 +16,46 @@ LABELS, VALUES = 34.0, 86.0
 STYLES = ("ml", "al", "cl", "gl", "ml dash", "al dash", "cl dash", "gl dash")
 
 
-def bar_chart(found: Panel) -> Markup:
-    """Horizontal bars from 0, the interval as a line through the end of each."""
-    ends = [end for one in found.bars for end in (one.value, one.low, one.high) if end is not None]
-    on = axis([0.0, *ends], most=4, left=LABELS, right=VALUES)
-    digits = len(f"{on.ticks[1] - on.ticks[0]:.10f}".rstrip("0").partition(".")[2])
-    height, marks = HEAD + ROW * len(found.bars), list[Markup]()
+def rows(on: Axis, labels: Mapping[str, str], head: float = HEAD) -> tuple[float, list[Markup]]:
+    """The height of as many rows, and their marks: the axis above them, and each row's label and figure.
+
+    labels: label → figure. head: px above the first row.
+    """
+    height, marks = head + ROW * len(labels), list[Markup]()
     for tick in on.ticks:
-        marks.append(draw.line(on.x(tick), HEAD - 4, on.x(tick), height, "grid zero" if tick == 0 else "grid"))
-        marks.append(draw.text(on.x(tick), 11, say.number(tick, digits), ""))
-    for at, one in enumerate(found.bars):
-        middle = HEAD + ROW * (at + 0.5)
-        start, end = sorted((on.x(0.0), on.x(one.value)))
-        box = Markup('<rect class="mf" x="{}%" y="{}" width="{}%" height="10" opacity=".55"/>')
-        marks.append(box.format(draw.place(start), draw.place(middle - 5), draw.place(end - start)))
-        if one.low is not None and one.high is not None:
-            marks.append(draw.line(on.x(one.low), middle, on.x(one.high), middle, "cl"))
-        marks.append(draw.text(LABELS - 1.5, middle + 4, say.cut(say.visible(one.label), 34), "it", "end"))
-        marks.append(draw.text(100, middle + 4, say.number(one.value, 3), "", "end"))
-    said = f"{found.title}: " + "; ".join(f"{say.visible(one.label)} {say.number(one.value, 3)}" for one in found.bars)
-    return draw.svg(height, marks, said)
+        marks.append(draw.line(on.x(tick), head - 4, on.x(tick), height, "grid zero" if tick == 0 else "grid"))
+        marks.append(draw.text(on.x(tick), 11, on.written(tick), ""))
+    for at, (label, figure) in enumerate(labels.items()):
+        y = middle(at, head) + 4
+        marks.append(draw.text(on.left - 1.5, y, say.cut(label, 34), "it", "end"))
+        marks.append(draw.text(100, y, figure, "", "end"))
+    return height, marks
+
+
+def middle(at: int, head: float = HEAD) -> float:
+    """Px of the middle of a row."""
+    return head + ROW * (at + 0.5)
+
+
+def bar_chart(panel: Panel) -> Markup:
+    """Horizontal bars from 0, the interval as a line through the end of each; what people reach as a dashed upright."""
+    people = [] if panel.people is None else [panel.people]
+    ends = [end for bar in panel.bars for end in (bar.value, bar.low, bar.high) if end is not None]
+    on = axis([0.0, *ends, *people], most=4, left=LABELS, right=VALUES)
+    head = HEAD + 18 * len(people)
+    figures = {bar.label: bar.shown or say.number(bar.value, 3) for bar in panel.bars}
+    height, marks = rows(on, figures, head)
+    for at, bar in enumerate(panel.bars):
+        start, end = sorted((on.x(0.0), on.x(bar.value)))
+        marks.append(draw.box(start, middle(at, head) - 5, end - start, 10, "bf"))
+        if bar.low is not None and bar.high is not None:
+            marks.append(draw.line(on.x(bar.low), middle(at, head), on.x(bar.high), middle(at, head), "cl"))
+    said = [f"{label} {figure}" for label, figure in figures.items()]
+    for level in people:
+        said.append(f"people {say.number(level)}")
+        marks.append(draw.line(on.x(level), head - 4, on.x(level), height, "hl"))
+        marks.append(draw.text(on.x(level), head - 8, said[-1], "ht halo"))
+    return draw.svg(height, marks, f"{panel.title}: {'; '.join(said)}")
 
 
 def share_chart(found: Shares) -> Markup:
@@ -50,9 +72,7 @@ def share_chart(found: Shares) -> Markup:
 
     marks = [draw.line(4, base, 98, base, "grid"), draw.text(4, 14, f"at most {say.share(most)}", "", "start")]
     for at, (level, share) in enumerate(zip(found.levels, found.people, strict=True)):
-        box = Markup('<rect class="hf" x="{}%" y="{}" width="{}%" height="{}"/>')
-        sizes = (x(at) - 0.35 * slot, y(share), 0.7 * slot, base - y(share))
-        marks.append(box.format(*map(draw.place, sizes)))
+        marks.append(draw.box(x(at) - 0.35 * slot, y(share), 0.7 * slot, base - y(share), "hf"))
         marks.append(draw.text(x(at), base + 18, level, "it"))
     for at, of in enumerate(found.arms.values()):
         marks += draw.polyline([(x(level), y(share)) for level, share in enumerate(of)], STYLES[at % len(STYLES)])
@@ -66,5 +86,5 @@ def legend(found: Shares) -> Markup:
     line = '<svg class="shape" style="width:28px" viewBox="0 0 28 14" aria-hidden="true">{}</svg>{}'
     stroke = '<line class="{}" x1="0" y1="7" x2="28" y2="7"/>'
     strokes = (Markup(stroke).format(STYLES[at % len(STYLES)]) for at in range(len(found.arms)))
-    arms = (Markup(line).format(*arm) for arm in zip(strokes, map(say.visible, found.arms), strict=True))
+    arms = (Markup(line).format(*arm) for arm in zip(strokes, found.arms, strict=True))
     return Markup(" · ").join((Markup('<span class="h key">people</span>'), *arms))

@@ -9,9 +9,8 @@ from markupsafe import Markup
 
 from tasks.display import draw, say
 from tasks.display.axis import Axis, axis
+from tasks.display.plot import LEFT, RIGHT, Plot
 
-HEIGHT, TOP, BASE = 290, 14, 242
-"""Px: height of a line chart, its upper and lower edge."""
 STYLES = (("ml", "mt"), ("cl dash", "it"), ("gl", ""), ("gl dots", ""), ("ml dash", "mt"), ("cl dots", "it"))
 """Line and label of each series: told apart by stroke as well as colour."""
 
@@ -43,41 +42,36 @@ def line_chart(
     """Lines with an upright for each interval. across, up: what the axes show; ticks: place → label, for an axis that
     is not of round numbers; within: values that the upright axis holds too, so that charts can be compared. At least
     one point in all."""
-    xs = [point.x for line in series for point in line.points]
-    ends = [end for line in series for point in line.points for end in point[1:] if end is not None]
-    wide = Axis(min(ticks) - 0.3, max(ticks) + 0.3, tuple(ticks), 9, 97) if ticks else axis(xs, 8, left=9, right=97)
-    high = axis([*ends, *within], most=5)
-
-    def y(value: float) -> float:
-        return BASE - (value - high.low) / (high.high - high.low) * (BASE - TOP)
-
-    marks = []
-    for tick in high.ticks:
-        marks.append(draw.line(9, y(tick), 97, y(tick), "grid"))
-        marks.append(draw.text(7.5, y(tick) + 4, f"{tick:g}".replace("-", "−"), "", "end"))
-    for tick in wide.ticks:
-        if ticks or tick == int(tick):
-            marks.append(draw.text(wide.x(tick), BASE + 18, ticks[tick] if ticks else say.level(tick), ""))
+    points = [point for line in series for point in line.points]
+    ends = [end for point in points for end in point[1:] if end is not None]
+    plot = Plot(_across([point.x for point in points], ticks), axis([*ends, *within], most=5))
+    marks = plot.frame(f"{across}; upwards: {up}", ticks.__getitem__ if ticks else say.level)
     labels, taken = list[draw.Label](), list[tuple[float, float]]()
     for at, line in enumerate(series):
         stroke, style = STYLES[at % len(STYLES)]
         nudge = (at - (len(series) - 1) / 2) * 0.5  # intervals at the same place stand beside each other
-        points = [(wide.x(point.x), y(point.y)) for point in line.points]
+        places = plot.places((point.x, point.y) for point in line.points)
         for point in line.points:
             if point.low is not None and point.high is not None:
-                x = wide.x(point.x) + nudge
-                marks.append(draw.line(x, y(point.low), x, y(point.high), f"{stroke.split()[0]} thin"))
-        marks += draw.polyline(points, stroke)
-        marks += [_mark(at, *point) for point in points]
-        taken += points
-        labels.append(draw.Label(say.cut(line.label, 40), style, _beside(points)))
-    marks += draw.placed(labels, taken)
-    marks.append(draw.text(97, BASE + 36, f"{across}; upwards: {up}", "", "end"))
+                x = plot.across.x(point.x) + nudge
+                marks.append(draw.line(x, plot.y(point.low), x, plot.y(point.high), f"{stroke.split()[0]} thin"))
+        marks += draw.polyline(places, stroke)
+        marks += [_mark(at, *place) for place in places]
+        taken += places
+        labels.append(draw.Label(say.cut(line.label, 40), style, _beside(places)))
     told = "; ".join(
         f"{line.label}: " + ", ".join(f"{_x(point.x, ticks)} {say.number(point.y, 3)}" for point in line.points)
         for line in series
     )
-    return draw.svg(HEIGHT, marks, f"{title}. {told}")
+    return plot.svg([*marks, *draw.placed(labels, taken)], f"{title}. {told}")
+
+
+def _across(values: Sequence[float], ticks: Mapping[float, str] | None) -> Axis:
+    """The axis of the ticks, else one with ticks at whole numbers."""
+    if ticks:
+        return Axis(min(ticks) - 0.3, max(ticks) + 0.3, tuple(ticks), LEFT, RIGHT)
+    on = axis(values, 8, left=LEFT, right=RIGHT)
+    return on._replace(ticks=tuple(tick for tick in on.ticks if tick == int(tick)))
 
 
 def _x(value: float, ticks: Mapping[float, str] | None) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tasks.display import say
+from tasks.display.bars import bar_chart
 from tasks.display.lines import Line, Point, line_chart
 from tasks.display.section import Drawing, Key, Page, Section
-from tasks.report.bottleneck import charts, figures, interventions, structure, sweeps, traces
+from tasks.display.table import Bar, Cell, Panel
+from tasks.report.bottleneck import figures, interventions, structure, sweeps, traces
 from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, Column, Graders, named
 from tasks.report.bottleneck.made import made
 from tasks.report.bottleneck.parts import BottleneckView
@@ -93,9 +95,15 @@ def _ahead(graders: Graders) -> str:
 
 def _bars(graders: Graders, column: Column, title: str) -> Drawing | None:
     cells = {named(name): graders.cell(name, column) for name in (*graders.trained, *graders.judges)}
-    if all(cell.value is None for cell in cells.values()):
-        return None
-    return Drawing(title, charts.bars(title, cells, graders.cell(HUMAN, column).value))
+    bars = tuple(bar for name, cell in cells.items() for bar in _bar(name, cell))
+    return Drawing(title, bar_chart(Panel(title, bars, graders.cell(HUMAN, column).value))) if bars else None
+
+
+def _bar(name: str, cell: Cell) -> Iterator[Bar]:
+    """A grader's mean with its standard deviation; none where it is undefined."""
+    if cell.value is not None:
+        low, high = (None if cell.se is None else cell.value + sign * cell.se for sign in (-1, 1))
+        yield Bar(name, cell.value, low, high, str(cell._replace(digits=2)))
 
 
 def _interventions(view: BottleneckView, graders: Graders) -> Section | None:

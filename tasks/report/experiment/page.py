@@ -48,8 +48,10 @@ def _drawings(table: Table) -> Iterator[Drawing]:
     for figure in table.figures:
         title = say.visible(figure.title)
         if isinstance(figure, Shares):
-            yield Drawing(title, share_chart(figure), legend(figure))
+            shares = figure._replace(title=title, arms={say.visible(arm): of for arm, of in figure.arms.items()})
+            yield Drawing(title, share_chart(shares), legend(shares))
         elif figure.bars:
-            yield Drawing(title, bar_chart(figure))
+            bars = tuple(bar._replace(label=say.visible(bar.label)) for bar in figure.bars)
+            yield Drawing(title, bar_chart(figure._replace(title=title, bars=bars)))
         else:
             yield Drawing(title, Markup('<p class="missing">Nothing to draw.</p>'))

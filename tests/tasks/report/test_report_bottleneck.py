@@ -16,8 +16,8 @@ from bottleneck_scene import NAMES, TEXT, link_rows, made, model_rows, traced, t
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import ConceptLinks, Models, Traces, Trials
 from tasks.contracts.tables.data import Items, Responses
-from tasks.display.lines import BASE, TOP, Line, Point, line_chart
-from tasks.display.table import Cell
+from tasks.display.lines import Line, Point, line_chart
+from tasks.display.plot import BASE, TOP
 from tasks.report.bottleneck import charts
 from tasks.report.bottleneck.charts import Half
 from tasks.report.bottleneck.page import page
@@ -159,15 +159,10 @@ def test_nothing_is_fetched() -> None:
     assert "url(" not in html
 
 
-def test_bars_stand_in_their_order_and_people_as_a_line() -> None:
-    cells = {"a": Cell(0.5, se=0.1, ends="se"), "b": Cell(0.25, se=None, ends="se"), "c": Cell(None)}
-    drawn = charts.bars("QWK", cells, 0.8)
-    widths = [float(found) for found in re.findall(r'class="mf"[^>]* width="([\d.]+)%"', drawn)]
-    assert widths[0] == pytest.approx(2 * widths[1], rel=0.01)
-    assert len(widths) == 2
-    assert 'aria-label="QWK: a 0.500 ± 0.100; b 0.250; people 0.80"' in drawn
-    assert drawn.count('class="hl"') == 1
-    assert 'class="hl"' not in charts.bars("QWK", cells, None)
+def test_graders_are_bars_with_the_spread_of_seeds_and_people_as_a_line() -> None:
+    (drawing, *_) = next(section for section in content(made()).sections if section.id == "graders").drawings
+    assert re.search(r'aria-label="Grade: QWK: [^"]* ± [^"]*; people [\d.]+"', drawing.svg)
+    assert drawing.svg.count('class="hl"') == 1
 
 
 def test_the_square_has_labels_above_and_what_is_left_of_them_below() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -95,6 +96,16 @@ def test_charts_say_what_they_show() -> None:
     assert "0.500" in bar_chart(PANEL)
     assert "25%" in share_chart(SHARES)
     assert "<img" not in bar_chart(PANEL)
+
+
+def test_bars_stand_in_their_order_and_people_as_a_line() -> None:
+    panel = Panel("QWK", (Bar("a", 0.5, 0.4, 0.6, "0.50 ± 0.10"), Bar("b", 0.25)), 0.8)
+    drawn = bar_chart(panel)
+    widths = [float(width) for width in re.findall(r'class="bf"[^>]* width="([\d.]+)%"', drawn)]
+    assert widths[0] == pytest.approx(2 * widths[1], rel=0.01)
+    assert 'aria-label="QWK: a 0.50 ± 0.10; b 0.250; people 0.80"' in drawn
+    assert drawn.count('class="hl"') == 1
+    assert 'class="hl"' not in bar_chart(panel._replace(people=None))
 
 
 def test_ticks_are_written_with_the_digits_of_their_step() -> None:
