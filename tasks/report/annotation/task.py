@@ -16,8 +16,8 @@ from tasks.display.table import Table
 from tasks.report.annotation.figures import HEADER as AGREEMENT
 from tasks.report.annotation.figures import Agreement
 from tasks.report.annotation.figures import summary_rows as agreement_rows
-from tasks.report.annotation.page import page as annotation_page
 from tasks.report.annotation.parts import AnnotationView
+from tasks.report.annotation.view import page as annotation_page
 from tasks.report.task import tell
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, write_atomically

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tasks.display import say
+from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.annotation import people
@@ -19,6 +20,11 @@ RULES = {
 }
 LABELS = {"before": "what both annotators say", "after": "the final labels"}
 """Phase of a check → the labels that it goes by."""
+
+
+def page(view: AnnotationView) -> str:
+    """The report: a whole HTML document that needs no other file."""
+    return rendered(content(view))
 
 
 def content(view: AnnotationView) -> Page:

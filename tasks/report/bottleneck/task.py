@@ -16,9 +16,9 @@ from tasks.contracts.tables.rubrics import Bundles
 from tasks.display.table import Table
 from tasks.report.bottleneck.figures import HEADER as GRADERS
 from tasks.report.bottleneck.figures import summary_rows as grader_rows
-from tasks.report.bottleneck.page import page as grader_page
 from tasks.report.bottleneck.parts import BottleneckView
 from tasks.report.bottleneck.view import needs_texts as traced_responses
+from tasks.report.bottleneck.view import page as grader_page
 from tasks.report.bottleneck.view import trace_pictures
 from tasks.report.task import tell
 from tasks.store.naming import file_name

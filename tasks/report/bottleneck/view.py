@@ -9,13 +9,14 @@ import pyarrow as pa
 from tasks.display import say
 from tasks.display.bars import bar_chart
 from tasks.display.lines import Line, Point, line_chart
+from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Bar, Cell, Panel
 from tasks.report.bottleneck import figures, interventions, structure, sweeps, traces
 from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, Column, Graders, named
 from tasks.report.bottleneck.made import made
 from tasks.report.bottleneck.parts import BottleneckView
-from tasks.report.bottleneck.trace_picture import picture
+from tasks.report.bottleneck.trace_picture import picture, style
 from tasks.report.bottleneck.traces import Trace
 
 PANELS, FIGURES = 4, 2
@@ -30,6 +31,11 @@ def needs_texts(traced: pa.Table, models: pa.Table) -> list[str]:
 def trace_pictures(view: BottleneckView) -> dict[str, str]:
     """Response → its decision trace as an SVG file, of those that the page shows."""
     return {trace.response_id: str(picture(trace, alone=True)) for trace, _ in _chosen(view)}
+
+
+def page(view: BottleneckView) -> str:
+    """The report: a whole HTML document that needs no other file."""
+    return rendered(content(view), style())
 
 
 def content(view: BottleneckView) -> Page:

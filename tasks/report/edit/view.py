@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tasks.contracts.settings.edit import GRID, Arm
 from tasks.display import say
 from tasks.display.bars import bar_chart
+from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.report.edit import cases, compared, curves, faithful, figures, made, selection
 from tasks.report.edit.compared import Gaps
@@ -17,6 +18,11 @@ HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
     "deviation over seeds. QWK is the mean over questions. Base, decoded greedily, is the same for every seed."
 )
+
+
+def page(view: EditView) -> str:
+    """The report: a whole HTML document that needs no other file."""
+    return rendered(content(view))
 
 
 def content(view: EditView) -> Page:

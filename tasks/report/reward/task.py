@@ -17,9 +17,9 @@ from tasks.report.reward import cases as dependencies
 from tasks.report.reward.figures import HEADER as REWARDS
 from tasks.report.reward.figures import summary_rows
 from tasks.report.reward.graphs import statistics
-from tasks.report.reward.page import page as reward_page
 from tasks.report.reward.parts import RewardView
 from tasks.report.reward.picture import pictures
+from tasks.report.reward.view import page as reward_page
 from tasks.report.task import tell
 from tasks.stats.bootstrap import cautions
 from tasks.store.naming import file_name

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tasks.display import say
 from tasks.display.bars import bar_chart
-from tasks.display.page import body
+from tasks.display.page import body, rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.reward import charts, figures, graphs
@@ -22,12 +22,17 @@ from tasks.report.reward.figures import AGGREGATIONS, Found, Metric
 from tasks.report.reward.lines import RELATIONS
 from tasks.report.reward.made import caveats, facts
 from tasks.report.reward.parts import RewardView
-from tasks.report.reward.picture import picture, rows_of
+from tasks.report.reward.picture import picture, rows_of, style
 from tasks.stats.bootstrap import MARK, is_few
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
 RETENTIONS = 40
 """Learned factors that are in the page."""
+
+
+def page(view: RewardView) -> str:
+    """The report: a whole HTML document that needs no other file."""
+    return rendered(content(view), style())
 
 
 def content(view: RewardView) -> Page:

@@ -17,7 +17,7 @@ from tasks.contracts.tables.people import Agreements, Doubtful, Labels, Queue, S
 from tasks.display.bars import LABELS
 from tasks.report.annotation import charts, people
 from tasks.report.annotation.figures import HEADER, Agreement, sentence, summary_rows
-from tasks.report.annotation.page import page
+from tasks.report.annotation.view import page
 from tasks.stats.estimate import Estimate
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse

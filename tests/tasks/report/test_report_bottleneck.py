@@ -20,8 +20,7 @@ from tasks.display.lines import Line, Point, line_chart
 from tasks.display.plot import BASE, TOP
 from tasks.report.bottleneck import charts
 from tasks.report.bottleneck.charts import Half
-from tasks.report.bottleneck.page import page
-from tasks.report.bottleneck.view import content, needs_texts
+from tasks.report.bottleneck.view import content, needs_texts, page
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
 
