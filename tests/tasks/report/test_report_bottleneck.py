@@ -16,8 +16,6 @@ from bottleneck_scene import NAMES, TEXT, link_rows, made, model_rows, traced, t
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import ConceptLinks, Models, Traces, Trials
 from tasks.contracts.tables.data import Items, Responses
-from tasks.display.lines import Line, Point, line_chart
-from tasks.display.plot import BASE, TOP
 from tasks.report.bottleneck import charts
 from tasks.report.bottleneck.charts import Half
 from tasks.report.bottleneck.view import content, needs_texts, page
@@ -188,18 +186,6 @@ def test_concepts_that_links_name_in_any_order_find_their_place() -> None:
     there, back = (content(made(links=conform(ConceptLinks, rows))) for rows in (link_rows(), turned))
     of = [next(section for section in made.sections if section.id == "structure") for made in (there, back)]
     assert of[0].drawings == of[1].drawings
-
-
-def test_lines_go_through_their_points_within_what_is_to_be_compared() -> None:
-    line = Line("up", (Point(0, 0.2), Point(1, 0.4, 0.3, 0.5), Point(2, 0.6)))
-    drawn = line_chart("title", [line], "asked", "QWK", within=(0.0, 1.0))
-    points = [tuple(map(float, found)) for found in re.findall(r'class="mf" cx="([\d.]+)%" cy="([\d.]+)"', drawn)]
-    assert len(points) == 3
-    down = [y for _, y in points]
-    assert down[0] - down[1] == pytest.approx(down[1] - down[2], abs=0.2)
-    assert down[0] == pytest.approx(BASE - 0.2 * (BASE - TOP), abs=0.1)
-    assert drawn.count('class="ml thin"') == 1
-    assert "title. up: 0 0.200, 1 0.400, 2 0.600" in drawn
 
 
 @pytest.fixture

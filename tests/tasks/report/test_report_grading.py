@@ -23,7 +23,6 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.contracts.tables.every import TABLES
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.display import say
 from tasks.report.grading.counts import counts
 from tasks.report.grading.page import page
 from tasks.report.grading.verdict import headline, outcome
@@ -791,27 +790,3 @@ def test_charts_say_in_words_what_they_draw(seen: Seen) -> None:
 def test_a_view_does_not_depend_on_the_order_of_rows(run: Tables, shown: View) -> None:
     turned = replace(run, metrics=run.metrics.take(list(range(run.metrics.num_rows))[::-1]))
     assert view(turned, STUDY, MANIFEST).agreement == shown.agreement
-
-
-@pytest.mark.parametrize(
-    ("shown", "want"),
-    [
-        (say.share(0.0), "0%"),
-        (say.share(0.0004), "<0.1%"),
-        (say.share(0.019), "1.9%"),
-        (say.share(0.583), "58%"),
-        (say.share(0.9996), "99.9%"),
-        (say.share(1.0), "100%"),
-        (say.rate(0.025), "2.5%"),
-        (say.number(-0.004), "0.00"),
-        (say.number(-0.134), "−0.13"),
-        (say.signed(0.134), "+0.13"),
-        (say.signed(0.001), "0.00"),
-        (say.plural(1198, "score"), "1,198 scores"),
-        (say.duration(12.34), "12.3 s"),
-        (say.duration(7200), "2.0 h"),
-        (say.level(2.5), "2.5"),
-    ],
-)
-def test_numbers_read_as_people_write_them(shown: str, want: str) -> None:
-    assert shown == want
