@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
@@ -16,16 +16,16 @@ LABELS, VALUES = 34.0, 86.0
 STYLES = ("ml", "al", "cl", "gl", "ml dash", "al dash", "cl dash", "gl dash")
 
 
-def rows(on: Axis, labels: Mapping[str, str], head: float = HEAD) -> tuple[float, list[Markup]]:
+def rows(on: Axis, figures: Sequence[tuple[str, str]], head: float = HEAD) -> tuple[float, list[Markup]]:
     """The height of as many rows, and their marks: the axis above them, and each row's label and figure.
 
-    labels: label → figure. head: px above the first row.
+    figures: label and figure of each. head: px above the first row.
     """
-    height, marks = head + ROW * len(labels), list[Markup]()
+    height, marks = head + ROW * len(figures), list[Markup]()
     for tick in on.ticks:
         marks.append(draw.line(on.x(tick), head - 4, on.x(tick), height, "grid zero" if tick == 0 else "grid"))
         marks.append(draw.text(on.x(tick), 11, on.written(tick), ""))
-    for at, (label, figure) in enumerate(labels.items()):
+    for at, (label, figure) in enumerate(figures):
         y = middle(at, head) + 4
         marks.append(draw.text(on.left - 1.5, y, say.cut(label, 34), "it", "end"))
         marks.append(draw.text(100, y, figure, "", "end"))
@@ -43,14 +43,14 @@ def bar_chart(panel: Panel) -> Markup:
     ends = [end for bar in panel.bars for end in (bar.value, bar.low, bar.high) if end is not None]
     on = axis([0.0, *ends, *people], most=4, left=LABELS, right=VALUES)
     head = HEAD + 18 * len(people)
-    figures = {bar.label: bar.shown or say.number(bar.value, 3) for bar in panel.bars}
+    figures = [(bar.label, bar.shown or say.number(bar.value, 3)) for bar in panel.bars]
     height, marks = rows(on, figures, head)
     for at, bar in enumerate(panel.bars):
         start, end = sorted((on.x(0.0), on.x(bar.value)))
         marks.append(draw.box(start, middle(at, head) - 5, end - start, 10, "bf"))
         if bar.low is not None and bar.high is not None:
             marks.append(draw.line(on.x(bar.low), middle(at, head), on.x(bar.high), middle(at, head), "cl"))
-    said = [f"{label} {figure}" for label, figure in figures.items()]
+    said = [f"{label} {figure}" for label, figure in figures]
     for level in people:
         said.append(f"people {say.number(level)}")
         marks.append(draw.line(on.x(level), head - 4, on.x(level), height, "hl"))

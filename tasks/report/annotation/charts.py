@@ -19,7 +19,7 @@ RIGHT = 90.0
 def spans(title: str, phase: Phase, concepts: Mapping[str, Estimate], within: Iterable[float]) -> Markup:
     """One row for each concept, at least one. within: values that the axis holds, so that charts can be compared."""
     on = axis(within, most=4, left=LABELS, right=RIGHT)
-    height, marks = rows(on, {concept: _number(estimate) for concept, estimate in concepts.items()})
+    height, marks = rows(on, [(concept, _number(estimate)) for concept, estimate in concepts.items()])
     for at, estimate in enumerate(concepts.values()):
         y = middle(at)
         if estimate.low is not None and estimate.high is not None:

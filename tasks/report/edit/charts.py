@@ -60,7 +60,7 @@ def funnel(title: str, counts: Mapping[str, float]) -> Markup:
     """What is left after each phase, in order. counts: phase → how many."""
     shown = {label: say.count(round(value)) for label, value in counts.items()}
     on = Axis(0, max([*counts.values(), 1.0]), (), LABELS, VALUES)
-    height, marks = rows(on, shown, 0)
+    height, marks = rows(on, [*shown.items()], 0)
     for at, value in enumerate(counts.values()):
         marks.append(draw.box(LABELS, middle(at, 0) - 6, on.x(value) - LABELS, 12, "bf"))
     return draw.svg(height, marks, f"{title}: " + "; ".join(f"{label} {figure}" for label, figure in shown.items()))
@@ -71,7 +71,7 @@ def boxes(title: str, of: Sequence[Box], limit: float | None) -> Markup:
     upright. At least one set."""
     limits = [] if limit is None else [limit]
     on = axis([0.0, *limits, *chain(*(box.quantiles for box in of))], most=4, left=LABELS, right=VALUES)
-    height, marks = rows(on, {box.label: say.number(box.quantiles[2], 3) for box in of})
+    height, marks = rows(on, [(box.label, say.number(box.quantiles[2], 3)) for box in of])
     for at, box in enumerate(of):
         y = middle(at)
         least, low, half, high, most = map(on.x, box.quantiles)
