@@ -54,9 +54,9 @@ class Plot(NamedTuple):
         return draw.svg(self.base + 42, list(marks), said)
 
 
-def square(on: Axis, base: float = BASE) -> Plot:
+def square(on: Axis) -> Plot:
     """The same axis across and upwards."""
-    return Plot(on._replace(left=LEFT, right=RIGHT), on, base)
+    return Plot(on._replace(left=LEFT, right=RIGHT), on)
 
 
 def percent(value: float) -> str:
