@@ -15,9 +15,10 @@ from flows.server import own_server
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.experiment import Planned, load_experiment
 from tasks.contracts.tables.experiment import Numbers
+from tasks.display.printed import markdown, show
 from tasks.display.table import records
 from tasks.evaluate.experiment.tables import tables
-from tasks.report.experiment.show import markdown, page, show
+from tasks.report.experiment.page import page
 from tasks.store.part import as_parquet
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, Warehouse, write_atomically

@@ -87,6 +87,14 @@ def test_only_flows_import_flows_and_doors(path: Path) -> None:
 
 
 @EVERY
+def test_a_report_imports_no_other_report(path: Path) -> None:
+    reports = {name.split(".")[2] for name in imported(path) if name.startswith("tasks.report.")}
+    folder = path.relative_to(ROOT).parts[2:3]
+    if room_of(path) == "report":
+        assert reports <= {*folder, "task"}
+
+
+@EVERY
 def test_nothing_that_runs_imports_tests(path: Path) -> None:
     assert not {name for name in imported(path) if name.split(".")[0] in ("tests", "pytest", "hypothesis")}
 

@@ -56,7 +56,7 @@ def report(
 ) -> None:
     """Write a finished run's reports (HTML to look at) anew and say where they are."""
     with for_people():
-        from tasks.report.task import write_pages
+        from flows.reports import write_pages
 
         print(*write_pages(_run(warehouse, run)), sep="\n")
 

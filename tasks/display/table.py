@@ -41,8 +41,7 @@ class Cell(NamedTuple):
         return MARK if is_few(self.clusters) and self.ends != "none" and self.low is not None else ""
 
 
-Content: TypeAlias = Cell | str
-Cells: TypeAlias = tuple[Content, ...]
+Cells: TypeAlias = tuple[Cell | str, ...]
 
 
 class Bar(NamedTuple):
@@ -52,13 +51,16 @@ class Bar(NamedTuple):
     value: float
     low: float | None = None
     high: float | None = None
+    shown: str = ""
+    """The figure in words, where it is not the value alone."""
 
 
 class Panel(NamedTuple):
-    """Bars on one axis from 0."""
+    """Bars on one axis from 0, and what people reach."""
 
     title: str
     bars: tuple[Bar, ...]
+    people: float | None = None
 
 
 class Shares(NamedTuple):

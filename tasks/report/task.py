@@ -1,30 +1,24 @@
-"""The door of all reports: a run's pages written anew."""
+"""What every report's door does last: says where things are, and leaves the same in the Prefect UI."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from tasks.contracts.errors import StoreError
-from tasks.report.annotation.task import write_annotation
-from tasks.report.bottleneck.task import write_graders
-from tasks.report.edit.task import write_policies
-from tasks.report.grading.task import write_page
-from tasks.report.reward.task import write_rewards
-from tasks.store.recorded import read_manifest
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+
+from tasks.display.printed import show
+from tasks.display.table import Table, as_records
 from tasks.store.warehouse import Run
 
 
-def write_pages(run: Run) -> list[Path]:
-    """Write anew every report of a finished run; StoreError if it did not finish, or has none."""
-    read_manifest(run)
-    writers = {
-        ("evaluate", "all"): write_page,
-        ("reward", "all"): write_rewards,
-        ("compare", "all"): write_annotation,
-        ("bottleneck", "people"): write_graders,
-        ("edit", "worth"): write_policies,
-    }
-    done = [write for shard, write in writers.items() if run.done(*shard)]
-    if not done:
-        raise StoreError(f"run {run.run_id} has no report: nothing was graded, rewarded, annotated or trained in it")
-    return [write(run) for write in done]
+def tell(run: Run, kind: str, table: Table, where: Mapping[str, object], page: Path | None = None) -> None:
+    """Print a table and where everything is; leave both, and a link to the page, as artifacts whose keys begin with
+    `kind`."""
+    facts = {"run": run.run_id, **where, **({"report": page} if page else {})}
+    if page:
+        create_link_artifact(page.resolve().as_uri(), link_text="report", key=f"{kind}-report", description=run.run_id)
+    create_table_artifact(as_records(table), key=f"{kind}-{table.id}")
+    create_markdown_artifact("\n".join(f"- {name}: `{value}`" for name, value in facts.items()), key=f"{kind}-summary")
+    show([table])
+    print("\n".join(f"{name}: {value}" for name, value in facts.items()))

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 
 class Estimate(NamedTuple):
-    """A statistic with its 95% percentile interval and bootstrap standard error; None where undefined."""
+    """A statistic with its 95% percentile interval and bootstrap standard error; None where undefined, `note` says
+    why."""
 
     value: float | None
     low: float | None = None
@@ -14,3 +15,6 @@ class Estimate(NamedTuple):
     se: float | None = None
     clusters: int | None = None
     """How many were resampled."""
+    n: int = 0
+    """Responses it rests on."""
+    note: str = ""

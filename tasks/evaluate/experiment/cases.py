@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from tasks.display.table import Content, Table, number
+from tasks.display.table import Cells, Table, number
 from tasks.evaluate.experiment.arm import Arm
 
 SIGNALS = (
@@ -89,7 +89,7 @@ def _first(rows: pd.DataFrame, most: int) -> list[dict[str, object]]:
     return [{str(key): value for key, value in row.items()} for row in rows.head(most).to_dict("records")]
 
 
-def _row(pattern: str, case: Mapping[str, object]) -> tuple[Content, ...]:
+def _row(pattern: str, case: Mapping[str, object]) -> Cells:
     scores = (number(float(str(case[name])), 1) for name in ("target", "base", "full"))
     errors = (number(float(str(case[name])) * float(str(case["step"])), 1) for name in ("base_error", "full_error"))
     lost = ", ".join(name.replace("_", " ") for name in case["lost"]) if isinstance(case["lost"], list) else ""

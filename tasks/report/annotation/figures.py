@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.contracts.tables.people import AGREEMENT_METRICS, PHASES, Phase
+from tasks.display import say
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.grading import say
-from tasks.report.grading.parts import Estimate
 from tasks.stats.bootstrap import cautions
+from tasks.stats.estimate import Estimate
 
 ALL, FINAL = "all", "final"
 MOST = 4

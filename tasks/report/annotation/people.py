@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.tables.people import DOUBTS, SETTLED
+from tasks.display import say
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.grading import say
 
 BY_PEOPLE = ("one_vote", "agreed_votes", "majority", "discussion")
 DIFFERED, AGREED, AUDITED = "the annotators differed", "they agreed", "they agreed, audited cases alone"

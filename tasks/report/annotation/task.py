@@ -6,20 +6,19 @@ from pathlib import Path
 
 import pyarrow as pa
 from prefect import task
-from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.schema import Row, schema
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
 from tasks.contracts.tables.rubrics import Bundles
-from tasks.display.table import Table, as_records
+from tasks.display.table import Table
 from tasks.report.annotation.figures import HEADER as AGREEMENT
 from tasks.report.annotation.figures import Agreement
 from tasks.report.annotation.figures import summary_rows as agreement_rows
-from tasks.report.annotation.page import page as annotation_page
 from tasks.report.annotation.parts import AnnotationView
-from tasks.report.experiment.show import show as show_tables
+from tasks.report.annotation.view import page as annotation_page
+from tasks.report.task import tell
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, write_atomically
 
@@ -34,12 +33,8 @@ def report_annotation(run: Run, manifest: Path) -> None:
     notes = tuple(Agreement(view.agreements, view.names).cautions())
     title = "Agreement on concepts, before and after people were asked"
     table = Table("agreement", title, AGREEMENT, tuple(rows), notes)
-    create_link_artifact(page.resolve().as_uri(), link_text="report", key="annotation-report", description=run.run_id)
-    create_table_artifact(as_records(table), key="annotation-agreement")
-    show_tables([table])
-    shown = {"queue": f"{len(view.queue):,} responses", "run": run.run_id, "manifest": manifest, "report": page}
-    for name, value in shown.items():
-        print(f"{name}: {value}")
+    queue = f"{len(view.queue):,} responses"
+    tell(run, "annotation", table, {"queue": queue, "manifest": manifest}, page)
 
 
 def write_annotation(run: Run) -> Path:

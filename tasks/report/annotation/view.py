@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tasks.contracts.tables.people import AGREEMENT_METRICS, CONSTRUCTION_RULES, PHASES
+from tasks.display import say
+from tasks.display.page import rendered
+from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.annotation import people
 from tasks.report.annotation.charts import spans
 from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, MOST, Agreement, sentence, table, titled
 from tasks.report.annotation.parts import AnnotationView
-from tasks.report.grading import say
-from tasks.report.reward.parts import Content, Drawing, Key, Section
 
 
-def content(view: AnnotationView) -> Content:
+def page(view: AnnotationView) -> str:
+    """The report: a whole HTML document that needs no other file."""
+    return rendered(content(view))
+
+
+def content(view: AnnotationView) -> Page:
     """What the page shows."""
     agreement = Agreement(view.agreements, view.names)
     sections = (_agreement(agreement), _labels(view), _queue(view), _progress(view), _built(view), _made(view))
-    return Content(
+    return Page(
+        kind="Annotation report",
         study=say.name(view.study),
-        run_id=view.run_id,
         title=sentence(agreement),
         lead=f"{say.plural(len(view.names), 'concept')}. {people.settled_takeaway(view.labels)}.",
         keys=tuple(_keys(agreement)),

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from tasks.contracts.settings.bottleneck import METHODS
 from tasks.contracts.tables.bottleneck import ORDERS
+from tasks.display import say
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.grading import say
 
 HUMAN = "human"
 MARK = "★"

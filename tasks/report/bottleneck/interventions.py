@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.contracts.tables.bottleneck import GRADE_METRICS, INTERVENTIONS, ORDERS
+from tasks.display import say
+from tasks.display.lines import Line, Point
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.bottleneck.charts import Line, Point
 from tasks.report.bottleneck.figures import named
-from tasks.report.grading import say
 
 ENOUGH = 0.9
 """Share of all that answers can gain, by which orders are compared."""

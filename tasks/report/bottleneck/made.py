@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow.compute as pc
 
+from tasks.display import say
+from tasks.display.section import Section
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.bottleneck.figures import named
 from tasks.report.bottleneck.parts import BottleneckView
 from tasks.report.bottleneck.traces import exported
-from tasks.report.grading import say
-from tasks.report.reward.parts import Section
 
 
 def made(view: BottleneckView) -> Section:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from tasks.report.marked import marked
+from tasks.display.marked import marked
 from tasks.text.highlight import Highlight, excerpt
 
 JOINED = re.compile(r"[\s,;:.'’“”\"()\-–]{0,3}")

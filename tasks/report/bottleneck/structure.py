@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from tasks.display import say
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.bottleneck.charts import Half, square
-from tasks.report.grading import say
 
 NEAR_ZERO, WEAK = 0.1, 0.3
 """REC-CBM, appendix E.6: a partial correlation below the first counts as none, below the second as weak."""

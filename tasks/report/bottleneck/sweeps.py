@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tasks.contracts.settings.bottleneck import Training
+from tasks.display import say
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.bottleneck.figures import CONCEPTS, MACRO_F1, QWK, Graders, named
-from tasks.report.grading import say
 
 COLUMNS = (CONCEPTS, MACRO_F1, QWK)
 

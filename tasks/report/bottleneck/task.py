@@ -7,21 +7,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 from prefect import task
-from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.rubrics import Bundles
-from tasks.display.table import Table, as_records
+from tasks.display.table import Table
 from tasks.report.bottleneck.figures import HEADER as GRADERS
 from tasks.report.bottleneck.figures import summary_rows as grader_rows
-from tasks.report.bottleneck.page import page as grader_page
-from tasks.report.bottleneck.page import trace_pages
 from tasks.report.bottleneck.parts import BottleneckView
 from tasks.report.bottleneck.view import needs_texts as traced_responses
-from tasks.report.experiment.show import show as show_tables
+from tasks.report.bottleneck.view import page as grader_page
+from tasks.report.bottleneck.view import trace_pages
+from tasks.report.task import tell
 from tasks.store.naming import file_name
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, write_atomically
@@ -33,12 +32,8 @@ def report_graders(run: Run, manifest: Path) -> None:
     the same as artifacts in the Prefect UI."""
     page = write_graders(run)
     rows = grader_rows(run.read(run.ref(Trials, "bottleneck")))
-    table = Table("graders", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, tuple(rows))
-    create_link_artifact(page.resolve().as_uri(), link_text="report", key="grader-report", description=run.run_id)
-    create_table_artifact(as_records(table), key="grader-trials")
-    show_tables([table])
-    for name, value in {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}.items():
-        print(f"{name}: {value}")
+    table = Table("trials", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, tuple(rows))
+    tell(run, "grader", table, {"manifest": manifest, "tables": run.folder}, page)
 
 
 def write_graders(run: Run) -> Path:

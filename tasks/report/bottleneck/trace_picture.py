@@ -13,12 +13,12 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from tasks.display import say
+from tasks.display.page import filled
 from tasks.report.bottleneck.shading import shaded
 from tasks.report.bottleneck.traces import Trace
-from tasks.report.grading import say
 
 HERE = Path(__file__).parent
 REACH = 80.0
@@ -52,16 +52,14 @@ def picture(trace: Trace) -> Markup:
     rows = sorted(trace.rows, key=lambda row: -abs(row["contribution"]))
     bias, *steps, total = waterfall([trace.bias, *(row["contribution"] for row in rows)], trace.logit)
     attention = {trace.numbers[row["criterion_id"]]: row["attention"] for row in trace.rows}
-    return Markup(
-        _template().render(
-            trace=trace,
-            response=shaded(trace.text, attention),
-            grades=tuple(grades(trace)),
-            bias=bias,
-            rows=[(row, levels(row["level_probabilities"] or ()), step) for row, step in zip(rows, steps, strict=True)],
-            total=total,
-            say=say,
-        )
+    return filled(
+        HERE / "trace.html.j2",
+        trace=trace,
+        response=shaded(trace.text, attention),
+        grades=tuple(grades(trace)),
+        bias=bias,
+        rows=[(row, levels(row["level_probabilities"] or ()), step) for row, step in zip(rows, steps, strict=True)],
+        total=total,
     )
 
 
@@ -105,10 +103,3 @@ def levels(likely: Sequence[float]) -> list[Column]:
 def style() -> Markup:
     """The rules that a picture needs, once per page."""
     return Markup((HERE / "trace.css").read_text(encoding="utf-8"))
-
-
-@cache
-def _template() -> Template:
-    loader = FileSystemLoader(HERE)
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return made.get_template("trace.html.j2")

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tasks.contracts.tables.bottleneck import GRADE_METRICS
-from tasks.report.bottleneck import charts, figures, interventions, structure, sweeps, traces
-from tasks.report.bottleneck.charts import Line, Point
+from tasks.display import say
+from tasks.display.bars import bar_chart
+from tasks.display.lines import Line, Point, line_chart
+from tasks.display.page import rendered
+from tasks.display.section import Drawing, Key, Page, Section
+from tasks.display.table import Bar, Cell, Panel
+from tasks.report.bottleneck import figures, interventions, structure, sweeps, traces
 from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, Column, Graders, named
 from tasks.report.bottleneck.made import made
 from tasks.report.bottleneck.parts import BottleneckView
-from tasks.report.bottleneck.trace_picture import picture
+from tasks.report.bottleneck.trace_picture import picture, style
 from tasks.report.bottleneck.traces import Trace
-from tasks.report.grading import say
-from tasks.report.reward.parts import Content, Drawing, Key, Section
 
 TRACED = "Traces: how did a response come by its grade?"
 READ = (
@@ -32,12 +35,17 @@ def needs_texts(traced: pa.Table, models: pa.Table) -> list[str]:
     return list(traces.chosen(traced, models))
 
 
-def trace_contents(view: BottleneckView) -> dict[str, Content]:
-    """Response → what the page of its decision trace alone shows, of those that the report shows."""
-    return {trace.response_id: _alone(trace, why) for trace, why in _chosen(view)}
+def trace_pages(view: BottleneckView) -> dict[str, str]:
+    """Response → its decision trace as a document of its own, of those that the page shows."""
+    return {trace.response_id: rendered(_alone(trace, why), style()) for trace, why in _chosen(view)}
 
 
-def content(view: BottleneckView) -> Content:
+def page(view: BottleneckView) -> str:
+    """The report: a whole HTML document that needs no other file."""
+    return rendered(content(view), style())
+
+
+def content(view: BottleneckView) -> Page:
     """What the page shows."""
     graders = Graders(view.trials, view.settings.methods)
     sections = [
@@ -52,9 +60,9 @@ def content(view: BottleneckView) -> Content:
         made(view),
     ]
     tested = max(map(graders.responses, graders.everyone), default=0)
-    return Content(
+    return Page(
+        kind="Grader report",
         study=say.name(view.study),
-        run_id=view.run_id,
         title=figures.sentence(graders),
         lead=f"{say.plural(len(graders.trained), 'trained grader')}, {say.plural(len(view.settings.seeds), 'seed')} "
         f"each, on {say.plural(tested, 'held-out response')}.",
@@ -100,9 +108,15 @@ def _ahead(graders: Graders) -> str:
 
 def _bars(graders: Graders, column: Column, title: str) -> Drawing | None:
     cells = {named(name): graders.cell(name, column) for name in (*graders.trained, *graders.judges)}
-    if all(cell.value is None for cell in cells.values()):
-        return None
-    return Drawing(title, charts.bars(title, cells, graders.cell(HUMAN, column).value))
+    bars = tuple(bar for name, cell in cells.items() for bar in _bar(name, cell))
+    return Drawing(title, bar_chart(Panel(title, bars, graders.cell(HUMAN, column).value))) if bars else None
+
+
+def _bar(name: str, cell: Cell) -> Iterator[Bar]:
+    """A grader's mean with its standard deviation; none where it is undefined."""
+    if cell.value is not None:
+        low, high = (None if cell.se is None else cell.value + sign * cell.se for sign in (-1, 1))
+        yield Bar(name, cell.value, low, high, str(cell._replace(digits=2)))
 
 
 def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
@@ -117,7 +131,7 @@ def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
     ]
     up = GRADE_METRICS[metric]
     drawings = (
-        Drawing(named(method), charts.lines(named(method), lines, "concepts set", up, within=ends))
+        Drawing(named(method), line_chart(named(method), lines, "concepts set", up, within=ends))
         for method, lines in drawn.items()
     )
     return Section(
@@ -153,7 +167,7 @@ def _policies(view: BottleneckView, graders: Graders) -> Section | None:
 
 def _asked(figure: str, drawn: list[Line]) -> Drawing:
     title = f"{figure} after so many answers for each response"
-    return Drawing(title, charts.lines(title, drawn, "concepts asked about", figure))
+    return Drawing(title, line_chart(title, drawn, "concepts asked about", figure))
 
 
 def _structure(view: BottleneckView, graders: Graders) -> Section | None:
@@ -177,10 +191,10 @@ def _chosen(view: BottleneckView) -> Iterator[tuple[Trace, str]]:
         yield traces.read(view.traces, name, view.texts[name], view.names, head), why
 
 
-def _alone(trace: Trace, why: str) -> Content:
+def _alone(trace: Trace, why: str) -> Page:
     name = say.name(trace.response_id)
     section = Section("trace", TRACED, why.capitalize(), READ, pictures=(Drawing("", picture(trace)),))
-    return Content(name, "", name, "", (), (section,))
+    return Page(kind="Decision trace", study=name, title=name, sections=(section,))
 
 
 def _traces(view: BottleneckView) -> Section | None:
@@ -234,7 +248,7 @@ def _swept(sweep: sweeps.Sweep) -> Iterator[Drawing]:
     if known:
         ticks = {float(at): say.level(value) for at, value in enumerate(sweep.values)}
         words = say.worded(sweep.field)
-        yield Drawing(words, charts.lines(words, known, words, "mean ± sd over seeds", ticks))
+        yield Drawing(words, line_chart(words, known, words, "mean ± sd over seeds", ticks))
 
 
 def _leakage(graders: Graders) -> Section | None:

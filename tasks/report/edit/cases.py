@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.tables.edit import FATES
+from tasks.display import say
+from tasks.display.section import Drawing
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.edit.charts import Belief, beliefs
 from tasks.report.edit.parts import EditView, Key
-from tasks.report.grading import say
-from tasks.report.reward.parts import Drawing
 
 MENDED, LOST = 3, 1
 """Rollouts shown: of those that were mended, and of those whose revision came to nothing."""

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from tasks.contracts.settings.edit import ARMS, Arm
 from tasks.contracts.tables.edit import TESTED, Tested
+from tasks.display import say
 from tasks.display.table import Cells, Table
 from tasks.report.edit.figures import LOWER, METRICS, Figure, pooled
-from tasks.report.grading import say
 
 ORDERS: tuple[tuple[Arm, Arm], ...] = (
     ("edit_sft", "base"),

@@ -7,11 +7,10 @@ from statistics import fmean
 
 from tasks.contracts.settings.edit import ARMS, STARTS, Arm
 from tasks.contracts.tables.edit import TESTED
-from tasks.report.bottleneck import charts
-from tasks.report.bottleneck.charts import Line, Point
+from tasks.display import say
+from tasks.display.lines import Line, Point, line_chart
+from tasks.display.section import Drawing
 from tasks.report.edit.parts import EditView
-from tasks.report.grading import say
-from tasks.report.reward.parts import Drawing
 
 POINTS = 12
 """Points of a line at most: what training logs more often is averaged over that share of the updates."""
@@ -40,7 +39,7 @@ def drawings(view: EditView) -> Iterator[Drawing]:
             lines = [_line(arm, found[key, arm]) for arm in arms if (key, arm) in found]
             if lines:
                 title = f"{words}: {group}"
-                yield Drawing(title, charts.lines(title, lines, "updates", words.split(",")[0]))
+                yield Drawing(title, line_chart(title, lines, "updates", words.split(",")[0]))
 
 
 def takeaway(view: EditView) -> str:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from tasks.contracts.settings.edit import ARMS
 from tasks.contracts.tables.rules import FAMILIES, RULE_EDITS, TOTALS, Family, Totals
+from tasks.display import say
 from tasks.display.table import Cells, Table, count
 from tasks.report.edit.figures import Figure, pooled
-from tasks.report.grading import say
 
 Measure = Literal["floor_rate", "in_rubric"]
 MEASURES: Mapping[Measure, tuple[str, str]] = {

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from tasks.contracts.settings.edit import ARMS, Arm
 from tasks.contracts.tables.edit import TESTED, Tested
+from tasks.display import say
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
-from tasks.report.grading import say
 
 METRICS = {"qwk": "QWK", "accuracy": "accuracy", "within_1": "within 1", "mae": "MAE", "unmarked": "unmarked"}
 LOWER = ("mae", "unmarked")

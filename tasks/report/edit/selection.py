@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from tasks.contracts.settings.edit import ARMS, TUNED, Arm
 from tasks.contracts.tables.edit import FATES
+from tasks.display import say
+from tasks.display.lines import Line, Point, line_chart
+from tasks.display.section import Drawing
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.bottleneck.charts import Line, Point, lines
 from tasks.report.edit.charts import Box, boxes, funnel
 from tasks.report.edit.parts import EditView
-from tasks.report.grading import say
-from tasks.report.reward.parts import Drawing
 
 ROLLOUT = ["seed", "response_id", "sample"]
 HARMFUL = ("not_top_k", "grounded", "chosen")
@@ -119,7 +119,7 @@ def positions(view: EditView) -> Iterator[Drawing]:
     if series:
         title = "Steps to be replaced, by place in the rollout"
         ticks = {float(at): f"{(at + 1) / BINS:g}" for at in range(BINS)}
-        yield Drawing(title, lines(title, series, "k/T up to", "share of the steps", ticks, within=[0.0]))
+        yield Drawing(title, line_chart(title, series, "k/T up to", "share of the steps", ticks, within=[0.0]))
 
 
 def grounding(view: EditView) -> Iterator[Drawing]:

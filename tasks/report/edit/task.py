@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 from prefect import task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
@@ -23,13 +22,13 @@ from tasks.contracts.tables.edit import (
     Steps,
 )
 from tasks.contracts.tables.rules import RuleFaithfulness
-from tasks.display.table import Table, as_records
+from tasks.display.table import Table
 from tasks.report.edit.cases import needs_texts as shown_rollouts
 from tasks.report.edit.figures import HEADER as ARMS
 from tasks.report.edit.figures import summary_rows as arm_rows
-from tasks.report.edit.page import page as policy_page
 from tasks.report.edit.parts import EditView
-from tasks.report.experiment.show import show as show_tables
+from tasks.report.edit.view import page as policy_page
+from tasks.report.task import tell
 from tasks.stats.bootstrap import cautions
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, write_atomically
@@ -44,13 +43,7 @@ def report_policies(run: Run, manifest: Path) -> None:
     title = "Arms on the test split: mean over seeds [95% interval] ± standard deviation over seeds"
     notes = tuple(cautions(metrics.filter(pc.is_valid(metrics["low"]))["n"].to_pylist()))
     table = Table("arms", title, ARMS, tuple(arm_rows(metrics)), notes)
-    where = {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}
-    create_link_artifact(page.resolve().as_uri(), link_text="report", key="edit-report", description=run.run_id)
-    create_table_artifact(as_records(table), key="edit-arms")
-    create_markdown_artifact("\n".join(f"- {name}: `{value}`" for name, value in where.items()), key="edit-summary")
-    show_tables([table])
-    for name, value in where.items():
-        print(f"{name}: {value}")
+    tell(run, "edit", table, {"manifest": manifest, "tables": run.folder}, page)
 
 
 def write_policies(run: Run) -> Path:

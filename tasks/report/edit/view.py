@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from tasks.contracts.settings.edit import ARMS, GRID, Arm
 from tasks.contracts.tables.edit import TESTED
+from tasks.display import say
+from tasks.display.bars import bar_chart
+from tasks.display.page import rendered
+from tasks.display.section import Drawing, Key, Page, Section
 from tasks.report.edit import cases, compared, curves, faithful, figures, made, selection
 from tasks.report.edit.compared import Gaps
 from tasks.report.edit.figures import ABLATIONS, Arms, Figure
 from tasks.report.edit.parts import EditView
-from tasks.report.experiment.charts import panel
-from tasks.report.grading import say
-from tasks.report.reward.parts import Content, Drawing, Key, Section
 
 HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
@@ -20,7 +21,12 @@ HOW = (
 )
 
 
-def content(view: EditView) -> Content:
+def page(view: EditView) -> str:
+    """The report: a whole HTML document that needs no other file."""
+    return rendered(content(view))
+
+
+def content(view: EditView) -> Page:
     """What the page shows."""
     arms, gaps = Arms(view.metrics), Gaps(view.differences)
     sections = [
@@ -36,9 +42,9 @@ def content(view: EditView) -> Content:
         _rules(view),
         made.made(view),
     ]
-    return Content(
+    return Page(
+        kind="Edit report",
         study=say.name(view.study),
-        run_id=view.run_id,
         title=figures.sentence(arms),
         lead=f"{say.plural(len(arms.names), 'arm')}, {say.plural(len(view.settings.seeds), 'seed')}, policy "
         f"{say.name(view.settings.policy)}. {compared.takeaway(gaps)}",
@@ -81,7 +87,7 @@ def _arms(arms: Arms) -> Section | None:
 def _panels(arms: Arms, of: tuple[Arm, ...]) -> Iterator[Drawing]:
     for part in TESTED:
         if drawn := figures.panel(arms, part, of):
-            yield Drawing(drawn.title, panel(drawn))
+            yield Drawing(drawn.title, bar_chart(drawn))
 
 
 def _differences(gaps: Gaps) -> Section | None:

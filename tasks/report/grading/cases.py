@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -12,15 +13,54 @@ from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.judging import ACTIONS, STANDING, UNSCORED_REASONS
 from tasks.contracts.tables.judging import QUOTES as FINDINGS
-from tasks.report.grading import say
-from tasks.report.grading.parts import Case, Mark, Quote, Quoted
-from tasks.text.highlight import Highlight, excerpt
+from tasks.display import say
+from tasks.report.grading.parts import Quoted
+from tasks.text.highlight import Highlight, Piece, excerpt
 
 Row = Mapping[str, Any]
 ScaleBounds = tuple[float, float, float]
 CASES, PER_ITEM = 6, 2
 QUOTES, MARKS, QUOTE_LENGTH, QUESTION_LENGTH = 4, 24, 240, 320
 _PEOPLE = ("human", "adjudication")
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A quote and what became of it; `stands` where it counts."""
+
+    text: str
+    finding: str
+    stands: bool
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One criterion of a case: what the machine decided and quoted, and what people decided."""
+
+    criterion: str
+    text: str
+    machine: str
+    people: str
+    differs: bool
+    quotes: tuple[Quote, ...]
+    note: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of the worst disagreements."""
+
+    response: str
+    item: str
+    question: str
+    machine: str
+    raw: str
+    target: str
+    people: tuple[tuple[str, str], ...]
+    route: str
+    pieces: tuple[Piece[Quoted], ...]
+    characters: int
+    marks: tuple[Mark, ...]
 
 
 def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:

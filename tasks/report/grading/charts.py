@@ -5,35 +5,25 @@ The machine is filled and solid, people hollow and dashed; every figure is also 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
-from tasks.report.grading import draw, say
-from tasks.report.grading.parts import Bars, Curve, Estimate, Risk
+from tasks.display import draw, say
+from tasks.display.axis import Axis, axis
+from tasks.display.plot import BASE, LEFT, RIGHT, TOP, Plot, percent, square
+from tasks.report.grading.comparison import Bars
+from tasks.report.grading.parts import Curve
+from tasks.report.grading.routing import Risk
+from tasks.stats.estimate import Estimate
 
 Shape = Literal["m", "h", "c"]
 """Machine, people, ceiling."""
 FULL = 100.0
+PERFECT = draw.Label("dotted: perfect", "", ((LEFT + 2, TOP + 12, "start"), (RIGHT, BASE - 10, "end")))
 LEAST_SPAN = 0.2
 """What a forest plot spans at least, in the unit of its figures."""
-
-
-class Axis(NamedTuple):
-    """A range of values, the ticks in it, and the share of the width before and after it."""
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-    left: float = 0.0
-    right: float = 100.0
-
-    def x(self, value: float) -> float:
-        """Position in per cent; values outside the range stand at its edge."""
-        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-        return self.left + share * (self.right - self.left)
 
 
 class Dot(NamedTuple):
@@ -41,20 +31,6 @@ class Dot(NamedTuple):
 
     estimate: Estimate
     shape: Shape
-
-
-def axis(values: Iterable[float], most: int = 5, left: float = 0.0, right: float = 100.0) -> Axis:
-    """A range with round ticks around the finite values; 0 to 1 where there are none."""
-    known = [value for value in values if math.isfinite(value)]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    if high - low < 1e-9:
-        low, high = low - 0.5, high + 0.5
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * times for times in (1, 2, 2.5, 5, 10) if power * times >= rough * (1 - 1e-9))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    ticks = tuple(round(at * step, 10) for at in range(first, last + 1))
-    return Axis(ticks[0], ticks[-1], ticks, left, right)
 
 
 def forest_axis(rows: Iterable[Sequence[Dot]], band: float | None = None) -> Axis:
@@ -88,11 +64,7 @@ def forest_row(dots: Sequence[Dot], on: Axis, band: float | None = None) -> Mark
     marks = []
     if band is not None:
         start, end = on.x(-band), on.x(band)
-        marks.append(
-            Markup('<rect class="band" x="{}%" y="0" width="{}%" height="{}"/>').format(
-                draw.place(start), draw.place(end - start), height
-            )
-        )
+        marks.append(draw.box(start, 0, end - start, height, "band"))
     marks += [draw.line(on.x(tick), 0, on.x(tick), height, "grid zero" if tick == 0 else "grid") for tick in on.ticks]
     for dot in dots:
         value, low, high = dot.estimate.value, dot.estimate.low, dot.estimate.high
@@ -120,8 +92,7 @@ def bars(found: Bars) -> Markup:
         for share, shape, start in ((found.machine[at], "m", 0.1), (found.people[at], "h", 0.52)):
             top = base - share / most * (base - 26)
             x, width = (at + start) * slot, 0.38 * slot
-            box = Markup('<rect class="{}f" x="{}%" y="{}" width="{}%" height="{}"/>')
-            marks.append(box.format(shape, draw.place(x), draw.place(top), draw.place(width), draw.place(base - top)))
+            marks.append(draw.box(x, top, width, base - top, f"{shape}f"))
             if numbered:
                 marks.append(draw.text(x + width / 2, top - 6, say.share(share).removesuffix("%"), f"{shape}t"))
         marks.append(draw.text((at + 0.5) * slot, base + 18, level, "it"))
@@ -134,94 +105,55 @@ def bars(found: Bars) -> Markup:
 
 def curve(found: Curve) -> Markup:
     """People's mean score by the machine's, before and after calibration, beside the diagonal."""
-    height, top, base = 300, 14, 262
     ends = [value for points in (found.before, found.after) for point in points for value in point]
-    across = axis([found.low, found.high, *ends], left=9, right=97)
-
-    def y(value: float) -> float:
-        return base - (across.x(value) - across.left) / (across.right - across.left) * (base - top)
-
-    marks = []
-    for tick in across.ticks:
-        marks += [
-            draw.line(across.left, y(tick), across.right, y(tick), "grid"),
-            draw.text(across.left - 1.5, y(tick) + 4, say.level(tick), "", "end"),
-        ]
-        marks.append(draw.text(across.x(tick), base + 18, say.level(tick), ""))
-    marks.append(draw.line(across.left, y(across.low), across.right, y(across.high), "gl dots"))
-    before, after = ([(across.x(x), y(human)) for x, human in points] for points in (found.before, found.after))
+    plot = square(axis([found.low, found.high, *ends]))
+    marks = [*plot.frame("machine's score"), plot.diagonal()]
+    before, after = plot.places(found.before), plot.places(found.after)
     marks += draw.polyline(before, "gl dash") + draw.polyline(after, "ml")
     marks += [draw.square(x, at) for x, at in before] + [draw.circle(x, at, 4.5, "mf") for x, at in after]
     labels = [
         draw.Label("after calibration", "mt", _beside(after)),
         draw.Label("before", "", _beside(before)),
-        draw.Label("dotted: perfect", "", ((across.left + 2, top + 12, "start"), (across.right, base - 10, "end"))),
+        PERFECT,
     ]
     marks += draw.placed(labels, before + after)
-    marks.append(draw.text(across.right, base + 36, "machine's score", "", "end"))
     said = (
         "People's mean score in equal groups of the machine's score; after calibration: "
         + _said(found.after)
         + "; before: "
         + _said(found.before)
     )
-    return draw.svg(height, marks, said)
+    return plot.svg(marks, said)
 
 
 def reliability(bins: Sequence[tuple[float, Estimate]]) -> Markup:
     """Share of decisions that people share by how sure the judge is, each with its interval, beside the diagonal."""
-    height, top, base = 290, 14, 242
     ends = [end for _, right in bins for end in (right.low, right.high, right.value) if end is not None]
-    across = axis([*ends, *(sure for sure, _ in bins)], left=9, right=97)
-
-    def y(value: float) -> float:
-        return base - (across.x(value) - across.left) / (across.right - across.left) * (base - top)
-
-    marks = []
-    for tick in across.ticks:
-        marks += [
-            draw.line(across.left, y(tick), across.right, y(tick), "grid"),
-            draw.text(across.left - 1.5, y(tick) + 4, say.rate(tick).removesuffix("%"), "", "end"),
-            draw.text(across.x(tick), base + 18, say.rate(tick).removesuffix("%"), ""),
-        ]
-    marks.append(draw.line(across.left, y(across.low), across.right, y(across.high), "gl dots"))
-    points = [(across.x(sure), y(right.value)) for sure, right in bins if right.value is not None]
+    plot = square(axis([*ends, *(sure for sure, _ in bins)]))
+    marks = [*plot.frame("how sure the judge is, %; upwards: right, %", percent, percent), plot.diagonal()]
+    points = plot.places((sure, right.value) for sure, right in bins if right.value is not None)
     for sure, right in bins:
         if right.low is not None and right.high is not None:
-            marks.append(draw.line(across.x(sure), y(right.low), across.x(sure), y(right.high), "ml thin"))
+            x = plot.across.x(sure)
+            marks.append(draw.line(x, plot.y(right.low), x, plot.y(right.high), "ml thin"))
     marks += [draw.circle(x, at, 4.5, "mf") for x, at in points]
-    perfect = ((across.left + 2, top + 12, "start"), (across.right, base - 10, "end"))
-    marks += draw.placed([draw.Label("dotted: perfect", "", perfect)], points)
-    marks.append(draw.text(across.right, base + 36, "how sure the judge is, %; upwards: right, %", "", "end"))
+    marks += draw.placed([PERFECT], points)
     said = "Share of decisions that people share, by how sure the judge is: " + "; ".join(
         f"{say.share(sure)} sure, {say.share(right.value)} right" for sure, right in bins if right.value is not None
     )
-    return draw.svg(height, marks, said)
+    return plot.svg(marks, said)
 
 
 def risk(found: Risk) -> Markup:
     """Share of wrong scores by share released, surest first: this run, a perfect and a random order."""
-    height, top, base = 290, 14, 242
-    across = Axis(0, 1, (0, 0.25, 0.5, 0.75, 1), 9, 97)
     shown = [wrong for covered, wrong in found.machine if covered >= 0.1] + [found.random, found.target * 1.15]
-    up = axis([0, *shown], most=4)
-
-    def y(value: float) -> float:
-        return base - (min(max(value, up.low), up.high) - up.low) / (up.high - up.low) * (base - top)
-
-    marks = []
-    for tick in up.ticks:
-        marks += [
-            draw.line(9, y(tick), 97, y(tick), "grid"),
-            draw.text(7.5, y(tick) + 4, say.rate(tick).removesuffix("%"), "", "end"),
-        ]
-    marks += [draw.text(across.x(tick), base + 18, say.rate(tick).removesuffix("%"), "") for tick in across.ticks]
-    own = [(across.x(covered), y(wrong)) for covered, wrong in found.machine]
-    best = [(across.x(covered), y(wrong)) for covered, wrong in found.oracle]
-    end = across.x(found.ends)
-    marks.append(draw.line(9, y(found.random), end, y(found.random), "gl dash"))
+    plot = Plot(Axis(0, 1, (0, 0.25, 0.5, 0.75, 1), LEFT, RIGHT), axis([0, *shown], most=4))
+    marks = plot.frame("released, % of held-out responses", percent, percent)
+    own, best = plot.places(found.machine), plot.places(found.oracle)
+    y, end = plot.y, plot.across.x(found.ends)
+    marks.append(draw.line(LEFT, y(found.random), end, y(found.random), "gl dash"))
     marks += draw.polyline(best, "gl dots") + draw.polyline(own, "ml")
-    marks.append(draw.line(9, y(found.target), 97, y(found.target), "al dash"))
+    marks.append(plot.level(found.target, "al dash"))
     labels = [
         draw.Label(
             f"promised: at most {say.rate(found.target)}",
@@ -230,8 +162,8 @@ def risk(found: Risk) -> Markup:
         )
     ]
     if found.chosen:
-        x, at = across.x(found.chosen[0]), y(found.chosen[1])
-        marks += [draw.line(x, at, x, base, "ml thin"), draw.circle(x, at, 6, "mf")]
+        ((x, at),) = plot.places([found.chosen])
+        marks += [draw.line(x, at, x, plot.base, "ml thin"), draw.circle(x, at, 6, "mf")]
         chosen = f"{say.share(found.chosen[0])} released, {say.share(found.chosen[1])} wrong"
         near = [(x - 2.5, at + dy, "end") for dy in (-12, 18, -28, 34, 50)] + [
             (x + 2.5, at + dy, "start") for dy in (-12, 18, -28, 34)
@@ -253,14 +185,13 @@ def risk(found: Risk) -> Markup:
         draw.Label("perfect order", "", tuple((x, y(0) - dy, "middle") for x in (30, 45, 60, 75) for dy in (7, 22)))
     )
     marks += draw.placed(labels, own)
-    marks.append(draw.text(97, base + 36, "released, % of held-out responses", "", "end"))
     said = (
         f"Share of released scores that are {found.wrong}, surest first: {say.share(found.machine[-1][1])} if all were "
         f"released; random order {say.share(found.random)}; promised at most {say.rate(found.target)}"
     )
     if found.chosen:
         said += f"; this run releases {say.share(found.chosen[0])} with {say.share(found.chosen[1])} wrong"
-    return draw.svg(height, marks, said)
+    return plot.svg(marks, said)
 
 
 def outcome_shape(outcome: str) -> Markup:

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.report.grading.parts import Estimate, Figure
+from tasks.report.grading.parts import Figure
 from tasks.stats.bootstrap import cautions
+from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Metric, Unit
 from tasks.stats.metrics import METRICS
 
@@ -113,4 +114,4 @@ class Figures:
 def _estimate(row: Mapping[str, Any]) -> Estimate:
     value = row["value"]
     note = row["note"] or ("" if value is not None else "undefined")
-    return Estimate(value, row["low"], row["high"], row["n"], note, row["clusters"])
+    return Estimate(value, row["low"], row["high"], clusters=row["clusters"], n=row["n"], note=note)

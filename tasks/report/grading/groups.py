@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import pandas as pd
 
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Estimate, Figure, Group, Groups, Variable, listed
+from tasks.report.grading.parts import Figure, Listed, listed
+from tasks.stats.estimate import Estimate
 
 SHOWN, DECIDED, BAND = 30, 100, 0.10
 """Responses that a group needs to be shown, and to be decided on; |DSM| that is flagged."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One subgroup: DSM; `state` is shown, undecided (too few to decide) or hidden (too few to show). `held` is its
+    difference from the `reference` group at equal human scores, `noise` what people's noise alone would make of it."""
+
+    name: str
+    estimate: Estimate
+    state: Literal["shown", "undecided", "hidden"]
+    flagged: bool
+    held: Estimate
+    noise: Estimate
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One group variable: its groups, and how much of the differences it explains (adjusted R²)."""
+
+    name: str
+    groups: Listed[Group]
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Whether subgroups are treated alike."""
+
+    title: str
+    variables: tuple[Variable, ...]
+    missing: str = ""
 
 
 def groups(figures: Figures, scores: pd.DataFrame) -> Groups:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tasks.report.grading import say
+from tasks.display import say
+from tasks.report.grading.comparison import Bars, Confusion, Distribution
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Bars, Calibration, Confusion, Curve, Distribution, Figure, Fitted, Tried, listed
+from tasks.report.grading.parts import Calibration, Curve, Figure, Fitted, Tried, listed
 from tasks.stats.agreement import confusion, to_levels
 
 ScaleBounds = tuple[float, float, float]

@@ -1,49 +1,68 @@
-"""The view as one static HTML page: no script, nothing fetched, what a student wrote is text."""
+"""The run report as a page: its own bodies in the frame of all reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.report.grading import charts, say
+from tasks.display.marked import marked
+from tasks.display.page import body, rendered
+from tasks.display.section import Page, Section
+from tasks.report.grading import charts
 from tasks.report.grading.groups import BAND
-from tasks.report.grading.parts import Estimate, Quoted, View
-from tasks.report.marked import marked
+from tasks.report.grading.parts import Facts, Quoted
+from tasks.report.grading.view import View
+from tasks.stats.estimate import Estimate
 from tasks.text.highlight import Piece
+
+TEMPLATE = Path(__file__).with_name("sections.html.j2")
+QUESTIONS = {
+    "verdict": "Verdict: may the scores be used, and for what?",
+    "data": "Data: what was scored, lost, held out?",
+    "people": "People: how well do they agree?",
+    "agreement": "Agreement: as good as a second person?",
+    "distribution": "Distribution: are the same marks awarded?",
+    "true_score": "True score: what is missing?",
+    "errors": "Errors: where, and why?",
+    "groups": "Groups: fair?",
+    "raters": "Raters: who is severe?",
+    "calibration": "Calibration: did adjustment help?",
+    "routing": "Routing: what goes to people?",
+    "evidence": "Evidence: is credit grounded?",
+    "decisions": "Decisions: are the judge's probabilities right?",
+    "stability": "Stability: the same answer again?",
+    "cost": "Cost: calls, tokens, time",
+    "checks": "Checkpoints: were the tables sound?",
+    "limits": "Limits: how was it done?",
+}
+"""Field of `View` and macro of the template → what the section answers, in order."""
 
 
 def page(view: View) -> str:
     """The report: a whole HTML document that needs no other file."""
-    return _environment().get_template("page.html.j2").render(view=view, style=_style())
+    names = {"charts": charts, "dot": charts.Dot, "answer": answer, "unknowns": unknowns, "band": BAND}
+    filled = partial(body, TEMPLATE, names=names | {"promise": view.outcome.released_why})
+    parts = {name: part for name in QUESTIONS if (part := getattr(view, name)) is not None}
+    return rendered(
+        Page(
+            kind="Run report",
+            study=view.head.study,
+            date=view.head.date,
+            title=view.head.title,
+            sections=tuple(_section(name, part, filled(name, part)) for name, part in parts.items()),
+            body=filled("head", view),
+        )
+    )
 
 
-@cache
-def _environment() -> Environment:
-    loader = FileSystemLoader(Path(__file__).parent)
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {"count": say.count, "share": say.share, "figure": say.figure, "plural": say.plural}
-    made.globals |= {
-        "charts": charts,
-        "dot": charts.Dot,
-        "answer": answer,
-        "interval": say.interval,
-        "not_known": say.NOT_KNOWN,
-        "unknowns": unknowns,
-        "number": say.number,
-        "band": BAND,
-    }
-    return made
-
-
-@cache
-def _style() -> Markup:
-    """The style sheet, our own file, without the indentation that only its reader needs."""
-    lines = (Path(__file__).parent / "page.css").read_text(encoding="utf-8").splitlines()
-    return Markup("\n".join(line.strip() for line in lines))
+def _section(name: str, part: Any, drawn: Markup) -> Section:
+    why = getattr(part, "missing", "")
+    missing = f"{'Untested' if isinstance(part, Facts) else 'Not known'}: {why}" if why else ""
+    return Section(name.replace("_", "-"), QUESTIONS[name], part.title, missing=missing, body=drawn)
 
 
 def answer(pieces: Iterable[Piece[Quoted]]) -> Markup:

@@ -6,25 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
+from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Unit
-from tasks.text.highlight import Piece
 
 T = TypeVar("T")
 FIRST, MOST = 12, 60
 """Rows of a long list that are shown at once, and that are in the page at all; the tables hold the others."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """One number with its interval; null with the reason."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    n: int = 0
-    note: str = ""
-    clusters: int | None = None
-    """How many the interval resamples."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +62,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Key:
+class KeyFigure:
     """A key figure of the released (else of all) scores beside that of people."""
 
     name: str
@@ -92,7 +79,7 @@ class Head:
     date: str
     title: str
     looks: tuple[Look, ...]
-    keys: tuple[Key, ...]
+    keys: tuple[KeyFigure, ...]
     keys_of: str
     cautions: tuple[str, ...]
     """What to know of intervals that are marked."""
@@ -159,206 +146,11 @@ class DataSection:
     facts: tuple[Count, ...]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """Agreement of two persons."""
-
-    estimate: Estimate
-    same: bool = False
-
-
-@dataclass(frozen=True)
-class People:
-    """How well people agree: `matrix` has a row and a column per rater, or nothing where there are too many."""
-
-    title: str
-    raters: tuple[str, ...]
-    matrix: tuple[tuple[Cell, ...], ...]
-    figures: tuple[Figure, ...]
-    missing: str = ""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One slice: the machine with the target, people with each other, and what people's noise leaves reachable."""
-
-    name: str
-    machine: Estimate
-    people: Estimate
-    ceiling: Estimate
-    flagged: bool = False
-
-
-@dataclass(frozen=True)
-class Stages:
-    """One metric, of people and of the machine at each stage."""
-
-    name: str
-    unit: Unit
-    people: Estimate
-    raw: Estimate
-    calibrated: Estimate
-    released: Estimate
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """The machine beside a second person, per item and type."""
-
-    title: str
-    items: Listed[Compared]
-    types: Listed[Compared]
-    overall: tuple[Stages, ...]
-    missing: str = ""
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Shares of the responses at each level of one scale (0 to 1, levels low to high)."""
-
-    scale: str
-    n: int
-    levels: tuple[str, ...]
-    machine: tuple[float, ...]
-    people: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """Counts on one scale: row, people's level; column, the machine's."""
-
-    scale: str
-    levels: tuple[str, ...]
-    counts: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """Whether the same marks are awarded."""
-
-    title: str
-    panels: tuple[Bars, ...]
-    figures: tuple[Figure, ...]
-    missing: str = ""
-
-
-@dataclass(frozen=True)
-class TrueScore:
-    """What is missing to people's true score: PRMSE and the losses that make up the rest of 1."""
-
-    title: str
-    prmse: Estimate
-    losses: tuple[Figure, ...]
-    figures: tuple[Figure, ...]
-    missing: str = ""
-
-
 class Quoted(NamedTuple):
     """What a part of the answer is quoted for, and by whom."""
 
     criterion: str
     by: Literal["machine", "people"]
-
-
-@dataclass(frozen=True)
-class Quote:
-    """A quote and what became of it; `stands` where it counts."""
-
-    text: str
-    finding: str
-    stands: bool
-
-
-@dataclass(frozen=True)
-class Mark:
-    """One criterion of a case: what the machine decided and quoted, and what people decided."""
-
-    criterion: str
-    text: str
-    machine: str
-    people: str
-    differs: bool
-    quotes: tuple[Quote, ...]
-    note: str
-
-
-@dataclass(frozen=True)
-class Case:
-    """One of the worst disagreements."""
-
-    response: str
-    item: str
-    question: str
-    machine: str
-    raw: str
-    target: str
-    people: tuple[tuple[str, str], ...]
-    route: str
-    pieces: tuple[Piece[Quoted], ...]
-    characters: int
-    marks: tuple[Mark, ...]
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Where machine and people part, and the worst cases."""
-
-    title: str
-    confusions: tuple[Confusion, ...]
-    rounded: bool
-    cases: tuple[Case, ...]
-    missing: str = ""
-
-
-@dataclass(frozen=True)
-class Group:
-    """One subgroup: DSM; `state` is shown, undecided (too few to decide) or hidden (too few to show). `held` is its
-    difference from the `reference` group at equal human scores, `noise` what people's noise alone would make of it."""
-
-    name: str
-    estimate: Estimate
-    state: Literal["shown", "undecided", "hidden"]
-    flagged: bool
-    held: Estimate
-    noise: Estimate
-    reference: bool = False
-
-
-@dataclass(frozen=True)
-class Variable:
-    """One group variable: its groups, and how much of the differences it explains (adjusted R²)."""
-
-    name: str
-    groups: Listed[Group]
-    figures: tuple[Figure, ...]
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Whether subgroups are treated alike."""
-
-    title: str
-    variables: tuple[Variable, ...]
-    missing: str = ""
-
-
-@dataclass(frozen=True)
-class Rater:
-    """One rater: severity on shared responses (points) and the ratio of spreads."""
-
-    name: str
-    machine: bool
-    severity: Estimate
-    spread: Estimate
-
-
-@dataclass(frozen=True)
-class Raters:
-    """Who is severe, who stays in the middle."""
-
-    title: str
-    raters: Listed[Rater]
-    missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -414,39 +206,6 @@ class Calibration:
     figures: tuple[Figure, ...]
     clipped: str
     distinct: str
-    missing: str = ""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One promise of release, in words."""
-
-    scope: str
-    promise: str
-    holds: bool
-
-
-@dataclass(frozen=True)
-class Risk:
-    """Risk–coverage on held-out responses: (coverage, share wrong), both 0 to 1."""
-
-    machine: tuple[tuple[float, float], ...]
-    oracle: tuple[tuple[float, float], ...]
-    random: float
-    ends: float
-    chosen: tuple[float, float] | None
-    target: float
-    wrong: str
-
-
-@dataclass(frozen=True)
-class Routing:
-    """What goes to people."""
-
-    title: str
-    curve: Risk | None
-    rules: Listed[Rule]
-    figures: tuple[Figure, ...]
     missing: str = ""
 
 
@@ -511,29 +270,3 @@ class Limits:
     facts: tuple[tuple[str, str], ...]
     versions: str
     study: str
-
-
-@dataclass(frozen=True)
-class View:
-    """The whole page."""
-
-    head: Head
-    outcome: Outcome
-    verdict: Verdict
-    data: DataSection
-    people: People
-    agreement: Agreement
-    distribution: Distribution
-    true_score: TrueScore
-    errors: Errors
-    groups: Groups
-    raters: Raters
-    calibration: Calibration
-    routing: Routing
-    grounding: Grounding
-    decisions: Decisions | None
-    """None where the judge gives no probabilities or people marked no criteria."""
-    stability: Facts
-    cost: Facts
-    checkpoints: Checkpoints
-    limits: Limits

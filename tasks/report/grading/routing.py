@@ -3,21 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Risk, Routing, Rule, listed
+from tasks.report.grading.parts import Figure, Listed, listed
 from tasks.stats.selective import risk_coverage
 
 Row = Mapping[str, Any]
 Points = tuple[tuple[float, float], ...]
 ScaleBounds = tuple[float, float, float]
 MOST_POINTS = 100
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One promise of release, in words."""
+
+    scope: str
+    promise: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Risk:
+    """Risk–coverage on held-out responses: (coverage, share wrong), both 0 to 1."""
+
+    machine: tuple[tuple[float, float], ...]
+    oracle: tuple[tuple[float, float], ...]
+    random: float
+    ends: float
+    chosen: tuple[float, float] | None
+    target: float
+    wrong: str
+
+
+@dataclass(frozen=True)
+class Routing:
+    """What goes to people."""
+
+    title: str
+    curve: Risk | None
+    rules: Listed[Rule]
+    figures: tuple[Figure, ...]
+    missing: str = ""
 
 
 def beyond(tolerance: float, scales: Mapping[str, ScaleBounds]) -> tuple[str, str]:

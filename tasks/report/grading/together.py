@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tasks.report.grading import say
+from tasks.display import say
+from tasks.report.grading.comparison import Agreement, Compared, PairAgreement, People, Rater, Raters, Stages, TrueScore
 from tasks.report.grading.figures import ALL, Figures
-from tasks.report.grading.parts import (
-    Agreement,
-    Cell,
-    Compared,
-    Estimate,
-    Figure,
-    People,
-    Rater,
-    Raters,
-    Stages,
-    TrueScore,
-    listed,
-)
+from tasks.report.grading.parts import Figure, listed
+from tasks.stats.estimate import Estimate
 
 MOST_IN_MATRIX = 12
 PEOPLE = ("alpha_ordinal", "exact", "icc", "reliability", "ceiling_qwk")
@@ -42,10 +32,11 @@ def people(figures: Figures, raters: Sequence[str]) -> People:
     whole = _whole(figures)
     mean = figures.people(whole)
     found = [figures.figure(figures.metrics[name], figures.people(name)) for name in PEOPLE]
-    grid: list[tuple[Cell, ...]] = []
+    grid: list[tuple[PairAgreement, ...]] = []
     if len(raters) <= MOST_IN_MATRIX:
         grid = [
-            tuple(Cell(Estimate(None) if a == b else figures.pair(whole, a, b), a == b) for b in raters) for a in raters
+            tuple(PairAgreement(Estimate(None) if a == b else figures.pair(whole, a, b), a == b) for b in raters)
+            for a in raters
         ]
     title = (
         "How far people agree is not known"

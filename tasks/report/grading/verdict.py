@@ -9,21 +9,10 @@ from typing import Any
 from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.evaluation import OUTCOMES
 from tasks.contracts.tables.judging import UNSCORED_REASONS
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import (
-    Count,
-    DataSection,
-    Estimate,
-    Gate,
-    Head,
-    Key,
-    Look,
-    Outcome,
-    Step,
-    Verdict,
-    listed,
-)
+from tasks.report.grading.parts import Count, DataSection, Gate, Head, KeyFigure, Look, Outcome, Step, Verdict, listed
+from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Unit
 
 Row = Mapping[str, Any]
@@ -106,7 +95,7 @@ def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figu
     stage = "released" if released and figures.machine("qwk", "released").value is not None else "calibrated"
     qwk = "qwk" if figures.machine("qwk", stage).value is not None else "qwk_item_mean"
     every = [
-        Key(figures.metrics[name].title, figures.unit(name), figures.machine(name, stage), figures.people(name))
+        KeyFigure(figures.metrics[name].title, figures.unit(name), figures.machine(name, stage), figures.people(name))
         for name in (qwk, "mae", "exact", "within_1", "beyond_tolerance")
     ]
     # Where items have different scales, nothing is known of the whole set but shares and means over items.
@@ -127,7 +116,7 @@ def gate(row: Row, figures: Figures) -> Gate:
     return Gate(
         figures.questions.get(row["gate"], say.worded(row["gate"]).capitalize()),
         where,
-        Estimate(row["estimate"], row["low"], row["high"], row["n"], clusters=row["clusters"]),
+        Estimate(row["estimate"], row["low"], row["high"], clusters=row["clusters"], n=row["n"]),
         unit,
         bound,
         row["outcome"],

@@ -11,12 +11,26 @@ import pandas as pd
 import pyarrow as pa
 
 from tasks.contracts.bundle import Bundle
-from tasks.report.grading import marks, say, together, verdict, work
-from tasks.report.grading.cases import case, worst
+from tasks.display import say
+from tasks.report.grading import marks, together, verdict, work
+from tasks.report.grading.cases import Case, case, worst
+from tasks.report.grading.comparison import Agreement, Distribution, Errors, People, Raters, TrueScore
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.groups import groups
-from tasks.report.grading.parts import Agreement, Case, Errors, Look, View
-from tasks.report.grading.routing import beyond, promise, routing
+from tasks.report.grading.groups import Groups, groups
+from tasks.report.grading.parts import (
+    Calibration,
+    Checkpoints,
+    DataSection,
+    Decisions,
+    Facts,
+    Grounding,
+    Head,
+    Limits,
+    Look,
+    Outcome,
+    Verdict,
+)
+from tasks.report.grading.routing import Routing, beyond, promise, routing
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
 from tasks.stats.target import MEAN
@@ -45,6 +59,32 @@ class Tables:
     """response_id → text, of the same."""
     counts: Mapping[str, pa.Table]
     """As counts.py makes them, over all responses."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The whole page."""
+
+    head: Head
+    outcome: Outcome
+    verdict: Verdict
+    data: DataSection
+    people: People
+    agreement: Agreement
+    distribution: Distribution
+    true_score: TrueScore
+    errors: Errors
+    groups: Groups
+    raters: Raters
+    calibration: Calibration
+    routing: Routing
+    evidence: Grounding
+    decisions: Decisions | None
+    """None where the judge gives no probabilities or people marked no criteria."""
+    stability: Facts
+    cost: Facts
+    checks: Checkpoints
+    limits: Limits
 
 
 def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, float]]) -> list[str]:

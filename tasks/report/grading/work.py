@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.tables.judging import ACTIONS, CALL_ROLES, QUOTES
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import Checkpoints, Count, Decisions, Facts, Failed, Grounding, Limits, listed
 

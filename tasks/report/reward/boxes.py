@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tasks.contracts.graph import Role
-from tasks.report.grading import say
+from tasks.display import say
 
 Row = Mapping[str, Any]
 

@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.graph import RELATIONS
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.reward.boxes import Row, Shown, signed
-from tasks.report.reward.parts import Case, Part
 
 CASES, LOOKED_AT = 8, 2000
 """Cases shown, and how many of the largest they are chosen from."""
 QUESTION_LENGTH, TEXT_LENGTH, CRITERION_LENGTH = 320, 800, 320
 """Characters that are shown."""
 KEY = ["response_id", "rater_id", "sample"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One end of a dependency in a case."""
+
+    name: str
+    text: str
+    earned: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """False credit that one response was paid."""
+
+    title: str
+    response: str
+    question: str
+    text: str
+    parent: Part
+    child: Part
+    paid: str
 
 
 def needs_texts(edge_cases: pa.Table) -> list[str]:

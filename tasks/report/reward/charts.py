@@ -8,12 +8,13 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from tasks.report.grading import draw, say
-from tasks.report.grading.charts import Axis, axis
+from tasks.display import draw, say
+from tasks.display.axis import Axis, axis
+from tasks.display.plot import square
 
 Floats = NDArray[np.float64]
-BINS, ROW, HEIGHT = 48, 58, 300
-"""Columns of a histogram and cells along a side of the scatter; px of a histogram and of the scatter."""
+BINS, ROW = 48, 58
+"""Columns of a histogram and cells along a side of the scatter; px of a histogram."""
 
 
 def histograms(rewards: Mapping[str, Floats]) -> Markup:
@@ -34,39 +35,27 @@ def histograms(rewards: Mapping[str, Floats]) -> Markup:
 
 def _columns(values: Floats, on: Axis, base: float) -> list[Markup]:
     shares, edges = np.histogram(values, BINS, (on.low, on.high))
-    box = Markup('<rect class="mf" opacity=".55" x="{}%" y="{}" width="{}%" height="{}"/>')
     marks = []
     for n, left, right in zip(shares.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         if n:
             high = max(n / shares.max() * (ROW - 22), 0.6)
             x, wide = on.x(left), on.x(right) - on.x(left)
-            marks.append(box.format(*map(draw.place, (x, base - high, wide, high))))
+            marks.append(draw.box(x, base - high, wide, high, "bf"))
     return marks
 
 
 def scatter(flat: Floats, gear: Floats) -> Markup:
     """Flat rewards across, GEAR's upwards, at least one; the size of a dot says how many responses it stands for."""
     on = _axis(np.concatenate([flat, gear]))
-    base, top = HEIGHT - 38, 12
-
-    def y(value: float) -> float:
-        return base - (value - on.low) / (on.high - on.low) * (base - top)
-
-    marks = []
-    for tick in on.ticks:
-        marks += [
-            draw.line(on.left, y(tick), on.right, y(tick), "grid"),
-            draw.text(on.x(tick), base + 18, say.level(tick), ""),
-        ]
-        marks.append(draw.text(on.left - 1.5, y(tick) + 4, say.level(tick), "", "end"))
-    marks.append(draw.line(on.left, y(on.low), on.right, y(on.high), "gl dots"))
+    plot = square(on)
+    marks = [*plot.frame("flat reward; upwards: GEAR"), plot.diagonal()]
     counts, xs, ys = np.histogram2d(flat, gear, BINS, ((on.low, on.high), (on.low, on.high)))
     for i, j in np.argwhere(counts):
         radius = max(1.2, 5.5 * float(np.sqrt(counts[i, j] / counts.max())))
-        marks.append(draw.circle(on.x((xs[i] + xs[i + 1]) / 2), y((ys[j] + ys[j + 1]) / 2), radius, "mf"))
-    marks.append(draw.text(on.right, base + 36, "flat reward; upwards: GEAR", "", "end"))
+        (place,) = plot.places([((xs[i] + xs[i + 1]) / 2, (ys[j] + ys[j + 1]) / 2)])
+        marks.append(draw.circle(*place, radius, "mf"))
     said = f"GEAR's reward by the flat one, n = {say.count(len(flat))}; {losses(flat, gear)}"
-    return draw.svg(HEIGHT, marks, said)
+    return plot.svg(marks, said)
 
 
 def losses(flat: Floats, gear: Floats) -> str:

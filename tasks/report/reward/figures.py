@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from tasks.contracts.graph import RELATIONS
 from tasks.contracts.settings.reward import AGGREGATIONS
+from tasks.display import say
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
-from tasks.report.grading import say
 
 By = Literal["response", "edge", "child", "graph"]
 BY: tuple[By, ...] = ("edge", "child")

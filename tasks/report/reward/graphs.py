@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from tasks.contracts.graph import RELATIONS
 from tasks.contracts.tables.graph import DROPPED
+from tasks.display import say
 from tasks.display.table import Cell, Table, count
-from tasks.report.grading import say
 from tasks.report.reward.boxes import Row
 
 PUBLISHED: Mapping[str, float] = {
@@ -30,7 +30,7 @@ AUTHORED = "authored"
 def statistics(graphs: list[Row]) -> Table:
     """The statistics of these rows of `graphs`, beside the published ones."""
     if not graphs:
-        return Table("graph-statistics", "The graphs", ("Statistic", "here", "published"), ())
+        return Table("statistics", "The graphs", ("Statistic", "here", "published"), ())
     found = {
         "rubrics": float(len(graphs)),
         "criteria per rubric": fmean(row["criteria"] for row in graphs),
@@ -47,7 +47,7 @@ def statistics(graphs: list[Row]) -> Table:
     }
     rows = tuple((name, _cell(name, value), _cell(name, PUBLISHED.get(name))) for name, value in found.items())
     note = "published: HealthBench, by its authors' annotator; paths count dependencies"
-    return Table("graph-statistics", "The graphs", ("Statistic", "here", "published"), rows, (note,))
+    return Table("statistics", "The graphs", ("Statistic", "here", "published"), rows, (note,))
 
 
 def _cell(name: str, value: float | None) -> Cell:

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from tasks.contracts.graph import RELATIONS, Relation
 from tasks.contracts.tables.graph import DROPPED
-from tasks.report.grading import say
-from tasks.report.grading.draw import place
+from tasks.display import say
+from tasks.display.draw import place
 from tasks.report.reward.boxes import Row, Shown
 from tasks.report.reward.layout import Layout, Pair
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.graph import RELATIONS
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.report.reward.boxes import Row
 from tasks.report.reward.parts import RewardView
 from tasks.stats.bootstrap import cautions

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from tasks.report.grading import say
+from tasks.display import say
+from tasks.display.page import filled
 from tasks.report.reward.boxes import Row, Shown, box
 from tasks.report.reward.layout import layout
 from tasks.report.reward.lines import GUTTER, SAMPLE, WIDTH, dotted, ends, left, legend, lines, said
@@ -46,20 +46,19 @@ def picture(nodes: Sequence[Row], edges: Sequence[Row], shown: Shown | None = No
     placed = layout([name for name in rows if name in linked], map(ends, kept), high)
     at = {stop[0]: place for stop, place in placed.at.items() if len(stop) == 1}
     marks = [dotted(row, *(at[name] for name in ends(row))) for row in dropped]
-    return Markup(
-        _template().render(
-            boxes=[box(rows[name], shown, left(layer), y - high / 2) for name, (layer, y) in at.items()],
-            aside=[box(row, shown) for name, row in rows.items() if name not in linked],
-            lines=marks + lines(kept, placed, high, shown),
-            legend=legend(kept, bool(dropped), shown),
-            earned=shown is not None,
-            width=WIDTH,
-            high=high,
-            length=SAMPLE,
-            across=left(max((layer for layer, _ in at.values()), default=0) + 1) - GUTTER,
-            down=placed.height,
-            said="; ".join([f"Graph of {say.plural(len(rows), 'criterion', 'criteria')}", *map(said, kept)]),
-        )
+    return filled(
+        HERE / "graph.html.j2",
+        boxes=[box(rows[name], shown, left(layer), y - high / 2) for name, (layer, y) in at.items()],
+        aside=[box(row, shown) for name, row in rows.items() if name not in linked],
+        lines=marks + lines(kept, placed, high, shown),
+        legend=legend(kept, bool(dropped), shown),
+        earned=shown is not None,
+        width=WIDTH,
+        high=high,
+        length=SAMPLE,
+        across=left(max((layer for layer, _ in at.values()), default=0) + 1) - GUTTER,
+        down=placed.height,
+        said="; ".join([f"Graph of {say.plural(len(rows), 'criterion', 'criteria')}", *map(said, kept)]),
     )
 
 
@@ -67,10 +66,3 @@ def picture(nodes: Sequence[Row], edges: Sequence[Row], shown: Shown | None = No
 def style() -> Markup:
     """The rules that a picture needs, once per page."""
     return Markup((HERE / "graph.css").read_text(encoding="utf-8"))
-
-
-@cache
-def _template() -> Template:
-    loader = FileSystemLoader(HERE)
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return made.get_template("graph.html.j2")

@@ -7,22 +7,21 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 from prefect import task
-from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
-from tasks.display.table import Table, as_records
-from tasks.report.experiment.show import show as show_tables
+from tasks.display.table import Table
 from tasks.report.reward import cases as dependencies
 from tasks.report.reward.figures import HEADER as REWARDS
 from tasks.report.reward.figures import summary_rows
 from tasks.report.reward.graphs import statistics
-from tasks.report.reward.page import graph_page
-from tasks.report.reward.page import page as reward_page
 from tasks.report.reward.parts import RewardView
 from tasks.report.reward.picture import rows_of
+from tasks.report.reward.view import graph_page
+from tasks.report.reward.view import page as reward_page
+from tasks.report.task import tell
 from tasks.stats.bootstrap import cautions
 from tasks.store.naming import file_name
 from tasks.store.recorded import read_manifest
@@ -38,10 +37,7 @@ def draw_graphs(run: Run, manifest: Path) -> None:
         page = graph_page(rubric, rows_of(nodes, rubric), rows_of(edges, rubric))
         write_atomically(run.folder / "graphs" / f"{file_name(rubric)}.html", page.encode())
     table = statistics(graphs)
-    create_table_artifact(as_records(table), key="graph-statistics")
-    show_tables([table])
-    for name, value in {"run": run.run_id, "manifest": manifest, "pictures": run.folder / "graphs"}.items():
-        print(f"{name}: {value}")
+    tell(run, "graph", table, {"manifest": manifest, "pictures": run.folder / "graphs"})
 
 
 @task(task_run_name="report")
@@ -52,12 +48,8 @@ def report_rewards(run: Run, manifest: Path) -> None:
     diagnostics = run.read(run.ref(Diagnostics, "reward"))
     notes = tuple(cautions(diagnostics["clusters"].to_pylist()))
     title = "Rewards, and what they pay without licence"
-    table = Table("rewards", title, REWARDS, tuple(summary_rows(diagnostics)), notes)
-    create_link_artifact(page.resolve().as_uri(), link_text="report", key="reward-report", description=run.run_id)
-    create_table_artifact(as_records(table), key="reward-diagnostics")
-    show_tables([table])
-    for name, value in {"run": run.run_id, "manifest": manifest, "tables": run.folder, "report": page}.items():
-        print(f"{name}: {value}")
+    table = Table("diagnostics", title, REWARDS, tuple(summary_rows(diagnostics)), notes)
+    tell(run, "reward", table, {"manifest": manifest, "tables": run.folder}, page)
 
 
 def write_rewards(run: Run) -> Path:

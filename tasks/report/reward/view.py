@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,24 +11,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.graph import RELATIONS
+from tasks.display import say
+from tasks.display.bars import bar_chart
+from tasks.display.page import body, rendered
+from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.experiment import charts as bars
-from tasks.report.grading import say
 from tasks.report.reward import charts, figures, graphs
 from tasks.report.reward.boxes import Row
 from tasks.report.reward.cases import case, earned, leaked_by_rubric, loser, side_by_side, worst
 from tasks.report.reward.figures import COMPARED, Found, Metric
 from tasks.report.reward.made import caveats, facts
-from tasks.report.reward.parts import Content, Drawing, Key, RewardView, Section
-from tasks.report.reward.picture import picture, rows_of
+from tasks.report.reward.parts import RewardView
+from tasks.report.reward.picture import picture, rows_of, style
 from tasks.stats.bootstrap import MARK, is_few
 
 LOOK = "Who licenses stands left of whom. Point at a box or a line for all that is known of it."
+TEMPLATE = Path(__file__).with_name("cases.html.j2")
 RETENTIONS = 40
 """Learned factors that are in the page."""
 
 
-def content(view: RewardView) -> Content:
+def page(view: RewardView) -> str:
+    """The report: a whole HTML document that needs no other file."""
+    return rendered(content(view), style())
+
+
+def content(view: RewardView) -> Page:
     """What the page shows."""
     found, both = Found(view.diagnostics), side_by_side(view.rewards)
     rows = view.graphs.to_pylist()
@@ -42,9 +51,9 @@ def content(view: RewardView) -> Content:
         _others(found),
         _made(view, rows),
     ]
-    return Content(
+    return Page(
+        kind="Reward report",
         study=say.name(view.study),
-        run_id=view.run_id,
         title=figures.sentence(found),
         lead=f"{_who(view.rewards)}. A criterion is unlicensed where a response has it without the criterion that it "
         "depends on.",
@@ -120,7 +129,7 @@ def _leakage(found: Found) -> Section:
 
 def _panel(found: Found, metric: Metric) -> Drawing | None:
     made = figures.panel(found, metric)
-    return Drawing(made.title, bars.panel(made)) if made.bars else None
+    return Drawing(made.title, bar_chart(made)) if made.bars else None
 
 
 def _relations(found: Found) -> Section:
@@ -210,13 +219,14 @@ def _pictures(view: RewardView, rows: list[Row], both: pd.DataFrame) -> Section 
     )
 
 
-def graph_content(rubric_id: str, nodes: Sequence[Row], edges: Sequence[Row]) -> Content:
-    """What the page of a graph alone shows. nodes, edges: the rubric's rows of `graph_nodes` and `graph_edges`."""
+def graph_page(rubric_id: str, nodes: Sequence[Row], edges: Sequence[Row]) -> str:
+    """One rubric's graph as a document of its own. nodes, edges: its rows of `graph_nodes` and `graph_edges`."""
     criteria, kept = say.plural(len(nodes), "criterion", "criteria"), sum(row["kept"] for row in edges)
     title = f"{criteria}, {say.plural(kept, 'dependency', 'dependencies')}"
     drawn = (Drawing("", picture(nodes, edges)),)
     section = Section("graph", "Graph: which criterion licenses which?", title, LOOK, pictures=drawn)
-    return Content(say.name(rubric_id), "", say.name(rubric_id), "", (), (section,))
+    name = say.name(rubric_id)
+    return rendered(Page(kind="Rubric graph", study=name, title=name, sections=(section,)), style())
 
 
 def _picture(view: RewardView, rubric: str, why: str, row: Row | None) -> Drawing:
@@ -242,7 +252,7 @@ def _cases(view: RewardView) -> Section:
         f"{say.plural(len(found), 'dependency', 'dependencies')} that a response does not keep" if found else "None",
         "One of each response and of each pair of criteria. A case is as right as the judge and the graph are: look at "
         "both.",
-        cases=tuple(found),
+        body=body(TEMPLATE, "cases", found, {}),
     )
 
 

@@ -14,11 +14,11 @@ from seen import Seen
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.people import Agreements, Labels, Queue, Votes
+from tasks.display.bars import LABELS
 from tasks.report.annotation import charts, people
 from tasks.report.annotation.figures import HEADER, Agreement, sentence, summary_rows
-from tasks.report.annotation.page import page
-from tasks.report.experiment.charts import LABELS
-from tasks.report.grading.parts import Estimate
+from tasks.report.annotation.view import page
+from tasks.stats.estimate import Estimate
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
 

@@ -16,11 +16,9 @@ from seen import Seen
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import ConceptLinks, Models, Traces, Trials
 from tasks.contracts.tables.data import Items, Responses
-from tasks.display.table import Cell
 from tasks.report.bottleneck import charts
-from tasks.report.bottleneck.charts import Half, Line, Point
-from tasks.report.bottleneck.page import page
-from tasks.report.bottleneck.view import content, needs_texts
+from tasks.report.bottleneck.charts import Half
+from tasks.report.bottleneck.view import content, needs_texts, page
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
 
@@ -134,15 +132,10 @@ def test_nothing_is_fetched() -> None:
     assert "url(" not in html
 
 
-def test_bars_stand_in_their_order_and_people_as_a_line() -> None:
-    cells = {"a": Cell(0.5, se=0.1, ends="se"), "b": Cell(0.25, se=None, ends="se"), "c": Cell(None)}
-    drawn = charts.bars("QWK", cells, 0.8)
-    widths = [float(found) for found in re.findall(r'class="mf"[^>]* width="([\d.]+)%"', drawn)]
-    assert widths[0] == pytest.approx(2 * widths[1], rel=0.01)
-    assert len(widths) == 2
-    assert 'aria-label="QWK: a 0.500 ± 0.100; b 0.250; people 0.80"' in drawn
-    assert drawn.count('class="hl"') == 1
-    assert 'class="hl"' not in charts.bars("QWK", cells, None)
+def test_graders_are_bars_with_the_spread_of_seeds_and_people_as_a_line() -> None:
+    (drawing, *_) = next(section for section in content(made()).sections if section.id == "graders").drawings
+    assert re.search(r'aria-label="Grade: QWK: [^"]* ± [^"]*; people [\d.]+"', drawing.svg)
+    assert drawing.svg.count('class="hl"') == 1
 
 
 def test_the_square_has_labels_above_and_what_is_left_of_them_below() -> None:
@@ -169,18 +162,6 @@ def test_concepts_that_links_name_in_any_order_find_their_place() -> None:
     there, back = (content(made(links=conform(ConceptLinks, rows))) for rows in (link_rows(), turned))
     of = [next(section for section in made.sections if section.id == "structure") for made in (there, back)]
     assert of[0].drawings == of[1].drawings
-
-
-def test_lines_go_through_their_points_within_what_is_to_be_compared() -> None:
-    line = Line("up", (Point(0, 0.2), Point(1, 0.4, 0.3, 0.5), Point(2, 0.6)))
-    drawn = charts.lines("title", [line], "asked", "QWK", within=(0.0, 1.0))
-    points = [tuple(map(float, found)) for found in re.findall(r'class="mf" cx="([\d.]+)%" cy="([\d.]+)"', drawn)]
-    assert len(points) == 3
-    down = [y for _, y in points]
-    assert down[0] - down[1] == pytest.approx(down[1] - down[2], abs=0.2)
-    assert down[0] == pytest.approx(charts.BASE - 0.2 * (charts.BASE - charts.TOP), abs=0.1)
-    assert drawn.count('class="ml thin"') == 1
-    assert "title. up: 0 0.200, 1 0.400, 2 0.600" in drawn
 
 
 @pytest.fixture

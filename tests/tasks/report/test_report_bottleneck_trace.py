@@ -19,10 +19,10 @@ from tasks.bottleneck.head import Head
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import Models, Traces
 from tasks.report.bottleneck import traces
-from tasks.report.bottleneck.page import page, trace_pages
 from tasks.report.bottleneck.shading import Looked, looked, shaded
 from tasks.report.bottleneck.trace_picture import REACH, grades, picture, waterfall
 from tasks.report.bottleneck.traces import Trace
+from tasks.report.bottleneck.view import page, trace_pages
 
 EVIL = '</p></mark></table><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe {{ 7*7 }}'
 ARABIC = "القائمة سلسلة من العقد"

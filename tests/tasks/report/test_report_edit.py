@@ -47,7 +47,7 @@ from tasks.contracts.tables.rules import RuleFaithfulness
 from tasks.report.edit import cases, compared, curves, faithful, figures, selection
 from tasks.report.edit.compared import ORDERS, Gaps
 from tasks.report.edit.figures import ABLATIONS, Arms, summary_rows
-from tasks.report.edit.page import page
+from tasks.report.edit.view import page
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
 

@@ -14,15 +14,16 @@ import pyarrow as pa
 import pytest
 import rewards_scene
 
+from tasks.display.printed import markdown, show
 from tasks.display.table import Cell, Table
-from tasks.report.annotation.page import page as annotation_page
-from tasks.report.bottleneck.page import page as grader_page
-from tasks.report.edit.page import page as policy_page
-from tasks.report.experiment.show import markdown, page, show
+from tasks.report.annotation.view import page as annotation_page
+from tasks.report.bottleneck.view import page as grader_page
+from tasks.report.edit.view import page as policy_page
+from tasks.report.experiment.page import page
 from tasks.report.grading.page import page as run_page
 from tasks.report.grading.summary import GATES, gate_rows, summary
 from tasks.report.grading.view import view
-from tasks.report.reward.page import page as reward_page
+from tasks.report.reward.view import page as reward_page
 
 
 def counted(table: pa.Table, column: str, count: int) -> pa.Table:

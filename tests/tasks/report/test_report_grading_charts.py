@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.display.axis import Axis
 from tasks.report.grading import charts
-from tasks.report.grading.charts import Axis, Dot
-from tasks.report.grading.parts import Bars, Curve, Estimate, Risk
+from tasks.report.grading.charts import Dot
+from tasks.report.grading.comparison import Bars
+from tasks.report.grading.parts import Curve
+from tasks.report.grading.routing import Risk
+from tasks.stats.estimate import Estimate
 
 FLOOR, TALLEST = 186, 160
 """Where bars stand, and how high the highest is, px."""
@@ -92,26 +96,6 @@ def test_numbers_stand_over_the_bars_where_there_is_room(levels: int, numbers: i
 
 
 # axes
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=6), st.integers(2, 8))
-def test_an_axis_holds_its_values_between_round_ticks(values: list[float], most: int) -> None:
-    on = charts.axis(values, most)
-    span = max(on.high - on.low, 1e-9)
-    assert on.low - 1e-6 * span <= min(values) <= max(values) <= on.high + 1e-6 * span
-    assert (on.ticks[0], on.ticks[-1]) == (on.low, on.high)
-    assert 2 <= len(on.ticks) <= most + 2
-
-
-def test_round_steps_are_not_passed_over() -> None:
-    assert charts.axis([0, 1], 5).ticks == (0, 0.2, 0.4, 0.6, 0.8, 1)
-    assert charts.axis([0, 10], 4).ticks == (0, 2.5, 5, 7.5, 10)
-    assert charts.axis([]).ticks[0] == 0
-
-
-def test_values_off_an_axis_stand_at_its_edge() -> None:
-    assert [UNIT.x(value) for value in (-1, 0, 0.25, 1, 7)] == [2, 2, 26, 98, 98]
 
 
 def test_a_forest_axis_does_not_blow_up_a_difference_of_nothing() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from test_report_grading import MANIFEST, SCALE, STUDY, made_run
+from grading_scene import MANIFEST, SCALE, STUDY, made_run
 
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Evaluation, Release
@@ -14,11 +14,12 @@ from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.evaluate.figures import figures
 from tasks.report.grading.page import page
 from tasks.report.grading.view import view
-from tasks.stats.agreement import Floats, Stat
+from tasks.stats.agreement import Stat
+from tasks.stats.arrays import Floats
 from tasks.stats.metric import Gate, Metric
 from tasks.stats.metrics import METRICS
 from tasks.stats.pair_sums import TERMS, Scale
-from tasks.stats.scores import Scores
+from tasks.stats.scores import ScoreFrame
 
 
 def mse(human: Floats, machine: Floats, scale: Scale) -> Stat:
@@ -37,7 +38,7 @@ WITH_TOY = (*METRICS, TOY)
 def test_a_record_alone_brings_metric_gate_and_words() -> None:
     run = made_run(items=2, each=60)
     frame = run.scores.assign(cluster=np.arange(len(run.scores)), row=np.arange(len(run.scores)))
-    scores = Scores(frame, [], ["anna", "ben"], pa.chunked_array([[[0.2] * 5] * len(frame)]))
+    scores = ScoreFrame(frame, [], ["anna", "ben"], pa.chunked_array([[[0.2] * 5] * len(frame)]))
     scales = dict.fromkeys(frame["item_id"].unique(), SCALE.bounds)
     plan = Evaluation(target="mean", draws=50), Release()
     metrics, verdicts = figures(scores, scales, "judge", *plan, metrics=WITH_TOY)

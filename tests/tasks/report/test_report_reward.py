@@ -18,7 +18,7 @@ from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Re
 from tasks.report.reward import charts, graphs
 from tasks.report.reward.cases import leaked_by_rubric, loser, needs_texts, side_by_side, worst
 from tasks.report.reward.figures import HEADER, Found, leakiest, sentence, summary_rows
-from tasks.report.reward.page import page
+from tasks.report.reward.view import page
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
 

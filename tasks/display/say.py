@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from tasks.report.grading.parts import Estimate
 from tasks.stats.bootstrap import MARK, is_few
+from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Unit
 
 NOT_KNOWN = "not known"

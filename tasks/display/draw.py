@@ -82,6 +82,11 @@ def circle(x: float, y: float, radius: float, style: str) -> Markup:
     return Markup('<circle class="{}" cx="{}%" cy="{}" r="{}"/>').format(style, place(x), place(y), place(radius))
 
 
+def box(x: float, y: float, wide: float, high: float, style: str) -> Markup:
+    made = '<rect class="{}" x="{}%" y="{}" width="{}%" height="{}"/>'
+    return Markup(made).format(style, *map(place, (x, y, wide, high)))
+
+
 def square(x: float, y: float) -> Markup:
     return Markup('<rect class="sq" x="{}%" y="{}" width="8" height="8" transform="translate(-4 -4)"/>').format(
         place(x), place(y)

@@ -1,22 +1,17 @@
-"""An experiment's tables as people read them: in a terminal, as Markdown, and as one static HTML page."""
+"""Tables as people read them in a terminal and as Markdown."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Drawn
 
+from tasks.display import say
 from tasks.display.table import Cell, Table
-from tasks.report.experiment import charts
-from tasks.report.grading import say
 
 
 def show(tables: Sequence[Table]) -> None:
@@ -45,28 +40,6 @@ def markdown(name: str, tables: Sequence[Table], runs: Mapping[str, str]) -> str
         lines += [_row(tuple(map(str, row))) for row in table.rows]
         lines += ["", *(f"- {note}" for note in table.remarks), ""]
     return "\n".join([*lines, "## Runs", "", *(f"- {arm}: `{run}`" for arm, run in runs.items()), ""])
-
-
-def page(name: str, tables: Sequence[Table], runs: Mapping[str, str], simulated: bool) -> str:
-    """The tables and figures as a whole HTML document that needs no other file."""
-    template = _environment().get_template("page.html.j2")
-    return template.render(name=name, tables=tables, runs=runs, simulated=simulated, style=_style())
-
-
-@cache
-def _environment() -> Environment:
-    loader = FileSystemLoader(Path(__file__).parent)
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters["visible"] = say.visible
-    made.globals |= {"panel": charts.panel, "shares": charts.shares, "key": charts.key}
-    return made
-
-
-@cache
-def _style() -> Markup:
-    """The style sheet of the run report, our own file."""
-    style = Path(__file__).parents[1] / "grading" / "page.css"
-    return Markup("\n".join(line.strip() for line in style.read_text(encoding="utf-8").splitlines()))
 
 
 def _row(cells: Sequence[str]) -> str:

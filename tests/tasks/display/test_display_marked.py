@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.report.grading.say import visible
-from tasks.report.marked import marked
+from tasks.display.marked import marked
+from tasks.display.say import visible
 from tasks.text.highlight import Highlight, excerpt, pieces
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from markupsafe import Markup
 
-from tasks.report.grading import say
+from tasks.display import say
 from tasks.text.highlight import Label, Piece
 
 

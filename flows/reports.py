@@ -1,0 +1,30 @@
+"""A run's reports written anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tasks.contracts.errors import StoreError
+from tasks.report.annotation.task import write_annotation
+from tasks.report.bottleneck.task import write_graders
+from tasks.report.edit.task import write_policies
+from tasks.report.grading.task import write_page
+from tasks.report.reward.task import write_rewards
+from tasks.store.recorded import read_manifest
+from tasks.store.warehouse import Run
+
+
+def write_pages(run: Run) -> list[Path]:
+    """Write anew every report of a finished run; StoreError if it did not finish, or has none."""
+    read_manifest(run)
+    writers = {
+        ("evaluate", "all"): write_page,
+        ("reward", "all"): write_rewards,
+        ("compare", "all"): write_annotation,
+        ("bottleneck", "people"): write_graders,
+        ("edit", "worth"): write_policies,
+    }
+    done = [write for shard, write in writers.items() if run.done(*shard)]
+    if not done:
+        raise StoreError(f"run {run.run_id} has no report: nothing was graded, rewarded, annotated or trained in it")
+    return [write(run) for write in done]

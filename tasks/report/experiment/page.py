@@ -1,0 +1,57 @@
+"""An experiment's tables and figures as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from markupsafe import Markup
+
+from tasks.display import say
+from tasks.display.bars import bar_chart, legend, share_chart
+from tasks.display.page import rendered
+from tasks.display.section import Drawing, Page, Section
+from tasks.display.table import Cell, Shares, Table
+
+SIMULATED = (
+    "The rater of this experiment is simulated: it knows the human scores and errs as it is told to. The tables show "
+    "that the pipeline measures what it should; they say nothing about any model."
+)
+
+
+def page(name: str, tables: Sequence[Table], runs: Mapping[str, str], simulated: bool) -> str:
+    """The tables and figures as a whole HTML document that needs no other file."""
+    facts = tuple((say.visible(arm), run) for arm, run in runs.items())
+    return rendered(
+        Page(
+            kind="Experiment",
+            study=name,
+            title=f"{len(tables)} tables over {len(runs)} runs",
+            sections=(*map(_section, tables), Section("runs", "", "Runs", facts=facts)),
+            missing=SIMULATED if simulated else "",
+        )
+    )
+
+
+def _section(table: Table) -> Section:
+    shown = _visible(table)
+    return Section(table.id, "", shown.title, drawings=tuple(_drawings(table)), tables=(shown,))
+
+
+def _visible(table: Table) -> Table:
+    """The table with names and notes that hide nothing: they are an experiment file's own words."""
+    rows = tuple(tuple(cell if isinstance(cell, Cell) else say.visible(cell) for cell in row) for row in table.rows)
+    header, notes = (tuple(map(say.visible, texts)) for texts in (table.header, table.notes))
+    return table._replace(title=say.visible(table.title), header=header, rows=rows, notes=notes)
+
+
+def _drawings(table: Table) -> Iterator[Drawing]:
+    for figure in table.figures:
+        title = say.visible(figure.title)
+        if isinstance(figure, Shares):
+            shares = figure._replace(title=title, arms={say.visible(arm): of for arm, of in figure.arms.items()})
+            yield Drawing(title, share_chart(shares), legend(shares))
+        elif figure.bars:
+            bars = tuple(bar._replace(label=say.visible(bar.label)) for bar in figure.bars)
+            yield Drawing(title, bar_chart(figure._replace(title=title, bars=bars)))
+        else:
+            yield Drawing(title, Markup('<p class="missing">Nothing to draw.</p>'))

@@ -1,0 +1,134 @@
+"""What the page shows of machine and people beside each other: values, takeaways, and why they are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tasks.report.grading.cases import Case
+from tasks.report.grading.parts import Figure, Listed
+from tasks.stats.estimate import Estimate
+from tasks.stats.metric import Unit
+
+
+@dataclass(frozen=True)
+class PairAgreement:
+    """Agreement of two persons."""
+
+    estimate: Estimate
+    same: bool = False
+
+
+@dataclass(frozen=True)
+class People:
+    """How well people agree: `matrix` has a row and a column per rater, or nothing where there are too many."""
+
+    title: str
+    raters: tuple[str, ...]
+    matrix: tuple[tuple[PairAgreement, ...], ...]
+    figures: tuple[Figure, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One slice: the machine with the target, people with each other, and what people's noise leaves reachable."""
+
+    name: str
+    machine: Estimate
+    people: Estimate
+    ceiling: Estimate
+    flagged: bool = False
+
+
+@dataclass(frozen=True)
+class Stages:
+    """One metric, of people and of the machine at each stage."""
+
+    name: str
+    unit: Unit
+    people: Estimate
+    raw: Estimate
+    calibrated: Estimate
+    released: Estimate
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The machine beside a second person, per item and type."""
+
+    title: str
+    items: Listed[Compared]
+    types: Listed[Compared]
+    overall: tuple[Stages, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Shares of the responses at each level of one scale (0 to 1, levels low to high)."""
+
+    scale: str
+    n: int
+    levels: tuple[str, ...]
+    machine: tuple[float, ...]
+    people: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts on one scale: row, people's level; column, the machine's."""
+
+    scale: str
+    levels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Whether the same marks are awarded."""
+
+    title: str
+    panels: tuple[Bars, ...]
+    figures: tuple[Figure, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class TrueScore:
+    """What is missing to people's true score: PRMSE and the losses that make up the rest of 1."""
+
+    title: str
+    prmse: Estimate
+    losses: tuple[Figure, ...]
+    figures: tuple[Figure, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Where machine and people part, and the worst cases."""
+
+    title: str
+    confusions: tuple[Confusion, ...]
+    rounded: bool
+    cases: tuple[Case, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Rater:
+    """One rater: severity on shared responses (points) and the ratio of spreads."""
+
+    name: str
+    machine: bool
+    severity: Estimate
+    spread: Estimate
+
+
+@dataclass(frozen=True)
+class Raters:
+    """Who is severe, who stays in the middle."""
+
+    title: str
+    raters: Listed[Rater]
+    missing: str = ""
