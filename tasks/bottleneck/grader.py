@@ -32,7 +32,7 @@ from tasks.bottleneck.states import by_length, padded
 from tasks.bottleneck.trace import Attention, traces
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError, UserError
-from tasks.contracts.grader import Answered, Estimate
+from tasks.contracts.grader import Answered, GraderOutput
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.arrays import Floats
 from tasks.store.warehouse import write_atomically
@@ -76,13 +76,13 @@ class BottleneckGrader:
         """The scores that it gives, rising."""
         return self.about.scores
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Estimate]:
+    def __call__(self, answered: Sequence[Answered]) -> list[GraderOutput]:
         """One estimate for each, in order; the grades' probabilities are calibrated."""
         levels = self.levels(answered)
         likely = self.head.probabilities(self._shares(levels))
         counts = self.concepts.items()
         return [
-            Estimate(
+            GraderOutput(
                 {name: own[:count].tolist() for own, (name, count) in zip(of, counts, strict=True)},
                 dict(zip(self.scores, grades.tolist(), strict=True)),
                 self.scores[int(grades.argmax())],

@@ -45,7 +45,7 @@ class Choice(Protocol):
 
 
 @dataclass(frozen=True)
-class Registration:
+class RegisteredBackend:
     """What is known of a backend without loading it."""
 
     rater_kind: RaterKind
@@ -61,13 +61,13 @@ class Registration:
     """What it can be asked for."""
 
 
-BACKENDS: dict[str, Registration] = {
-    "embedded": Registration("encoder", serves=_EVERY - {"prompt"}),
-    "vllm": Registration("llm", needs="engine", reads_prose=True, local_weights=True),
-    "openai": Registration("llm", needs="engine", reads_prose=True),
-    "replay": Registration("replayed", needs="model", reads_prose=True),
-    "simulated": Registration("simulated", needs="truth", serves=frozenset({"judge", "annotate"})),
-    "trained": Registration("trained", needs="grader", serves=frozenset({"judge", "rollouts"})),
+BACKENDS: dict[str, RegisteredBackend] = {
+    "embedded": RegisteredBackend("encoder", serves=_EVERY - {"prompt"}),
+    "vllm": RegisteredBackend("llm", needs="engine", reads_prose=True, local_weights=True),
+    "openai": RegisteredBackend("llm", needs="engine", reads_prose=True),
+    "replay": RegisteredBackend("replayed", needs="model", reads_prose=True),
+    "simulated": RegisteredBackend("simulated", needs="truth", serves=frozenset({"judge", "annotate"})),
+    "trained": RegisteredBackend("trained", needs="grader", serves=frozenset({"judge", "rollouts"})),
 }
 
 

@@ -20,7 +20,7 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class GraderOutput:
     """What a grader makes of one response."""
 
     levels: Mapping[str, list[float]]
@@ -46,5 +46,5 @@ class Grader(Protocol):
     def scores(self) -> Sequence[float]:
         """The scores that it gives."""
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Estimate]:
+    def __call__(self, answered: Sequence[Answered]) -> list[GraderOutput]:
         """One estimate for each, in order; an estimate does not depend on the others beyond float rounding."""

@@ -24,7 +24,7 @@ Signal = Literal[
 Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory"]
 
 
-class Registration(Frozen):
+class RegisteredProtocol(Frozen):
     """A protocol as it is known outside its module."""
 
     final_score: FinalScore
@@ -54,17 +54,17 @@ class Registration(Frozen):
 
 _FEATURES: tuple[Signal, ...] = ("trait_scores", "length", "confidence", "uncertainty", "tie")
 
-PROTOCOLS: dict[str, Registration] = {
+PROTOCOLS: dict[str, RegisteredProtocol] = {
     # One call with the whole checklist.
-    "rulers": Registration(
+    "rulers": RegisteredProtocol(
         final_score="trait_mean", signals=_FEATURES, decides=("criteria",), quotes="criteria", keeps_decisions=True
     ),
     # Traits by the raw rubric, with quotes: rulers without phase I.
-    "unlocked": Registration(
+    "unlocked": RegisteredProtocol(
         final_score="trait_mean", signals=_FEATURES, decides=("traits",), quotes="traits", shape="judged_traits"
     ),
     # A call per criterion, or per few of them.
-    "pointwise": Registration(
+    "pointwise": RegisteredProtocol(
         final_score="weighted_points",
         signals=("criteria", "trait_means", "length", "confidence"),
         decides=("criteria",),
@@ -73,17 +73,17 @@ PROTOCOLS: dict[str, Registration] = {
         options=("criteria_per_call",),
     ),
     # One holistic score.
-    "dhs": Registration(final_score="judged", signals=("score", "length"), reads_foreign=True),
+    "dhs": RegisteredProtocol(final_score="judged", signals=("score", "length"), reads_foreign=True),
     # Components are extracted, then scored.
-    "autoscore": Registration(final_score="judged", signals=("score",)),
+    "autoscore": RegisteredProtocol(final_score="judged", signals=("score",)),
     # Yes or no to every criterion.
-    "checkeval": Registration(
+    "checkeval": RegisteredProtocol(
         final_score="weighted_points", signals=("score",), decides=("criteria",), shape="yes_no", keeps_decisions=True
     ),
     # A call per trait.
-    "mts": Registration(final_score="trait_mean", signals=("score",), decides=("traits",), shape="judged_traits"),
+    "mts": RegisteredProtocol(final_score="trait_mean", signals=("score",), decides=("traits",), shape="judged_traits"),
     # One call with judged subscores and covered points.
-    "gradeagentops": Registration(
+    "gradeagentops": RegisteredProtocol(
         final_score="trait_mean",
         signals=("score", "trait_scores"),
         min_tokens=3,
@@ -93,11 +93,11 @@ PROTOCOLS: dict[str, Registration] = {
         options=("consistency_memory", "rubric_memory"),
     ),
     # One ordinal label per concept, the lower where torn, as annotators give them.
-    "concepts": Registration(
+    "concepts": RegisteredProtocol(
         final_score="weighted_points", signals=_FEATURES, decides=("criteria",), quotes="criteria", shows_examples=True
     ),
     # Levels and the score that a trained grader makes of them, without evidence.
-    "bottleneck": Registration(
+    "bottleneck": RegisteredProtocol(
         final_score="judged",
         signals=("score", "criteria", "length", "confidence"),
         decides=("criteria",),
@@ -108,7 +108,7 @@ PROTOCOLS: dict[str, Registration] = {
 tasks/judge/prompts/<name>.txt."""
 
 
-def protocols_where(rule: Callable[[Registration], bool]) -> str:
+def protocols_where(rule: Callable[[RegisteredProtocol], bool]) -> str:
     """Names of the protocols that a rule holds for, for an error to name."""
     return ", ".join(sorted(name for name, of in PROTOCOLS.items() if rule(of)))
 

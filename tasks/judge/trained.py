@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
-from tasks.contracts.grader import Answered, Estimate, Grader
+from tasks.contracts.grader import Answered, Grader, GraderOutput
 from tasks.judge.question import Question
 from tasks.llm.request import Reply
 
@@ -42,7 +42,7 @@ def fit(bundle: Bundle, grader: Grader) -> None:
         raise InputError(rule, field="judge.grader", hint="use the rubric that it was trained with, or train it anew")
 
 
-def _reply(estimate: Estimate) -> Reply:
+def _reply(estimate: GraderOutput) -> Reply:
     levels = {name: max(range(len(likely)), key=likely.__getitem__) for name, likely in estimate.levels.items()}
     said = {"levels": levels, "score": estimate.score, "probability": estimate.grades[estimate.score]}
     return Reply(

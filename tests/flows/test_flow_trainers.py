@@ -28,7 +28,7 @@ from flows.rollouts import Rollout
 from flows.trainers import RubricReward, text_of
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoreError
-from tasks.contracts.grader import Answered, Estimate
+from tasks.contracts.grader import Answered, GraderOutput
 from tasks.contracts.graph import Graph
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.data import Items, Responses
@@ -474,11 +474,11 @@ class Exact:
     def concepts(self) -> dict[str, int]:
         return dict.fromkeys(topics.exact("copper", ""), 2)
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Estimate]:
+    def __call__(self, answered: Sequence[Answered]) -> list[GraderOutput]:
         self.references += [one.reference for one in answered]
         held = [topics.exact("copper", one.response) for one in answered]
         return [
-            Estimate({c: [1.0 - holds, float(holds)] for c, holds in of.items()}, {0.0: 0.4, 1.0: 0.6}, 1.0)
+            GraderOutput({c: [1.0 - holds, float(holds)] for c, holds in of.items()}, {0.0: 0.4, 1.0: 0.6}, 1.0)
             for of in held
         ]
 

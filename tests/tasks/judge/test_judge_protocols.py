@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
-from tasks.contracts.protocols import PROTOCOLS, Registration
+from tasks.contracts.protocols import PROTOCOLS, RegisteredProtocol
 from tasks.contracts.settings.judge import Judge
 from tasks.judge import prompt, protocols
 from tasks.judge.protocol import How, how
@@ -25,7 +25,7 @@ RUBRIC = Rubric(
 
 @pytest.fixture
 def lights(monkeypatch, tmp_path):
-    monkeypatch.setitem(PROTOCOLS, "lights", Registration(final_score="judged", signals=("score",)))
+    monkeypatch.setitem(PROTOCOLS, "lights", RegisteredProtocol(final_score="judged", signals=("score",)))
     monkeypatch.setattr(protocols, "__path__", [*protocols.__path__, str(LIGHTS)])
     prompts = shutil.copytree(prompt.FOLDER, tmp_path / "prompts")
     shutil.copy(LIGHTS / "lights.txt", prompts)

@@ -8,7 +8,7 @@ import pytest
 from builders.bundles import bundle, criterion
 from builders.cases import to_judge
 
-from tasks.contracts.backends import BACKENDS, Registration
+from tasks.contracts.backends import BACKENDS, RegisteredBackend
 from tasks.contracts.errors import ContractError, InputError
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.data import Items, Responses
@@ -91,7 +91,7 @@ def test_every_response_is_graded_once(tmp_path, scripted):
 
 def test_a_backend_from_outside_is_one_registration_and_one_module(tmp_path, monkeypatch):
     toy = SimpleNamespace(opened=lambda *_: Scripted(right, model="toy-1"), model_of=lambda *_: "toy-1")
-    monkeypatch.setitem(BACKENDS, "toy", Registration("llm", reads_prose=True))
+    monkeypatch.setitem(BACKENDS, "toy", RegisteredBackend("llm", reads_prose=True))
     monkeypatch.setitem(sys.modules, "tasks.llm.backends.toy", toy)
     run, *refs = prepared(tmp_path, bundle_of())
     judged = judge.fn(run, Judge(protocol="rulers", backend="toy"), tmp_path, *refs)

@@ -8,7 +8,7 @@ from builders import bundles
 
 from tasks.contracts.bundle import Criterion, Protocol
 from tasks.contracts.errors import InputError
-from tasks.contracts.grader import Estimate
+from tasks.contracts.grader import GraderOutput
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.judge import trained
@@ -48,7 +48,7 @@ class Fake:
 
     def __call__(self, answered):
         self.shown += answered
-        return [Estimate(self.levels, self.grades, max(self.grades, key=self.grades.get)) for _ in answered]
+        return [GraderOutput(self.levels, self.grades, max(self.grades, key=self.grades.get)) for _ in answered]
 
 
 @pytest.fixture
