@@ -111,7 +111,7 @@ def grounded(
     """Quotes as rows of the contract `Evidence`, and whether one of them holds.
 
     offered: (unit cited or None, quote); signals: takes what was found. A quote is a duplicate where the same words, or
-    the same place of the response, held before.
+    the same place of the response, held before; one that holds by its meaning stands for the words that it means.
     """
     rows: list[dict[str, Any]] = []
     held: set[str | Span] = set()
@@ -121,12 +121,11 @@ def grounded(
         # A quote that failed where it was first cited may still hold where it is cited next.
         repeated = said in held or (unit_id, said) in failed
         status, span, spelling = DUPLICATE if repeated else _ground(quote, said, unit_id, criterion, subject)
-        if status in HOLDS and span in held:
+        meant = folded(subject.text[span.start : span.end]) if status == "semantic" and span else said
+        if status in HOLDS and (span in held or meant in held):
             status, span, spelling = DUPLICATE
         elif status in HOLDS:
-            held.add(said)
-            if span:
-                held.add(span)
+            held |= {said, meant} | ({span} if span else set())
         else:
             failed.add((unit_id, said))
         start, end = span or (None, None)

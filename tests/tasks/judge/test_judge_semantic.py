@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from builders.bundles import bundle, criterion
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tasks.judge.echo import wording
@@ -152,6 +152,7 @@ SAID = st.lists(st.sampled_from([*WORDS, *SYNONYMS]), min_size=1, max_size=6).ma
 
 
 @settings(max_examples=150, deadline=None)
+@example([("water lose cells cells", "\n")] * 2, [("s1", "cells water"), ("s2", "cells lose")], "local_quote", "demote")
 @given(
     st.lists(
         st.tuples(
