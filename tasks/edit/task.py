@@ -11,17 +11,8 @@ from tasks.contracts.bundle import unlocked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.edit import (
-    ArmDifferences,
-    ArmMetrics,
-    Demonstrations,
-    Learning,
-    Policies,
-    Revisions,
-    Rollouts,
-    Separations,
-    Steps,
-)
+from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
+from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
 from tasks.edit.cases import Cases, cases

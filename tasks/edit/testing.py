@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tasks.contracts.settings.edit import STARTS, Arm
-from tasks.contracts.tables.edit import TESTED, ArmDifferences, ArmMetrics, Learning, Policies, Rollouts
+from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
+from tasks.contracts.tables.edit import TESTED, Rollouts
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
 from tasks.edit.belief import beliefs

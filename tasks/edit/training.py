@@ -8,7 +8,8 @@ from typing import Any
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.edit import STARTS, TUNED, Arm
-from tasks.contracts.tables.edit import Demonstrations, Learning, Policies, Revisions
+from tasks.contracts.tables.arms import Learning, Policies
+from tasks.contracts.tables.edit import Demonstrations, Revisions
 from tasks.edit.compared import metric_rows
 from tasks.edit.phases import curve_rows, demonstration_row, learning_row, pooled, revision_of
 from tasks.edit.policy import Policy

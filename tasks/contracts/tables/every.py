@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from tasks.contracts.schema import Row
+from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
 from tasks.contracts.tables.checks import Checks, Quarantine
 from tasks.contracts.tables.data import Items, Responses, Units
-from tasks.contracts.tables.edit import (
-    ArmDifferences,
-    ArmMetrics,
-    Demonstrations,
-    Learning,
-    Policies,
-    Revisions,
-    Rollouts,
-    Separations,
-    Steps,
-)
+from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments

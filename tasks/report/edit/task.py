@@ -10,17 +10,8 @@ from prefect import task
 
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.edit import (
-    ArmDifferences,
-    ArmMetrics,
-    Demonstrations,
-    Learning,
-    Policies,
-    Revisions,
-    Rollouts,
-    Separations,
-    Steps,
-)
+from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
+from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.rules import RuleFaithfulness
 from tasks.display.table import Table
 from tasks.report.edit.cases import needs_texts as shown_rollouts

@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from tasks.display import say
-from tasks.display.page import filled
+from tasks.display.page import filled, rendered
+from tasks.display.section import Drawing, Page, Section
 from tasks.report.reward.boxes import Row, Shown, box
 from tasks.report.reward.layout import layout
 from tasks.report.reward.lines import GUTTER, SAMPLE, WIDTH, dotted, ends, left, legend, lines, said
 
 HERE = Path(__file__).parent
+LOOK = "Who licenses stands left of whom. Point at a box or a line for all that is known of it."
 HIGH, BAR = 104.0, 18.0
 """Px: the height of a box, and of the bar in it."""
 DRAWN = ("cycle", "voted_out")
@@ -60,6 +62,16 @@ def picture(nodes: Sequence[Row], edges: Sequence[Row], shown: Shown | None = No
         down=placed.height,
         said="; ".join([f"Graph of {say.plural(len(rows), 'criterion', 'criteria')}", *map(said, kept)]),
     )
+
+
+def graph_page(rubric_id: str, nodes: Sequence[Row], edges: Sequence[Row]) -> str:
+    """One rubric's graph as a document of its own. nodes, edges: its rows of `graph_nodes` and `graph_edges`."""
+    criteria, kept = say.plural(len(nodes), "criterion", "criteria"), sum(row["kept"] for row in edges)
+    title = f"{criteria}, {say.plural(kept, 'dependency', 'dependencies')}"
+    drawn = (Drawing("", picture(nodes, edges)),)
+    section = Section("graph", "Graph: which criterion licenses which?", title, LOOK, pictures=drawn)
+    name = say.name(rubric_id)
+    return rendered(Page(kind="Rubric graph", study=name, title=name, sections=(section,)), style())
 
 
 @cache

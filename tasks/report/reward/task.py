@@ -18,8 +18,7 @@ from tasks.report.reward.figures import HEADER as REWARDS
 from tasks.report.reward.figures import summary_rows
 from tasks.report.reward.graphs import statistics
 from tasks.report.reward.parts import RewardView
-from tasks.report.reward.picture import rows_of
-from tasks.report.reward.view import graph_page
+from tasks.report.reward.picture import graph_page, rows_of
 from tasks.report.reward.view import page as reward_page
 from tasks.report.task import tell
 from tasks.stats.bootstrap import cautions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +22,9 @@ from tasks.report.reward.cases import case, earned, leaked_by_rubric, loser, sid
 from tasks.report.reward.figures import COMPARED, Found, Metric
 from tasks.report.reward.made import caveats, facts
 from tasks.report.reward.parts import RewardView
-from tasks.report.reward.picture import picture, rows_of, style
+from tasks.report.reward.picture import LOOK, picture, rows_of, style
 from tasks.stats.bootstrap import MARK, is_few
 
-LOOK = "Who licenses stands left of whom. Point at a box or a line for all that is known of it."
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
 RETENTIONS = 40
 """Learned factors that are in the page."""
@@ -217,16 +216,6 @@ def _pictures(view: RewardView, rows: list[Row], both: pd.DataFrame) -> Section 
         LOOK,
         pictures=drawn,
     )
-
-
-def graph_page(rubric_id: str, nodes: Sequence[Row], edges: Sequence[Row]) -> str:
-    """One rubric's graph as a document of its own. nodes, edges: its rows of `graph_nodes` and `graph_edges`."""
-    criteria, kept = say.plural(len(nodes), "criterion", "criteria"), sum(row["kept"] for row in edges)
-    title = f"{criteria}, {say.plural(kept, 'dependency', 'dependencies')}"
-    drawn = (Drawing("", picture(nodes, edges)),)
-    section = Section("graph", "Graph: which criterion licenses which?", title, LOOK, pictures=drawn)
-    name = say.name(rubric_id)
-    return rendered(Page(kind="Rubric graph", study=name, title=name, sections=(section,)), style())
 
 
 def _picture(view: RewardView, rubric: str, why: str, row: Row | None) -> Drawing:

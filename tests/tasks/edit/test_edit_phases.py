@@ -15,7 +15,8 @@ from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.edit import Arm, Edit, Revising
-from tasks.contracts.tables.edit import ArmDifferences, ArmMetrics, Demonstrations, Learning, Revisions, Rollouts, Steps
+from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning
+from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Steps
 from tasks.contracts.tables.judging import Gradings
 from tasks.edit.cases import Cases, cases
 from tasks.edit.compared import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced

@@ -6,17 +6,8 @@ from typing import Any, get_args
 
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.edit import STARTS, Arm, Edit
-from tasks.contracts.tables.edit import (
-    ArmDifferences,
-    ArmMetrics,
-    Demonstrations,
-    Learning,
-    Policies,
-    Revisions,
-    Rollouts,
-    Separations,
-    Steps,
-)
+from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
+from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.rules import RuleFaithfulness
 from tasks.report.edit.parts import EditView
 

@@ -32,17 +32,8 @@ from seen import Seen
 
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.edit import ARMS, GRID, STARTS
-from tasks.contracts.tables.edit import (
-    ArmDifferences,
-    ArmMetrics,
-    Demonstrations,
-    Learning,
-    Policies,
-    Revisions,
-    Rollouts,
-    Separations,
-    Steps,
-)
+from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
+from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.rules import RuleFaithfulness
 from tasks.report.edit import cases, compared, curves, faithful, figures, selection
 from tasks.report.edit.compared import ORDERS, Gaps

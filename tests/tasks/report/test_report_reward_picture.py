@@ -9,8 +9,7 @@ import pytest
 from html_scene import Seen
 
 from tasks.report.reward.boxes import Shown
-from tasks.report.reward.picture import picture
-from tasks.report.reward.view import graph_page
+from tasks.report.reward.picture import graph_page, picture
 
 EVIL = '</title></svg><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe'
 WHOLE, CORNER = re.compile(r"width:(\S+)px;height:(\S+)px"), re.compile(r"left:(\S+)px;top:(\S+)px")
