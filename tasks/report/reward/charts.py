@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from tasks.display import draw, say
 from tasks.display.axis import Axis, axis
 from tasks.display.plot import square
+from tasks.stats.arrays import Floats
 
-Floats = NDArray[np.float64]
 BINS, ROW = 48, 58
 """Columns of a histogram and cells along a side of the scatter; px of a histogram."""
 
