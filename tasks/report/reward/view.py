@@ -23,6 +23,7 @@ from tasks.report.reward.figures import COMPARED, Found, Metric
 from tasks.report.reward.made import caveats, facts
 from tasks.report.reward.parts import RewardView
 from tasks.report.reward.picture import LOOK, picture, rows_of, style
+from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import MARK, is_few
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
@@ -164,7 +165,7 @@ def _rewards(view: RewardView, found: Found, both: pd.DataFrame) -> Section:
     )
 
 
-def _numbers(values: pd.Series[float]) -> charts.Floats:
+def _numbers(values: pd.Series[float]) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
