@@ -81,10 +81,12 @@ class Command:
 
     def stop(self, what: str, send: Callable[[int], object]) -> Left:
         """Stops it by what `send` does to its process id, and looks what is left."""
+        self.process.send_signal(signal.SIGSTOP)  # so that the moment does not pass while we look
         before = self.processes()
         ports = [port for process in before for port in _ports(process)]
         lines = [" ".join(_words(process)) for process in before]
         send(self.process.pid)
+        self.process.send_signal(signal.SIGCONT)
         code = self.process.wait()
         give_up = time.monotonic() + GONE_S
         while any(self._left(ports)) and time.monotonic() < give_up:
