@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,15 @@ def test_nothing_that_runs_imports_tests(path: Path) -> None:
 @EVERY
 def test_files_are_named_for_what_they_do(path: Path) -> None:
     assert not {part.removesuffix(".py").strip("_") for part in path.relative_to(ROOT).parts} & FORBIDDEN_NAMES
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_documents_name_files_that_are_there(document: str) -> None:
+    lines = (ROOT / document).read_text(encoding="utf-8").splitlines()
+    said = "\n".join(line for line in lines if not line.startswith("+"))  # a diff adds what is not there
+    paths = set(re.findall(r"\b(?:tasks|flows|tests|sql)/[\w/.-]+\.(?:py|txt|yaml|md)\b", said))
+    assert paths
+    assert {path for path in paths if not (ROOT / path).exists()} == set()
 
 
 def test_tests_have_names_of_their_own_and_no_packages() -> None:
