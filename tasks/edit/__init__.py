@@ -1,1 +1,1 @@
-"""Edit: an LLM grader trained where its reasoning leaves the rubric (paper 001)."""
+"""Edit: an LLM grader trained where its reasoning leaves the rubric."""

@@ -31,7 +31,7 @@ from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.score import round_half_up, share_of_points, whole, whole_shares
-from tasks.llm.backends.damaging import WAYS, damaged
+from tasks.llm.damage import WAYS, damaged
 from tasks.llm.request import Reply, Request, Same
 from tasks.text.edges import counts
 from tasks.text.quotes import shortened

@@ -30,7 +30,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """A token in its place: `start` counts characters of the reply's text, below 0 for what stands before it."""
 
     start: int
@@ -41,25 +41,22 @@ def level_probabilities(reply: Reply, places: Mapping[str, Place]) -> dict[str, 
     """Key → probability of each of its values, in their order, sum 1; keys whose value is not known are left out."""
     if reply.text is None or not reply.token_logprobs:
         return {}
-    pieces = _aligned(reply.text, reply.token_logprobs)
-    found = {key: _distribution(reply.text, pieces, at, values) for key, (at, values) in places.items()}
+    pieces = aligned(reply.text, reply.token_logprobs)
+    found = {key: distribution(reply.text, pieces, at, values) for key, (at, values) in places.items()}
     return {key: probabilities for key, probabilities in found.items() if probabilities is not None}
 
 
-def distribution(text: str, tokens: Sequence[Token], at: int, values: Sequence[str]) -> list[float] | None:
+def distribution(text: str, pieces: Sequence[Piece], at: int, values: Sequence[str]) -> list[float] | None:
     """Probability of each of `values` at character `at` of the text, in their order, sum 1.
 
-    values: as they are spelled in JSON, strings with their quotes; the text holds one of them there, else None.
+    pieces: the text's, as `aligned` gives them; values: as they are spelled in JSON, strings with their quotes; the
+    text holds one of them there, else None.
     A value's probability is the sum over the alternatives that spell it: one token, also one that begins before the
     value; or several, as far as the reply itself went that way, since only there the next alternatives are known. A
     value that is the beginning of another one (1 of 10) counts with what ends it. What is not among the alternatives
     gets 0, and the known ones are rescaled to 1. None where the tokens do not make up the text, or the chosen value's
     own probability is not known.
     """
-    return _distribution(text, _aligned(text, tokens), at, values)
-
-
-def _distribution(text: str, pieces: Sequence[_Piece], at: int, values: Sequence[str]) -> list[float] | None:
     chosen = max((value for value in values if text.startswith(value, at)), key=len, default=None)
     if chosen is None or (chosen[-1].isdigit() and _GOES_ON.match(text, at + len(chosen))):
         return None
@@ -75,7 +72,7 @@ def _distribution(text: str, pieces: Sequence[_Piece], at: int, values: Sequence
     return [mass / total for mass in masses] if masses[values.index(chosen)] > 0 else None
 
 
-def _mass(pieces: Sequence[_Piece], i: int, rest: str, others: Sequence[str]) -> float:
+def _mass(pieces: Sequence[Piece], i: int, rest: str, others: Sequence[str]) -> float:
     """Probability, given the pieces before the i-th, of the ways known in which the reply goes on with `rest`.
 
     others: what it could go on with, by the value, `rest` among them.
@@ -101,7 +98,7 @@ def _mass(pieces: Sequence[_Piece], i: int, rest: str, others: Sequence[str]) ->
     return mass
 
 
-def _ends(pieces: Sequence[_Piece], i: int) -> float:
+def _ends(pieces: Sequence[Piece], i: int) -> float:
     """Probability that the number before the i-th piece is complete."""
     if i == len(pieces):
         return 1.0
@@ -118,15 +115,15 @@ def _alternatives(token: Token) -> list[tuple[str, float]]:
     return [*token.top, (token.token, token.logprob)]
 
 
-def _aligned(text: str, tokens: Sequence[Token]) -> list[_Piece]:
+def aligned(text: str, tokens: Sequence[Token]) -> list[Piece]:
     """The tokens with their places in the text; none where they do not make it up. Tokens before the text (what a model
     thought aloud) and after it (the end of its turn) may be there."""
     whole = "".join(token.token for token in tokens)
     start = -whole.rfind(text) if text in whole else None
-    pieces: list[_Piece] = []
+    pieces: list[Piece] = []
     if start is not None:
         for token in tokens:
-            pieces.append(_Piece(start, token))
+            pieces.append(Piece(start, token))
             start += len(token.token)
     return pieces
 

@@ -17,14 +17,17 @@ from pathlib import Path
 
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+HOUSE = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(HOUSE), str(HOUSE / "tests")]
+
+from builders.damaging import Damaging
 
 from tasks.contracts.bundle import Repair
 from tasks.contracts.settings.judge import Judge, Truth
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Rater
 from tasks.judge.simulated import Simulated
-from tasks.llm.backends.damaging import WAYS, Damaging
+from tasks.llm.damage import WAYS
 from tasks.llm.extract import extract
 from tasks.llm.replies import ReplyStore
 from tests.bench.demo import cases_of_demo

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.llm.choices import distribution, level_probabilities, offsets
+from tasks.llm.choices import aligned, distribution, level_probabilities, offsets
 from tasks.llm.request import Reply, Token
 
 
@@ -18,7 +18,7 @@ def token(text, *top, p=1.0):
 
 def chances(*tokens, at, values=("0", "1", "2")):
     text = "".join(one.token for one in tokens)
-    return distribution(text, tokens, at, values)
+    return distribution(text, aligned(text, tokens), at, values)
 
 
 # --- worked examples
@@ -93,16 +93,16 @@ def test_a_beginning_that_several_have_and_the_reply_did_not_take_is_not_known()
     ids=["no tokens", "tokens of another text", "another value", "a fraction", "a longer number"],
 )
 def test_what_is_not_known_is_none(text, tokens, at):
-    assert distribution(text, tokens, at, ("0", "1", "2")) is None
+    assert distribution(text, aligned(text, tokens), at, ("0", "1", "2")) is None
 
 
 def test_a_value_of_no_probability_is_not_known():
-    assert distribution("1", [Token("1", -math.inf, ())], 0, ("0", "1")) is None
+    assert distribution("1", aligned("1", [Token("1", -math.inf, ())]), 0, ("0", "1")) is None
 
 
 def test_thoughts_before_and_the_end_of_turn_after_the_text_do_not_matter():
     tokens = [token("1 or 2?"), token("</think>"), token("1", ("1", 0.9), ("2", 0.1), p=0.9), token("<|end|>")]
-    assert distribution("1", tokens, 0, ("0", "1", "2")) == pytest.approx([0, 0.9, 0.1])
+    assert distribution("1", aligned("1", tokens), 0, ("0", "1", "2")) == pytest.approx([0, 0.9, 0.1])
 
 
 # --- against an oracle
@@ -137,7 +137,7 @@ def test_the_oracle_s_distribution_comes_back_where_the_reply_went_every_way(cas
     """Only branches that the reply took are known, so values are compared that part from the drawn one there."""
     values, weights, before, _, chosen = case
     text, tokens = one_character_a_token(*case)
-    found = distribution(text, tokens, len(before), values)
+    found = distribution(text, aligned(text, tokens), len(before), values)
     assert sum(found) == pytest.approx(1)
     for i in range(len(values)):
         if found[i]:
@@ -150,7 +150,8 @@ def test_values_of_one_token_come_back_whole(case):
     alternatives = tuple((value, math.log(p)) for value, p in zip(values, weights, strict=True))
     tokens = [Token(before, 0.0, ()), Token(values[chosen], math.log(weights[chosen]), alternatives)]
     ended = [*tokens, Token(after, 0.0, ((after, 0.0),))]
-    found = distribution(before + values[chosen] + after, ended, len(before), values)
+    text = before + values[chosen] + after
+    found = distribution(text, aligned(text, ended), len(before), values)
     apart = [i for i, v in enumerate(values) if not any(o != v and o.startswith(v) for o in values)]
     for i in apart:
         assert found[i] / found[chosen] == pytest.approx(weights[i] / weights[chosen])

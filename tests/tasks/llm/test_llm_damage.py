@@ -4,11 +4,12 @@ import json
 import random
 
 import pytest
+from builders.damaging import Damaging
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.llm.backends.damaging import WAYS, Damaging, damaged
 from tasks.llm.backends.scripted import Scripted
+from tasks.llm.damage import WAYS, damaged
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request
 
