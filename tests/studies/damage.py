@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pandas as pd
 
-HOUSE = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(HOUSE), str(HOUSE / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from builders.damaging import Damaging
 
