@@ -30,7 +30,7 @@ ROUTE_REASONS: Mapping[str, str] = {
     "uncalibrated": "no labels that tell its risk",
     "out_of_range": "outside the range seen in calibration",
     "level_unseen": "a score that no person gave in calibration",
-    "no_promise": "the labels of its item cannot vouch for any risk",
+    "no_promise": "the labels cannot vouch for any risk",
     "risk": "risk above what can be vouched for",
 }
 """Why a person looks first."""
