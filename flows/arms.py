@@ -78,7 +78,7 @@ def resized(run: Run, study: Study, scores: pd.DataFrame, size: int) -> pd.DataF
     by_phase_three = study.model_copy(update={"calibration": study.calibration.model_copy(update={"method": "rulers"})})
     fitted = fit_items(graded, only_rater(run.read(run.ref(Gradings, "judge"), ["rater_id"])), by_phase_three)
     predicted = pa.concat_tables(
-        predict(fitted.mappings[item.item_id], item.rows, item.bundle).select(["response_id", "score"])
+        predict(fitted.mappings[item.item_id], item).select(["response_id", "score"])
         for item in graded
         if len(item.rows)
     ).to_pandas()

@@ -14,19 +14,21 @@ from tasks.calibrate.curve import ScoreCurve
 from tasks.calibrate.labels import UNIT
 from tasks.calibrate.release import ReleaseRule
 from tasks.calibrate.spread import Spread
+from tasks.calibrate.stack import Stack
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.study import Feature
 from tasks.contracts.tables.calibration import CalibrationMethod
 
-FORMAT: Literal[2] = 2
+FORMAT: Literal[3] = 3
 POOLED = "pooled"
 
 
 class ScaleMapping(Frozen):
     """A mapping of one rater's gradings to the human scale."""
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     """Version of this content."""
     scope: str
     """The item it was fitted for, or 'pooled'."""
@@ -46,8 +48,12 @@ class ScaleMapping(Frozen):
     """Number of labelled responses fitted on."""
     target: str
     """The human score fitted to."""
-    mapping: Alignment | ScoreCurve | None
+    mapping: Stack | Alignment | ScoreCurve | None
     """The fitted numbers; null for identity."""
+    text_only: Stack | None
+    """The baseline that takes the text without the judge; null where none could be fitted."""
+    texts: tuple[Feature, ...]
+    """What of the text the mapping or its baseline takes."""
     spread: Spread | None
     """How far human scores lie from the mapped ones; null where there were too few labels to tell."""
     rules: dict[str, ReleaseRule]

@@ -1,4 +1,4 @@
-"""Which method maps the scores: the one asked for or, compared inside folds, the simplest of the best."""
+"""Which method maps the scores: the one asked for, or the standard one unless another is clearly better."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tasks.calibrate.curve import Refusal
-from tasks.calibrate.folds import CrossFitted, cross_fit, folds
+from tasks.calibrate.folds import CrossFitted, cross_fit
 from tasks.calibrate.labels import LabelledRows
-from tasks.calibrate.methods import COMPLEXITY
+from tasks.calibrate.methods import STANDARD
+from tasks.calibrate.split import folds
+from tasks.calibrate.stack import Stack
+from tasks.contracts.errors import ContractError
 from tasks.contracts.settings.study import Calibration as Plan
 from tasks.contracts.tables.calibration import CalibrationMethod
-from tasks.stats.arrays import Floats, Ints
+from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.bootstrap import cluster_sums
 from tasks.stats.pair_sums import pair_terms, statistics_of_totals
 
 FEWEST = 10
 """Usable labels below which no method is tried and the raw score is kept."""
+CLEARLY = 2.0
+"""Standard errors by which another method must be better than the standard one. With few labels the best of several
+noisy figures is rarely the best method: on the shared sets one standard error took worse mappings than none."""
 NAMES: dict[Literal["qwk", "rmse"], str] = {"qwk": "QWK", "rmse": "RMSE"}
 UNIT = (0.0, 1.0, 1.0)
 
@@ -36,15 +42,21 @@ class MethodTrial:
     tried: CrossFitted | None = None
     worth: Floats = field(default_factory=lambda: np.array([np.nan]))
     qwk: float | None = None
+    qwk_within: float | None = None
     rmse: float | None = None
     sd_ratio: float | None = None
     distinct: int = 0
     behind: float | None = None
     behind_se: float | None = None
 
+    @property
+    def usable(self) -> bool:
+        """Whether it was fitted in every fold, and its worth is known."""
+        return self.tried is not None and not np.isnan(self.worth[0])
+
     def row(self, scope: str, n: int, folds: int, chosen: bool) -> dict[str, object]:
         """Its row of table `candidates`."""
-        names = ("method", "note", "qwk", "rmse", "sd_ratio", "distinct", "behind", "behind_se")
+        names = ("method", "note", "qwk", "qwk_within", "rmse", "sd_ratio", "distinct", "behind", "behind_se")
         return {name: getattr(self, name) for name in names} | {
             "scope": scope,
             "n": n,
@@ -57,7 +69,7 @@ class MethodChoice(NamedTuple):
     """The method chosen for some labels.
 
     reason: why, in plain words; tried: the method in and over the folds, None where there were too few labels to try;
-    fold: (n,) fold of every label, empty then; candidates: all methods, the simplest first.
+    fold: (n,) fold of every label, empty then; candidates: all methods, in the order of `STANDARD`.
     """
 
     method: CalibrationMethod
@@ -71,25 +83,34 @@ class MethodChoice(NamedTuple):
         """Number of folds; 0 where there were too few labels to try."""
         return int(self.fold.max()) + 1 if len(self.fold) else 0
 
+    @property
+    def text_only(self) -> Stack | None:
+        """The baseline without the judge, None where it could not be fitted."""
+        tried = next((trial.tried for trial in self.candidates if trial.method == "text_only"), None)
+        return tried.mapping if tried and isinstance(tried.mapping, Stack) else None
+
 
 def decide(labels: LabelledRows, plan: Plan) -> MethodChoice:
-    """Compare the methods inside folds of the labels, and choose. Ridge stands among them only where it is asked for.
+    """Compare the methods inside folds of the labels, and choose. Ridge stands among them only where it is asked for,
+    and `text_only`, the baseline beside all others, is taken only by name.
 
-    A simpler method stands unless a more complex one is better by more than one standard error of their difference, by
-    the delete-one-author jackknife. A method by name is taken where the labels allow its fit, in every fold too. With
-    fewer than ten labels, or labels of one author only, the raw score is kept.
+    The first of `STANDARD` that can be fitted is taken unless another one is better by more than two standard errors of
+    their difference, by the delete-one-author jackknife. Of pooled items what counts is agreement within items. A
+    method by name is taken where the labels allow its fit, in every fold too. With fewer than ten labels, or labels of
+    one author only, the raw score is kept; ContractError where the study's signals leave that out.
     """
     lack = _lack(labels)
-    methods: list[CalibrationMethod] = [*COMPLEXITY]
+    methods: list[CalibrationMethod] = [*STANDARD, "text_only"]
     if plan.method == "ridge":
         methods.append("ridge")
     if lack:
         untried = [MethodTrial(method, note=lack) for method in methods]
+        _raw_is_kept(labels, lack)
         return MethodChoice("identity", f"{lack}: the raw score is kept", None, np.empty(0, dtype=np.int64), untried)
     fold = folds(labels.cluster)
-    candidates = _against_best([_try(method, labels, fold, plan) for method in methods])
-    method, reason = _choice(candidates, plan, int(fold.max()) + 1)
-    tried = next(one.tried for one in candidates if one.method == method)
+    candidates = _against_standard([_try(method, labels, fold, plan) for method in methods])
+    method, reason = _choice(candidates, plan, int(fold.max()) + 1, labels)
+    tried = next(trial.tried for trial in candidates if trial.method == method)
     return MethodChoice(method, reason, tried, fold, candidates)
 
 
@@ -102,6 +123,16 @@ def _lack(labels: LabelledRows) -> str | None:
     return None
 
 
+def _raw_is_kept(labels: LabelledRows, why: str) -> None:
+    """ContractError where a study's signals leave the judge's score out and there are labels: raw scores held against
+    them would pass for a control's."""
+    if len(labels) and not labels.has_score:
+        raise ContractError(
+            f"items {', '.join(labels.items[:3])}: the study's signals leave the judge's score out, and nothing else "
+            f"can be mapped ({why}); give more labels, or signals with the score"
+        )
+
+
 def _try(method: CalibrationMethod, labels: LabelledRows, fold: Ints, plan: Plan) -> MethodTrial:
     """The figures of a method inside folds.
 
@@ -112,21 +143,53 @@ def _try(method: CalibrationMethod, labels: LabelledRows, fold: Ints, plan: Plan
         tried = cross_fit(method, labels, fold, plan.alpha)
     except Refusal as refusal:
         return MethodTrial(method, note=str(refusal))
-    rounded = labels.levels(tried.aligned) / labels.top
-    qwk = _jackknifed("qwk_continuous", labels.levels(labels.human) / labels.top, rounded, labels)
+    human, level = labels.levels(labels.human), labels.levels(tried.aligned)
+    if method != "identity" and (flat := _one_score_each(labels, human, level)):
+        return MethodTrial(method, note=flat)
+    qwk = _jackknifed("qwk_continuous", human / labels.top, level / labels.top, labels)
+    within = _within_items(human / labels.top, level / labels.top, labels) if len(labels.items) > 1 else None
     rmse = _jackknifed("rmse", labels.shares(labels.human), labels.shares(tried.aligned), labels) * labels.span
-    worth = qwk if plan.choose_by == "qwk" else -rmse
+    agreement = qwk if within is None or np.isnan(within[0]) else within
+    worth = agreement if plan.choose_by == "qwk" else -rmse
     spread = float(labels.human.std())
     return MethodTrial(
         method,
         note=f"{NAMES[plan.choose_by]} is undefined" if np.isnan(worth[0]) else None,
         tried=tried,
         worth=worth,
-        qwk=None if np.isnan(qwk[0]) else float(qwk[0]),
+        qwk=_known(qwk[0]),
+        qwk_within=None if within is None else _known(within[0]),
         rmse=float(rmse[0]),
         sd_ratio=float(tried.aligned.std()) / spread if spread > 0 else None,
-        distinct=len(np.unique(rounded)),
+        distinct=len(np.unique(level / labels.top)),
     )
+
+
+def _one_score_each(labels: LabelledRows, human: Floats, level: Floats) -> str | None:
+    """Why scores that do not tell responses of an item apart are refused: in every item where people and the judge do,
+    they are the same."""
+    telling = [rows for rows in _rows_of_items(labels) if np.ptp(human[rows]) > 0 and np.ptp(labels.raw[rows]) > 0]
+    if not telling or any(np.ptp(level[rows]) > 0 for rows in telling):
+        return None
+    return "it gives all responses of an item one score, where people and the judge tell them apart"
+
+
+def _rows_of_items(labels: LabelledRows) -> list[Bools]:
+    return [labels.item == at for at in np.unique(labels.item)]
+
+
+def _within_items(human: Floats, machine: Floats, labels: LabelledRows) -> Floats:
+    """QWK of the differences within items, on all rows and without each author, (1 + authors,): twice the covariance
+    within items over both variances within items and the squared differences of the items' means, summed over items."""
+    size = np.maximum(np.bincount(labels.item), 1)
+    means = [np.bincount(labels.item, weights=scores) / size for scores in (human, machine)]
+    own, other = human - means[0][labels.item], machine - means[1][labels.item]
+    apart = (means[0] - means[1])[labels.item]
+    terms = np.column_stack([2 * own * other, own**2 + other**2 + apart**2])
+    sums = cluster_sums(terms, labels.cluster)
+    whole = sums.sum(axis=0, keepdims=True)
+    totals = np.vstack([whole, whole - sums])
+    return np.divide(totals[:, 0], totals[:, 1], out=np.full(len(totals), np.nan), where=totals[:, 1] > 0)
 
 
 def _jackknifed(name: str, human: Floats, machine: Floats, labels: LabelledRows) -> Floats:
@@ -136,17 +199,25 @@ def _jackknifed(name: str, human: Floats, machine: Floats, labels: LabelledRows)
     return statistics_of_totals(np.vstack([whole, whole - sums]))[name]
 
 
-def _against_best(candidates: list[MethodTrial]) -> list[MethodTrial]:
-    """The candidates with their distance from the best one and its standard error, where both are defined."""
-    worth = [one.worth[0] for one in candidates]
-    if np.isnan(worth).all():
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _against_standard(candidates: list[MethodTrial]) -> list[MethodTrial]:
+    """The candidates with their distance from the standard one and its standard error, where both are defined."""
+    standard = _standard(candidates)
+    if standard is None:
         return candidates
-    best = candidates[int(np.nanargmax(worth))]
-    gaps = [best.worth - one.worth for one in candidates]
+    gaps = [standard.worth - trial.worth for trial in candidates]
     return [
-        one if np.isnan(gap[0]) else replace(one, behind=float(gap[0]), behind_se=_jackknife_se(gap[1:]))
-        for one, gap in zip(candidates, gaps, strict=True)
+        trial if np.isnan(gap[0]) else replace(trial, behind=float(gap[0]), behind_se=_jackknife_se(gap[1:]))
+        for trial, gap in zip(candidates, gaps, strict=True)
     ]
+
+
+def _standard(candidates: list[MethodTrial]) -> MethodTrial | None:
+    """The first of `STANDARD` that could be tried."""
+    return next((trial for trial in candidates if trial.usable and trial.method in STANDARD), None)
 
 
 def _jackknife_se(without: Floats) -> float | None:
@@ -157,34 +228,36 @@ def _jackknife_se(without: Floats) -> float | None:
     return float(np.sqrt((len(known) - 1) / len(known) * np.sum((known - known.mean()) ** 2)))
 
 
-def _choice(candidates: list[MethodTrial], plan: Plan, folds: int) -> tuple[CalibrationMethod, str]:
+def _choice(
+    candidates: list[MethodTrial], plan: Plan, folds: int, labels: LabelledRows
+) -> tuple[CalibrationMethod, str]:
     """The method to take and why."""
     if plan.method != "choose":
-        return _named(next(one for one in candidates if one.method == plan.method))
-    name = NAMES[plan.choose_by]
-    behind = {one.method: one for one in candidates if one.behind is not None}
-    if not behind:
+        return _named(next(trial for trial in candidates if trial.method == plan.method), labels)
+    name, standard = NAMES[plan.choose_by], _standard(candidates)
+    if standard is None:
+        _raw_is_kept(labels, f"{name} is undefined for every method")
         return "identity", f"{name} is undefined for every method: the raw score is kept"
-    near = [one for one in behind.values() if _gap(one) <= (one.behind_se or 0.0)]
-    taken = min(near, key=lambda one: (COMPLEXITY[one.method], _gap(one)))
-    best = next(one for one in behind.values() if one.behind == 0)
-    if taken is best:
-        return taken.method, f"best {name} inside {folds} folds: {_figure(best, plan):.3f}"
-    return taken.method, (
-        f"{name} {_figure(taken, plan):.3f} inside {folds} folds; the best, {best.method} with "
-        f"{_figure(best, plan):.3f}, is no simpler and within one standard error ({taken.behind_se:.3f})"
+    better = [trial for trial in candidates if trial.method in STANDARD and _clearly_better(trial)]
+    if not better:
+        return standard.method, f"the standard method; {name} inside {folds} folds: {_figure(standard, plan):.3f}"
+    best = max(better, key=lambda trial: float(trial.worth[0]))
+    return best.method, (
+        f"{name} {_figure(best, plan):.3f} inside {folds} folds, better by more than {CLEARLY:g} standard errors "
+        f"({best.behind_se:.3f}) than the standard method, {standard.method} with {_figure(standard, plan):.3f}"
     )
 
 
-def _named(asked: MethodTrial) -> tuple[CalibrationMethod, str]:
+def _clearly_better(trial: MethodTrial) -> bool:
+    return trial.behind is not None and -trial.behind > CLEARLY * (trial.behind_se or 0.0)
+
+
+def _named(asked: MethodTrial, labels: LabelledRows) -> tuple[CalibrationMethod, str]:
     if asked.tried is None:
+        _raw_is_kept(labels, f"the study asks for {asked.method}, but {asked.note}")
         return "identity", f"the study asks for {asked.method}, but {asked.note}: the raw score is kept"
     return asked.method, "asked for by the study"
 
 
-def _figure(one: MethodTrial, plan: Plan) -> float:
-    return abs(float(one.worth[0])) if plan.choose_by == "rmse" else float(one.worth[0])
-
-
-def _gap(one: MethodTrial) -> float:
-    return np.inf if one.behind is None else one.behind
+def _figure(trial: MethodTrial, plan: Plan) -> float:
+    return abs(float(trial.worth[0])) if plan.choose_by == "rmse" else float(trial.worth[0])

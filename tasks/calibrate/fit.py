@@ -8,12 +8,12 @@ from typing import NamedTuple
 from tasks.calibrate.calibration import POOLED, ScaleMapping
 from tasks.calibrate.choose import FEWEST, MethodChoice, decide
 from tasks.calibrate.labels import LabelledRows, collect
-from tasks.calibrate.methods import inputs
+from tasks.calibrate.methods import TEXTUAL, inputs
 from tasks.calibrate.outcome import outcome
 from tasks.calibrate.release import Rules, Scope, release_rules
 from tasks.calibrate.rows import Item
 from tasks.calibrate.spread import Spread
-from tasks.contracts.settings.study import Study
+from tasks.contracts.settings.study import Feature, Study
 
 
 class FittedItems(NamedTuple):
@@ -43,7 +43,8 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
     """Fit, compare and choose for every item by itself given `minimum` usable labels, but at least ten, else for all
     such items together, whose scores are then shares of each item's scale.
 
-    Usable labels are those of `collect`. The order of items and rows does not matter, to the last bit.
+    Usable labels are those of `collect`. Without the items' `blocks` no method takes what their texts tell. The order
+    of items and rows does not matter, to the last bit.
     """
     decided: list[Decided] = []
     pool: list[Item] = []
@@ -58,10 +59,17 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
     rules = release_rules([one.scope for one in decided], study.release)
     mappings: dict[str, ScaleMapping] = {}
     for one in decided:
-        mappings |= dict.fromkeys(one.labels.items, _calibration(one, rules, rater_id, study.evaluation.target))
+        mappings |= dict.fromkeys(one.labels.items, _calibration(one, rules, rater_id, study))
     return FittedItems(
         mappings, [row for one in decided for row in _candidates(one)], [r._asdict() for r in rules.promises]
     )
+
+
+def text_features(study: Study) -> tuple[Feature, ...]:
+    """What of the text a study's mappings may take; nothing where the study names a method that takes none."""
+    if study.calibration.method not in ("choose", *TEXTUAL):
+        return ()
+    return tuple(name for name in study.calibration.features if name != "judge")
 
 
 def _decide(labels: LabelledRows, bundle_id: str | None, study: Study) -> Decided:
@@ -80,7 +88,7 @@ def _candidates(one: Decided) -> list[dict[str, object]]:
     ]
 
 
-def _calibration(one: Decided, rules: Rules, rater_id: str, target: str) -> ScaleMapping:
+def _calibration(one: Decided, rules: Rules, rater_id: str, study: Study) -> ScaleMapping:
     labels, decision = one.labels, one.decision
     return ScaleMapping(
         scope=one.name,
@@ -91,8 +99,10 @@ def _calibration(one: Decided, rules: Rules, rater_id: str, target: str) -> Scal
         features=inputs(decision.method, labels.names),
         left_out=labels.left_out,
         n=len(labels),
-        target=target,
+        target=study.evaluation.target,
         mapping=decision.tried.mapping if decision.tried else None,
+        text_only=decision.text_only,
+        texts=text_features(study) if labels.blocks else (),
         spread=one.spread,
         rules={item: rules.items[item] for item in labels.items},
         new=None if one.bundle_id else rules.new,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.calibrate.features import features, floats, is_weak, matrix, shares
+from tasks.calibrate.features import LONE, features, floats, is_weak, matrix, shares
 from tasks.calibrate.rows import Item
+from tasks.calibrate.texts import Blocks, stacked_blocks, taken
 from tasks.contracts.bundle import Scale
 from tasks.stats.agreement import SLACK
 from tasks.stats.arrays import Bools, Floats, Ints
@@ -28,7 +29,8 @@ class LabelledRows:
     names, left_out: as in `Features`; items, scales: the items and their scales; low, high: ends of the scale fitted
     on, the item's or, pooled, 0 and 1; item: each row's index in `items`; raw, human: scores on that scale; matrix:
     (n, d) features; weight: ratings behind each human score; cluster: the author or, where not known, the response;
-    weak: as `is_weak` has it.
+    weak: as `is_weak` has it; has_score: whether the signals hold a score, or what one is made of; blocks: what the
+    texts tell, a row each.
     """
 
     names: tuple[str, ...]
@@ -44,6 +46,8 @@ class LabelledRows:
     weight: Floats
     cluster: npt.NDArray[np.str_]
     weak: Bools
+    has_score: bool = True
+    blocks: Blocks = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -51,7 +55,12 @@ class LabelledRows:
     def take(self, rows: Bools) -> LabelledRows:
         """Some of the rows."""
         columns = ("item", "raw", "human", "matrix", "weight", "cluster", "weak")
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, blocks=taken(self.blocks, rows))
+
+    @property
+    def item_id(self) -> npt.NDArray[np.str_]:
+        """Each row's item."""
+        return np.array(self.items, dtype=np.str_)[self.item]
 
     @property
     def top(self) -> Floats:
@@ -76,9 +85,11 @@ class LabelledRows:
         return np.clip(np.floor(self.steps(scores) + 0.5 + SLACK), 0, self.top)
 
 
-def labelled(rows: pa.Table) -> pa.Table:
-    """The rows that a fit may look at: those of the calibration split with a human score."""
-    return rows.filter(pc.and_(pc.equal(rows["split"], "calibration"), pc.is_valid(rows["target"])))
+def labelled(item: Item) -> Item:
+    """The responses that a fit may look at: those of the calibration split with a human score."""
+    known = pc.and_(pc.equal(item.rows["split"], "calibration"), pc.is_valid(item.rows["target"]))
+    rows = np.asarray(pc.fill_null(known, False).to_numpy(), dtype=np.bool_)
+    return item._replace(rows=item.rows.filter(pa.array(rows)), blocks=taken(item.blocks, rows))
 
 
 def collect(items: Sequence[Item], pooled: bool) -> LabelledRows:
@@ -87,7 +98,7 @@ def collect(items: Sequence[Item], pooled: bool) -> LabelledRows:
     Usable is a row of the calibration split with a human score, judged, scored and with every feature that the judge
     gives for any. Pooled scores are shares of each item's scale.
     """
-    known = [item._replace(rows=labelled(item.rows)) for item in items]
+    known = [labelled(item) for item in items]
     given = features([(item.rows, item.bundle) for item in known], pooled)
     unit = UNIT if pooled else items[0].bundle.scale
     sizes = [len(item.rows) for item in known]
@@ -109,6 +120,8 @@ def collect(items: Sequence[Item], pooled: bool) -> LabelledRows:
         weight=floats(rows["ratings"]),
         cluster=_clusters(rows),
         weak=np.concatenate([is_weak(item.rows) for item in known]),
+        has_score=all(_has_score(item.bundle.protocol.signals) for item in items),
+        blocks=stacked_blocks([item.blocks for item in known]),
     )
     return every.take(given.usable)
 
@@ -118,3 +131,8 @@ def _clusters(rows: pa.Table) -> npt.NDArray[np.str_]:
     author = pc.binary_join_element_wise("author", rows["author_id"], " ")
     response = pc.binary_join_element_wise("response", rows["response_id"], " ")
     return np.array(pc.coalesce(author, response).to_pylist(), dtype=np.str_)
+
+
+def _has_score(signals: Sequence[str]) -> bool:
+    """Whether signals hold a score or what one is made of; a study that names none is no control."""
+    return not signals or any(signal not in LONE for signal in signals)

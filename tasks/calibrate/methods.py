@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -9,28 +10,35 @@ import numpy as np
 from tasks.calibrate.alignment import Aligned, Alignment, apply, fit, snap, stretch, without_map
 from tasks.calibrate.curve import DIGITS, Refusal, ScoreCurve, apply_curve, fit_isotonic, fit_linear, fit_linking
 from tasks.calibrate.labels import RAW, LabelledRows
+from tasks.calibrate.split import folds
+from tasks.calibrate.stack import Stack, StackedRows, apply_stack, fit_stack
 from tasks.contracts.tables.calibration import CalibrationMethod
 from tasks.stats.arrays import Floats
 
-Mapping: TypeAlias = Alignment | ScoreCurve | None
+Mapping: TypeAlias = Stack | Alignment | ScoreCurve | None
 """The fitted numbers; None keeps the raw score."""
-COMPLEXITY: dict[CalibrationMethod, int] = {"identity": 0, "linking": 1, "linear": 1, "rulers": 2, "isotonic": 3}
-"""The methods that are compared; a lower number is the simpler one. `ridge` is tried only where it is asked for: it is
-an ablation of rulers."""
-FEATURED = frozenset({"rulers", "ridge"})
-"""Methods that take the judge's features; the others take the raw score alone."""
+STANDARD: tuple[CalibrationMethod, ...] = ("stacked", "rulers", "linear", "linking", "isotonic", "identity")
+"""The methods that are compared. The first that can be fitted stands unless another is clearly better."""
+FEATURED = frozenset({"stacked", "rulers", "ridge"})
+"""Methods that take the judge's features; `text_only` takes none, and the others the raw score alone."""
+TEXTUAL = frozenset({"stacked", "text_only"})
+"""Methods that take what the text tells."""
 
 
 def inputs(method: CalibrationMethod, names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of the features that a method takes, of those that the judge gives."""
+    if method == "text_only":
+        return ()
     return names if method in FEATURED else RAW
 
 
 def fit_method(method: CalibrationMethod, labels: LabelledRows, alpha: float) -> Mapping:
     """Fit one method; Refusal where the labels do not allow it.
 
-    alpha: strength of the ridge, which is fitted unweighted, as published.
+    alpha: strength of the ridge of Rulers, which is fitted unweighted, as published.
     """
+    if method not in FEATURED | TEXTUAL and not labels.has_score:
+        raise Refusal("it takes the judge's score, which the study's signals leave out")
     if method == "identity":
         return None
     if len(labels) < 2:
@@ -43,6 +51,8 @@ def fit_method(method: CalibrationMethod, labels: LabelledRows, alpha: float) ->
             return fit_linear(labels.raw, labels.human, labels.weight, labels.item, labels.items, ends)
         case "isotonic":
             return fit_isotonic(labels.raw, labels.human, labels.weight, labels.item, labels.items, ends)
+        case "stacked" | "text_only":
+            return _fit_stack(labels, with_judge=method == "stacked")
         case "rulers" | "ridge" if not labels.names:
             raise Refusal("the judge gives no feature")
         case "rulers":
@@ -52,13 +62,13 @@ def fit_method(method: CalibrationMethod, labels: LabelledRows, alpha: float) ->
 
 
 def apply_method(
-    mapping: Mapping,
+    mapping: Alignment | ScoreCurve | None,
     matrix: Floats,
     offset: float | Floats,
     fitted: tuple[float, float],
     scale: tuple[float, float, float],
 ) -> Aligned:
-    """Aligned and final scores of new rows, in the units of `scale` (low, high, step).
+    """Aligned and final scores of new rows by any method but a stack, in the units of `scale` (low, high, step).
 
     matrix: (n, d) the method's `inputs`, finite; offset: of the rows' items, see `ScoreCurve.offset`, scalar or (n,);
     fitted: ends of the scale fitted on.
@@ -73,9 +83,30 @@ def apply_method(
 
 def apply_to_labels(mapping: Mapping, labels: LabelledRows) -> Aligned:
     """The same for labels, on the scale fitted on; `score` is not on the steps of the rows' own scales."""
+    ends = labels.low, labels.high
+    whole = (*ends, labels.high - labels.low)
+    if isinstance(mapping, Stack):
+        return apply_stack(mapping, _stacked_rows(labels), whole)[0]
     offset: float | Floats = 0.0
     if isinstance(mapping, ScoreCurve):
         offset = np.array([mapping.offset(item) for item in labels.items])[labels.item]
     given = labels.matrix if isinstance(mapping, Alignment) else labels.raw[:, None]
+    return apply_method(mapping, given, offset, ends, whole)
+
+
+def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
+    if not labels.blocks and not with_judge:
+        raise Refusal("the study's features hold nothing of the text")
+    if labels.blocks and with_judge and not labels.has_score:
+        raise Refusal("the study's signals leave the judge's score out, so that text has no place beside them")
     ends = labels.low, labels.high
-    return apply_method(mapping, given, offset, ends, (*ends, labels.high - labels.low))
+    seen = _seen_items(labels)
+    return fit_stack(_stacked_rows(labels), labels.human, labels.weight, folds(labels.cluster), ends, seen, with_judge)
+
+
+def _stacked_rows(labels: LabelledRows) -> StackedRows:
+    return StackedRows(labels.matrix, labels.blocks, labels.item_id)
+
+
+def _seen_items(labels: LabelledRows) -> Sequence[str]:
+    return [labels.items[at] for at in np.unique(labels.item)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +15,11 @@ from tasks.calibrate.curve import ScoreCurve
 from tasks.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
 from tasks.calibrate.methods import apply_method
 from tasks.calibrate.release import reasons
-from tasks.calibrate.rows import only_rater
+from tasks.calibrate.rows import Item, only_rater
 from tasks.calibrate.samples import one_per_response
 from tasks.calibrate.spread import Spread, level_probabilities, risks, sigmas
+from tasks.calibrate.stack import Points, Stack, StackedRows, apply_stack
+from tasks.calibrate.texts import Blocks, taken
 from tasks.contracts.bundle import Bundle, Scale
 from tasks.contracts.errors import ContractError
 from tasks.stats.agreement import to_levels
@@ -33,15 +36,19 @@ class Told(NamedTuple):
     levels: Floats
 
 
-def apply_later(content: str, gradings: pa.Table, bundle: Bundle) -> pa.Table:
+def apply_later(
+    content: str, gradings: pa.Table, bundle: Bundle, blocks_of: Callable[[Sequence[str]], Blocks] = lambda _: {}
+) -> pa.Table:
     """Predictions for gradings of one item by a stored calibration; for those of its run, the run's predictions.
 
-    content: column `content` of a row of `calibrations`; gradings: rows of `gradings`; bundle: the item's. Columns as
-    in `predict`. ContractError for content that this version cannot read, gradings of several items, and another rater,
-    item or bundle than it was fitted for; a pooled one is for any item whose bundle gives its features.
+    content: column `content` of a row of `calibrations`; gradings: rows of `gradings`; bundle: the item's; blocks_of:
+    ids of responses to what their texts tell, see `text_blocks`. Columns as in `predict`. ContractError for content
+    that this version cannot read, gradings of several items, and another rater, item or bundle than it was fitted for;
+    a pooled one is for any item whose bundle gives its features.
     """
     calibration = read_calibration(content)
     rater, items = only_rater(gradings), pc.unique(gradings["item_id"]).to_pylist()
+    item = items[0] if items else ""
     if rater not in ("", calibration.rater_id):
         raise ContractError(f"calibration was fitted for rater '{calibration.rater_id}', not for '{rater}'")
     if len(items) > 1:
@@ -51,25 +58,27 @@ def apply_later(content: str, gradings: pa.Table, bundle: Bundle) -> pa.Table:
             f"calibration was fitted for item '{calibration.scope}' under bundle {str(calibration.bundle_id)[:12]}, "
             f"not for {items} under {bundle.bundle_id[:12]}"
         )
-    return predict(calibration, one_per_response(gradings), bundle)
+    rows = one_per_response(gradings)
+    return predict(calibration, Item(item, bundle, rows, blocks_of(rows["response_id"].to_pylist())))
 
 
-def predict(calibration: ScaleMapping, gradings: pa.Table, bundle: Bundle) -> pa.Table:
+def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
     """Predictions for one item's gradings, one per response: all columns of `predictions` except `split`.
 
-    gradings: at least the columns GRADING, all of one item. A prechecked grading keeps its raw score: no mapping was
-    fitted for it. An unscored one has no score but its reason; one whose score lacks a feature has the reason
-    `criterion_unscored`. Interval, risk and level probabilities are null where there were too few labels to tell, and
-    in a row that lacks a signal that they go by.
+    item: its rows at least the columns GRADING. A prechecked grading keeps its raw score: no mapping was fitted for it.
+    An unscored one has no score but its reason; one whose score lacks a feature has the reason `criterion_unscored`.
+    Interval, risk and level probabilities are null where there were too few labels to tell, and in a row that lacks a
+    signal that they go by.
     """
-    item_id = gradings["item_id"][0].as_py() if len(gradings) else ""
+    gradings, bundle = item.rows, item.bundle
     raw = floats(gradings["score"])
     found, signals = _features(calibration, gradings, bundle)
-    mapped, ready = _mapped(calibration, found, is_scored(gradings), item_id, bundle)
+    inputs = StackedRows(found, item.blocks, np.full(len(gradings), item.item_id))
+    mapped, points, ready = _mapped(calibration, inputs, is_scored(gradings), bundle)
     told = _told(calibration.spread, mapped, signals, calibration.unit(bundle.scale), bundle.scale)
     prechecked = pc.equal(gradings["status"], "precheck").to_numpy()
     score = np.where(prechecked, raw, mapped.score)
-    rule = calibration.rule(item_id, bundle.scale)
+    rule = calibration.rule(item.item_id, bundle.scale)
     route_reason = reasons(score, prechecked, is_weak(gradings), mapped.clipped, told.risk, rule)
     columns = {
         "response_id": gradings["response_id"],
@@ -79,6 +88,10 @@ def predict(calibration: ScaleMapping, gradings: pa.Table, bundle: Bundle) -> pa
         "raw": pa.array(raw, from_pandas=True),
         "latent": pa.array(mapped.latent, from_pandas=True),
         "aligned": pa.array(mapped.aligned, from_pandas=True),
+        "points_judge": pa.array(points.judge, from_pandas=True),
+        "points_text": pa.array(points.text, from_pandas=True),
+        "points_item": pa.array(points.item, from_pandas=True),
+        "text_only": pa.array(_text_only(calibration.text_only, inputs, ready, bundle.scale), from_pandas=True),
         "score": pa.array(score, from_pandas=True),
         "clipped": pa.array(mapped.clipped),
         "low": pa.array(told.low, from_pandas=True),
@@ -104,17 +117,41 @@ def _features(calibration: ScaleMapping, gradings: pa.Table, bundle: Bundle) -> 
 
 
 def _mapped(
-    calibration: ScaleMapping, found: Floats, scored: Bools, item_id: str, bundle: Bundle
-) -> tuple[Aligned, Bools]:
-    """The aligned rows, NaN where a row cannot be mapped, and whether it can, (n,); found: its features, (n, d)."""
-    ready = scored & np.isfinite(found).all(axis=1)
-    latent, aligned, score = np.full((3, len(ready)), np.nan)
+    calibration: ScaleMapping, rows: StackedRows, scored: Bools, bundle: Bundle
+) -> tuple[Aligned, Points, Bools]:
+    """The aligned rows and what adds to them, NaN where a row cannot be mapped or a method does not tell, and whether
+    it can, (n,)."""
+    ready = scored & np.isfinite(rows.matrix).all(axis=1)
+    latent, aligned, score, judge, text, item = np.full((6, len(ready)), np.nan)
     clipped = np.zeros(len(ready), dtype=np.bool_)
-    offset = calibration.mapping.offset(item_id) if isinstance(calibration.mapping, ScoreCurve) else 0.0
-    unit = calibration.unit(bundle.scale)
-    mapped = apply_method(calibration.mapping, found[ready], offset, (unit.min, unit.max), bundle.scale.bounds)
+    unit, scale = calibration.unit(bundle.scale), bundle.scale.bounds
+    if isinstance(calibration.mapping, Stack):
+        mapped, points = apply_stack(calibration.mapping, _some(rows, ready), scale)
+        judge[ready], text[ready], item[ready] = points
+    else:
+        matrix = rows.matrix[ready]
+        mapped = apply_method(calibration.mapping, matrix, _offset(calibration, rows), (unit.min, unit.max), scale)
     latent[ready], aligned[ready], score[ready], clipped[ready] = mapped
-    return Aligned(latent, aligned, score, clipped), ready
+    return Aligned(latent, aligned, score, clipped), Points(judge, text, item), ready
+
+
+def _text_only(stack: Stack | None, rows: StackedRows, ready: Bools, scale: Scale) -> Floats:
+    """The baseline's score of every row that has a calibrated one, (n,), NaN without a baseline."""
+    score = np.full(len(ready), np.nan)
+    if stack is not None:
+        score[ready] = apply_stack(stack, _some(rows, ready), scale.bounds)[0].score
+    return score
+
+
+def _offset(calibration: ScaleMapping, rows: StackedRows) -> float:
+    """What a curve adds to the scores of the rows' item."""
+    if isinstance(calibration.mapping, ScoreCurve) and len(rows.item):
+        return calibration.mapping.offset(str(rows.item[0]))
+    return 0.0
+
+
+def _some(rows: StackedRows, kept: Bools) -> StackedRows:
+    return StackedRows(rows.matrix[kept], taken(rows.blocks, kept), rows.item[kept])
 
 
 def _told(spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, scale: Scale) -> Told:

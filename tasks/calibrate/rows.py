@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.calibrate.samples import one_per_response
+from tasks.calibrate.texts import Blocks, taken
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import ContractError
 from tasks.stats.target import MEAN, target_scores
@@ -31,12 +32,19 @@ class Item(NamedTuple):
     """An item and its graded responses.
 
     rows: in the order of their ids, the columns of GRADING, `split`, `author_id`, the human score `target`, null
-    without one, and `ratings`, how many persons' scores it is the mean of.
+    without one, and `ratings`, how many persons' scores it is the mean of; blocks: what their texts tell, row by row,
+    none where no mapping asks for it.
     """
 
     item_id: str
     bundle: Bundle
     rows: pa.Table
+    blocks: Blocks = {}
+
+    def take(self, start: int, length: int) -> Item:
+        """Some neighbouring responses."""
+        part = slice(start, start + length)
+        return self._replace(rows=self.rows.slice(start, length), blocks=taken(self.blocks, part))
 
 
 def graded_items(
@@ -78,7 +86,7 @@ def shards(items: Sequence[Item], rows: int) -> Iterator[list[Item]]:
     free = rows
     for item in items:
         for start in range(0, len(item.rows), rows):
-            piece = item._replace(rows=item.rows.slice(start, rows))
+            piece = item.take(start, rows)
             if len(piece.rows) > free:
                 yield part
                 part, free = [], rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -11,14 +12,17 @@ import pyarrow.compute as pc
 from prefect import task
 
 from tasks.calibrate.calibration import ScaleMapping
-from tasks.calibrate.fit import fit_items
+from tasks.calibrate.fit import fit_items, text_features
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, shards
+from tasks.calibrate.texts import Blocks, Readers, TextSource, text_blocks
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
+from tasks.llm.encoder import minilm
+from tasks.llm.hidden import HiddenStates
 from tasks.store.naming import named
 from tasks.store.ordered import packed
 from tasks.store.warehouse import Rows, Run
@@ -56,25 +60,27 @@ def calibrate(
 
     def make() -> dict[type[Row], Rows]:
         bundle_of = _bundle_of(run, items, bundles)
+        texts = _Texts(run, study, items, responses, bundle_of)
         known = run.read(responses, ["response_id", "split", "author_id"])
         chosen = known.filter(pc.equal(known["split"], "calibration"))["response_id"]
         labelled = pc.field("response_id").isin(chosen.combine_chunks())
         told = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
         rater_id = only_rater(run.read(gradings, ["rater_id"]))
-        fitted = fit_items(
-            graded_items(bundle_of, run.read(gradings, GRADING, labelled), known, told, target), rater_id, study
-        )
+        graded = graded_items(bundle_of, run.read(gradings, GRADING, labelled), known, told, target)
+        fitted = fit_items(texts.beside(graded, labelled), rater_id, study)
         counts = Counter(run.read(gradings, ["item_id"])["item_id"].to_pylist())
         at = count()
         for names in packed(counts, SHARD_ROWS):
-            rows = run.read(gradings, GRADING, pc.field("item_id").isin(names))
+            named_items = pc.field("item_id").isin(names)
+            rows = run.read(gradings, GRADING, named_items)
             some = graded_items(
                 {name: bundle_of[name] for name in names if name in bundle_of}, rows, known, told, target
             )
             for shard in shards(some, SHARD_ROWS):
-                predicted = [_predicted(fitted.mappings[item.item_id], item) for item in shard]
+                beside = texts.beside(shard, named_items)
+                predicted = [_predicted(fitted.mappings[item.item_id], item) for item in beside]
                 run.commit("calibrate", f"predictions-{next(at):05d}", {Predictions: pa.concat_tables(predicted)})
-        mappings = {one.calibration_id: one for one in fitted.mappings.values()}
+        mappings = {mapping.calibration_id: mapping for mapping in fitted.mappings.values()}
         return {
             Calibrations: [mapping.row() for mapping in mappings.values()],
             Candidates: fitted.candidates,
@@ -89,7 +95,41 @@ def calibrate(
 
 
 def _predicted(calibration: ScaleMapping, item: Item) -> pa.Table:
-    return predict(calibration, item.rows, item.bundle).append_column("split", item.rows["split"])
+    return predict(calibration, item).append_column("split", item.rows["split"])
+
+
+class _Texts:
+    """What the texts of a study's responses tell, read item by item; nothing where no mapping may take it."""
+
+    def __init__(
+        self, run: Run, study: Study, items: TableRef, responses: TableRef, bundle_of: dict[str, Bundle]
+    ) -> None:
+        self._run, self._responses, self._bundles = run, responses, bundle_of
+        self._wanted = text_features(study)
+        columns = ["item_id", "question", "reference_answer"]
+        self._items = {row["item_id"]: row for row in run.read(items, columns).to_pylist()}
+        self._readers = Readers(
+            encode=minilm() if "embedding" in self._wanted else None,
+            hidden=HiddenStates(study.calibration.language_model) if study.calibration.language_model else None,
+        )
+
+    def beside(self, items: Sequence[Item], chosen: pc.Expression) -> list[Item]:
+        """The items with a row of every block for each of their rows; chosen: the responses that these are among."""
+        if not self._wanted:
+            return [*items]
+        texts = self._run.read(self._responses, ["response_id", "text"], chosen)
+        return [item._replace(blocks=self._blocks(item, texts)) for item in items]
+
+    def _blocks(self, item: Item, texts: pa.Table) -> Blocks:
+        at = pc.index_in(item.rows["response_id"], value_set=texts["response_id"])
+        asked = self._items[item.item_id]
+        source = TextSource(
+            texts=texts["text"].take(at).to_pylist(),
+            question=asked["question"],
+            reference=asked["reference_answer"] or "",
+            rubric=self._bundles[item.item_id].text,
+        )
+        return text_blocks(source, self._wanted, self._readers)
 
 
 def _bundle_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Bundle]:

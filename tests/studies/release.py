@@ -39,7 +39,7 @@ def held_out(run: Run, study: Study) -> Iterator[tuple[str, pa.Table, float]]:
     graded = graded_items(bundles, machine, responses, people, study.evaluation.target)
     mappings = fit_items(graded, only_rater(machine), study).mappings
     for item in graded:
-        found = predict(mappings[item.item_id], item.rows, item.bundle).append_column("target", item.rows["target"])
+        found = predict(mappings[item.item_id], item).append_column("target", item.rows["target"])
         found = found.append_column("split", item.rows["split"])
         yield item.item_id, found, item.bundle.scale.step
 

@@ -5,8 +5,9 @@ Paths are relative to the study file. An unknown key is an error.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -20,6 +21,7 @@ from tasks.contracts.settings.edit import Edit
 from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.reward import Reward
+from tasks.contracts.tables.calibration import CalibrationMethod
 
 Model = TypeVar("Model", bound=Frozen)
 Column = str | dict[Literal["const"], Any]
@@ -167,19 +169,40 @@ class Split(Frozen):
         return self
 
 
+Feature = Literal["judge", "characters", "embedding", "hidden"]
+FEATURES: Mapping[str, str] = {
+    "judge": "what the protocol's signals give",
+    "characters": "n-grams of characters of the response",
+    "embedding": "the response as a sentence encoder sees it, and how it meets the reference answer",
+    "hidden": "the states of a language model that has read question, rubric and response",
+}
+
+
 class Calibration(Frozen):
     """How raw scores become human-scale scores."""
 
-    method: Literal["choose", "rulers", "ridge", "linear", "isotonic", "linking", "identity"] = "choose"
-    """A method by name (ridge: rulers without its map of distributions), or the one that does best inside folds of the
-    calibration split."""
+    method: Literal["choose"] | CalibrationMethod = "choose"
+    """A method by name (ridge: rulers without its map of distributions), or `stacked` unless another one does better
+    inside folds of the calibration split by more than two standard errors."""
+    features: tuple[Annotated[Feature, FEATURES], ...] = ("judge", "characters", "embedding")
+    """What `stacked` may go by, the judge always among it. The text moves the number, never the evidence."""
+    language_model: str | None = None
+    """Folder of the model whose states `hidden` takes."""
     choose_by: Literal["qwk", "rmse"] = "qwk"
     """What it has to do best in: agreement of the rounded scores, which keeps their spread, or error, which shrinks
     it."""
     minimum: int = Field(default=50, ge=2)
     """Labels an item needs for a mapping of its own; otherwise items are pooled."""
     alpha: float = Field(default=2.5, gt=0)
-    """Strength of the ridge."""
+    """Strength of the ridge of `rulers`."""
+
+    @model_validator(mode="after")
+    def _features_fit(self) -> Calibration:
+        if "judge" not in self.features:
+            raise ValueError("the judge belongs to calibration.features; a score without it is method: text_only")
+        if ("hidden" in self.features) != (self.language_model is not None):
+            raise ValueError("calibration.features: hidden and calibration.language_model belong together")
+        return self
 
 
 class Release(Frozen):

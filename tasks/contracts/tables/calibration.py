@@ -11,14 +11,16 @@ from tasks.contracts.schema import References, Row, Share, Usually
 from tasks.contracts.tables.data import SPLITS, Split
 from tasks.contracts.tables.judging import UNSCORED_REASONS, UnscoredReason
 
-CalibrationMethod = Literal["rulers", "ridge", "linear", "isotonic", "linking", "identity"]
+CalibrationMethod = Literal["stacked", "rulers", "ridge", "linear", "isotonic", "linking", "identity", "text_only"]
 CALIBRATION_METHODS: Mapping[str, str] = {
+    "stacked": "the judge's features, what the text tells and the item under one ridge",
     "rulers": "phase III as published",
     "ridge": "the same without its map of distributions",
     "linear": "a line with shrunken item offsets",
     "isotonic": "a rising step function with such offsets",
     "linking": "mean and standard deviation of the human scores",
     "identity": "the raw score is kept",
+    "text_only": "stacked without the judge: the baseline that knows nothing of the rubric",
 }
 RouteReason = Literal[
     "unscored", "precheck", "weak_evidence", "uncalibrated", "out_of_range", "level_unseen", "no_promise", "risk"
@@ -78,11 +80,13 @@ class Candidates(Row):
     folds: Annotated[int, Ge(0)]
     """Folds, cut between authors where they are known; 0 where there were too few labels to try."""
     qwk: float | None
-    """Quadratic weighted kappa of the rounded scores with the target."""
+    """Quadratic weighted kappa of the rounded scores with the target, of all labels together."""
+    qwk_within: float | None
+    """The same within items: what differs between items counts for nothing. Null for a single item."""
     rmse: float | None
     """Root mean squared error of the unrounded scores, score units; shares of the scale where scales differ."""
     behind: float | None
-    """How far it falls behind the best one in what the choice goes by; 0 for the best."""
+    """How far it falls behind the standard method in what the choice goes by; 0 for that one, negative where better."""
     behind_se: float | None
     """Standard error of that difference, over authors."""
     sd_ratio: float | None
@@ -147,6 +151,14 @@ class Predictions(Row):
     """The ridge's latent score on the human scale, before distribution alignment."""
     aligned: float | None
     """After alignment, before rounding."""
+    points_judge: float | None
+    """What the judge's decisions add to an average response, in points; null where the method does not tell."""
+    points_text: float | None
+    """What the text itself adds, in points: no rubric and no evidence stands behind these."""
+    points_item: float | None
+    """What the item adds, in points. The three and the score of an average response make up `latent`."""
+    text_only: float | None
+    """The score by the text alone, without the judge, on the scale's steps: a baseline; null where none was fitted."""
     score: float | None
     """The calibrated score, on the scale's steps."""
     clipped: Annotated[bool, Usually(0.9, "mostly_in_set", (False,))]

@@ -62,7 +62,7 @@ class Fitted(NamedTuple):
     def held(self, grain=None):
         """Intervals of its new responses; with another grain than that of the human scores where given."""
         rows = self.item.rows.filter(np.array(self.item.rows["split"].to_pylist()) == "test")
-        found = predict(self._with(grain), rows, self.item.bundle)
+        found = predict(self._with(grain), self.item._replace(rows=rows))
         return Held(rows["target"].to_numpy(), *(found[name].to_numpy() for name in ("low", "high", "score")))
 
     def _with(self, grain):

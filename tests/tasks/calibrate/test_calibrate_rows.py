@@ -29,7 +29,7 @@ GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])
 PEOPLE = ("response_id", "rater_id", "rater_kind", "score")
 PEOPLE_SCHEMA = pa.schema([schema(Gradings).field(name) for name in PEOPLE])
 SPLIT_SCHEMA = pa.schema([("response_id", pa.string()), ("split", pa.string()), ("author_id", pa.string())])
-METHODS = ["rulers", "linear", "isotonic", "linking", "identity"]
+METHODS = ["stacked", "rulers", "linear", "isotonic", "linking", "identity", "text_only"]
 RULERS = ("trait_scores", "length", "confidence", "uncertainty", "tie")
 
 
@@ -83,7 +83,7 @@ def run_all(bundles, rows, people, splits, plan=None):
     """Mappings by item, and predictions by response."""
     items = items_of(bundles, rows, people, splits)
     fitted = fit_items(items, "m", plan or study()).mappings
-    predicted = [row for item in items for row in predict(fitted[item.item_id], item.rows, item.bundle).to_pylist()]
+    predicted = [row for item in items for row in predict(fitted[item.item_id], item).to_pylist()]
     return fitted, {row["response_id"]: row for row in predicted}
 
 
@@ -305,10 +305,11 @@ def test_a_pool_needs_ten_labels(calibration, method):
 
 
 def test_without_labels_or_features_the_mapping_is_the_identity():
-    bundles = {"q": bundle(("confidence",))}
+    bundles = {"q": bundle(("criteria",))}
     rows, people, splits = class_set(4, {"q": 50}, bundles)
     fitted, _ = run_all(bundles, rows, people, splits)
-    assert (fitted["q"].method, fitted["q"].n, fitted["q"].left_out) == ("identity", 40, ("confidence",))
+    assert (fitted["q"].method, fitted["q"].n) == ("identity", 40)
+    assert fitted["q"].left_out == ("criterion.ca", "criterion.cb")
     assert fitted["q"].reason == "the study asks for rulers, but the judge gives no feature: the raw score is kept"
     fitted, predicted = run_all(bundles, rows, [], splits)
     assert (fitted["q"].method, fitted["q"].n, fitted["q"].left_out) == ("identity", 0, ())
@@ -366,7 +367,7 @@ def test_nothing_outside_the_calibration_split_changes_a_mapping(seed, calibrati
 
 
 def test_a_grading_without_a_signal_of_the_spread_has_a_score_but_no_risk():
-    bundles = {"q": bundle(("length", "tie"))}
+    bundles = {"q": bundle(("score", "length", "tie"))}
     rows, people, splits = class_set(11, {"q": 60}, bundles)
     rows += [grading("bare", 2.0), grading("full", 2.0, {}, {"length": 3.0, "tie": 0.0})]
     splits += [{"response_id": key, "split": "test"} for key in ("bare", "full")]
@@ -410,10 +411,10 @@ def test_scores_go_out_up_to_the_threshold_and_no_further():
     rows, people, splits = class_set(13, {"q": 400}, bundles, 250)
     (item,) = items_of(bundles, rows, people, splits)
     calibration = fit_items([item], "m", study("isotonic", risk=0.3, tolerance=2)).mappings["q"]
-    found = predict(calibration, item.rows, item.bundle)
+    found = predict(calibration, item)
     threshold = float(np.unique(found["risk"].to_numpy())[5])
     rule = calibration.rules["q"].model_copy(update={"threshold": threshold})
-    found = predict(calibration.model_copy(update={"rules": {"q": rule}}), item.rows, item.bundle).to_pylist()
+    found = predict(calibration.model_copy(update={"rules": {"q": rule}}), item).to_pylist()
     released = [row["risk"] for row in found if row["route"] == "release"]
     held = [row["risk"] for row in found if row["route_reason"] == "risk"]
     assert len(released) + len(held) == 400
@@ -550,7 +551,7 @@ def test_content_of_another_format_is_refused():
     mapping = run_all(bundles, *class_set(9, {"q": 50}, bundles))[0]["q"]
     assert read_calibration(mapping.content) == mapping
     older = json.dumps(json.loads(mapping.content) | {"format": 1})
-    with pytest.raises(ContractError, match="format 1; this version reads format 2"):
+    with pytest.raises(ContractError, match="format 1; this version reads format 3"):
         read_calibration(older)
     for odd in ("{}", "[]", "nothing", json.dumps({"format": 2})):
         with pytest.raises(ContractError):

@@ -9,11 +9,12 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tasks.calibrate.folds import cross_fit, folds
+from tasks.calibrate.folds import cross_fit
 from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import apply_to_labels
 from tasks.calibrate.outcome import outcome
 from tasks.calibrate.release import ReleaseRule, Scope, reasons, release_rules, seen_levels
+from tasks.calibrate.split import folds
 from tasks.calibrate.spread import fit_sigma, level_probabilities, risks, sigmas, thinned
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import Release

@@ -116,7 +116,7 @@ def test_all_candidates_and_the_promise_of_every_item_are_stored(small):
         ("pooled", True, "rulers"),
         ("q1", True, "rulers"),
     ]
-    assert len(candidates) == 10
+    assert len(candidates) == 14
     assert [row["scope"] for row in run.read(done.release_rules).to_pylist()] == ["q1", "q2"]
 
 
