@@ -8,10 +8,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Source, Split
-from tasks.ingest.canonical import Answers, ChunkMarks, Record, Scores, answers, items, marks, name_of, scored, scores
+from tasks.ingest.canonical import (
+    Answers,
+    ChunkMarks,
+    Record,
+    Scores,
+    answers,
+    chosen,
+    items,
+    marks,
+    name_of,
+    scored,
+    scores,
+)
 from tasks.ingest.sources import Stream
 from tasks.stats.target import MEAN
 
@@ -58,7 +71,9 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     graded: set[tuple[int, str]] = set()
     for source, chunks in (stream for stream in streams if stream.source.scored):
         for frame in chunks():
-            _scores(found, source, *scored(source, frame, found.places), scores(source, frame), target, graded)
+            named = scored(source, frame, found.places)
+            counted = _scores(found, source, *named, scores(source, frame), target, graded)
+            _chosen(found, compress(counted, chosen(source, frame)))
     marked: set[tuple[int, str, str]] = set()
     for source, chunks in (stream for stream in streams if stream.source.marks):
         for frame in chunks():
@@ -137,8 +152,9 @@ def _scores(
     graded: Sequence[Scores],
     target: str,
     known: set[tuple[int, str]],
-) -> None:
-    """Scores in a file of their own."""
+) -> list[int | None]:
+    """Scores in a file of their own; returns the place of each row's response, None where it has no score that counts
+    as the target."""
     field, labelled = name_of(source.scored or ""), _labelled(graded, target, len(ids))
     for number, response_id, counts in zip(rows, ids, labelled, strict=True):
         if response_id not in found.places:
@@ -150,6 +166,15 @@ def _scores(
                 raise InputError(rule, file=source.file, row=number, field=field)
             known.add(key)
         found.labelled[found.places[response_id]] |= counts
+    return [found.places[name] if counts else None for name, counts in zip(ids, labelled, strict=True)]
+
+
+def _chosen(found: Survey, places: Iterable[int | None]) -> None:
+    """Labels that were chosen do not stand for the others: whatever else is said of their responses, they are neither
+    drawn for calibration nor held out."""
+    for place in places:
+        if place is not None:
+            found.given[place] = "chosen"
 
 
 def _marks(found: Survey, source: Source, some: ChunkMarks, known: set[tuple[int, str, str]]) -> None:
