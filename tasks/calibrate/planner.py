@@ -56,31 +56,34 @@ def design(matrix: Floats, item: Ints) -> Design:
     return Design(np.column_stack([np.ones(len(matrix)), features, offsets]), np.array(strength))
 
 
-def proposals(given: Design, taught: Bools, askable: Bools, order: Ints, count: int) -> list[Proposal]:
+def proposals(
+    given: Design, taught: Bools, askable: Bools, choosable: Bools, order: Ints, count: int
+) -> list[Proposal]:
     """The responses to mark next, first to mark first; a longer proposal begins with a shorter one.
 
-    taught: (n,) whether the mapping has the row's label; askable: (n,) whether people can be asked about it; order: all
-    rows in an order by chance, in which they are drawn. A chosen row is the one whose label lowers the ridge's mean
-    variance over the askable rows most, which no human score has a part in (Cohn, Ghahramani and Jordan 1996). With
-    v that mean variance in units of the residual's, v / (1 + v) of a prediction's squared error comes from the mapping,
-    and so many of the proposals are chosen: many at first, fewer as labels come in.
+    taught: (n,) whether the mapping has the row's label; askable: (n,) whether people can be asked about it; choosable:
+    (n,) those of them that may be chosen; order: all rows in an order by chance, in which they are drawn. A chosen row
+    is the one whose label lowers the ridge's mean variance over the askable rows most, which no human score has a part
+    in (Cohn, Ghahramani and Jordan 1996). With v that mean variance in units of the residual's, v / (1 + v) of a
+    prediction's squared error comes from the mapping, and so many of the proposals are chosen: many at first, fewer as
+    labels come in.
     """
     if not askable.any():
         return []
     variance = _Variance(given, taught, askable)
     left = askable.copy()
-    by_chance = iter(order[askable[order]].tolist())
+    drawn = iter(order[askable[order]].tolist())
     found: list[Proposal] = []
     owed = 0.0
     for _ in range(min(count, int(askable.sum()))):
         before = variance.mean
         owed += before / (1 + before)
-        sampled: Sampled = "chosen" if owed >= 1 else "drawn"
+        sampled: Sampled = "chosen" if owed >= 0.5 and (left & choosable).any() else "drawn"
         if sampled == "chosen":
             owed -= 1
-            row = int(np.argmax(np.where(left, variance.gains(), -np.inf)))
+            row = int(np.argmax(np.where(left & choosable, variance.gains(), -np.inf)))
         else:
-            row = next(row for row in by_chance if left[row])
+            row = next(row for row in drawn if left[row])
         left[row] = False
         variance.add(row)
         found.append(Proposal(row, sampled, 1 - variance.mean / before))

@@ -31,7 +31,7 @@ class TestProposals:
     def test_the_chosen_is_the_best_of_all_tried_one_by_one(self, seed):
         given, taught = drawn_design(seed), some(40, 5)
         askable = ~taught
-        for proposal in proposals(given, taught, askable, np.arange(40), 12):
+        for proposal in proposals(given, taught, askable, askable, np.arange(40), 12):
             before = mean_variance(given, taught, ~some(40, 5))
             after = {
                 row: mean_variance(given, taught | (np.arange(40) == row), ~some(40, 5))
@@ -49,27 +49,38 @@ class TestProposals:
         given, taught = drawn_design(seed, items=items), some(40, labels)
         askable = ~taught & (np.arange(40) % 7 > 0)
         order = np.random.default_rng(seed).permutation(40)
-        found = proposals(given, taught, askable, order, count)
+        found = proposals(given, taught, askable, askable, order, count)
         rows = [proposal.row for proposal in found]
         assert len(set(rows)) == len(rows) == min(count, askable.sum())
         assert askable[rows].all() if rows else True
-        assert proposals(given, taught, askable, order, count // 2) == found[: count // 2]
+        assert proposals(given, taught, askable, askable, order, count // 2) == found[: count // 2]
 
     @given(st.integers(0, 50))
     def test_what_is_drawn_comes_in_the_order_by_chance(self, seed):
         order = np.random.default_rng(seed).permutation(40)
-        found = proposals(drawn_design(seed), some(40, 6), ~some(40, 6), order, 30)
+        found = proposals(drawn_design(seed), some(40, 6), ~some(40, 6), ~some(40, 6), order, 30)
         place = {row: at for at, row in enumerate(order.tolist())}
         drawn = [place[proposal.row] for proposal in found if proposal.sampled == "drawn"]
         assert drawn == sorted(drawn)
         passed = set(order[: max(drawn) + 1].tolist()) - set(range(6))
         assert passed <= {proposal.row for proposal in found}
 
+    def test_what_may_not_be_chosen_is_drawn(self):
+        given, askable = drawn_design(1), ~some(40, 3)
+        odd = askable & (np.arange(40) % 2 > 0)
+        found = proposals(given, ~askable, askable, odd, np.arange(40), 30)
+        chosen = [proposal.row for proposal in found if proposal.sampled == "chosen"]
+        assert chosen
+        assert odd[chosen].all()
+        none = proposals(given, ~askable, askable, np.zeros(40, dtype=bool), np.arange(40), 30)
+        assert [(proposal.row, proposal.sampled) for proposal in none] == [(row, "drawn") for row in range(3, 33)]
+
     def test_fewer_are_chosen_the_more_labels_there_are(self):
         given = drawn_design(0, n=600, features=8)
         shares = []
         for labels in (5, 50, 400):
-            found = proposals(given, some(600, labels), ~some(600, labels), np.arange(600), 10)
+            asked = ~some(600, labels)
+            found = proposals(given, ~asked, asked, asked, np.arange(600), 10)
             shares.append(sum(proposal.sampled == "chosen" for proposal in found) / len(found))
         assert shares[0] > shares[1] > shares[2]
         assert shares[0] > 1 / 3
@@ -78,18 +89,18 @@ class TestProposals:
     def test_the_first_chosen_is_of_the_item_without_labels(self):
         item = np.repeat([0, 1], 50)
         given = design(np.zeros((100, 0)), item)
-        found = proposals(given, item == 0, item == 1, np.arange(100), 5)
+        found = proposals(given, item == 0, item == 1, item == 1, np.arange(100), 5)
         assert all(proposal.gain > 0 for proposal in found)
-        both = proposals(given, some(100, 20), ~some(100, 20), np.arange(100), 60)
+        both = proposals(given, some(100, 20), ~some(100, 20), ~some(100, 20), np.arange(100), 60)
         chosen = [proposal.row for proposal in both if proposal.sampled == "chosen"]
         assert item[chosen[0]] == 1
 
     def test_without_features_labels_or_responses(self):
         nothing = design(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
-        assert proposals(nothing, some(0, 0), some(0, 0), np.arange(0), 20) == []
+        assert proposals(nothing, some(0, 0), some(0, 0), some(0, 0), np.arange(0), 20) == []
         constant = design(np.ones((10, 2)), np.zeros(10, dtype=np.int64))
         assert constant.terms.shape == (10, 1)
-        assert len(proposals(constant, some(10, 0), ~some(10, 0), np.arange(10), 20)) == 10
+        assert len(proposals(constant, some(10, 0), ~some(10, 0), ~some(10, 0), np.arange(10), 20)) == 10
 
 
 class TestByChance:
