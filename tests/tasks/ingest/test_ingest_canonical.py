@@ -410,9 +410,11 @@ SETTLED = Source.model_validate(
 )
 
 
-def settled(rid: list[str], split: list[str], score: list[str], target: str = "mean") -> list[str | None]:
-    """What is said of the split of three responses without another score, once such a file is read."""
-    table = responses(rid=["r1", "r2", "r3"], item=["1", "1", "1"], answer=["a", "b", "c"], score_a=["", "", ""])
+def settled(
+    rid: list[str], split: list[str], score: list[str], target: str = "mean", known: tuple[str, str, str] = ("", "", "")
+) -> list[str | None]:
+    """What is said of the split of three responses with known scores, once such a file is read."""
+    table = responses(rid=["r1", "r2", "r3"], item=["1", "1", "1"], answer=["a", "b", "c"], score_a=[*known])
     return surveyed([items(), table, (SETTLED, frame(rid=rid, split=split, score=score))], target=target).given
 
 
@@ -422,6 +424,10 @@ def test_a_chosen_label_is_on_neither_side_once_it_is_there() -> None:
 
 def test_a_chosen_label_of_another_than_the_target_says_nothing() -> None:
     assert settled(["r1"], ["chosen"], ["1"], target="a") == [None, None, None]
+
+
+def test_a_label_that_was_there_anyway_stays_what_it_was() -> None:
+    assert settled(["r1", "r2"], ["chosen", "chosen"], ["1", "2"], known=("3", "", "")) == [None, "chosen", None]
 
 
 def test_a_file_of_scores_says_chosen_or_nothing() -> None:
