@@ -95,6 +95,19 @@ class TestProposals:
         chosen = [proposal.row for proposal in both if proposal.sampled == "chosen"]
         assert item[chosen[0]] == 1
 
+    def test_the_drawn_stand_for_the_others_and_the_chosen_do_not(self):
+        """How far out a response lies, in standard deviations from what is to be expected, over 150 sets."""
+        far = {"drawn": [], "chosen": []}
+        for seed in range(150):
+            given, taught = drawn_design(seed, n=200, features=4, items=1), some(200, 10)
+            out = (given.terms[:, 1:] ** 2).sum(axis=1)
+            order = np.random.default_rng([seed, 1]).permutation(200)
+            for proposal in proposals(given, taught, ~taught, ~taught, order, 20):
+                far[proposal.sampled].append((out[proposal.row] - out[~taught].mean()) / out[~taught].std())
+        drawn, chosen = (np.mean(far[how]) * np.sqrt(len(far[how])) for how in ("drawn", "chosen"))
+        assert abs(drawn) < 3
+        assert chosen > 10
+
     def test_without_features_labels_or_responses(self):
         nothing = design(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
         assert proposals(nothing, some(0, 0), some(0, 0), some(0, 0), np.arange(0), 20) == []
