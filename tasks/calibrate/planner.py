@@ -86,7 +86,7 @@ def proposals(
             row = next(row for row in drawn if left[row])
         left[row] = False
         variance.add(row)
-        found.append(Proposal(row, sampled, 1 - variance.mean / before))
+        found.append(Proposal(row, sampled, max(0.0, 1 - variance.mean / before)))
     return found
 
 
