@@ -41,6 +41,8 @@ def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: 
     _keep(run, rows)
     risks = held_out(items, predictions, study.release.tolerance)
     told = [labels(items), agreement(read_agreement(run)), promise(read_promises(run), risks, study.release)]
+    if not rows:
+        told.append("no graded response is left without a label: there is nothing to ask")
     return Proposed([f"{study.name}: {told[0]}", *told[1:]], rows)
 
 

@@ -12,14 +12,18 @@ from tiny_study import make_study
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.grade import grade
 from flows.next_labels import propose_labels
+from flows.plan import plan, record
 from flows.review import board_of, settled
+from tasks.calibrate.task import calibrate
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import load_study
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.people import NextLabels
+from tasks.evaluate.task import evaluate
 from tasks.ingest.task import ingest
+from tasks.judge.task import judge
+from tasks.lock.task import lock
 from tasks.review.heard import LEDGER
 from tasks.review.ledger import Act, Ledger
 from tasks.store.warehouse import Warehouse
@@ -30,7 +34,7 @@ rubrics:"""
 
 
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> tuple[Path, Path]:
+def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A study of 120 responses, 40 of them labelled, and the warehouse in which it was graded."""
     study = make_study(tmp_path_factory.mktemp("study"))
     answers = study.with_name("answers.csv")
@@ -38,7 +42,17 @@ def graded(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> tu
     with answers.open("w", newline="") as file:
         csv.writer(file).writerows(row if at < 41 else [*row[:4], "", ""] for at, row in enumerate(rows))
     house = study.parent / "house"
-    grade(str(study), str(house))
+    job = plan(study, house)
+    run, settings, base = job.run, job.study, job.base
+    data = ingest.fn(run, settings, base)
+    people = data.gradings, data.judgments
+    locked = lock.fn(run, settings, base, data.items, data.responses, *people)
+    judged = judge.fn(run, settings.judge, base, data.items, data.responses, locked.bundles)
+    answered = data.items, data.responses, data.gradings, judged.gradings
+    scored = calibrate.fn(run, settings, *answered, locked.bundles)
+    decided = data.judgments, judged.judgments
+    agreed = evaluate.fn(run, settings, *answered, scored.predictions, locked.bundles, *decided)
+    record(job, [*data, *locked, *judged, *scored, *agreed])
     return study, house
 
 
@@ -55,7 +69,7 @@ def test_the_command_prints_the_table_and_says_what_there_is(graded: tuple[Path,
     rows = list(csv.reader(done.stdout.splitlines()))
     assert rows[0] == ["rank", "item_id", "response_id", "sampled", "why"]
     assert [row[0] for row in rows[1:]] == list("1234567")
-    assert done.stderr.startswith("tiny: 39 labels of 119 graded responses")
+    assert done.stderr.startswith("tiny: 39 labels of 120 graded responses")
     assert [row[:4] for row in csv.reader(sheet.open(newline=""))] == [
         ["rank", "item_id", "response_id", "split"],
         *([row[0], row[1], row[2], "chosen" if row[3] == "chosen" else ""] for row in rows[1:]),
