@@ -12,6 +12,7 @@ COMMANDS = (
     run.reward,
     run.annotate,
     people.review,
+    people.next,
     people.votes,
     run.adjudicate,
     run.train,

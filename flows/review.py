@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 from flows.annotate import annotating
@@ -27,7 +28,7 @@ from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.sight import as_told
 from tasks.review.subject import standing
-from tasks.review.waiting import open_board, waiting_labels, waiting_scores
+from tasks.review.waiting import open_board, proposed, waiting_labels, waiting_scores
 from tasks.store.warehouse import Run, Warehouse, write_atomically
 from tasks.text.formulas import guarded
 
@@ -51,8 +52,12 @@ def review(
     serve(create_app(board, warehouse / LEDGER, access), host, port, open_browser and not reviewers)
 
 
-def board_of(study_file: Path, warehouse: Path, limit: int | None = None) -> Board:
+def board_of(
+    study_file: Path, warehouse: Path, limit: int | None = None, scored: Collection[str] = frozenset()
+) -> Board:
     """The board of a study: its queue of labels where it is annotated, of scores where it is graded only.
+
+    scored: responses whose scores are on it though nothing waits there any more.
 
     InputError where that was not done yet, or nothing waits.
     """
@@ -65,7 +70,7 @@ def board_of(study_file: Path, warehouse: Path, limit: int | None = None) -> Boa
     raters: dict[str, TableRef] = {"judge": run.ref(Gradings, "judge")} if study.annotation is None else {}
     for name in study.annotation.annotators if study.annotation else ():
         raters[name] = run.ref(Judgments, f"annotate-{name}")
-    waiting = waiting_labels(run) if study.annotation else waiting_scores(run)
+    waiting = waiting_labels(run) if study.annotation else waiting_scores(run, scored)
     if not waiting:
         raise InputError(f"nothing of {study.name} waits for people", file=study_file)
     return open_board(run, study, waiting, raters, _taught(Warehouse.open(warehouse), study.name))
@@ -100,19 +105,33 @@ def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rate
 
 
 def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
-    """Write what people's votes on scores come to as a CSV (response_id, score, settled_by), which a study can name as
-    an adjudicated rater's; returns how many scores are settled. Labels are settled by `adjudicate`. An id that a
-    spreadsheet would run as a formula has an apostrophe before it, and is known by it when the file is read."""
-    board = board_of(study_file, warehouse, limit)
+    """Write what people's votes on scores come to as a CSV (response_id, score, settled_by, split), which a study can
+    name as an adjudicated rater's; returns how many scores are settled. Labels are settled by `adjudicate`.
+
+    The split is 'chosen' for all but those that `next` drew by chance: a score that was looked at for its risk does not
+    stand for others. An id that a spreadsheet would run as a formula has an apostrophe before it, and is known by it
+    when the file is read."""
+    study = load_study(study_file).name
+    said = [act for act in acts_of(warehouse, study) if act.subject_kind == "score"]
+    board = board_of(study_file, warehouse, limit, {act.response_id for act in said})
     current = {(case.response_id, one.criterion_id): one.digest for case in board.cases for one in board.ballots(case)}
-    counted = standing((act for act in acts_of(warehouse, board.study) if act.subject_kind == "score"), current)
+    counted, by_chance = standing(said, current), drawn(warehouse, study)
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["response_id", "score", "settled_by"])
+    rows.writerow(["response_id", "score", "settled_by", "split"])
     found = {on: one for on, one in outcomes(counted).items() if one.value is not None}
-    rows.writerows([guarded(response), f"{one.value:g}", one.settled_by] for (response, _), one in found.items())
+    rows.writerows(
+        [guarded(response), f"{one.value:g}", one.settled_by, "" if response in by_chance else "chosen"]
+        for (response, _), one in found.items()
+    )
     write_atomically(to, text.getvalue().encode())
     return len(found)
+
+
+def drawn(warehouse: Path, study: str) -> set[str]:
+    """The responses that `next` drew by chance in any finished run of a study."""
+    runs = runs_of(Warehouse.open(warehouse), study)
+    return {row["response_id"] for run in runs for row in proposed(run) if row["sampled"] == "drawn"}
 
 
 def asked_of(board: Board) -> list[Asked]:
@@ -150,6 +169,10 @@ def said(study_file: Path, warehouse: Path) -> list[tuple[str, int, int, str]]:
 
 def _taught(house: Warehouse, study: str) -> Run | None:
     """The last finished run that trained a grader of this study."""
-    runs = [house.run(name) for name in house.runs() if name.rpartition("-")[0] == study]
-    trained = [run for run in runs if run.done("bottleneck", "people")]
+    trained = [run for run in runs_of(house, study) if run.done("bottleneck", "people")]
     return trained[-1] if trained else None
+
+
+def runs_of(house: Warehouse, study: str) -> list[Run]:
+    """The finished runs of a study, oldest first."""
+    return [house.run(name) for name in house.runs() if name.rpartition("-")[0] == study]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,30 @@ def review(
         from flows.review import review as open_page
 
         open_page(study, warehouse, limit, host, port, tuple(reviewer or ()), browser)
+
+
+def next(
+    study: StudyFile,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many.")] = 20,
+    to: Annotated[Path | None, typer.Option("--to", help="Write them to a .csv to write scores into.")] = None,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+) -> None:
+    """Propose which responses of a graded study people should score next, and say what the labels support until now.
+
+    Some are chosen because they teach the mapping most, the others drawn by chance: only those count for the promise.
+    """
+    with for_people():
+        from flows.next_labels import propose_labels, write_sheet
+
+        proposed = propose_labels(study, warehouse, limit, count)
+        for line in proposed.told:
+            print(line, file=sys.stderr)
+        columns = ["rank", "item_id", "response_id", "sampled", "why"]
+        print_rows(columns, ([row[name] for name in columns] for row in proposed.rows))
+        if to is not None:
+            write_sheet(proposed.rows, to)
+            print(f"{len(proposed.rows)} in {to}", file=sys.stderr)
 
 
 def votes(

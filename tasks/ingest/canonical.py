@@ -12,12 +12,12 @@ import pandas as pd
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Column, ScoreColumns, Source
+from tasks.contracts.tables.data import SPLITS
 from tasks.ingest.listed import listed
 from tasks.store.cells import as_number, as_text, need, quoted, text_or_none, texts
 from tasks.text.formulas import unguarded
 
 Record = dict[str, Any]
-SPLITS = ("train", "calibration", "test")
 MARKERS = ("human", "replayed")
 """Kinds of raters whose decisions a source may hold."""
 
@@ -129,6 +129,20 @@ def scored(source: Source, frame: pd.DataFrame, known: Container[str]) -> tuple[
     named = _texts(source, frame, given, given, {"scored"}, ("scored",))
     ids = [str(cell) for cell in named["scored"]]
     return _numbers(frame), [name if name in known else unguarded(name) for name in ids]
+
+
+def chosen(source: Source, frame: pd.DataFrame) -> list[bool]:
+    """Whether the labels of each row of a file of scores were chosen rather than drawn; InputError for a missing column
+    or what says neither."""
+    if source.split is None:
+        return [False] * len(frame)
+    rows, field = _numbers(frame), name_of(source.split)
+    said = _filled(texts(_cells(source, frame, source.split), source.file, rows, field))
+    for number, split in zip(rows, said, strict=True):
+        if split not in (None, "chosen"):
+            rule = f"{quoted(split)} is neither 'chosen' nor empty"
+            raise InputError(rule, file=source.file, row=number, field=field)
+    return [split is not None for split in said]
 
 
 def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:

@@ -28,10 +28,10 @@ def split(
     labelled; the rest is test. A response without a label is drawn only with an author or item that has labels (it
     calibrates nothing, but stays out of the test). By author or item, all of its responses are on one side, in all
     items: what the source leaves free follows what the source says of the others, which is one side for each author or
-    item.
+    item. A response whose label was chosen is on neither side, and says nothing of others.
     """
     wholes: Sequence[str | None] = {"response": response_id, "author": author_id, "item": item_id}[plan.by]
-    said = {whole: side for whole, side in zip(wholes, given, strict=True) if side is not None}
+    said = {whole: side for whole, side in zip(wholes, given, strict=True) if side not in (None, "chosen")}
     sides = [
         side or (said.get(whole) if whole is not None else None) for whole, side in zip(wholes, given, strict=True)
     ]

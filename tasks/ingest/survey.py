@@ -11,7 +11,19 @@ from dataclasses import dataclass, field
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Source, Split
-from tasks.ingest.canonical import Answers, ChunkMarks, Record, Scores, answers, items, marks, name_of, scored, scores
+from tasks.ingest.canonical import (
+    Answers,
+    ChunkMarks,
+    Record,
+    Scores,
+    answers,
+    chosen,
+    items,
+    marks,
+    name_of,
+    scored,
+    scores,
+)
 from tasks.ingest.sources import Stream
 from tasks.stats.target import MEAN
 
@@ -30,6 +42,8 @@ class Survey:
     """The split that the source gives."""
     labelled: bytearray = field(default_factory=bytearray)
     """Whether it has a score by the target."""
+    drawn: bytearray = field(default_factory=bytearray)
+    """Whether it has one that was not chosen to be given."""
     kept: bytearray = field(default_factory=bytearray)
     """Whether it is within the limit."""
 
@@ -52,13 +66,18 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
             some = answers(source, frame)
             look.add(source, some)
             found.labelled += _labelled(scores(source, frame), target, len(some.rows))
+    found.drawn = found.labelled[:]
     files = [stream.source.file for stream in streams if stream.source.responses]
     if not found.places and (files or not found.items):
         raise InputError("no response is left to grade", file=files[0] if files else None)
     graded: set[tuple[int, str]] = set()
     for source, chunks in (stream for stream in streams if stream.source.scored):
         for frame in chunks():
-            _scores(found, source, *scored(source, frame, found.places), scores(source, frame), target, graded)
+            named = scored(source, frame, found.places)
+            _scores(found, source, *named, chosen(source, frame), scores(source, frame), target, graded)
+    # A label beside which there is one that was not chosen would have been there anyway.
+    sides = zip(found.given, found.labelled, found.drawn, strict=True)
+    found.given = ["chosen" if labelled and not drawn else side for side, labelled, drawn in sides]
     marked: set[tuple[int, str, str]] = set()
     for source, chunks in (stream for stream in streams if stream.source.marks):
         for frame in chunks():
@@ -134,13 +153,14 @@ def _scores(
     source: Source,
     rows: Sequence[int],
     ids: Sequence[str],
+    chosen: Sequence[bool],
     graded: Sequence[Scores],
     target: str,
     known: set[tuple[int, str]],
 ) -> None:
     """Scores in a file of their own."""
     field, labelled = name_of(source.scored or ""), _labelled(graded, target, len(ids))
-    for number, response_id, counts in zip(rows, ids, labelled, strict=True):
+    for number, response_id, counts, picked in zip(rows, ids, labelled, chosen, strict=True):
         if response_id not in found.places:
             raise InputError(f"response '{response_id}' is unknown", file=source.file, row=number, field=field)
         for one in graded:
@@ -150,6 +170,7 @@ def _scores(
                 raise InputError(rule, file=source.file, row=number, field=field)
             known.add(key)
         found.labelled[found.places[response_id]] |= counts
+        found.drawn[found.places[response_id]] |= counts and not picked
 
 
 def _marks(found: Survey, source: Source, some: ChunkMarks, known: set[tuple[int, str, str]]) -> None:

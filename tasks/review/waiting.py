@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -14,7 +14,7 @@ from tasks.contracts.tables.bottleneck import Models
 from tasks.contracts.tables.calibration import Predictions
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.contracts.tables.people import Queue
+from tasks.contracts.tables.people import NextLabels, Queue
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import Board, Case, GraderHead, MachineLabel, Quote
 from tasks.review.queue import score_queue
@@ -29,9 +29,30 @@ def waiting_labels(run: Run) -> list[dict[str, Any]]:
     return sorted(run.read(run.ref(Queue, "queue")).to_pylist(), key=lambda row: row["rank"])
 
 
-def waiting_scores(run: Run) -> list[dict[str, Any]]:
-    """The scores of a graded run that were not released, riskiest first."""
-    return score_queue(run.read(run.ref(Predictions, "calibrate")))
+def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The scores of a graded run that people are asked for: those that `next` proposed, then those that were not
+    released, riskiest first; last, of the responses in `scored`, those that the run still grades."""
+    predictions = run.read(run.ref(Predictions, "calibrate"))
+    graded = set(predictions["response_id"].to_pylist())
+    cases = [
+        *({**row, "criteria": [], "subject_kind": "score"} for row in proposed(run)),
+        *score_queue(predictions),
+        *(
+            {"response_id": name, "criteria": [], "subject_kind": "score", "why": "Scored by people before"}
+            for name in sorted(graded.intersection(scored))
+        ),
+    ]
+    first: dict[str, dict[str, Any]] = {}
+    for case in cases:
+        first.setdefault(case["response_id"], case)
+    return list(first.values())
+
+
+def proposed(run: Run) -> list[dict[str, Any]]:
+    """Rows of `next_labels` of a run, first asked first; none where `next` was not asked."""
+    if not run.done("next", "all"):
+        return []
+    return sorted(run.read(run.ref(NextLabels, "next")).to_pylist(), key=lambda row: row["rank"])
 
 
 def open_board(

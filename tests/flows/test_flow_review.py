@@ -36,21 +36,24 @@ def act(kind: str, response: str, rater: str, value: str | None = None, **more: 
 
 def test_what_votes_on_scores_come_to_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(review, "board_of", lambda *_: board())
+    monkeypatch.setattr(review, "drawn", lambda *_: {"r1"})
+    study = tmp_path / "study.yaml"
+    study.write_text("{name: study, data: {sources: [{file: x.csv}]}, rubrics: {file: r.yaml}}")
     said = {"r1": ("1.5", "1.5"), "r2": ("0", "2"), "=r3": ("0.5",), "r4": ("x", "x")}
     with Ledger(tmp_path / LEDGER) as ledger:
         for response, values in said.items():
             for rater, value in zip(("anna", "ben"), values, strict=False):
                 ledger.add(act("vote", response, rater, value, comment="why" if value == "x" else None))
                 ledger.add(act("submit", response, rater))
-        assert review.settled(Path("study.yaml"), tmp_path, None, tmp_path / "before.csv") == 2
+        assert review.settled(study, tmp_path, None, tmp_path / "before.csv") == 2
         ledger.add(act("adjudicate", "r2", "cyd", "1", comment="Both looked again."))
-    assert review.settled(Path("study.yaml"), tmp_path, None, tmp_path / "after.csv") == 3
+    assert review.settled(study, tmp_path, None, tmp_path / "after.csv") == 3
     with (tmp_path / "after.csv").open(newline="") as file:
         assert list(csv.reader(file)) == [
-            ["response_id", "score", "settled_by"],
-            ["r1", "1.5", "agreed_votes"],
-            ["r2", "1", "discussion"],
-            ["'=r3", "0.5", "one_vote"],
+            ["response_id", "score", "settled_by", "split"],
+            ["r1", "1.5", "agreed_votes", ""],
+            ["r2", "1", "discussion", "chosen"],
+            ["'=r3", "0.5", "one_vote", "chosen"],
         ]
 
 

@@ -59,6 +59,9 @@ class Source(Frozen):
     """Human raters' gradings beside the responses."""
     scored: Column | None = None
     """In a file of scores without the responses: the column of the response's id."""
+    split: Column | None = None
+    """In such a file: the column that says 'chosen' where a response was labelled because it teaches a mapping most, as
+    `next` has it, and nothing where it was drawn by chance."""
     marks: dict[str, Column] = {}
     """Decisions per criterion: response_id, rater_id, criterion_id, level and, for what a machine recorded rather than
     a person, rater_kind ('replayed') → column."""
@@ -70,6 +73,8 @@ class Source(Frozen):
             raise ValueError(f"a rater is given twice: {', '.join(raters)}")
         if self.scored and (self.responses or not self.scores):
             raise ValueError("'scored' is for a file that has scores and no responses")
+        if self.split and not self.scored:
+            raise ValueError("'split' is for a file of scores that names 'scored'; responses have a split of their own")
         return self
 
 

@@ -9,11 +9,12 @@ from annotated_types import Ge
 
 from tasks.contracts.schema import Frozen, References, Row, Usually
 
-Split = Literal["train", "calibration", "test"]
+Split = Literal["train", "calibration", "test", "chosen"]
 SPLITS: Mapping[str, str] = {
     "train": "what graders and calibrations may learn from",
     "calibration": "what scores are fitted to the human scale on",
     "test": "held out, to measure on",
+    "chosen": "labelled because it teaches a mapping most: nothing is measured or promised on it",
 }
 
 

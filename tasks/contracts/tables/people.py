@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
-from tasks.contracts.schema import Frozen, References, Row
+from tasks.contracts.schema import Frozen, References, Row, Share
 
 Doubtful = Literal[
     "annotators_disagree", "ungrounded", "unscored", "low_probability", "against_human", "routed_to_review", "audit"
@@ -56,6 +56,10 @@ AGREEMENT_METRICS: Mapping[str, str] = {
     "exact": "equal levels",
 }
 ConstructionRule = Literal["coverage", "non_redundancy", "ordinal_anchors"]
+SAMPLED: Mapping[str, str] = {
+    "chosen": "because its label teaches the mapping most",
+    "drawn": "by chance, so that its label stands for the rest",
+}
 CONSTRUCTION_RULES: Mapping[str, str] = {
     "coverage": "covers what decides the grade",
     "non_redundancy": "no two concepts say the same",
@@ -108,6 +112,26 @@ class Queue(Row):
     """Why, weightiest first."""
     why: str
     """The weightiest in words."""
+
+
+class NextLabels(Row):
+    """A response that people should score next."""
+
+    table: ClassVar[str] = "next_labels"
+    key: ClassVar[tuple[str, ...]] = ("response_id",)
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """Its item."""
+    rank: Annotated[int, Ge(1)]
+    """1 is asked first."""
+    sampled: Annotated[Literal["chosen", "drawn"], SAMPLED]
+    """How it came to be asked about: only what was drawn stands for other responses."""
+    gain: Share
+    """Share of the mapping's mean variance that its label removes, see tasks/calibrate/planner.py."""
+    why: str
+    """Why it is asked about, in words; may tell what the machine said."""
 
 
 class Step(Frozen):

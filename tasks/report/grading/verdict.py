@@ -187,7 +187,7 @@ def data(responses: Sequence[Row], whole: Row, quarantined: int) -> DataSection:
         _step("scored", total(scored), every, _losses(unscored, "unscored_reason", UNSCORED_REASONS)),
         _step("released", total(released), every, _losses(review, "route_reason", ROUTE_REASONS)),
     ]
-    splits = Counter({split: total(_of_split(labels, split)) for split in ("calibration", "train")})
+    splits = Counter({split: total(_of_split(labels, split)) for split in ("calibration", "train", "chosen")})
     used = tuple(f"{say.count(n)} in the {split} split" for split, n in splits.items() if n)
     known = [
         _step(
@@ -218,7 +218,8 @@ def data(responses: Sequence[Row], whole: Row, quarantined: int) -> DataSection:
         ),
         *(
             Count(f"in the {split} split", total(_of_split(responses, split)))
-            for split in ("train", "calibration", "test")
+            for split in ("train", "calibration", "test", "chosen")
+            if split != "chosen" or _of_split(responses, split)
         ),
         Count(
             "held out and scored by two people",

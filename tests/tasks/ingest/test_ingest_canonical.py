@@ -396,3 +396,46 @@ def test_a_mistake_is_named_by_its_place(
 
 def test_the_same_item_twice_is_one_item() -> None:
     assert len(canonical([items(id=["1", "1"], question=["Why?", "Why?"]), responses(item=["1", "1"])]).items) == 1
+
+
+# --- what a file of scores says of how its labels came about
+
+SETTLED = Source.model_validate(
+    {
+        "file": "settled.csv",
+        "scored": "rid",
+        "split": "split",
+        "scores": [{"rater": "people", "score": "score"}],
+    }
+)
+
+
+def settled(
+    rid: list[str], split: list[str], score: list[str], target: str = "mean", known: tuple[str, str, str] = ("", "", "")
+) -> list[str | None]:
+    """What is said of the split of three responses with known scores, once such a file is read."""
+    table = responses(rid=["r1", "r2", "r3"], item=["1", "1", "1"], answer=["a", "b", "c"], score_a=[*known])
+    return surveyed([items(), table, (SETTLED, frame(rid=rid, split=split, score=score))], target=target).given
+
+
+def test_a_chosen_label_is_on_neither_side_once_it_is_there() -> None:
+    assert settled(["r1", "r2", "r3"], ["chosen", "", "chosen"], ["1", "2", ""]) == ["chosen", None, None]
+
+
+def test_a_chosen_label_of_another_than_the_target_says_nothing() -> None:
+    assert settled(["r1"], ["chosen"], ["1"], target="a") == [None, None, None]
+
+
+def test_a_label_that_was_there_anyway_stays_what_it_was() -> None:
+    assert settled(["r1", "r2"], ["chosen", "chosen"], ["1", "2"], known=("3", "", "")) == [None, "chosen", None]
+
+
+def test_a_file_of_scores_says_chosen_or_nothing() -> None:
+    with pytest.raises(InputError, match="'test' is neither 'chosen' nor empty") as error:
+        settled(["r1", "r2"], ["", "test"], ["1", "2"])
+    assert (error.value.file, error.value.row, error.value.field) == ("settled.csv", 2, "split")
+
+
+def test_only_a_file_of_scores_says_what_was_chosen() -> None:
+    with pytest.raises(ValueError, match="responses have a split of their own"):
+        remade(RESPONSES, split="split")

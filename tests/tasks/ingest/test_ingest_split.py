@@ -182,3 +182,16 @@ def test_shares_are_kept_whether_labelled_or_not() -> None:
     rows = class_set(n=1000)
     counts = Counter(split(rows, set(), Split(shares=(0.7, 0.2, 0.1))).values())
     assert (counts["train"], counts["calibration"], counts["test"]) == (700, 200, 100)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data(), PLANS, st.sets(st.integers(0, 39)))
+def test_labels_that_were_chosen_move_no_other_response(
+    made: tuple[Rows, set[str]], plan: Split, chosen: set[int]
+) -> None:
+    rows, labelled = made
+    drawn = {key: row for key, row in rows.items() if int(key[1:]) not in chosen}
+    marked = {key: row | {"split": row["split"] if key in drawn else "chosen"} for key, row in rows.items()}
+    sides = split(marked, labelled, plan)
+    assert {key for key, side in sides.items() if side == "chosen"} == rows.keys() - drawn.keys()
+    assert {key: sides[key] for key in drawn} == split(drawn, labelled & drawn.keys(), plan)

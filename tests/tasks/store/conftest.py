@@ -77,6 +77,9 @@ def _taught() -> Records:
     said = {"who": "m", "kind": "annotator", "level": 0}
     set_ = {"kind": "oracle", "order": "confidence", "asked": 1, "metric": "task_accuracy"}
     return {
+        "next_labels": [
+            {"response_id": "r3", "item_id": "q1", "rank": 1, "sampled": "drawn", "gain": 0.1, "why": "Drawn by chance"}
+        ],
         "queue": [
             {"subject_kind": "label", "response_id": "r2", "rank": 1, "priority": 0.5, "criteria": ["P1"]}
             | {"reasons": ["annotators_disagree"], "why": "Annotators 1 level apart on P1"}

@@ -1,0 +1,64 @@
+"""Which responses of a graded study people should score next. No Prefect run: the same run gives the same answer."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flows.plan import plan
+from tasks.calibrate.next_labels import held_out, next_labels, read_items, read_predictions
+from tasks.calibrate.support import agreement, labels, promise, read_agreement, read_promises
+from tasks.contracts.errors import InputError
+from tasks.contracts.tables.people import NextLabels
+from tasks.store.warehouse import Run, write_atomically
+from tasks.text.formulas import guarded
+
+SHEET = ("rank", "item_id", "response_id", "split", "score")
+"""The columns of the file that people write scores into."""
+
+
+class Proposed(NamedTuple):
+    """told: what the labels support now, in words; rows: of table `next_labels`, as many as were asked for."""
+
+    told: list[str]
+    rows: list[dict[str, Any]]
+
+
+def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: int) -> Proposed:
+    """The next `count` responses to score, fewer where there are no more; they lead the queue of the run from then on.
+
+    InputError where the study was not graded yet, as it is now.
+    """
+    job = plan(study_file, warehouse, limit)
+    run, study = job.run, job.study
+    if not run.done("evaluate", "all"):
+        rule = f"{study.name} is not graded in {warehouse}, as study, data and code are now"
+        raise InputError(rule, file=study_file, hint=f"rubricflow grade {study_file}")
+    items, predictions = read_items(run, study), read_predictions(run)
+    rows = next_labels(items, predictions, study, count)
+    _keep(run, rows)
+    risks = held_out(items, predictions, study.release.tolerance)
+    told = [labels(items), agreement(read_agreement(run)), promise(read_promises(run), risks, study.release)]
+    if not rows:
+        told.append("no graded response is left without a label: there is nothing to ask")
+    return Proposed([f"{study.name}: {told[0]}", *told[1:]], rows)
+
+
+def write_sheet(rows: list[dict[str, Any]], to: Path) -> None:
+    """A CSV to write scores into, which a study can name as it is: `scored: response_id`, `split: split` and a rater's
+    `score`. It says nothing of what the machine gave; no id in it runs as a formula."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(SHEET)
+    for row in rows:
+        split = "chosen" if row["sampled"] == "chosen" else ""
+        writer.writerow([row["rank"], guarded(row["item_id"]), guarded(row["response_id"]), split, ""])
+    write_atomically(to, text.getvalue().encode())
+
+
+def _keep(run: Run, rows: list[dict[str, Any]]) -> None:
+    """The proposal as a table of its run. A shorter one is a longer one's beginning, so that the longest stays."""
+    if not run.done("next", "all") or run.ref(NextLabels, "next").rows < len(rows):
+        run.commit("next", "all", {NextLabels: rows})

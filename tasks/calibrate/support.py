@@ -1,0 +1,92 @@
+"""What the labels of a graded run support now, and how many more it would take, in plain words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow.compute as pc
+
+from tasks.calibrate.next_labels import HeldOut
+from tasks.calibrate.release import ALL
+from tasks.calibrate.rows import Item
+from tasks.contracts.settings.study import Release
+from tasks.contracts.tables.calibration import ReleaseRules
+from tasks.contracts.tables.data import SPLITS
+from tasks.contracts.tables.evaluation import Metrics
+from tasks.display import say
+from tasks.stats.sample_size import labels_for_promise, labels_for_width
+from tasks.store.warehouse import Run
+
+HALF = 0.05
+"""Half the width of the interval for agreement that labels are counted for."""
+Record = Mapping[str, Any]
+
+
+def read_agreement(run: Run) -> list[Record]:
+    """QWK of the calibrated scores with the target on all held-out responses, and that of people with each other."""
+    figures = run.ref(Metrics, "evaluate")
+    whole = (pc.field("metric") == "qwk") & (pc.field("slice") == "all")
+    wanted = (pc.field("stage") == "human") | ((pc.field("stage") == "calibrated") & (pc.field("rater_a") == "target"))
+    return list(run.read(figures, ["stage", "value", "low", "high", "n", "note"], whole & wanted).to_pylist())
+
+
+def read_promises(run: Run) -> list[Record]:
+    """Rows of `release_rules`."""
+    return list(run.read(run.ref(ReleaseRules, "calibrate")).to_pylist())
+
+
+def labels(items: Sequence[Item]) -> str:
+    """How many labels there are and what becomes of them."""
+    splits = Counter(
+        split for item in items for split in item.rows.filter(pc.is_valid(item.rows["target"]))["split"].to_pylist()
+    )
+    told = ", ".join(f"{say.count(splits[name])} {name}" for name in SPLITS if splits[name])
+    graded = sum(len(item.rows) for item in items)
+    return f"{say.plural(splits.total(), 'label')} of {say.plural(graded, 'graded response')}: {told or 'none yet'}"
+
+
+def agreement(figures: Iterable[Record]) -> str:
+    """How well the scores agree with people, how well that is known, and what it takes to know it better."""
+    rows = sorted(figures, key=lambda row: -row["n"])
+    people = next((row for row in rows if row["stage"] == "human" and row["value"] is not None), None)
+    machine = next((row for row in rows if row["stage"] == "calibrated"), None)
+    if machine is None or machine["value"] is None:
+        return f"agreement: QWK is not known: {machine['note'] if machine else 'no labels are held out'}"
+    beside = f"; two people: {say.number(people['value'])} on {say.count(people['n'])}" if people else ""
+    told = f"agreement: QWK {say.number(machine['value'])}"
+    if machine["low"] is None or machine["high"] is None:
+        return f"{told} on {say.plural(machine['n'], 'held-out response')}, without an interval{beside}"
+    needed = labels_for_width(machine["low"], machine["high"], machine["n"], HALF) - machine["n"]
+    known = f"it within ±{HALF}"
+    more = f"about {say.count(needed)} more held out would tell {known}" if needed else f"they tell {known}"
+    ends = f"[{say.number(machine['low'])}, {say.number(machine['high'])}]"
+    return f"{told}, 95% interval {ends}, on {say.plural(machine['n'], 'held-out response')}{beside}; {more}"
+
+
+def promise(rules: Sequence[Record], held_out: HeldOut, release: Release) -> str:
+    """What may be released by the promise now, and about how many labels a promise would take."""
+    asked = f"promise of at most {say.rate(release.risk)} wrong at {say.rate(release.confidence)} confidence"
+    kept = [rule for rule in rules if rule["threshold"] is not None]
+    if not kept:
+        return f"{asked}: nothing may be released; {_needed(held_out, release)}"
+    if len(rules) == 1 and rules[0]["scope"] == ALL:
+        rule = rules[0]
+        bound = f"{rule['wrong']} wrong, at most {say.share(rule['upper'])}"
+        return f"{asked}: kept for {rule['released']} of {say.plural(rule['n'], 'label')} ({bound})"
+    told = f"{asked}: kept for {len(kept)} of {say.plural(len(rules), 'item')}"
+    return told if len(kept) == len(rules) else f"{told}; for the others, {_needed(held_out, release)}"
+
+
+def _needed(held_out: HeldOut, release: Release) -> str:
+    """About how many labels a promise takes, by the held-out scores."""
+    if not len(held_out.risk):
+        return "no held-out score tells how many labels it takes"
+    found = labels_for_promise(held_out.risk, held_out.wrong, release.risk, release.confidence)
+    if found is None:
+        of = say.plural(len(held_out.risk), "held-out score")
+        return f"by {of}, the least risky are wrong too often for any number of labels, or too few to tell"
+    needed, coverage = found
+    of = " of each item" if release.by == "item" else ""
+    return f"about {say.count(needed)} calibration labels{of} would do for {say.share(coverage)} of the scores"

@@ -1,0 +1,127 @@
+"""From a graded study to the responses that people score next, and back."""
+
+from __future__ import annotations
+
+import csv
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tiny_study import make_study
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.next_labels import propose_labels
+from flows.plan import plan, record
+from flows.review import board_of, settled
+from tasks.calibrate.task import calibrate
+from tasks.contracts.errors import InputError
+from tasks.contracts.settings.study import load_study
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.people import NextLabels
+from tasks.evaluate.task import evaluate
+from tasks.ingest.task import ingest
+from tasks.judge.task import judge
+from tasks.lock.task import lock
+from tasks.review.heard import LEDGER
+from tasks.review.ledger import Act, Ledger
+from tasks.store.warehouse import Warehouse
+
+SETTLED = """
+    - {file: next.csv, scored: response_id, split: split, scores: [{rater: three, score: score}]}
+rubrics:"""
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A study of 120 responses, 40 of them labelled, and the warehouse in which it was graded."""
+    study = make_study(tmp_path_factory.mktemp("study"))
+    answers = study.with_name("answers.csv")
+    rows = list(csv.reader(answers.open(newline="")))
+    with answers.open("w", newline="") as file:
+        csv.writer(file).writerows(row if at < 41 else [*row[:4], "", ""] for at, row in enumerate(rows))
+    house = study.parent / "house"
+    job = plan(study, house)
+    run, settings, base = job.run, job.study, job.base
+    data = ingest.fn(run, settings, base)
+    people = data.gradings, data.judgments
+    locked = lock.fn(run, settings, base, data.items, data.responses, *people)
+    judged = judge.fn(run, settings.judge, base, data.items, data.responses, locked.bundles)
+    answered = data.items, data.responses, data.gradings, judged.gradings
+    scored = calibrate.fn(run, settings, *answered, locked.bundles)
+    decided = data.judgments, judged.judgments
+    agreed = evaluate.fn(run, settings, *answered, scored.predictions, locked.bundles, *decided)
+    record(job, [*data, *locked, *judged, *scored, *agreed])
+    return study, house
+
+
+def test_a_study_that_was_not_graded_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"tiny is not graded in .*rubricflow grade"):
+        propose_labels(make_study(tmp_path), tmp_path / "house", None, 20)
+
+
+def test_the_command_prints_the_table_and_says_what_there_is(graded: tuple[Path, Path], tmp_path: Path) -> None:
+    study, house = graded
+    sheet = tmp_path / "next.csv"
+    done = CliRunner().invoke(app, ["next", str(study), "--warehouse", str(house), "--count", "7", "--to", str(sheet)])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.reader(done.stdout.splitlines()))
+    assert rows[0] == ["rank", "item_id", "response_id", "sampled", "why"]
+    assert [row[0] for row in rows[1:]] == list("1234567")
+    assert done.stderr.startswith("tiny: 39 labels of 120 graded responses")
+    assert [row[:4] for row in csv.reader(sheet.open(newline=""))] == [
+        ["rank", "item_id", "response_id", "split"],
+        *([row[0], row[1], row[2], "chosen" if row[3] == "chosen" else ""] for row in rows[1:]),
+    ]
+
+
+def test_the_longest_proposal_is_kept_and_leads_the_queue(graded: tuple[Path, Path]) -> None:
+    study, house = graded
+    longest = propose_labels(study, house, None, 12).rows
+    assert propose_labels(study, house, None, 5).rows == longest[:5]
+    run = Warehouse.open(house).run(Warehouse.open(house).runs()[-1])
+    assert run.ref(NextLabels, "next").rows == 12
+    board = board_of(study, house)
+    assert [case.response_id for case in board.cases[:12]] == [row["response_id"] for row in longest]
+    assert [case.why for case in board.cases[:12]] == [row["why"] for row in longest]
+
+
+def test_what_was_chosen_comes_back_as_chosen(graded: tuple[Path, Path], tmp_path: Path) -> None:
+    study, house = graded
+    rows = propose_labels(study, house, None, 30).rows
+    sampled = {row["response_id"]: row["sampled"] for row in rows}
+    assert set(sampled.values()) == {"chosen", "drawn"}
+    with study.with_name("next.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["response_id", "split", "score"])
+        writer.writerows([name, "chosen" if how == "chosen" else "", 2] for name, how in sampled.items())
+    again = study.with_name("again.yaml")
+    again.write_text(study.read_text().replace("\nrubrics:", SETTLED).replace("target: one", "target: mean"))
+    run = Warehouse.open(tmp_path / "house").run("again")
+    responses = run.read(ingest.fn(run, load_study(again), again.parent).responses).to_pylist()
+    split = {row["response_id"]: row["split"] for row in responses}
+    assert {name for name, side in split.items() if side == "chosen"} == {
+        name for name, how in sampled.items() if how == "chosen"
+    }
+    drawn = Counter(split[name] for name, how in sampled.items() if how == "drawn")
+    assert drawn["calibration"] > 0
+    assert drawn["test"] > 0
+    assert run.ref(Responses, "ingest").rows == 120
+
+
+def test_settled_scores_say_which_were_drawn(graded: tuple[Path, Path], tmp_path: Path) -> None:
+    study, house = graded
+    rows = propose_labels(study, house, None, 30).rows
+    board = board_of(study, house)
+    asked = {case.response_id: board.ballots(case)[0].digest for case in board.cases}
+    with Ledger(house / LEDGER) as ledger:
+        for name, digest in asked.items():
+            of = {"study": "tiny", "subject_kind": "score", "response_id": name, "criterion_id": None, "rater_id": "an"}
+            ledger.add(Act(act_id=str(uuid.uuid4()), kind="vote", value="2", digest=digest, **of))
+            ledger.add(Act(act_id=str(uuid.uuid4()), kind="submit", value=None, **of))
+    assert settled(study, house, None, tmp_path / "settled.csv") == len(asked)
+    found = list(csv.DictReader((tmp_path / "settled.csv").open(newline="")))
+    drawn = {row["response_id"] for row in rows if row["sampled"] == "drawn"}
+    assert {row["response_id"] for row in found if row["split"] == ""} == drawn
+    assert {row["split"] for row in found} == {"", "chosen"}
