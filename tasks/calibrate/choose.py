@@ -90,14 +90,15 @@ class MethodChoice(NamedTuple):
         return tried.mapping if tried and isinstance(tried.mapping, Stack) else None
 
 
-def decide(labels: LabelledRows, plan: Plan) -> MethodChoice:
+def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None) -> MethodChoice:
     """Compare the methods inside folds of the labels, and choose. Ridge stands among them only where it is asked for,
     and `text_only`, the baseline beside all others, is taken only by name.
 
     The first of `STANDARD` that can be fitted is taken unless another one is better by more than two standard errors of
     their difference, by the delete-one-author jackknife. Of pooled items what counts is agreement within items. A
     method by name is taken where the labels allow its fit, in every fold too. With fewer than ten labels, or labels of
-    one author only, the raw score is kept; ContractError where the study's signals leave that out.
+    one author only, the raw score is kept; ContractError where the study's signals leave that out. chosen: labels that
+    teach the methods too, and have no part in the figures.
     """
     lack = _lack(labels)
     methods: list[CalibrationMethod] = [*STANDARD, "text_only"]
@@ -108,7 +109,7 @@ def decide(labels: LabelledRows, plan: Plan) -> MethodChoice:
         _raw_is_kept(labels, lack)
         return MethodChoice("identity", f"{lack}: the raw score is kept", None, np.empty(0, dtype=np.int64), untried)
     fold = folds(labels.cluster)
-    candidates = _against_standard([_try(method, labels, fold, plan) for method in methods])
+    candidates = _against_standard([_try(method, labels, fold, plan, chosen) for method in methods])
     method, reason = _choice(candidates, plan, int(fold.max()) + 1, labels)
     tried = next(trial.tried for trial in candidates if trial.method == method)
     return MethodChoice(method, reason, tried, fold, candidates)
@@ -133,14 +134,16 @@ def _raw_is_kept(labels: LabelledRows, why: str) -> None:
         )
 
 
-def _try(method: CalibrationMethod, labels: LabelledRows, fold: Ints, plan: Plan) -> MethodTrial:
+def _try(
+    method: CalibrationMethod, labels: LabelledRows, fold: Ints, plan: Plan, chosen: LabelledRows | None
+) -> MethodTrial:
     """The figures of a method inside folds.
 
     QWK is that of the levels as shares of their scale: the usual one where all items have one scale, and defined where
     they have not. RMSE is in score units or, where scales differ, in shares.
     """
     try:
-        tried = cross_fit(method, labels, fold, plan.alpha)
+        tried = cross_fit(method, labels, fold, plan.alpha, chosen)
     except Refusal as refusal:
         return MethodTrial(method, note=str(refusal))
     human, level = labels.levels(labels.human), labels.levels(tried.aligned)
@@ -238,7 +241,7 @@ def _choice(
     if standard is None:
         _raw_is_kept(labels, f"{name} is undefined for every method")
         return "identity", f"{name} is undefined for every method: the raw score is kept"
-    better = [trial for trial in candidates if trial.method in STANDARD and _clearly_better(trial)]
+    better = [trial for trial in candidates if trial.method in STANDARD and _clearly_better(trial, standard)]
     if not better:
         return standard.method, f"the standard method; {name} inside {folds} folds: {_figure(standard, plan):.3f}"
     best = max(better, key=lambda trial: float(trial.worth[0]))
@@ -248,8 +251,12 @@ def _choice(
     )
 
 
-def _clearly_better(trial: MethodTrial) -> bool:
-    return trial.behind is not None and -trial.behind > CLEARLY * (trial.behind_se or 0.0)
+def _clearly_better(trial: MethodTrial, standard: MethodTrial) -> bool:
+    """Whether a method is better beyond noise and, of pooled items, no worse over all: within items alone, what is
+    learned of an item looks bad inside folds, since its mean without a response lies away from that response."""
+    if trial.behind is None or -trial.behind <= CLEARLY * (trial.behind_se or 0.0):
+        return False
+    return trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0)
 
 
 def _named(asked: MethodTrial, labels: LabelledRows) -> tuple[CalibrationMethod, str]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tasks.calibrate.calibration import POOLED, ScaleMapping
 from tasks.calibrate.choose import FEWEST, MethodChoice, decide
-from tasks.calibrate.labels import LabelledRows, collect
+from tasks.calibrate.labels import Collected, LabelledRows, collect
 from tasks.calibrate.methods import TEXTUAL, inputs
 from tasks.calibrate.outcome import outcome
 from tasks.calibrate.release import Rules, Scope, release_rules
@@ -25,9 +25,11 @@ class FittedItems(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """One mapping decision: its labels, the bundle of its item (None where pooled), and what came of it."""
+    """One mapping decision: its labels, how many others were chosen to teach it, the bundle of its item (None where
+    pooled), and what came of it."""
 
     labels: LabelledRows
+    chosen: int
     bundle_id: str | None
     decision: MethodChoice
     spread: Spread | None
@@ -49,11 +51,11 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
     decided: list[Decided] = []
     pool: list[Item] = []
     for item in sorted(items, key=lambda item: item.item_id):
-        labels = collect([item], pooled=False)
-        if len(labels) < max(study.calibration.minimum, FEWEST):
+        found = collect([item], pooled=False)
+        if len(found.drawn) < max(study.calibration.minimum, FEWEST):
             pool.append(item)
         else:
-            decided.append(_decide(labels, item.bundle.bundle_id, study))
+            decided.append(_decide(found, item.bundle.bundle_id, study))
     if pool:
         decided.append(_decide(collect(pool, pooled=True), None, study))
     rules = release_rules([one.scope for one in decided], study.release)
@@ -72,12 +74,13 @@ def text_features(study: Study) -> tuple[Feature, ...]:
     return tuple(name for name in study.calibration.features if name != "judge")
 
 
-def _decide(labels: LabelledRows, bundle_id: str | None, study: Study) -> Decided:
-    decision = decide(labels, study.calibration)
+def _decide(of: Collected, bundle_id: str | None, study: Study) -> Decided:
+    labels, chosen = of
+    decision = decide(labels, study.calibration, chosen)
     if decision.tried is None:
-        return Decided(labels, bundle_id, decision, None, Scope(labels, None))
+        return Decided(labels, len(chosen), bundle_id, decision, None, Scope(labels, None))
     spread, found = outcome(labels, decision.tried, decision.fold, study.release)
-    return Decided(labels, bundle_id, decision, spread, Scope(labels, found))
+    return Decided(labels, len(chosen), bundle_id, decision, spread, Scope(labels, found))
 
 
 def _candidates(one: Decided) -> list[dict[str, object]]:
@@ -98,7 +101,7 @@ def _calibration(one: Decided, rules: Rules, rater_id: str, study: Study) -> Sca
         reason=decision.reason,
         features=inputs(decision.method, labels.names),
         left_out=labels.left_out,
-        n=len(labels),
+        n=len(labels) + one.chosen,
         target=study.evaluation.target,
         mapping=decision.tried.mapping if decision.tried else None,
         text_only=decision.text_only,

@@ -25,16 +25,21 @@ class CrossFitted(NamedTuple):
     clipped: Bools
 
 
-def cross_fit(method: CalibrationMethod, labels: LabelledRows, fold: Ints, alpha: float) -> CrossFitted:
+def cross_fit(
+    method: CalibrationMethod, labels: LabelledRows, fold: Ints, alpha: float, chosen: LabelledRows | None = None
+) -> CrossFitted:
     """Fit a method once without each fold and once with all; Refusal where any of these fits is refused.
 
-    fold: (n,), at least two of them.
+    fold: (n,), at least two of them. chosen: labels that teach every fit, but for those of authors in the fold left
+    out, and are not predicted.
     """
-    mapping = fit_method(method, labels, alpha)
+    extra = labels.take(np.zeros(len(labels), dtype=np.bool_)) if chosen is None else chosen
+    mapping = fit_method(method, labels.beside(extra), alpha)
     aligned, clipped = np.empty(len(labels)), np.empty(len(labels), dtype=np.bool_)
     for out in (fold == k for k in range(fold.max() + 1)):
         try:
-            part = apply_to_labels(fit_method(method, labels.take(~out), alpha), labels.take(out))
+            others = extra.take(~np.isin(extra.cluster, labels.cluster[out]))
+            part = apply_to_labels(fit_method(method, labels.take(~out).beside(others), alpha), labels.take(out))
         except Refusal as refusal:
             raise Refusal(f"{refusal}, in one fold") from refusal
         aligned[out], clipped[out] = part.aligned, part.clipped

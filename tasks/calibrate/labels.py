@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from tasks.stats.agreement import SLACK
 from tasks.stats.arrays import Bools, Floats, Ints
 
 UNIT = Scale(min=0, max=1)
+TAUGHT = pa.array(["calibration", "chosen"])
+"""The splits whose labels mappings are fitted on."""
+_COLUMNS = ("item", "raw", "human", "matrix", "weight", "cluster", "weak")
 RAW = ("score",)
 """What the methods of one input take: the raw score."""
 
@@ -54,8 +58,14 @@ class LabelledRows:
 
     def take(self, rows: Bools) -> LabelledRows:
         """Some of the rows."""
-        columns = ("item", "raw", "human", "matrix", "weight", "cluster", "weak")
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, blocks=taken(self.blocks, rows))
+        return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS}, blocks=taken(self.blocks, rows))
+
+    def beside(self, others: LabelledRows) -> LabelledRows:
+        """These rows, then others of the same items."""
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in _COLUMNS
+        }
+        return replace(self, **joined, blocks=stacked_blocks([self.blocks, others.blocks]))
 
     @property
     def item_id(self) -> npt.NDArray[np.str_]:
@@ -85,18 +95,26 @@ class LabelledRows:
         return np.clip(np.floor(self.steps(scores) + 0.5 + SLACK), 0, self.top)
 
 
+class Collected(NamedTuple):
+    """drawn: labels that stand for other responses, of the calibration split; chosen: those that teach and no more."""
+
+    drawn: LabelledRows
+    chosen: LabelledRows
+
+
 def labelled(item: Item) -> Item:
-    """The responses that a fit may look at: those of the calibration split with a human score."""
-    known = pc.and_(pc.equal(item.rows["split"], "calibration"), pc.is_valid(item.rows["target"]))
+    """The responses that a fit may look at: those with a human score that are drawn for calibration, or chosen to
+    teach."""
+    known = pc.and_(pc.is_in(item.rows["split"], value_set=TAUGHT), pc.is_valid(item.rows["target"]))
     rows = np.asarray(pc.fill_null(known, False).to_numpy(), dtype=np.bool_)
     return item._replace(rows=item.rows.filter(pa.array(rows)), blocks=taken(item.blocks, rows))
 
 
-def collect(items: Sequence[Item], pooled: bool) -> LabelledRows:
+def collect(items: Sequence[Item], pooled: bool) -> Collected:
     """The usable rows of some items, given in the order of their ids; exactly one item where not pooled.
 
-    Usable is a row of the calibration split with a human score, judged, scored and with every feature that the judge
-    gives for any. Pooled scores are shares of each item's scale.
+    Usable is a row of the calibration split, or a chosen one, with a human score, judged, scored and with every feature
+    that the judge gives for any. Pooled scores are shares of each item's scale.
     """
     known = [labelled(item) for item in items]
     given = features([(item.rows, item.bundle) for item in known], pooled)
@@ -123,7 +141,8 @@ def collect(items: Sequence[Item], pooled: bool) -> LabelledRows:
         has_score=all(_has_score(item.bundle.protocol.signals) for item in items),
         blocks=stacked_blocks([item.blocks for item in known]),
     )
-    return every.take(given.usable)
+    chosen = np.concatenate([np.asarray(pc.equal(item.rows["split"], "chosen").to_numpy()) for item in known])
+    return Collected(every.take(given.usable & ~chosen), every.take(given.usable & chosen))
 
 
 def _clusters(rows: pa.Table) -> npt.NDArray[np.str_]:

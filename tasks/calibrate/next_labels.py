@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.calibrate.features import features
+from tasks.calibrate.labels import TAUGHT
 from tasks.calibrate.planner import Proposal, by_chance, design, proposals
 from tasks.calibrate.rows import GRADING, Item, graded_items
 from tasks.contracts.bundle import unlocked
@@ -23,8 +24,6 @@ from tasks.stats.agreement import SLACK
 from tasks.stats.arrays import Bools, Floats
 from tasks.store.warehouse import Run
 
-TAUGHT = pa.array(["calibration", "chosen"])
-"""The splits whose labels mappings are fitted on."""
 FEW = 10
 """Labels of an item below which it is said how many there are."""
 

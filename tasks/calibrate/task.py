@@ -13,6 +13,7 @@ from prefect import task
 
 from tasks.calibrate.calibration import ScaleMapping
 from tasks.calibrate.fit import fit_items, text_features
+from tasks.calibrate.labels import TAUGHT
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, shards
 from tasks.calibrate.texts import Blocks, Readers, TextSource, text_blocks
@@ -62,8 +63,8 @@ def calibrate(
         bundle_of = _bundle_of(run, items, bundles)
         texts = _Texts(run, study, items, responses, bundle_of)
         known = run.read(responses, ["response_id", "split", "author_id"])
-        chosen = known.filter(pc.equal(known["split"], "calibration"))["response_id"]
-        labelled = pc.field("response_id").isin(chosen.combine_chunks())
+        taught = known.filter(pc.is_in(known["split"], value_set=TAUGHT))["response_id"]
+        labelled = pc.field("response_id").isin(taught.combine_chunks())
         told = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
         rater_id = only_rater(run.read(gradings, ["rater_id"]))
         graded = graded_items(bundle_of, run.read(gradings, GRADING, labelled), known, told, target)

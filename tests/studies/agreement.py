@@ -60,8 +60,8 @@ def prepared(run: Run, study: Study) -> list[LabelledRows]:
     graded = [item for item in graded_items(bundles, machine, every, people, study.evaluation.target) if len(item.rows)]
     beside = [_beside(item, asked[item.item_id], text) for item in graded]
     if study.split.per == "set":
-        return [collect(beside, pooled=True)]
-    return [collect([item], pooled=False) for item in beside]
+        return [collect(beside, pooled=True).drawn]
+    return [collect([item], pooled=False).drawn for item in beside]
 
 
 def _beside(item: Item, asked: dict[str, object], text: dict[str, str]) -> Item:

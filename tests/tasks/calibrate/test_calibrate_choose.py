@@ -321,3 +321,40 @@ def test_shrunken_item_offsets_beat_a_line_for_all_and_a_line_for_each_item():
     assert shrunken < min(plain, per_item) - 0.005
     assert per_item < isotonic_per_item
     assert abs(isotonic - shrunken) < 0.02
+
+
+# labels that were chosen
+
+
+def chosen_beside(given, cluster="other"):
+    """Twenty labels that were chosen, on which a line falls."""
+    raw = np.tile([1.0, 4.0], 10)
+    return labels(raw, 5 - raw, cluster=[f"{cluster} {k}" for k in range(20)])
+
+
+@pytest.mark.parametrize("method", ["linear", "linking", "rulers"])
+def test_chosen_labels_teach_the_mapping_and_are_not_predicted(method):
+    given = judged(1)
+    chosen = chosen_beside(given)
+    found = cross_fit(method, given, folds(given.cluster), 2.5, chosen)
+    assert found.mapping == fit_method(method, given.beside(chosen), 2.5)
+    assert found.mapping != cross_fit(method, given, folds(given.cluster), 2.5).mapping
+    assert len(found.aligned) == len(given)
+
+
+def test_a_chosen_label_does_not_teach_the_fold_of_its_author():
+    given = judged(2)
+    fold = folds(given.cluster)
+    out = fold == 0
+    mine = labels([2.0], [5.0], cluster=[given.cluster[out][0]])
+    apart, beside = (cross_fit("linear", given, fold, 2.5, chosen).aligned for chosen in (None, mine))
+    np.testing.assert_array_equal(apart[out], beside[out])
+    assert (apart[~out] != beside[~out]).any()
+
+
+def test_the_figures_are_those_of_drawn_labels():
+    given = judged(3)
+    found = decide(given, Calibration(), chosen_beside(given))
+    aligned = cross_fit("linear", given, folds(given.cluster), 2.5, chosen_beside(given)).aligned
+    assert rows(found)["linear"].rmse == pytest.approx(float(np.sqrt(np.mean((aligned - given.human) ** 2))))
+    assert len(found.fold) == len(given)

@@ -12,6 +12,7 @@ from tasks.calibrate.support import agreement, labels, promise
 from tasks.calibrate.task import calibrate
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Release
+from tasks.contracts.tables.calibration import Calibrations, ReleaseRules
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.people import NextLabels
@@ -147,3 +148,17 @@ class TestSupport:
         assert "for any number of labels" in promise([rule("all")], wrong, Release())
         empty = wrong._replace(risk=np.empty(0), wrong=np.empty(0, dtype=bool))
         assert "no held-out score tells" in promise([rule("all")], empty, Release())
+
+
+class TestChosenLabels:
+    def test_teach_the_mapping_and_have_no_part_in_the_promise(self, tmp_path):
+        def fitted(folder, side):
+            plan = study(calibration={"method": "identity"}, release={"by": "set"})
+            graded(tmp_path / folder, plan, split=lambda at: side if at % 4 == 1 else ("calibration", "test")[at % 2])
+            run = Warehouse.open(tmp_path / folder).run("small")
+            promises = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
+            return run.read(run.ref(Calibrations, "calibrate"))["n"].to_pylist(), promises[0]["n"]
+
+        (without, promised), (with_them, still) = fitted("test", "test"), fitted("chosen", "chosen")
+        assert with_them[0] == without[0] + 11
+        assert still == promised
