@@ -122,13 +122,13 @@ def _sentences(question: Question) -> list[Unit]:
 
 def _similarities(
     criteria: Sequence[Criterion], pieces: Sequence[Tokens], tokens: Mapping[str, Tokens], given: Collection[int]
-) -> tuple[list[float], np.ndarray]:
-    """The similarity of each criterion to the response, and to each piece, (criteria, pieces)."""
-    whole_response, alone = zip(*(said(tokens[c.text], pieces, given) for c in criteria), strict=True)
+) -> tuple[np.ndarray, np.ndarray]:
+    """The similarity of each criterion to the response, (criteria,), and to each piece, (criteria, pieces)."""
+    whole_response, alone = map(np.array, zip(*(said(tokens[c.text], pieces, given) for c in criteria), strict=True))
     if not pieces:
-        return list(whole_response), np.array(alone)
-    competed = compete(np.array(alone), np.array([c.weight >= 0 for c in criteria]))
-    return list(whole_response - (np.max(alone, axis=1) - competed.max(axis=1))), competed
+        return whole_response, alone
+    competed = compete(alone, np.array([c.weight >= 0 for c in criteria]))
+    return whole_response - (alone.max(axis=1) - competed.max(axis=1)), competed
 
 
 def _reply(
@@ -137,7 +137,7 @@ def _reply(
     bundle, criteria = question.bundle, _criteria(question)
     similarity, of_piece = _similarities(criteria, [tokens[text] for _, text in pieces], tokens, given)
     probabilities = {
-        c.id: level_probabilities(similar, c.top, CENTRE if c.weight >= 0 else PENALTY_CENTRE)
+        c.id: level_probabilities(float(similar), c.top, CENTRE if c.weight >= 0 else PENALTY_CENTRE)
         for c, similar in zip(criteria, similarity, strict=True)
     }
     shares = {c.id: float(probabilities[c.id] @ np.arange(c.top + 1)) / c.top for c in criteria}
@@ -153,7 +153,7 @@ def _reply(
         },
         traits={t.id: _reached(t, [c for c in counted if c.trait == t.id] or counted, reached) for t in bundle.traits},
         score=_reached(bundle.scale, counted, reached),
-        because=f"similarity {max(similarity):.2f}",
+        because=f"similarity {similarity.max():.2f}",
     )
     artifact = how(bundle.protocol.name).artifact(question, opinion)
     return _as_reply(artifact, {name: p.tolist() for name, p in probabilities.items()} if question.criteria else None)
