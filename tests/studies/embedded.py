@@ -72,10 +72,10 @@ def derived(answer: str, scale: Scale) -> Bundle:
 
 def of_asap_sas() -> Iterator[Item]:
     known = rubrics("asap_sas_rubrics.yaml")
-    asked = [json.loads(line) for line in (DATA / "asap_sas/questions.jsonl").read_text().splitlines()]
+    asked = [json.loads(line) for line in (DATA / "asap_sas/questions.jsonl").open()]
     answers = asap_sas.prepare("answers", pd.read_parquet(DATA / "asap_sas/answers.parquet"))
     for one in asked:
-        part = answers[answers["question_id"] == one["question_id"]].sample(200, random_state=0)
+        part = answers[answers["question_id"] == one["question_id"]].sample(100, random_state=0)
         people = (part["score_rater1"].to_numpy(float), pd.to_numeric(part["score_rater2"]).to_numpy(float))
         name = str(one["question_id"])
         yield Item(name, locked(known[name]), one["question_text"], part["student_answer"].tolist(), *people)
@@ -95,27 +95,27 @@ def of_mohler() -> Iterator[Item]:
     frame = pd.read_parquet(DATA / "mohler/answers.parquet")
     people = ("score_me", "score_other")
     scale = Scale(min=0, max=5, step=0.5)
-    yield from of_references(frame, lambda row: row["reference_answer"], "student_answer", people, scale, 31)
+    yield from of_references(frame, lambda row: row["reference_answer"], "student_answer", people, scale, 12)
 
 
 def of_saf() -> Iterator[Item]:
     frame = pd.read_parquet(DATA / "saf/answers_feedback.parquet").assign(none=np.nan)
     scale = Scale(min=0, max=1, step=0.125)
     people = ("score", "none")
-    yield from of_references(frame, lambda row: row["reference_answer"], "student_answer", people, scale, 60)
+    yield from of_references(frame, lambda row: row["reference_answer"], "student_answer", people, scale, 20)
 
 
 def of_semeval() -> Iterator[Item]:
     frame = pd.read_parquet(DATA / "semeval2013/answers_3way.parquet")
     frame = frame.assign(right=(frame["label_3way"] == "correct").astype(float), none=np.nan)
-    chosen = np.random.default_rng(0).choice(sorted(frame["question_id"].unique()), 60, replace=False)
+    chosen = np.random.default_rng(0).choice(sorted(frame["question_id"].unique()), 40, replace=False)
     frame = frame[frame["question_id"].isin(chosen)]
     people = ("right", "none")
 
     def first(row: pd.Series) -> str:
         return json.loads(row["reference_answers_json"])[0]["text"]
 
-    yield from of_references(frame, first, "student_answer", people, Scale(min=0, max=1), 40)
+    yield from of_references(frame, first, "student_answer", people, Scale(min=0, max=1), 20)
 
 
 def of_physics() -> Iterator[Item]:
@@ -131,7 +131,7 @@ def of_physics() -> Iterator[Item]:
 
 def of_enem() -> Iterator[Item]:
     themes = pd.read_parquet(DATA / "enem_essays/themes.parquet").set_index("theme_id")["description"]
-    frame = pd.read_parquet(DATA / "enem_essays/essays_human_competences.parquet").sample(150, random_state=0)
+    frame = pd.read_parquet(DATA / "enem_essays/essays_human_competences.parquet").sample(60, random_state=0)
     bundle = locked(rubrics("enem_concept_rubrics.yaml")["enem"])
     for name, part in frame.groupby("theme_id"):
         labels = part[[f"human_c{n}" for n in range(1, 6)]].to_numpy(float)
@@ -142,7 +142,7 @@ def of_enem() -> Iterator[Item]:
 def of_summeval() -> Iterator[Item]:
     frame = pd.read_parquet(DATA / "summeval/summaries_human_scores.parquet")
     bundle = locked(rubrics("summeval_rubrics.yaml")["coherence"])
-    for name, part in list(frame.groupby("doc_id"))[:40]:
+    for name, part in list(frame.groupby("doc_id"))[:20]:
         experts = part[[f"coherence_expert{n}" for n in (1, 2, 3)]].to_numpy(float)
         labels = np.repeat(experts.mean(axis=1, keepdims=True), len(bundle.criteria), axis=1)
         yield Item(str(name), bundle, "", part["summary"].tolist(), experts[:, 0], experts[:, 1], labels)
