@@ -229,15 +229,15 @@ def study(name: str) -> None:
     items, tables, labels = list(SETS[name]()), {}, {}
     for label, encoder, centre in (("whole sentences", Whole(), FORMER), ("embedded", minilm(), embedded.CENTRE)):
         kept, embedded.CENTRE = embedded.CENTRE, centre
-        began = time.perf_counter()
+        began = time.process_time()
         judgments = [judged(item, encoder) for item in items]
-        took = 1000 * (time.perf_counter() - began) / sum(len(item.texts) for item in items)
+        took = 1000 * (time.process_time() - began) / sum(len(item.texts) for item in items)
         embedded.CENTRE = kept
         rows = [{"item": i.name} | agreement(i, s) for i, (s, _, _) in zip(items, judgments, strict=True)]
         tables[label] = pd.DataFrame(rows).set_index("item").astype(float)
         if items[0].labels is not None:
             labels[label] = concepts(items, [expected for _, expected, _ in judgments])
-        print(f"{name}: {label}, {took:.0f} ms a response", flush=True)
+        print(f"{name}: {label}, {took:.0f} ms of processor time a response", flush=True)
     shown = pd.concat(tables, axis=1)
     if len(items) <= 10:
         print(shown.round(3).to_string())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion, Protocol
 from tasks.judge.embedded import CENTRE, GIVEN, PENALTY_CENTRE, answer, compete, level_probabilities, said
-from tasks.judge.evidence import Subject, proves
+from tasks.judge.evidence import Subject, proves, subject_of
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE, checklist, holistic
 from tasks.judge.verify import verify
@@ -220,6 +220,28 @@ def test_a_word_of_the_question_earns_little():
         for text in ("What happens?", asked)
     )
     assert given.level_probabilities["leaves"][2] < bare.level_probabilities["leaves"][2]
+
+
+STRICT = bundle(*REAL, ends=(0, 2), traits=(trait("t", 0, 2),), failed_quote="demote")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        REAL[0].text,
+        f"I know this. {REAL[0].text} It is easy.",
+        f"{REAL[0].text} {REAL[1].text}",
+        f"Cells are small. {REAL[0].text.upper()}",
+        "Name and describe in your own words how a protein is made in the cell.",
+        "",
+    ],
+)
+def test_what_repeats_the_rubric_or_the_question_earns_nothing(text):
+    asked = "Name and describe in your own words how a protein is made in the cell."
+    posed = Question(STRICT, REAL, text, tuple(units(text)), "i", asked, None)
+    (reply,) = answer([posed], minilm())
+    verdict = verify(json.loads(reply.text), STRICT, REAL, subject_of(posed))
+    assert [decision.level for decision in verdict.decisions] == [0, 0]
 
 
 def test_minilm_is_near_in_meaning_and_hardly_minds_the_batch():
