@@ -4,7 +4,7 @@ Needs ../shared and `embedded`. Beside it stand the largest cosine of a whole se
 plain baseline and what the judge was before, and length. Of short answers it shows by item QWK and Spearman's
 correlation of the raw score with a person's, and what two persons reach; of concepts the correlation of each
 criterion's expected level with the person's label on it. Sets are sampled with a fixed seed; ± is a standard error over
-items, or over resamples of responses where labels are of one set.
+items.
 """
 
 import json
@@ -54,7 +54,7 @@ class Item(NamedTuple):
 
 def rubrics(file: str) -> dict[str, Rubric]:
     content = yaml.safe_load((ROOT / "data" / "studies" / file).read_text(encoding="utf-8"))["rubrics"]
-    return {one["rubric_id"]: Rubric.model_validate(one) for one in content}
+    return {rubric["rubric_id"]: Rubric.model_validate(rubric) for rubric in content}
 
 
 def locked(rubric: Rubric, echo: str | None = None) -> Bundle:
@@ -74,11 +74,11 @@ def of_asap_sas() -> Iterator[Item]:
     known = rubrics("asap_sas_rubrics.yaml")
     asked = [json.loads(line) for line in (DATA / "asap_sas/questions.jsonl").open()]
     answers = asap_sas.prepare("answers", pd.read_parquet(DATA / "asap_sas/answers.parquet"))
-    for one in asked:
-        part = answers[answers["question_id"] == one["question_id"]].sample(100, random_state=0)
+    for posed in asked:
+        part = answers[answers["question_id"] == posed["question_id"]].sample(100, random_state=0)
         people = (part["score_rater1"].to_numpy(float), pd.to_numeric(part["score_rater2"]).to_numpy(float))
-        name = str(one["question_id"])
-        yield Item(name, locked(known[name]), one["question_text"], part["student_answer"].tolist(), *people)
+        name = str(posed["question_id"])
+        yield Item(name, locked(known[name]), posed["question_text"], part["student_answer"].tolist(), *people)
 
 
 def of_references(
@@ -163,8 +163,8 @@ class Whole:
         return [Tokens(np.zeros(1, int), ones, vector[None]) for vector in self._encode(texts)]
 
 
-def judged(item: Item, encoder: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Raw scores, expected shares of the criteria (responses, criteria) and decided levels."""
+def judged(item: Item, encoder: object) -> tuple[np.ndarray, np.ndarray]:
+    """Raw scores, and the expected shares of the criteria, (responses, criteria)."""
     cases = [
         Case(str(n), item.name, text, tuple(units(text)), item.question, None, item.bundle, item.bundle.bundle_id)
         for n, text in enumerate(item.texts)
@@ -173,14 +173,13 @@ def judged(item: Item, encoder: object) -> tuple[np.ndarray, np.ndarray, np.ndar
     with ReplyStore(":memory:") as replies:
         graded = grade_batch(cases, rater, replies)
     tops = [criterion.top for criterion in item.bundle.criteria]
-    expected, levels = np.zeros((len(cases), len(tops))), np.zeros((len(cases), len(tops)))
+    expected = np.zeros((len(cases), len(tops)))
     for row, of_case in enumerate(graded.judged):
         for column, decision in enumerate(of_case.decisions):
             likely = of_case.probabilities.get(decision.criterion_id)
             expected[row, column] = 0 if likely is None else likely @ np.arange(len(likely)) / tops[column]
-            levels[row, column] = decision.level or 0
-    scores = np.array([np.nan if made.scored.score is None else made.scored.score for made in graded.gradings])
-    return scores, expected, levels
+    scores = np.array([np.nan if grading.scored.score is None else grading.scored.score for grading in graded.gradings])
+    return scores, expected
 
 
 def agreement(item: Item, scores: np.ndarray) -> dict[str, float | None]:
@@ -233,10 +232,10 @@ def study(name: str) -> None:
         judgments = [judged(item, encoder) for item in items]
         took = 1000 * (time.process_time() - began) / sum(len(item.texts) for item in items)
         embedded.CENTRE = kept
-        rows = [{"item": i.name} | agreement(i, s) for i, (s, _, _) in zip(items, judgments, strict=True)]
+        rows = [{"item": i.name} | agreement(i, s) for i, (s, _) in zip(items, judgments, strict=True)]
         tables[label] = pd.DataFrame(rows).set_index("item").astype(float)
         if items[0].labels is not None:
-            labels[label] = concepts(items, [expected for _, expected, _ in judgments])
+            labels[label] = concepts(items, [expected for _, expected in judgments])
         print(f"{name}: {label}, {took:.0f} ms of processor time a response", flush=True)
     shown = pd.concat(tables, axis=1)
     if len(items) <= 10:

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion, Protocol
-from tasks.judge.embedded import CENTRE, GIVEN, PENALTY_CENTRE, answer, compete, level_probabilities, said
+from tasks.judge.embedded import CENTRE, PENALTY_CENTRE, POSED, answer, compete, level_probabilities, said
 from tasks.judge.evidence import Subject, proves, subject_of
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE, checklist, holistic
@@ -168,8 +168,8 @@ def test_a_criterion_is_said_as_far_as_its_words_are_wherever_they_stand():
 
 
 def test_what_the_question_has_counts_for_less():
-    similar, _ = said(tokens(*"ab"), [tokens("a")], given={ord("a")})
-    assert similar == pytest.approx(GIVEN / (GIVEN + 1))
+    similar, _ = said(tokens(*"ab"), [tokens("a")], posed={ord("a")})
+    assert similar == pytest.approx(POSED / (POSED + 1))
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_what_is_said_in_several_sentences_is_seen_and_the_sentence_that_says_mo
 
 def test_a_word_of_the_question_earns_little():
     asked = "How does mRNA leave the nucleus through a nuclear pore?"
-    bare, given = (
+    bare, posed = (
         answer([replace(question("The nucleus has a nuclear pore.", REAL[:1]), question=text)], minilm())[0]
         for text in ("What happens?", asked)
     )
-    assert given.level_probabilities["leaves"][2] < bare.level_probabilities["leaves"][2]
+    assert posed.level_probabilities["leaves"][2] < bare.level_probabilities["leaves"][2]
 
 
 STRICT = bundle(*REAL, ends=(0, 2), traits=(trait("t", 0, 2),), failed_quote="demote")
@@ -271,6 +271,6 @@ def test_minilm_reads_tokens_by_what_they_are_and_what_they_mean():
 def test_minilm_reads_tokens_alike_in_every_batch():
     texts = ["Plants need light to grow.", "word " * 60, "é", "Stocks fell."]
     together, alone = minilm().tokens(texts), [minilm().tokens([text])[0] for text in texts]
-    for one, other in zip(together, alone, strict=True):
-        assert (one.ids == other.ids).all()
-        assert np.allclose(one.vectors, other.vectors, atol=1e-5)
+    for batched, single in zip(together, alone, strict=True):
+        assert (batched.ids == single.ids).all()
+        assert np.allclose(batched.vectors, single.vectors, atol=1e-5)
