@@ -71,9 +71,7 @@ def _offline(judge: Judge, grader: Grader | None, known: Mapping[str, Known] | N
             raise InputError(f"rater '{judge.truth.rater}' marked and scored nothing", field="judge.truth.rater")
         return Simulated(judge.truth, known), {"sampling": judge.sampling}
     if judge.backend == "embedded":
-        encode = minilm()
-        answer = partial(embedded.answer, encode=encode, knows=encode.knows)
-        return Offline(embedded.MODEL, answer, batch_size=_BATCH), {}
+        return Offline(embedded.MODEL, partial(embedded.answer, encoder=minilm()), batch_size=_BATCH), {}
     if grader is None:
         raise InputError(f"backend '{judge.backend}' has no grader to ask", field="judge.grader")
     return Offline(grader.name, partial(trained.answer, grader=grader), batch_size=_BATCH), {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,6 +19,19 @@ _HINT = "backend 'embedded' needs the extra: pip install 'rubricflow[embedded]'"
 _BATCH_TOKENS = 1_024
 """Larger batches fall out of the processor's cache: 8,192 took four times as long on two cores."""
 _MAX_TOKENS = 256
+_COMMONEST = 1_996
+"""Where the words of the vocabulary begin, the commonest first; before them stand marks and single characters."""
+
+
+class Tokens(NamedTuple):
+    """A text's tokens, without the marks that open and close it."""
+
+    ids: np.ndarray
+    """(n,) ints: equal where two tokens are written the same."""
+    weights: np.ndarray
+    """(n,) float32, at least 0: how much a token says. The rarer it is in the language, the more; punctuation 0."""
+    vectors: np.ndarray
+    """float32 (n, dimension), rows of length 1: half what the token is by itself, half what it is in this text."""
 
 
 class Encoder(Protocol):
@@ -26,6 +39,22 @@ class Encoder(Protocol):
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """float32 of shape (len(texts), dimension), rows of length 1."""
+        ...
+
+
+class TokenEncoder(Protocol):
+    """Reads texts token by token."""
+
+    def tokens(self, texts: Sequence[str]) -> list[Tokens]:
+        """The tokens of each text; long texts are cut."""
+        ...
+
+    def ids(self, text: str) -> frozenset[int]:
+        """The ids of all tokens of a text, however long it is."""
+        ...
+
+    def knows(self, word: str) -> bool:
+        """Whether a lower-case word is one token; misspelled and rare words are not."""
         ...
 
 
@@ -52,7 +81,9 @@ class MiniLM:
         self._torch = torch
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-        self._words = frozenset(self._tokenizer.get_vocab())
+        vocabulary = self._tokenizer.get_vocab()
+        self._words = frozenset(vocabulary)
+        self._weights = _weights(vocabulary)
 
     def knows(self, word: str) -> bool:
         """Whether a lower-case word is one token; misspelled and rare words are not."""
@@ -60,18 +91,45 @@ class MiniLM:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """float32 of shape (len(texts), 384), rows of length 1."""
-        torch, distinct = self._torch, list(dict.fromkeys(texts))
+        distinct = list(dict.fromkeys(texts))
         ids = self._ids(distinct) if distinct else []
         vectors = np.zeros((len(distinct), self._model.config.hidden_size), np.float32)
         for batch in _batches([len(tokens) for tokens in ids]):
-            padded = self._tokenizer.pad({"input_ids": [ids[i] for i in batch]}, return_tensors="pt")
-            with torch.inference_mode():
-                states = self._model(**padded).last_hidden_state
-                mask = padded["attention_mask"].unsqueeze(-1).to(states.dtype)
-                pooled = (states * mask).sum(1) / mask.sum(1)
-                vectors[batch] = torch.nn.functional.normalize(pooled, dim=1).numpy()
+            states, mask = self._states([ids[i] for i in batch])
+            pooled = (states * mask).sum(1) / mask.sum(1)
+            vectors[batch] = self._torch.nn.functional.normalize(pooled, dim=1).numpy()
         row = {text: i for i, text in enumerate(distinct)}
         return vectors[[row[text] for text in texts]]
+
+    def tokens(self, texts: Sequence[str]) -> list[Tokens]:
+        """The tokens of each text, vectors of 768 dimensions."""
+        distinct = list(dict.fromkeys(texts))
+        ids = self._ids(distinct) if distinct else []
+        read: dict[str, Tokens] = {}
+        for batch in _batches([len(tokens) for tokens in ids]):
+            states, _ = self._states([ids[i] for i in batch])
+            read |= {distinct[i]: self._tokens(ids[i][1:-1], state) for i, state in zip(batch, states, strict=True)}
+        return [read[text] for text in texts]
+
+    def ids(self, text: str) -> frozenset[int]:
+        """The ids of all tokens of a text, however long it is."""
+        return frozenset(
+            self._tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+        )
+
+    def _states(self, ids: list[list[int]]) -> tuple[Any, Any]:
+        """What each token is in its text, (texts, tokens, 384), and a mask (texts, tokens, 1) that is 0 for padding."""
+        padded = self._tokenizer.pad({"input_ids": ids}, return_tensors="pt")
+        with self._torch.inference_mode():
+            states = self._model(**padded).last_hidden_state
+        return states, padded["attention_mask"].unsqueeze(-1).to(states.dtype)
+
+    def _tokens(self, ids: list[int], states: Any) -> Tokens:
+        """states: of the text, with what opens and closes it and any padding."""
+        normalize, own = self._torch.nn.functional.normalize, self._model.embeddings.word_embeddings.weight.detach()
+        halves = [normalize(half, dim=1) for half in (own[ids], states[1 : len(ids) + 1])]
+        vectors = self._torch.cat(halves, dim=1).numpy() / np.float32(np.sqrt(2))
+        return Tokens(np.array(ids, int), self._weights[ids], vectors)
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         """Each text between the two marks that open and close it; "[SEP]" in a text is five characters."""
@@ -83,6 +141,13 @@ class MiniLM:
 def minilm() -> MiniLM:
     """The encoder, loaded once."""
     return MiniLM()
+
+
+def _weights(vocabulary: Mapping[str, int]) -> np.ndarray:
+    """The weight of every token: the log of its place among the words, which stand by frequency, and at least 1."""
+    weights = np.maximum(1, np.log(np.maximum(1, np.arange(len(vocabulary)) - _COMMONEST + 1))).astype(np.float32)
+    weights[[place for token, place in vocabulary.items() if not token.removeprefix("##").isalnum()]] = 0
+    return weights
 
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:

@@ -81,23 +81,17 @@ def command(study: Path) -> Any:
     return CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
 
 
-def shares(questions: Sequence[Any], encode: Any, knows: Any) -> list[Reply]:
+def shares(questions: Sequence[Any], encoder: Any) -> list[Reply]:
     """The mark that is known of an answer, as the same share of the scale, rounded half up."""
     marks = [int(question.text.split()[1]) % 5 * question.bundle.scale.max / 4 for question in questions]
     return [Reply(text=json.dumps({"rationale": "", "score": math.floor(mark + 0.5)})) for mark in marks]
-
-
-class Nothing:
-    """In place of the sentence encoder."""
-
-    knows = staticmethod(bool)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _judge() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "answer", shares)
-        patch.setattr("tasks.judge.rater.minilm", Nothing)
+        patch.setattr("tasks.judge.rater.minilm", object)
         yield
 
 
@@ -166,11 +160,11 @@ def test_what_was_judged_before_a_run_died_is_not_asked_again(
     study = make_study(tmp_path)
     batches: list[int] = []
 
-    def dying(questions: Sequence[Any], encode: Any, knows: Any) -> list[Reply]:
+    def dying(questions: Sequence[Any], encoder: Any) -> list[Reply]:
         batches.append(len(questions))
         if len(batches) == 4:
             raise UserError("the power went")
-        return shares(questions, encode, knows)
+        return shares(questions, encoder)
 
     monkeypatch.setattr(embedded, "answer", dying)
     assert command(study).exit_code == 2

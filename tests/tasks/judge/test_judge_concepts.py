@@ -22,6 +22,7 @@ from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
 from tasks.judge.simulated import Known, Simulated
 from tasks.llm.backends.scripted import Scripted
+from tasks.llm.encoder import Tokens
 from tasks.llm.replies import ReplyStore
 from tasks.lock.lock import lock
 from tasks.lock.rubric import authored
@@ -235,9 +236,22 @@ def test_the_simulated_rater_gives_labels(case_of):
     assert found.judged[0].probabilities["A"] == [0, 0, 1]
 
 
+class Agreeing:
+    """An encoder to which every text is one token, the same."""
+
+    def knows(self, word):
+        return True
+
+    def ids(self, text):
+        return frozenset()
+
+    def tokens(self, texts):
+        return [Tokens(np.zeros(1, int), np.ones(1), np.ones((1, 1))) for _ in texts]
+
+
 def test_the_embedded_rater_gives_labels(case_of):
     (request,) = first_requests(case_of(bundle_of()), Rater("e", "encoder", Scripted([])))
-    (reply,) = embedded.answer([request.data], lambda texts: np.ones((len(texts), 1)), lambda word: True)
+    (reply,) = embedded.answer([request.data], Agreeing())
     decisions = json.loads(reply.text)["decisions"]
     assert [decisions[name]["level"] for name in "AB"] == [2, 2]
     jsonschema.validate({"decisions": decisions}, request.schema)

@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -11,12 +12,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion, Protocol
-from tasks.judge.embedded import CENTRE, PENALTY_CENTRE, answer, compete, level_probabilities
-from tasks.judge.evidence import Subject, proves
+from tasks.judge.embedded import CENTRE, PENALTY_CENTRE, POSED, answer, compete, level_probabilities, said
+from tasks.judge.evidence import Subject, proves, subject_of
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE, checklist, holistic
 from tasks.judge.verify import verify
-from tasks.llm.encoder import minilm
+from tasks.llm.encoder import Tokens, minilm
 from tasks.text.fold import folded
 from tasks.text.units import units
 
@@ -30,20 +31,27 @@ CRITERIA = (
 )
 
 
-def KNOWS(word: str) -> bool:
-    """The fake encoder knows every word, so nothing is read differently from how it is written."""
-    return True
-
-
 BUNDLE = bundle(*CRITERIA, ends=(1, 5, 0.5), traits=(trait("t", 0, 5),), failed_quote="count")
 
 
-def keen(texts):
-    """An encoder to which everything is nearly the same thing, in a fixed order of nearness."""
-    noise = [np.random.default_rng(zlib.crc32(text.encode("utf-8", "replace"))).normal(size=16) for text in texts]
-    vectors = np.array(noise) * 0.2
-    vectors[:, 0] += 1.0
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+class Keen:
+    """An encoder to which every word is nearly the same thing, in a fixed order of nearness. It knows every word, so
+    that nothing is read differently from how it is written."""
+
+    def knows(self, word):
+        return True
+
+    def ids(self, text):
+        return frozenset(zlib.crc32(word.encode("utf-8", "replace")) for word in text.split())
+
+    def tokens(self, texts):
+        return [self._read(text.split()) for text in texts]
+
+    def _read(self, words):
+        ids = np.array([zlib.crc32(word.encode("utf-8", "replace")) for word in words], int)
+        vectors = np.array([np.random.default_rng(seed).normal(size=16) for seed in ids]).reshape(-1, 16) * 0.2
+        vectors[:, 0] += 1.0
+        return Tokens(ids, np.ones(len(ids)), vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 HOLISTIC = BUNDLE.model_copy(update={"protocol": Protocol(name="dhs", final_score="judged", signals=("score",))})
@@ -53,13 +61,13 @@ def question(text, criteria=CRITERIA):
     return Question(BUNDLE if criteria else HOLISTIC, criteria, text, tuple(units(text)), "i", "What is asked?", None)
 
 
-def artifact(text, criteria=CRITERIA, encode=keen):
-    return json.loads(answer([question(text, criteria)], encode, KNOWS)[0].text)
+def artifact(text, criteria=CRITERIA, encoder=None):
+    return json.loads(answer([question(text, criteria)], encoder or Keen())[0].text)
 
 
 def replied(text):
     """The reply's text and probabilities by the fake encoder."""
-    reply = answer([question(text)], keen, KNOWS)[0]
+    reply = answer([question(text)], Keen())[0]
     return json.loads(reply.text), reply.level_probabilities
 
 
@@ -143,8 +151,97 @@ def test_criteria_of_one_kind_do_not_compete():
 
 def test_the_batch_does_not_change_a_reply_of_a_rater_whose_encoder_does_not():
     texts = ["Plants need light.", "Water helps them. Light too.", "word"]
-    together = answer([question(text) for text in texts], keen, KNOWS)
-    assert together == [answer([question(text)], keen, KNOWS)[0] for text in texts]
+    together = answer([question(text) for text in texts], Keen())
+    assert together == [answer([question(text)], Keen())[0] for text in texts]
+
+
+def tokens(*words, weight=1.0):
+    """Words as tokens: alike only to themselves, each of the same weight."""
+    ids = np.array([ord(word) for word in words], int)
+    return Tokens(ids, np.full(len(ids), weight), np.eye(128)[ids])
+
+
+def test_a_criterion_is_said_as_far_as_its_words_are_wherever_they_stand():
+    similar, alone = said(tokens(*"abcd"), [tokens(*"ab"), tokens(*"bcx"), tokens()])
+    assert similar == pytest.approx(3 / 4)
+    assert alone == pytest.approx([2 / 4, 2 / 4, 0])
+
+
+def test_what_the_question_has_counts_for_less():
+    similar, _ = said(tokens(*"ab"), [tokens("a")], posed={ord("a")})
+    assert similar == pytest.approx(POSED / (POSED + 1))
+
+
+@pytest.mark.parametrize(
+    ("criterion", "pieces"),
+    [(tokens(), [tokens("a")]), (tokens("a"), []), (tokens("a"), [tokens()]), (tokens("a", weight=0), [tokens("a")])],
+)
+def test_nothing_is_said_without_words_that_say_something(criterion, pieces):
+    similar, alone = said(criterion, pieces)
+    assert similar == 0
+    assert alone.tolist() == [0] * len(pieces)
+
+
+word_lists = st.lists(st.sampled_from("abcdef"), max_size=6)
+
+
+@given(word_lists, st.lists(word_lists, max_size=4), word_lists)
+def test_saying_more_never_says_less(criterion, pieces, more):
+    similar, alone = said(tokens(*criterion), [tokens(*piece) for piece in pieces])
+    assert similar <= said(tokens(*criterion), [tokens(*piece) for piece in [*pieces, more]])[0]
+    assert max(alone, default=0) <= similar <= 1
+
+
+def test_answers_keep_the_order_of_the_questions_over_several_packs():
+    texts = [f"word{n % 90} light. And {n}." for n in range(150)]
+    together = answer([question(text) for text in texts], Keen())
+    assert together == [answer([question(text)], Keen())[0] for text in texts]
+
+
+REAL = (
+    Criterion(id="leaves", trait="t", text="mRNA leaves the nucleus through a nuclear pore.", levels=LEVELS),
+    Criterion(id="codons", trait="t", text="The ribosome reads the bases in groups of three.", levels=LEVELS),
+)
+
+
+def test_what_is_said_in_several_sentences_is_seen_and_the_sentence_that_says_most_is_quoted():
+    text = "First the mRNA goes out of the nuclus. It uses a nuclear pore for that. Cells are small."
+    (reply,) = answer([question(text, REAL)], minilm())
+    decisions = json.loads(reply.text)["decisions"]
+    assert decisions["leaves"]["level"] == 2
+    assert decisions["codons"]["level"] == 0
+    assert decisions["leaves"]["evidence"][0]["quote"] in text.split(" Cells")[0]
+
+
+def test_a_word_of_the_question_earns_little():
+    asked = "How does mRNA leave the nucleus through a nuclear pore?"
+    bare, posed = (
+        answer([replace(question("The nucleus has a nuclear pore.", REAL[:1]), question=text)], minilm())[0]
+        for text in ("What happens?", asked)
+    )
+    assert posed.level_probabilities["leaves"][2] < bare.level_probabilities["leaves"][2]
+
+
+STRICT = bundle(*REAL, ends=(0, 2), traits=(trait("t", 0, 2),), failed_quote="demote")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        REAL[0].text,
+        f"I know this. {REAL[0].text} It is easy.",
+        f"{REAL[0].text} {REAL[1].text}",
+        f"Cells are small. {REAL[0].text.upper()}",
+        "Name and describe in your own words how a protein is made in the cell.",
+        "",
+    ],
+)
+def test_what_repeats_the_rubric_or_the_question_earns_nothing(text):
+    asked = "Name and describe in your own words how a protein is made in the cell."
+    posed = Question(STRICT, REAL, text, tuple(units(text)), "i", asked, None)
+    (reply,) = answer([posed], minilm())
+    verdict = verify(json.loads(reply.text), STRICT, REAL, subject_of(posed))
+    assert [decision.level for decision in verdict.decisions] == [0, 0]
 
 
 def test_minilm_is_near_in_meaning_and_hardly_minds_the_batch():
@@ -156,3 +253,24 @@ def test_minilm_is_near_in_meaning_and_hardly_minds_the_batch():
     assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
     assert together[4] @ together[0] > 0.7 > 0.3 > together[4] @ together[1]
     assert encode([]).shape == (0, 384)
+
+
+def test_minilm_reads_tokens_by_what_they_are_and_what_they_mean():
+    read = minilm().tokens(["Light is a wave.", "The bag is light.", "", "!!!"])
+    first, second, empty, marks = read
+    assert first.vectors.shape == (5, 768)
+    assert np.allclose(np.linalg.norm(first.vectors, axis=1), 1, atol=1e-5)
+    assert first.ids[0] == second.ids[3]
+    assert 0.5 < first.vectors[0] @ second.vectors[3] < 0.95
+    assert first.weights[0] > first.weights[1] > first.weights[-1] == 0
+    assert empty.vectors.shape == (0, 768)
+    assert not marks.weights.any()
+    assert minilm().ids("light [SEP] wave") >= {first.ids[0], first.ids[3]}
+
+
+def test_minilm_reads_tokens_alike_in_every_batch():
+    texts = ["Plants need light to grow.", "word " * 60, "é", "Stocks fell."]
+    together, alone = minilm().tokens(texts), [minilm().tokens([text])[0] for text in texts]
+    for batched, single in zip(together, alone, strict=True):
+        assert (batched.ids == single.ids).all()
+        assert np.allclose(batched.vectors, single.vectors, atol=1e-5)
