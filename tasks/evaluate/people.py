@@ -14,7 +14,7 @@ from tasks.stats.alpha import krippendorff_ordinal
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals
 from tasks.stats.raters import central_tendency, severity
-from tasks.stats.target import MEAN
+from tasks.stats.target import OF_SEVERAL
 from tasks.stats.true_score import ceiling, human_reliability, true_score, true_score_intervals
 
 PEOPLE = ("people", "people")
@@ -51,7 +51,7 @@ def _ceiling(reliability: Stat, rated: np.ndarray, raters: list[str], target: st
         return reliability
     if target in raters:
         return ceiling(reliability.value)
-    if target != MEAN:
+    if target not in OF_SEVERAL:
         return Stat(None, "undefined: how reliable a score resolved from several people's is, theirs do not tell")
     per_row = float((~np.isnan(rated)).sum(axis=1).mean())
     return ceiling(per_row * reliability.value / (1 + (per_row - 1) * reliability.value))

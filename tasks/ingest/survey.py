@@ -13,7 +13,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Source, Split
 from tasks.ingest.canonical import Answers, ChunkMarks, Record, Scores, answers, items, marks, name_of, scored, scores
 from tasks.ingest.sources import Stream
-from tasks.stats.target import MEAN
+from tasks.stats.target import OF_SEVERAL
 
 
 @dataclass
@@ -123,7 +123,7 @@ def _labelled(graded: Iterable[Scores], target: str, count: int) -> bytearray:
     """Whether each answer of a chunk has a score that counts as the target, see `target_scores`."""
     found = bytearray(count)
     for one in graded:
-        if one.rater == target or (target == MEAN and one.kind == "human"):
+        if one.rater == target or (target in OF_SEVERAL and one.kind == "human"):
             for at, score in enumerate(one.score):
                 found[at] |= score is not None
     return found

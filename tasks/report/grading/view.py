@@ -33,7 +33,7 @@ from tasks.report.grading.parts import (
 from tasks.report.grading.routing import Routing, beyond, promise, routing
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
-from tasks.stats.target import MEAN
+from tasks.stats.target import OF_SEVERAL
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,12 @@ def view(
         verdict.data(counts["responses"], counts["set"][0], sum(row["n"] for row in counts["quarantine"])),
         together.people(figures, raters),
         agreement,
-        marks.distribution(panels, figures, raters if target == MEAN else []),
+        marks.distribution(panels, figures, raters if target in OF_SEVERAL else []),
         together.true_score(figures),
         Errors(
             marks.errors_title(panels),
             marks.confusions(panels),
-            target == MEAN and len(raters) > 1,
+            target in OF_SEVERAL and len(raters) > 1,
             _cases(tables, raters, rubric_of, scales),
             "" if panels else marks.NOTHING_SCORED,
         ),
