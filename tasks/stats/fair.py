@@ -8,7 +8,8 @@ import numpy as np
 from scipy.special import softmax
 
 from tasks.stats.arrays import Floats, Ints
-from tasks.stats.facets import NODES, Facets
+from tasks.stats.facet_likelihood import NODES
+from tasks.stats.facets import Facets
 
 REACH: Final = 60.0
 HALVINGS: Final = 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -48,16 +48,18 @@ class Residuals(NamedTuple):
 
 def residuals(fitted: Facets) -> Residuals:
     """In the order of responses. A rating has no part in its own expectation, so that under the model squared residuals
-    are as large as the variance, however few raters a response has."""
+    are as large as the variance, however few raters a response has. Groups in which all gave one value tell nothing and
+    are left out."""
     of, curves = fitted.of, fitted.curves
     pattern, cell = of.ratings.nonzero()
-    shared = of.size[pattern] > 1
+    shared = (of.size[pattern] > 1) & np.array([np.ptp(values) > 0 for values in of.values])[of.group[pattern]]
     pattern, cell = pattern[shared], cell[shared]
     log_p = curves.log_p[of.cell_pair, of.cell_level]
     others = softmax(fitted.log_posterior[pattern] - log_p[cell], axis=1)
     pair, group = of.cell_pair[cell], of.group[pattern]
     mean = (others * curves.mean[pair]).sum(axis=1)
-    spread = np.maximum((others * curves.square[pair]).sum(axis=1) - mean**2, 1e-12)
+    square = (others * (curves.variance + curves.mean**2)[pair]).sum(axis=1)
+    spread = np.maximum(square - mean**2, 1e-12)
     low, span = (np.array([end(values) for values in of.values])[group] for end in (np.min, np.ptp))
     given = curves.share[group, of.cell_level[cell]] * span + low
     response, at = _by_response(of.pattern, pattern)
@@ -116,7 +118,7 @@ def leniency(fitted: Facets, unit: Floats) -> list[Estimate]:
     scale = np.array([np.ptp(values) for values in of.values]) / unit
     given = np.bincount(of.cell_pair, of.ratings.T @ of.weight)
     gap = curves.mean - fitted.fair.mean[of.pair_group]
-    slope = curves.slope[of.pair_group, None] * (curves.square - curves.mean**2)
+    slope = curves.slope[of.pair_group, None] * curves.variance
     value, steep = ((ability[of.pair_group] * rows).sum(axis=1) * scale[of.pair_group] for rows in (gap, slope))
     total = np.bincount(of.pair_rater, given)
     value, steep = (np.bincount(of.pair_rater, given * column) / total for column in (value, steep))
@@ -139,16 +141,14 @@ def halo(tables: Mapping[str, Floats], clusters: npt.NDArray[np.int64], draws: i
 
 
 def _halo(pairs: list[tuple[Floats, Floats]], clusters: Ints, draws: int, seed: int) -> Estimate:
-    blocks, sizes, held = [], [], np.zeros(len(clusters), dtype=bool)
+    blocks, sizes, held = [], [], np.zeros(len(clusters), dtype=np.bool_)
     for own, theirs in pairs:
-        both = np.hstack([own, theirs])
-        rows = ~np.isnan(both).any(axis=1)
-        if rows.sum() >= FEW and own.shape[1] > 1 and (np.ptp(both[rows], axis=0) > 0).all():
-            x = both[rows] - both[rows].mean(axis=0)
-            terms = np.hstack([np.ones((len(x), 1)), x, (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)])
-            blocks.append(sums_by_code(terms, clusters[rows], int(clusters.max()) + 1))
-            sizes.append(len(x))
-            held |= rows
+        for rows, traits in _in_full(own, theirs):
+            marks = np.hstack([own[rows][:, traits], theirs[rows][:, traits]])
+            if (np.ptp(marks, axis=0) > 0).all():
+                blocks.append(sums_by_code(_products(marks), clusters[rows], int(clusters.max()) + 1))
+                sizes.append(len(marks))
+                held |= rows
     if not blocks:
         return Estimate(None, note=f"fewer than {FEW} responses whose traits another person marked too")
     value = float(np.average([_excess(block.sum(axis=0)[None])[0] for block in blocks], weights=sizes))
@@ -159,9 +159,26 @@ def _halo(pairs: list[tuple[Floats, Floats]], clusters: Ints, draws: int, seed: 
     return Estimate(value, reach.low, reach.high, clusters=reach.clusters, n=int(held.sum()))
 
 
+def _in_full(own: Floats, theirs: Floats) -> Iterator[tuple[Bools, Bools]]:
+    """(rows, traits) where both persons marked just these traits, two or more; of each such set of traits 20 rows."""
+    both = ~np.isnan(own) & ~np.isnan(theirs)
+    kinds, kind = np.unique(both, axis=0, return_inverse=True)
+    for at, traits in enumerate(kinds):
+        rows = kind.ravel() == at
+        if traits.sum() > 1 and rows.sum() >= FEW:
+            yield rows, traits
+
+
+def _products(marks: Floats) -> Floats:
+    """1, every column and every product of two, (n, 1 + k + k squared); about the means, which keeps their digits."""
+    x = marks - marks.mean(axis=0)
+    return np.hstack([np.ones((len(x), 1)), x, (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)])
+
+
 def _excess(totals: Floats) -> Floats:
-    """Of sums (samples, 1 + 2t + 4t^2): mean correlation within the first t columns less that across."""
-    width = int(np.sqrt(totals.shape[1] - 0.75) - 0.5)
+    """Of sums of `_products` of t and t columns, (samples, …): mean correlation of two traits within the first t less
+    that across."""
+    width = round(np.sqrt(totals.shape[1] - 0.75) - 0.5)
     n, sums, products = np.split(totals, [1, 1 + width], axis=1)
     mean = sums / n
     cov = products.reshape(-1, width, width) / n[:, :, None] - mean[:, :, None] * mean[:, None, :]
