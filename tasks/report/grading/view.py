@@ -30,6 +30,7 @@ from tasks.report.grading.parts import (
     Outcome,
     Verdict,
 )
+from tasks.report.grading.raters import with_effects
 from tasks.report.grading.routing import Routing, beyond, promise, routing
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
@@ -49,6 +50,7 @@ class Tables:
     """rubric_id → bundle."""
     metrics: pa.Table
     verdicts: pa.Table
+    rater_effects: pa.Table
     release_rules: pa.Table
     candidates: pa.Table
     calibrations: pa.Table
@@ -135,7 +137,7 @@ def view(
             "" if panels else marks.NOTHING_SCORED,
         ),
         groups(figures, scores),
-        together.rater_section(figures, raters),
+        with_effects(together.rater_section(figures, raters), tables.rater_effects.to_pylist()),
         marks.calibration(
             scores,
             panels,
