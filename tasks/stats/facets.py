@@ -24,8 +24,8 @@ from tasks.stats.arrays import Floats
 from tasks.stats.facet_design import Design
 from tasks.stats.facet_likelihood import Curves, Likelihood, log_prior
 
-PRIOR_RATERS, PRIOR_SD = 1.0, 0.5
-"""The prior of the spread of severities: as much as one further rater tells who is half a standard deviation off."""
+PRIOR_RATERS, PRIOR_SD = 1.0, 0.25
+"""The prior of the spread of severities: as much as one further rater tells who is a quarter of an SD off."""
 ROUNDS, SETTLED = 30, 0.01
 """Times that the spread of severities is estimated anew, and the share by which it then still moves."""
 

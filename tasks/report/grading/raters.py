@@ -26,10 +26,10 @@ class _Reason:
 
 
 REASONS = {
-    "strict": _Reason("leniency", "signed", "{} steps beside an average rater"),
-    "lenient": _Reason("leniency", "signed", "{} steps beside an average rater"),
+    "strict": _Reason("leniency", "signed", "{} steps"),
+    "lenient": _Reason("leniency", "signed", "{} steps"),
     "erratic": _Reason("infit", "number", "infit {}"),
-    "halo": _Reason("halo", "signed", "correlation of traits {} above that with other persons"),
+    "halo": _Reason("halo", "signed", "traits correlate {} more than with other persons' marks"),
 }
 
 
@@ -83,12 +83,12 @@ def _said(row: Row, flag: str, rows: Sequence[Row]) -> str:
     else:
         reason = REASONS[flag]
         figure = reason.words.format(_figure(row, reason.column, reason.unit))
-    return f"{RATER_FLAGS[flag]}{where} ({figure})"
+    return f"{RATER_FLAGS[flag]}{where}: {figure}"
 
 
 def _figure(row: Row, column: str, unit: Unit) -> str:
     estimate = _estimate(row, column)
-    return f"{say.figure(estimate.value or 0.0, unit)} [{say.interval(estimate, unit)}]"
+    return f"{say.figure(estimate.value or 0.0, unit)} ({say.interval(estimate, unit)})"
 
 
 def _estimate(row: Row, column: str) -> Estimate:
