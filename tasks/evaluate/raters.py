@@ -13,13 +13,14 @@ from tasks.stats.bootstrap import cluster_codes
 from tasks.stats.estimate import Estimate
 from tasks.stats.facet_design import Design, Rating, design, linked
 from tasks.stats.facets import Facets, fit
-from tasks.stats.rater_fit import FEW, Residuals, halo, infit, leniency, outfit, residuals, shift
+from tasks.stats.rater_fit import FEW, Residuals, discrimination, halo, infit, leniency, outfit, residuals, shift
 
 SCORE = ""
 """In place of a trait, the score itself."""
-OFF, ERRATIC, HALO = 0.15, 1.2, 0.10
+OFF, ERRATIC, APART, HALO = 0.15, 1.2, 0.7, 0.10
 """Limits of flags: leniency in SD of the scores, as the gate on the machine's mean shift has it; infit, as for marks
-that ought to agree (Wright and Linacre 1994); halo above the others'."""
+that ought to agree (Wright and Linacre 1994); how well responses are told apart, erratic or central by an infit of 1
+or more, or less; halo above the others'."""
 ALONE = "shares no response with another rater"
 
 
@@ -95,7 +96,7 @@ def _of_set(
 
 
 def _whole(fitted: Facets, code: int, own: Residuals, given: Estimate, colour: Estimate | None) -> Record:
-    fits, colour = infit(own), colour or Estimate(None)
+    fits, apart, colour = infit(own), discrimination(own), colour or Estimate(None)
     return {
         "severity": float(fitted.severity[code]),
         "severity_se": float(fitted.se[code]),
@@ -106,6 +107,9 @@ def _whole(fitted: Facets, code: int, own: Residuals, given: Estimate, colour: E
         "infit_low": fits.low,
         "infit_high": fits.high,
         "outfit": outfit(own).value,
+        "discrimination": apart.value,
+        "discrimination_low": apart.low,
+        "discrimination_high": apart.high,
         "halo": colour.value,
         "halo_low": colour.low,
         "halo_high": colour.high,
@@ -141,8 +145,11 @@ def _flags(whole: Record, drifts: Sequence[Record], limit: float, others: float 
         yield "strict"
     if whole["low"] is not None and whole["low"] > limit:
         yield "lenient"
-    if whole["infit_low"] is not None and whole["infit_low"] > ERRATIC:
+    blurred = whole["discrimination_high"] is not None and whole["discrimination_high"] < APART
+    if whole["infit_low"] is not None and (whole["infit_low"] > ERRATIC or (blurred and whole["infit"] >= 1)):
         yield "erratic"
+    if blurred and whole["infit"] < 1:
+        yield "central"
     if any(row["low"] > limit or row["high"] < -limit for row in drifts):
         yield "drift"
     if others is not None and whole["halo_low"] is not None and whole["halo_low"] > others + HALO:

@@ -96,6 +96,22 @@ def outfit(of: Residuals) -> Estimate:
     return _between(float(squares.mean()), float(squares.std() / np.sqrt(len(squares))), len(squares))
 
 
+def discrimination(of: Residuals) -> Estimate:
+    """Slope of the marks on what the others' let expect of them: 1 where the rater tells responses apart as the model
+    has it, below where little of what the others see is in the marks (with a high infit: by chance; with a low one:
+    crowded in the middle), above at the ends of the scale. Interval: normal, robust to unequal variances."""
+    if len(of.observed) < 3:
+        return Estimate(None, n=len(of.observed), note="fewer than 3 shared responses")
+    sizes = np.bincount(of.group)[of.group]
+    x, y = (v - (np.bincount(of.group, v)[of.group] / sizes) for v in (of.expected, of.observed))
+    x, y = x / np.sqrt(of.variance), y / np.sqrt(of.variance)
+    total = float((x**2).sum())
+    if total <= 1e-9:
+        return Estimate(None, n=len(x), note="the others' marks let expect the same of all")
+    value = float((x * y).sum() / total)
+    return _between(value, float(np.sqrt((x**2 * (y - value * x) ** 2).sum()) / total), len(x))
+
+
 def shift(of: Residuals, unit: Floats, looks: int = 1) -> Estimate:
     """Mean of observed less expected, in units: what is left of a rater's leniency in a period or on an item, once the
     own severity is taken out. unit: (groups,) score units; looks: intervals that shall all hold at 95% together.

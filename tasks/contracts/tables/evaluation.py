@@ -18,11 +18,12 @@ STAGES: Mapping[str, str] = {
 }
 Outcome = Literal["pass", "fail", "undecided", "unknown"]
 OUTCOMES: Mapping[str, str] = {"pass": "met", "fail": "missed", "undecided": "undecided", "unknown": "not known"}
-RaterFlag = Literal["strict", "lenient", "erratic", "drift", "halo"]
+RaterFlag = Literal["strict", "lenient", "erratic", "central", "drift", "halo"]
 RATER_FLAGS: Mapping[str, str] = {
     "strict": "gives less than an average rater",
     "lenient": "gives more than an average rater",
     "erratic": "marks further from the others' than chance explains",
+    "central": "crowds marks in the middle",
     "drift": "is stricter or more lenient in some period than otherwise",
     "halo": "lets one impression colour several traits, more than the others do",
 }
@@ -141,6 +142,12 @@ class RaterEffects(Row):
     """Upper end."""
     outfit: float | None
     """The same unweighted, which single surprising marks move."""
+    discrimination: float | None
+    """Slope of the marks on what the others' let expect: 1 as expected, 0 where they tell nothing of the responses."""
+    discrimination_low: float | None
+    """Lower end of its 95% interval."""
+    discrimination_high: float | None
+    """Upper end."""
     halo: float | None
     """Of the score itself: how much more the rater's traits go together than with other persons' marks of the other
     traits, a difference of correlations."""

@@ -132,7 +132,7 @@ class Effect:
     name: str
     leniency: Estimate
     infit: Estimate
-    outfit: Estimate
+    discrimination: Estimate
     drift: Estimate
     period: str
     halo: Estimate

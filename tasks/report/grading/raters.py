@@ -25,11 +25,14 @@ class _Reason:
     words: str
 
 
+LENIENCY = _Reason("leniency", "signed", "{} steps")
+APART = _Reason("discrimination", "number", "discrimination {}")
 REASONS = {
-    "strict": _Reason("leniency", "signed", "{} steps"),
-    "lenient": _Reason("leniency", "signed", "{} steps"),
-    "erratic": _Reason("infit", "number", "infit {}"),
-    "halo": _Reason("halo", "signed", "traits correlate {} more than with other persons' marks"),
+    "strict": (LENIENCY,),
+    "lenient": (LENIENCY,),
+    "erratic": (_Reason("infit", "number", "infit {}"), APART),
+    "central": (APART,),
+    "halo": (_Reason("halo", "signed", "traits correlate {} more than with other persons' marks"),),
 }
 
 
@@ -57,7 +60,7 @@ def _effect(row: Row, effects: Sequence[Row]) -> Effect:
         say.name(row["rater_id"]),
         _estimate(row, "leniency"),
         _estimate(row, "infit"),
-        _estimate(row, "outfit"),
+        _estimate(row, "discrimination"),
         _estimate(drift, "leniency") if drift else Estimate(None, note="no period is given"),
         say.name(drift["value_of"]) if drift else "",
         _estimate(row, "halo"),
@@ -81,8 +84,7 @@ def _said(row: Row, flag: str, rows: Sequence[Row]) -> str:
         worst = max(periods, key=lambda other: abs(other["leniency"] or 0.0))
         figure = f"{_figure(worst, 'leniency', 'signed')} steps in {say.name(worst['value_of'])}"
     else:
-        reason = REASONS[flag]
-        figure = reason.words.format(_figure(row, reason.column, reason.unit))
+        figure = ", ".join(each.words.format(_figure(row, each.column, each.unit)) for each in REASONS[flag])
     return f"{RATER_FLAGS[flag]}{where}: {figure}"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.stats.facet_design import Rating, design
 from tasks.stats.facets import fit
-from tasks.stats.rater_fit import halo, infit, leniency, outfit, residuals, shift
+from tasks.stats.rater_fit import discrimination, halo, infit, leniency, outfit, residuals, shift
 from tests.builders.ratings import World, marked, world
 
 ONE = np.ones(1)
@@ -30,6 +30,7 @@ def test_raters_as_the_model_has_them_fit(each):
             held += [one.low < 1 < one.high for one in (infit(own), outfit(own))]
             held.append(shift(own, ONE).low < 0 < shift(own, ONE).high)
             values.append(infit(own).value)
+            held.append(discrimination(own).low < 1 < discrimination(own).high)
     assert np.mean(held) >= 0.88
     assert np.mean(values) == pytest.approx(1, abs=0.05)
 
@@ -41,6 +42,8 @@ def test_who_marks_by_chance_is_erratic():
     figures = {name: infit(of_rater(wild, name)) for name in ("p0", "p1", "p2", "p3")}
     assert figures["p2"].low > 1.2
     assert all(figures["p2"].value > 1.3 * figures[name].value for name in ("p0", "p1", "p3"))
+    apart = {name: discrimination(of_rater(wild, name)) for name in ("p0", "p1", "p2", "p3")}
+    assert apart["p2"].high < 0.6 < min(apart[name].low for name in ("p0", "p1", "p3"))
 
 
 def test_residuals_are_one_for_each_shared_rating():
