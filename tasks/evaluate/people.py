@@ -68,7 +68,8 @@ def _true_scores(part: Part, ratings: np.ndarray, machine: str, draws: int, seed
         found = true_score(given, own)
         intervals = true_score_intervals(given, own, clusters, draws, seed) if draws else {}
         losses = {name: Stat(getattr(found, name)) for name in ("loss_association", "loss_spread", "loss_bias")}
-        figures = {"prmse": found.prmse, "r_true": found.r_true, **losses}
+        true = Stat(found.qwk_true, None if found.qwk_true is not None else found.prmse.note)
+        figures = {"prmse": found.prmse, "r_true": found.r_true, "qwk_true": true, **losses}
         for name, stat in figures.items():
             yield record(
                 part,
