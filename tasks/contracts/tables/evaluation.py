@@ -18,7 +18,6 @@ STAGES: Mapping[str, str] = {
 }
 Outcome = Literal["pass", "fail", "undecided", "unknown"]
 OUTCOMES: Mapping[str, str] = {"pass": "met", "fail": "missed", "undecided": "undecided", "unknown": "not known"}
-RaterFlag = Literal["strict", "lenient", "erratic", "central", "drift", "halo"]
 RATER_FLAGS: Mapping[str, str] = {
     "strict": "gives less than an average rater",
     "lenient": "gives more than an average rater",
@@ -159,7 +158,7 @@ class RaterEffects(Row):
     """Responses that the rater marked."""
     shared: Annotated[int, Ge(0)]
     """Of those, marked by another person too; fit and shifts rest on them."""
-    flags: Annotated[list[RaterFlag], RATER_FLAGS]
+    flags: Annotated[list[str], RATER_FLAGS]
     """What training ought to look at, decided only where the whole interval lies beyond the limit."""
     note: str | None
     """Why a figure is null, or what to know about it."""
