@@ -12,7 +12,7 @@ from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scal
 from tasks.stats.agreement import Stat, level_count, pearson, to_levels
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import draw_totals, interval, sums_by_code
-from tasks.stats.target import MEAN
+from tasks.stats.target import OF_SEVERAL
 
 FEWEST = 30
 """Responses that a correlation of one criterion needs."""
@@ -21,9 +21,10 @@ FEWEST = 30
 def level_shares(part: Part, raters: list[str], machine: str, target: str, draws: int, seed: int) -> Iterator[Record]:
     """Share of the responses at each level of the scale, the people's and the machine's, and the gap.
 
-    Where the target is the mean of the people, their own marks are counted, not the means, which lie between levels.
+    Where the target is made of several people's marks, theirs are counted, not what is made of them: it lies between
+    levels.
     """
-    people = [f"human:{name}" for name in raters] if target == MEAN else [TARGET]
+    people = [f"human:{name}" for name in raters] if target in OF_SEVERAL else [TARGET]
     rows = both_scored(part.rows, TARGET, "calibrated")
     if part.scale is None or rows.empty:
         return

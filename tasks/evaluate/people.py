@@ -14,7 +14,7 @@ from tasks.stats.alpha import krippendorff_ordinal
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals
 from tasks.stats.raters import central_tendency, severity
-from tasks.stats.target import MEAN
+from tasks.stats.target import OF_SEVERAL
 from tasks.stats.true_score import ceiling, human_reliability, true_score, true_score_intervals
 
 PEOPLE = ("people", "people")
@@ -51,7 +51,7 @@ def _ceiling(reliability: Stat, rated: np.ndarray, raters: list[str], target: st
         return reliability
     if target in raters:
         return ceiling(reliability.value)
-    if target != MEAN:
+    if target not in OF_SEVERAL:
         return Stat(None, "undefined: how reliable a score resolved from several people's is, theirs do not tell")
     per_row = float((~np.isnan(rated)).sum(axis=1).mean())
     return ceiling(per_row * reliability.value / (1 + (per_row - 1) * reliability.value))
@@ -68,7 +68,8 @@ def _true_scores(part: Part, ratings: np.ndarray, machine: str, draws: int, seed
         found = true_score(given, own)
         intervals = true_score_intervals(given, own, clusters, draws, seed) if draws else {}
         losses = {name: Stat(getattr(found, name)) for name in ("loss_association", "loss_spread", "loss_bias")}
-        figures = {"prmse": found.prmse, "r_true": found.r_true, **losses}
+        true = Stat(found.qwk_true, None if found.qwk_true is not None else found.prmse.note)
+        figures = {"prmse": found.prmse, "r_true": found.r_true, "qwk_true": true, **losses}
         for name, stat in figures.items():
             yield record(
                 part,

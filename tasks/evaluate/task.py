@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import pandas as pd
+import pyarrow.compute as pc
 from prefect import task
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Evaluation, Study
-from tasks.contracts.tables.evaluation import Metrics, Verdicts
+from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures, people_marks
 from tasks.evaluate.figures import figures
+from tasks.evaluate.raters import SCORE, Marked, rater_effects
 from tasks.evaluate.slices import Record
 from tasks.stats.scores import resampled, score_frame
 from tasks.store.naming import named
@@ -27,6 +29,7 @@ class Evaluated(NamedTuple):
 
     metrics: TableRef
     verdicts: TableRef
+    rater_effects: TableRef
 
 
 @task(task_run_name=named("evaluate"))
@@ -53,10 +56,41 @@ def evaluate(
         machine = next((batch["rater_id"][0].as_py() for batch in run.batches(gradings, ["rater_id"], 1)), "machine")
         metrics, verdicts = figures(scores, scales, machine, study.evaluation, study.release)
         metrics += _decisions(run, scores.frame, marks, judgments, locked, items, machine, study.evaluation)
-        return {Metrics: metrics, Verdicts: verdicts}
+        effects = _rater_effects(run, items, responses, people, locked, study.evaluation)
+        return {Metrics: metrics, Verdicts: verdicts, RaterEffects: effects}
 
     run.once("evaluate", make)
-    return Evaluated(run.ref(Metrics, "evaluate"), run.ref(Verdicts, "evaluate"))
+    return Evaluated(*(run.ref(row, "evaluate") for row in (Metrics, Verdicts, RaterEffects)))
+
+
+def _rater_effects(
+    run: Run,
+    items: TableRef,
+    responses: TableRef,
+    people: TableRef,
+    locked: Mapping[str, Bundle],
+    plan: Evaluation,
+) -> list[Record]:
+    """Rows of `rater_effects` by all persons' scores, those of the calibration split too."""
+    rubric_of = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
+    known = {row["response_id"]: row for row in run.read(responses, ["response_id", "author_id", "groups"]).to_pylist()}
+    columns = ["response_id", "item_id", "rater_id", "score", "trait_scores"]
+    given = run.read(people, columns, pc.field("rater_kind") == "human").to_pylist()
+    marked = [
+        Marked(
+            row["response_id"],
+            row["item_id"],
+            rubric_of[row["item_id"]],
+            row["rater_id"],
+            dict(row["trait_scores"]) | ({} if row["score"] is None else {SCORE: row["score"]}),
+            dict(known[row["response_id"]]["groups"]).get("period"),
+            known[row["response_id"]]["author_id"] or row["response_id"],
+        )
+        for row in given
+    ]
+    steps = {(rubric, SCORE): bundle.scale.step for rubric, bundle in locked.items()}
+    steps |= {(rubric, trait.id): trait.step for rubric, bundle in locked.items() for trait in bundle.traits}
+    return rater_effects(marked, steps, plan.random_assignment, plan.draws, plan.seed)
 
 
 def _decisions(

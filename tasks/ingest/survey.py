@@ -25,7 +25,7 @@ from tasks.ingest.canonical import (
     scores,
 )
 from tasks.ingest.sources import Stream
-from tasks.stats.target import MEAN
+from tasks.stats.target import OF_SEVERAL
 
 
 @dataclass
@@ -142,7 +142,7 @@ def _labelled(graded: Iterable[Scores], target: str, count: int) -> bytearray:
     """Whether each answer of a chunk has a score that counts as the target, see `target_scores`."""
     found = bytearray(count)
     for one in graded:
-        if one.rater == target or (target == MEAN and one.kind == "human"):
+        if one.rater == target or (target in OF_SEVERAL and one.kind == "human"):
             for at, score in enumerate(one.score):
                 found[at] |= score is not None
     return found

@@ -5,19 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 from prefect import task
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import schema
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses, Units
 from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.ingest.fair import fair_gradings
 from tasks.ingest.shards import shards, sides
 from tasks.ingest.sources import evaluation_only, streams
 from tasks.ingest.survey import survey
-from tasks.stats.target import MEAN
+from tasks.stats.target import FAIR, OF_SEVERAL
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
+
+TOLD = ["response_id", "item_id", "rater_id", "rater_kind", "score"]
+"""What fair scores are made of."""
 
 
 class Ingested(NamedTuple):
@@ -45,15 +51,26 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
         target = study.evaluation.target
         kinds = {rater.rater: rater.kind for source, _ in sources for rater in source.scores}
         people = sorted(rater for rater, kind in kinds.items() if kind != "replayed")
-        if kinds and target not in {MEAN, *people}:
+        if kinds and target not in {*OF_SEVERAL, *people}:
             rule = f"'{target}' is no rater of the sources; there are {', '.join(people) or 'none that are people'}"
+            raise InputError(rule, field="evaluation.target")
+        if target == FAIR and FAIR in kinds:
+            rule = f"a rater of the sources is called '{FAIR}', as is the score made of all raters'; rename the rater"
             raise InputError(rule, field="evaluation.target")
         found = survey(sources, study.split, target, limit)
         side_of = sides(found, study.split)
         if evaluation_only(study.data):
             side_of = [side and "test" for side in side_of]
+        told = [schema(Gradings).empty_table().select(TOLD)]
         for number, tables in enumerate(shards(sources, found, side_of)):
             run.commit("ingest", f"{number:05d}", tables)
+            if target == FAIR and Gradings in tables:
+                told.append(tables[Gradings].select(TOLD))
+        if target == FAIR:
+            rubric_of = {key: row["rubric_id"] for key, row in found.items.items()}
+            split_of = {key: side for key, side in zip(found.places, side_of, strict=True) if side}
+            fair = fair_gradings(pa.concat_tables(told), rubric_of, split_of, study.evaluation.random_assignment)
+            run.commit("ingest", FAIR, {Gradings: fair})
         # The last shard says that the others are all there.
         run.commit(
             "ingest", "all", {Items: found.items.values(), Responses: [], Units: [], Gradings: [], Judgments: []}

@@ -99,6 +99,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("r_true", "Correlation with the true score").gated(
         Gate("r_true", "RSMTool", "no calibration mends a low correlation: a better judge", 0.90)
     ),
+    Metric(
+        "qwk_true",
+        "Agreement with the true score (QWK)",
+        meaning="people's error taken out of the figure, and held by its interval",
+    ),
     Metric("pearson", "Correlation", section="agreement", of=_on_scores(agreement.pearson)).gated(
         Gate("machine_r", WILLIAMSON, CALIBRATE, 0.70, question="Machine's correlation with people"),
         Gate("human_r", "RSMTool", PEOPLE, 0.70, question="Correlation between people", stage="human"),

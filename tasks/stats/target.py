@@ -6,13 +6,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MEAN = "mean"
+FAIR = "fair"
+"""The rater id under which ingest writes fair scores."""
+OF_SEVERAL = (MEAN, FAIR)
+"""Targets that are made of the scores of all persons."""
 
 
 def target_scores(people: pa.Table, target: str) -> pa.Table:
     """Columns `response_id` and `score`: a rater's score or, for target 'mean', the mean of the persons who gave one.
 
     people: `response_id`, `rater_id`, `rater_kind`, `score`. An adjudicated or resolved score is made from those of
-    persons and so has no part in their mean; it can be the target by its name.
+    persons and so has no part in their mean; it can be the target by its name, and so can the fair score, which
+    ingest writes where a study asks for it.
     """
     wanted = pc.equal(people["rater_kind"], "human") if target == MEAN else pc.equal(people["rater_id"], target)
     # Equal sets of scores have equal means in whatever order they are stored.

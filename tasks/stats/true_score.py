@@ -33,6 +33,8 @@ class TrueScore(NamedTuple):
     r_true: correlation of machine and true score; may exceed 1, with a note.
     loss_association, loss_spread, loss_bias: 1 - r_true^2, (s_M / s_T - r_true)^2 and squared bias over true_variance;
     prmse is 1 less their sum, exactly.
+    qwk_true: the quadratic weighted kappa of unrounded machine and true scores, -1 .. 1 but for chance: 1 less mse over
+    what it would be were the two independent. People's error, which lowers their kappa with the machine, is taken out.
     """
 
     n: int
@@ -45,6 +47,7 @@ class TrueScore(NamedTuple):
     loss_association: float | None
     loss_spread: float | None
     loss_bias: float | None
+    qwk_true: float | None
 
 
 def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike, error_variance: float | None = None) -> TrueScore:
@@ -74,6 +77,7 @@ def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike, error_variance: f
         loss_association=found["loss_association"],
         loss_spread=found["loss_spread"],
         loss_bias=found["loss_bias"],
+        qwk_true=found["qwk_true"],
     )
 
 
@@ -88,7 +92,7 @@ def true_score_intervals(
     """Percentile intervals from one cluster bootstrap; every draw estimates its own error variance.
 
     ratings, machine as in `true_score`; clusters: (n,) ids. Keys: prmse, r_true, loss_association, loss_spread,
-    loss_bias. ValueError as there, and on missing cluster ids.
+    loss_bias, qwk_true. ValueError as there, and on missing cluster ids.
     """
     rated, terms = _rows(ratings, machine)
     ids = np.asarray(clusters)
@@ -97,7 +101,7 @@ def true_score_intervals(
     codes, size = cluster_codes(ids[rated])
     (totals,) = draw_totals([sums_by_code(terms, codes, size)], draws, seed)
     drawn = _of_totals(totals, None)
-    names = ("prmse", "r_true", "loss_association", "loss_spread", "loss_bias")
+    names = ("prmse", "r_true", "loss_association", "loss_spread", "loss_bias", "qwk_true")
     return {name: interval(drawn[name], size, level) for name in names}
 
 
@@ -174,6 +178,7 @@ def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats
         "loss_association": 1 - r**2,
         "loss_spread": (np.sqrt(ratio(machine, usable)) - r) ** 2,
         "loss_bias": np.where(np.isnan(r), np.nan, ratio(mse - (true + machine - 2 * together), usable)),
+        "qwk_true": ratio(2 * together, np.where(usable > 0, mse + 2 * together, np.nan)),
     }
 
 

@@ -229,7 +229,10 @@ class Evaluation(Frozen):
     """What the scores are compared with."""
 
     target: str = "mean"
-    """The human score that counts: a rater id, or 'mean' for the mean of the available persons."""
+    """The human score that counts: a rater id, 'mean' for the mean of the available persons, or 'fair' for what an
+    average rater would have given, by a model of who is how severe."""
+    random_assignment: bool = False
+    """Responses were given to persons by chance, so that severities also compare where two share no response."""
     draws: int = Field(default=2000, ge=0)
     """Bootstrap draws."""
     seed: int = 0

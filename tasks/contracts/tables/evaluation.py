@@ -18,6 +18,14 @@ STAGES: Mapping[str, str] = {
 }
 Outcome = Literal["pass", "fail", "undecided", "unknown"]
 OUTCOMES: Mapping[str, str] = {"pass": "met", "fail": "missed", "undecided": "undecided", "unknown": "not known"}
+RATER_FLAGS: Mapping[str, str] = {
+    "strict": "gives less than an average rater",
+    "lenient": "gives more than an average rater",
+    "erratic": "marks further from the others' than chance explains",
+    "central": "crowds marks in the middle",
+    "drift": "is stricter or more lenient in some period than otherwise",
+    "halo": "lets one impression colour several traits, more than the others do",
+}
 
 
 class Metrics(Row):
@@ -97,3 +105,60 @@ class Verdicts(Row):
     """Whose flag it is."""
     if_missed: str
     """What to do where it is missed."""
+
+
+class RaterEffects(Row):
+    """What sets a person's scores apart from the other persons', by a many-facet model of all human scores."""
+
+    table: ClassVar[str] = "rater_effects"
+    key: ClassVar[tuple[str, ...]] = ("rater_id", "trait", "slice", "value_of")
+
+    rater_id: str
+    """The person."""
+    trait: str
+    """The trait whose marks are compared; '' for the score itself."""
+    slice: str
+    """'all', 'item', or 'period' where the study names a group variable so."""
+    value_of: str
+    """The item or the period; 'all'."""
+    severity: float | None
+    """Of 'all': strictness beside an average rater, in standard deviations of the responses' ability; null with a
+    note."""
+    severity_se: float | None
+    """Its standard error."""
+    leniency: float | None
+    """Steps of the scale: of 'all', given above an average rater (negative: strict), responses being equal; of an item
+    or a period, what is left of that once the rater's own severity is taken out."""
+    low: float | None
+    """Lower end of its 95% interval; of periods and items, of all those of the rater together."""
+    high: float | None
+    """Upper end."""
+    infit: float | None
+    """Squared residuals over what the model lets expect, weighted by information: 1 as expected, above erratic."""
+    infit_low: float | None
+    """Lower end of its 95% interval."""
+    infit_high: float | None
+    """Upper end."""
+    outfit: float | None
+    """The same unweighted, which single surprising marks move."""
+    discrimination: float | None
+    """Slope of the marks on what the others' let expect: 1 as expected, 0 where they tell nothing of the responses."""
+    discrimination_low: float | None
+    """Lower end of its 95% interval."""
+    discrimination_high: float | None
+    """Upper end."""
+    halo: float | None
+    """Of the score itself: how much more the rater's traits go together than with other persons' marks of the other
+    traits, a difference of correlations."""
+    halo_low: float | None
+    """Lower end of its 95% interval."""
+    halo_high: float | None
+    """Upper end."""
+    ratings: Annotated[int, Ge(0)]
+    """Responses that the rater marked."""
+    shared: Annotated[int, Ge(0)]
+    """Of those, marked by another person too; fit and shifts rest on them."""
+    flags: Annotated[list[str], RATER_FLAGS]
+    """What training ought to look at, decided only where the whole interval lies beyond the limit."""
+    note: str | None
+    """Why a figure is null, or what to know about it."""

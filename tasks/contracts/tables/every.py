@@ -9,7 +9,7 @@ from tasks.contracts.tables.calibration import Calibrations, Candidates, Predict
 from tasks.contracts.tables.checks import Checks, Quarantine
 from tasks.contracts.tables.data import Items, Responses, Units
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
-from tasks.contracts.tables.evaluation import Metrics, Verdicts
+from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.contracts.tables.people import Agreements, Constructions, Labels, NextLabels, Queue, Votes
@@ -32,6 +32,7 @@ TABLES: tuple[type[Row], ...] = (
     Predictions,
     Metrics,
     Verdicts,
+    RaterEffects,
     Checks,
     Quarantine,
     Votes,

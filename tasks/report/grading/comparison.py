@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tasks.report.grading.cases import Case
 from tasks.report.grading.parts import Figure, Listed
@@ -126,9 +126,25 @@ class Rater:
 
 
 @dataclass(frozen=True)
+class Effect:
+    """One rater by the many-facet model; leniency and drift (the largest of a period) in steps."""
+
+    name: str
+    leniency: Estimate
+    infit: Estimate
+    discrimination: Estimate
+    drift: Estimate
+    period: str
+    halo: Estimate
+    flagged: bool
+
+
+@dataclass(frozen=True)
 class Raters:
-    """Who is severe, who stays in the middle."""
+    """Who is severe, who stays in the middle, and who needs retraining."""
 
     title: str
     raters: Listed[Rater]
     missing: str = ""
+    effects: Listed[Effect] = field(default_factory=Listed)
+    training: tuple[str, ...] = ()

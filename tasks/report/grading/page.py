@@ -29,7 +29,7 @@ QUESTIONS = {
     "true_score": "True score: what is missing?",
     "errors": "Errors: where, and why?",
     "groups": "Groups: fair?",
-    "raters": "Raters: who is severe?",
+    "raters": "Raters: who is severe, who needs retraining?",
     "calibration": "Calibration: did adjustment help?",
     "routing": "Routing: what goes to people?",
     "evidence": "Evidence: is credit grounded?",

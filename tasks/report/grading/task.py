@@ -73,6 +73,7 @@ def write_page(run: Run) -> Path:
             bundles=bundles,
             metrics=whole("metrics"),
             verdicts=whole("verdicts"),
+            rater_effects=whole("rater_effects"),
             release_rules=whole("release_rules"),
             candidates=whole("candidates"),
             calibrations=whole("calibrations"),

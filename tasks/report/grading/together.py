@@ -135,7 +135,7 @@ def true_score(figures: Figures) -> TrueScore:
     )
     found = (
         Figure("PRMSE before calibration", figures.machine("prmse", "raw")),
-        *(figures.figure(figures.metrics[name], figures.any(name)) for name in ("r_true", "reliability")),
+        *(figures.figure(figures.metrics[name], figures.any(name)) for name in ("qwk_true", "r_true", "reliability")),
     )
     if prmse.value is None:
         return TrueScore("What is missing to the true score is not known", prmse, losses, found, prmse.note)

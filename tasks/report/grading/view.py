@@ -30,10 +30,11 @@ from tasks.report.grading.parts import (
     Outcome,
     Verdict,
 )
+from tasks.report.grading.raters import with_effects
 from tasks.report.grading.routing import Routing, beyond, promise, routing
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
-from tasks.stats.target import MEAN
+from tasks.stats.target import OF_SEVERAL
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Tables:
     """rubric_id → bundle."""
     metrics: pa.Table
     verdicts: pa.Table
+    rater_effects: pa.Table
     release_rules: pa.Table
     candidates: pa.Table
     calibrations: pa.Table
@@ -125,17 +127,17 @@ def view(
         verdict.data(counts["responses"], counts["set"][0], sum(row["n"] for row in counts["quarantine"])),
         together.people(figures, raters),
         agreement,
-        marks.distribution(panels, figures, raters if target == MEAN else []),
+        marks.distribution(panels, figures, raters if target in OF_SEVERAL else []),
         together.true_score(figures),
         Errors(
             marks.errors_title(panels),
             marks.confusions(panels),
-            target == MEAN and len(raters) > 1,
+            target in OF_SEVERAL and len(raters) > 1,
             _cases(tables, raters, rubric_of, scales),
             "" if panels else marks.NOTHING_SCORED,
         ),
         groups(figures, scores),
-        together.rater_section(figures, raters),
+        with_effects(together.rater_section(figures, raters), tables.rater_effects.to_pylist()),
         marks.calibration(
             scores,
             panels,

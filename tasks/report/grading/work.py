@@ -11,11 +11,16 @@ from tasks.contracts.tables.judging import ACTIONS, CALL_ROLES, QUOTES
 from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import Checkpoints, Count, Decisions, Facts, Failed, Grounding, Limits, listed
+from tasks.stats.target import FAIR, MEAN
 
 Row = Mapping[str, Any]
 CLOSE = 0.02
 """Gap between confidence and accuracy below which nothing is made of it."""
 PARTS = ("bundle", "memory", "response", "repair")
+TARGETS = {
+    MEAN: "mean of the persons who scored",
+    FAIR: "fair score: what an average rater would have given, by a model of who marked what",
+}
 
 
 def grounding(quotes: Sequence[Row], decisions: Sequence[Row], figures: Figures) -> Grounding:
@@ -229,7 +234,7 @@ def limits(study: Row, manifest: Row, bundles: Mapping[str, Bundle], figures: Fi
             + (" …" if len(ids) > 6 else ""),
         ),
         ("Judge", ", ".join(str(judge[key]) for key in ("protocol", "backend", "model") if judge.get(key))),
-        ("Human score that counts", "mean of the persons who scored" if target == "mean" else say.name(target)),
+        ("Human score that counts", TARGETS.get(target) or say.name(target)),
         ("Split", ", ".join(f"{key} {value}" for key, value in study.get("split", {}).items())),
         ("Intervals", intervals),
         ("Code", f"commit {commit}"),

@@ -147,3 +147,82 @@ def test_a_killed_ingest_ends_like_any_other(base: Path, run: Run, monkeypatch: 
     assert len(other.shards("ingest")) == after
     assert not other.done("ingest", "all")
     assert [ref.digest for ref in ingest.fn(other, study, base)] == [ref.digest for ref in whole]
+
+
+def fair_study(**more: Any) -> Study:
+    return Study.model_validate(STUDY | {"evaluation": {"target": "fair"} | more})
+
+
+@pytest.fixture
+def marked_twice(tmp_path: Path) -> Path:
+    """Sixty responses; b gives one less than a wherever both mark, a alone marks each third, b alone each fourth."""
+    (tmp_path / "items.csv").write_text("id,question\ni,Why?\n")
+    lines = []
+    for n in range(60):
+        score = 1 + n % 4
+        a, b = ("" if n % 4 == 1 else score), ("" if n % 3 == 0 else score - 1)
+        lines.append(f"r{n:02d},i,Heat. {n},{a},{b if a != '' or b != '' else score - 1}")
+    (tmp_path / "responses.csv").write_text("\n".join(["id,item,text,a,b", *lines]) + "\n")
+    return tmp_path
+
+
+def fair_rows(run: Run, data: Ingested) -> dict[str, dict[str, Any]]:
+    return {row["response_id"]: row for row in run.read(data.gradings).to_pylist() if row["rater_id"] == "fair"}
+
+
+def test_fair_scores_are_gradings_of_every_marked_response(marked_twice: Path, run: Run) -> None:
+    data = ingest.fn(run, fair_study(), marked_twice)
+    given = [row for row in run.read(data.gradings).to_pylist() if row["rater_id"] != "fair"]
+    fair = fair_rows(run, data)
+    assert fair.keys() == {row["response_id"] for row in given}
+    for key, row in fair.items():
+        own = [one for one in given if one["response_id"] == key]
+        assert row["rater_kind"] == "adjudication"
+        assert dict(row["signals"])["ratings"] == len(own)
+        assert dict(row["signals"])["standard_error"] > 0
+    single = {key for key, row in fair.items() if dict(row["signals"])["ratings"] == 1}
+    ones = {row["rater_id"]: row["response_id"] for row in given if row["score"] == 1 and row["response_id"] in single}
+    assert fair[ones["a"]]["score"] < 1 < fair[ones["b"]]["score"]
+
+
+def test_what_a_calibration_learns_from_is_blind_to_the_test_split(marked_twice: Path, tmp_path: Path) -> None:
+    first = Warehouse.open(tmp_path / "w").run("one")
+    data = ingest.fn(first, fair_study(), marked_twice)
+    side = {row["response_id"]: row["split"] for row in first.read(data.responses).to_pylist()}
+    head, *lines = (marked_twice / "responses.csv").read_text().splitlines()
+    turned = [line if side[line[:3]] != "test" else _turned(line) for line in lines]
+    (marked_twice / "responses.csv").write_text("\n".join([head, *turned]) + "\n")
+    other = Warehouse.open(tmp_path / "w").run("two")
+    before, after = fair_rows(first, data), fair_rows(other, ingest.fn(other, fair_study(), marked_twice))
+    learnt = [key for key in before if side[key] != "test"]
+    assert learnt
+    assert all(after[key]["score"] == before[key]["score"] for key in learnt)
+    assert any(after[key]["score"] != before[key]["score"] for key in before if side[key] == "test")
+
+
+def _turned(line: str) -> str:
+    *rest, a, b = line.split(",")
+    return ",".join([*rest, a and str(4 - int(a)), b and str(4 - int(b))])
+
+
+def test_raters_who_share_nothing_are_no_ground_for_fair_scores(base: Path, run: Run) -> None:
+    lines = [f"r{n},i,Heat. {n},{n if n < 4 else ''},{n if n >= 4 else ''}" for n in range(8)]
+    (base / "responses.csv").write_text("\n".join(["id,item,text,a,b", *lines]) + "\n")
+    with pytest.raises(InputError, match=r"2 sets that share no response in the train and calibration.*: a; b") as stop:
+        ingest.fn(run, fair_study(), base)
+    assert stop.value.field == "evaluation.target"
+    assert not run.done("ingest", "all")
+    by_chance = fair_study().model_copy(
+        update={"evaluation": fair_study().evaluation.model_copy(update={"random_assignment": True})}
+    )
+    assert len(fair_rows(run, ingest.fn(run, by_chance, base))) == 8
+
+
+def test_a_rater_may_not_take_the_name_of_the_fair_score(base: Path, run: Run) -> None:
+    sources = [
+        STUDY["data"]["sources"][0],
+        STUDY["data"]["sources"][1] | {"scores": [{"rater": "fair", "score": "a"}]},
+    ]
+    study = Study.model_validate(STUDY | {"data": {"sources": sources}, "evaluation": {"target": "fair"}})
+    with pytest.raises(InputError, match="a rater of the sources is called 'fair'"):
+        ingest.fn(run, study, base)

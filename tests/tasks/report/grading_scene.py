@@ -16,7 +16,7 @@ from tasks.contracts.schema import Row, conform, schema
 from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
 from tasks.contracts.tables.checks import Checks, Quarantine
 from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.evaluation import Metrics, Verdicts
+from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.contracts.tables.every import TABLES
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.report.grading.counts import counts
@@ -233,6 +233,7 @@ def made_run(
         bundles,
         arrow[Metrics],
         arrow[Verdicts],
+        arrow[RaterEffects],
         arrow[ReleaseRules],
         arrow[Candidates],
         arrow[Calibrations],

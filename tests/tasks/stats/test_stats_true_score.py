@@ -226,3 +226,45 @@ def test_ceiling_edges():
     for bad in (1.1, NAN):
         with pytest.raises(ValueError, match="reliability"):
             ts.ceiling(bad)
+
+
+def noisy(seed, n=150, error=0.8, slope=0.7, shift=0.2):
+    """(ratings by one or two people, a machine's scores, true scores)."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal(3, 1, n)
+    ratings = true[:, None] + rng.normal(0, error, (n, 2))
+    ratings[rng.random(n) < 0.3, 1] = NAN
+    return ratings, 3 + shift + slope * (true - 3) + rng.normal(0, 0.5, n), true
+
+
+def test_agreement_with_the_true_score_is_that_without_peoples_error():
+    ratings, machine, true = noisy(0, n=40_000)
+    assert ts.true_score(ratings, machine).qwk_true == pytest.approx(ag.qwk_continuous(true, machine).value, abs=0.01)
+    mean = np.nanmean(ratings, axis=1)
+    assert ag.qwk_continuous(mean, machine).value < ts.true_score(ratings, machine).qwk_true - 0.05
+
+
+def test_without_error_of_people_it_is_plain_kappa():
+    _, machine, true = noisy(1)
+    found = ts.true_score(np.column_stack([true, true]), machine)
+    # Their variances divide by n - 1, those of kappa by n.
+    assert found.qwk_true == pytest.approx(ag.qwk_continuous(true, machine).value, abs=0.005)
+
+
+def test_its_interval_holds_the_error_of_the_target():
+    _, machine, true = noisy(2, n=200_000)
+    wanted = ag.qwk_continuous(true, machine).value
+    held, narrow = [], []
+    for seed in range(60):
+        ratings, machine, _ = noisy(seed)
+        rows = np.arange(len(machine))
+        found = ts.true_score_intervals(ratings, machine, rows, 300, seed)["qwk_true"]
+        held.append(found.low <= wanted <= found.high)
+        plain = bs.bootstrap(np.nanmean(ratings, axis=1), machine, rows, (-3, 9, 0.001), 300, seed)["qwk_continuous"]
+        narrow.append(plain.low <= wanted <= plain.high)
+    assert np.mean(held) >= 0.88
+    assert np.mean(narrow) < 0.75
+
+
+def test_no_true_variance_leaves_it_unknown():
+    assert ts.true_score([[1, 2], [2, 1]], [1, 2]).qwk_true is None

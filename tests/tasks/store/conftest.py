@@ -200,6 +200,10 @@ def filled() -> Records:
             {"gate": "human_qwk", "slice": "all", "value_of": "all", "metric": "qwk", "n": 2, "outcome": "unknown"}
             | {"source": "s", "if_missed": "look"}
         ],
+        "rater_effects": [
+            {"rater_id": "anna", "trait": "", "slice": "all", "value_of": "all", "ratings": 2, "shared": 2}
+            | {"leniency": -0.5, "low": -0.7, "high": -0.3, "flags": ["strict"]}
+        ],
         "checks": [looked | {"severity": "critical", "outcome": "failed", "rows": 1, "unexpected": 1, "first": ["i"]}],
         "quarantine": [looked | {"row_key": "i", "reason": "must be unique", "content": "{}"}],
         **_rewarded(),

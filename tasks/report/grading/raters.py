@@ -1,0 +1,99 @@
+"""Raters by the many-facet model: severity, fit, drift and halo of each, and who needs retraining, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tasks.contracts.tables.evaluation import RATER_FLAGS
+from tasks.display import say
+from tasks.report.grading.comparison import Effect, Raters
+from tasks.report.grading.parts import listed
+from tasks.stats.estimate import Estimate
+from tasks.stats.metric import Unit
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Reason:
+    """The figure that a flag rests on: columns of its row, and how it reads."""
+
+    column: str
+    unit: Unit
+    words: str
+
+
+LENIENCY = _Reason("leniency", "signed", "{} steps")
+APART = _Reason("discrimination", "number", "discrimination {}")
+REASONS = {
+    "strict": (LENIENCY,),
+    "lenient": (LENIENCY,),
+    "erratic": (_Reason("infit", "number", "infit {}"), APART),
+    "central": (APART,),
+    "halo": (_Reason("halo", "signed", "traits correlate {} more than with other persons' marks"),),
+}
+
+
+def with_effects(section: Raters, effects: Sequence[Row]) -> Raters:
+    """The section with what the model says of the score, and a sentence for each rater with a flag on it or a trait.
+
+    effects: rows of `rater_effects`.
+    """
+    own = [row for row in effects if row["slice"] == "all" and row["trait"] == ""]
+    own.sort(key=lambda row: (not row["flags"], row["leniency"] is None, row["leniency"] or 0.0, row["rater_id"]))
+    flagged = sorted({row["rater_id"] for row in effects if row["flags"]})
+    training = tuple(_sentence(name, [row for row in effects if row["rater_id"] == name]) for name in flagged)
+    rows = listed([_effect(row, effects) for row in own])
+    if not flagged:
+        return replace(section, effects=rows)
+    names = ", ".join(say.name(name) for name in flagged[:3]) + (f" and {len(flagged) - 3} more" * (len(flagged) > 3))
+    verb = "needs" if len(flagged) == 1 else "need"
+    return replace(section, title=f"{names} {verb} retraining", effects=rows, training=training)
+
+
+def _effect(row: Row, effects: Sequence[Row]) -> Effect:
+    drifts = [other for other in _periods(effects, row["rater_id"], "") if other["leniency"] is not None]
+    drift = max(drifts, key=lambda other: abs(other["leniency"]), default=None)
+    return Effect(
+        say.name(row["rater_id"]),
+        _estimate(row, "leniency"),
+        _estimate(row, "infit"),
+        _estimate(row, "discrimination"),
+        _estimate(drift, "leniency") if drift else Estimate(None, note="no period is given"),
+        say.name(drift["value_of"]) if drift else "",
+        _estimate(row, "halo"),
+        bool(row["flags"]),
+    )
+
+
+def _periods(effects: Sequence[Row], name: str, trait: str) -> list[Row]:
+    return [row for row in effects if (row["rater_id"], row["trait"], row["slice"]) == (name, trait, "period")]
+
+
+def _sentence(name: str, rows: Sequence[Row]) -> str:
+    found = [(row, flag) for row in rows for flag in row["flags"]]
+    return f"{say.name(name)} " + "; ".join(_said(row, flag, rows) for row, flag in found) + "."
+
+
+def _said(row: Row, flag: str, rows: Sequence[Row]) -> str:
+    where = f" on {say.name(row['trait'])}" if row["trait"] else ""
+    if flag == "drift":
+        periods = _periods(rows, row["rater_id"], row["trait"])
+        worst = max(periods, key=lambda other: abs(other["leniency"] or 0.0))
+        figure = f"{_figure(worst, 'leniency', 'signed')} steps in {say.name(worst['value_of'])}"
+    else:
+        figure = ", ".join(each.words.format(_figure(row, each.column, each.unit)) for each in REASONS[flag])
+    return f"{RATER_FLAGS[flag]}{where}: {figure}"
+
+
+def _figure(row: Row, column: str, unit: Unit) -> str:
+    estimate = _estimate(row, column)
+    return f"{say.figure(estimate.value or 0.0, unit)} ({say.interval(estimate, unit)})"
+
+
+def _estimate(row: Row, column: str) -> Estimate:
+    ends = ("low", "high") if column == "leniency" else (f"{column}_low", f"{column}_high")
+    low, high = (row.get(end) for end in ends)
+    return Estimate(row[column], low, high, n=row["ratings"], note=row["note"] or "")

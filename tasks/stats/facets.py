@@ -1,0 +1,102 @@
+"""A many-facet model of people's scores: how severe each rater is, and what an average rater would have given.
+
+log(P_k / P_k-1) = a_g (u_k - u_k-1) (ability - severity) + step_gk: the partial-credit form of the many-facet Rasch
+model (Linacre 1989; Masters 1982), where a response is marked by any of the raters. Within what the same people marked,
+ability has standard deviation 1, so a_g is what the Rasch model calls the spread of abilities, and severities are in
+standard deviations of ability. u is the score as a share of the group's range, whose unused values have no step. As
+each response answers one item, how hard an item is cannot be told from how able its responses are: both are in the
+steps and the mean ability.
+
+Fitted by marginal maximum likelihood (Bock and Aitkin 1981) over a grid of abilities. Unless responses were given to
+raters at random, mean ability depends on who marked (a column for each rater, Mundlak 1978), so that only responses
+that several marked tell who is severe. Severities have a normal prior whose spread is estimated with them, so that
+those of few ratings stay near the average rater, who is 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import diags_array
+
+from tasks.stats.arrays import Floats
+from tasks.stats.facet_design import Design
+from tasks.stats.facet_likelihood import Curves, Likelihood, log_prior
+
+PRIOR_RATERS, PRIOR_SD = 1.0, 0.25
+"""The prior of the spread of severities: as much as one further rater tells who is a quarter of an SD off."""
+ROUNDS, SETTLED = 30, 0.01
+"""Times that the spread of severities is estimated anew, and the share by which it then still moves."""
+
+
+class Facets(NamedTuple):
+    """The fitted model.
+
+    severity: (raters,) positive where strict, mean 0; covariance: (raters, raters) of its error; spread: SD of the
+    severities in the population of raters, all in standard deviations of ability. steps: (groups, levels), -inf where
+    there is no level; means: mean ability, (patterns,); curves: of the pairs of the design; fair: those of an average
+    rater, one for each group.
+    """
+
+    of: Design
+    severity: Floats
+    covariance: Floats
+    spread: float
+    steps: Floats
+    means: Floats
+    curves: Curves
+    fair: Curves
+
+    @property
+    def se(self) -> Floats:
+        """(raters,) standard errors of the severities."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def log_posterior(self) -> Floats:
+        """Log weights of the nodes for each pattern's ability, up to a constant, (patterns, nodes)."""
+        told = self.of.ratings @ self.curves.log_p[self.of.cell_pair, self.of.cell_level]
+        return np.asarray(told + log_prior(self.means))
+
+
+def fit(of: Design, at_random: bool = False) -> Facets:
+    """The model of coded ratings. at_random: responses were given to raters by chance, so that raters also compare
+    where they share none; without it they have to be linked, see `linked`."""
+    model = Likelihood(of, at_random)
+    free, variance = model.start(), PRIOR_SD**2
+    for _ in range(ROUNDS):
+        free = model.fitted(free, variance)
+        covariance = _covariance(model, free, variance)
+        before, variance = variance, _variance(model.split(free).severity, covariance)
+        if abs(variance - before) <= SETTLED * before:
+            break
+    parts = model.split(free)
+    return Facets(
+        of,
+        parts.severity - parts.severity.mean(),
+        covariance,
+        float(np.sqrt(variance)),
+        np.where(model.used, parts.steps, -np.inf),
+        model.means(parts),
+        model.of_pairs(parts),
+        model.curves(parts, np.arange(len(of.groups)), np.zeros(len(of.groups))),
+    )
+
+
+def _variance(severity: Floats, covariance: Floats) -> float:
+    """The spread of severities by the expectation of their squares (one step of EM)."""
+    told = float((severity**2).sum() + np.trace(covariance))
+    return (told + PRIOR_RATERS * PRIOR_SD**2) / (len(severity) - 1 + PRIOR_RATERS)
+
+
+def _covariance(model: Likelihood, free: Floats, variance: float) -> Floats:
+    """Of the severities about the average rater, (raters, raters): by the information in differences within responses
+    and, where responses were given at random, between them. Slopes and steps are taken as known: with 200
+    responses, 95% intervals held 86 to 93 times in 100 in simulation."""
+    of, raters = model.of, len(model.of.raters)
+    told = model.information(free)
+    total = np.maximum(told.sum(axis=1) + (1.0 if model.at_random else 0.0), 1e-12)
+    known = np.diag(told.T @ of.weight) - (told.T @ diags_array(of.weight / total) @ told).toarray()
+    centred = np.eye(raters) - 1 / raters
+    return np.asarray(centred @ np.linalg.inv(known + np.eye(raters) / variance) @ centred)
