@@ -78,9 +78,11 @@ def embed(texts: Sequence[str], encode: Encoder) -> Floats:
     """Mean vector of the windows of each text, (n, e)."""
     windows = [_windows(text) for text in texts]
     vectors = encode([window for part in windows for window in part])
-    starts = np.cumsum([0, *(len(part) for part in windows)])[:-1]
-    sums = np.add.reduceat(vectors.astype(np.float64), starts) if len(texts) else np.zeros((0, vectors.shape[-1]))
-    return np.asarray(sums / np.array([len(part) for part in windows])[:, None], dtype=np.float64)
+    sizes = np.array([len(part) for part in windows], dtype=np.int64)
+    if not len(sizes):
+        return np.zeros((0, vectors.shape[1]))
+    sums = np.add.reduceat(vectors.astype(np.float64), np.cumsum(sizes) - sizes)
+    return np.asarray(sums / sizes[:, None], dtype=np.float64)
 
 
 def stacked_blocks(parts: Sequence[Blocks]) -> dict[str, Matrix]:
@@ -100,6 +102,8 @@ def _stacked(parts: Sequence[Matrix]) -> Matrix:
 
 
 def _characters(texts: Sequence[str]) -> sp.csr_array:
+    if not texts:  # the vectorizer looks at a first text
+        return sp.csr_array((0, BUCKETS))
     hashed = HashingVectorizer(
         analyzer="char_wb", ngram_range=GRAMS, n_features=BUCKETS, alternate_sign=False, norm=None
     )
