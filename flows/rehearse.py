@@ -17,10 +17,10 @@ from tasks.graph.votes import read_votes
 from tasks.ingest.task import ingest
 from tasks.judge.grade import first_requests, too_short
 from tasks.judge.prove import prove_bundle
-from tasks.judge.rater import foreign_rows
 from tasks.judge.rows import Case, Rater
 from tasks.judge.tables import cases_of
 from tasks.llm.backends.scripted import Scripted
+from tasks.llm.foreign import foreign_rows
 from tasks.lock.remake import asks
 from tasks.lock.task import lock
 from tasks.store.warehouse import Warehouse

@@ -12,9 +12,10 @@ from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.settings.judge import Foreign, Judge
 from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.judge.grade import grade_batch
-from tasks.judge.rater import foreign_rows, foreign_scores, rater, rescale
+from tasks.judge.rater import rater
 from tasks.judge.rows import Case
 from tasks.llm import encoder
+from tasks.llm.foreign import foreign_rows, foreign_scores, rescale
 from tasks.llm.replies import ReplyStore
 
 TABLE = "id,reply,model,seed,score\n1,Score: 3,a,1,3\n2,Score: 4,a,1,\n1,Score: 5,b,2,5\n"
