@@ -13,6 +13,7 @@ import pandas as pd
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Column, ScoreColumns, Source
 from tasks.ingest.listed import listed
+from tasks.ingest.words import numbers_of
 from tasks.store.cells import as_number, as_text, need, quoted, text_or_none, texts
 from tasks.text.formulas import unguarded
 
@@ -132,16 +133,17 @@ def scored(source: Source, frame: pd.DataFrame, known: Container[str]) -> tuple[
 
 
 def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:
-    """The gradings of a chunk, rater by rater; InputError for a missing column or what is no finite number."""
+    """The gradings of a chunk, rater by rater; InputError for a missing column, or what is neither a finite number nor
+    one of the rater's words."""
     return [_scores(source, frame, rater) for rater in source.scores]
 
 
 def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
     def numbers(column: str) -> list[float | None]:
         cells = _cells(source, frame, column)
-        return [as_number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
+        return [number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
 
-    rows = _numbers(frame)
+    rows, number = _numbers(frame), numbers_of(rater.words)
     traits = {name: numbers(column) for name, column in rater.traits.items()}
     marks = [
         [(name, mark) for name, mark in zip(traits, row, strict=True) if mark is not None]
@@ -158,8 +160,9 @@ def marks(source: Source, frame: pd.DataFrame) -> ChunkMarks:
     ids = {name: column for name, column in source.marks.items() if name != "level"}
     named = _texts(source, frame, source.marks, ids, {*names, "rater_kind"}, names)
     field, rows, levels = name_of(source.marks["level"]), _numbers(frame), []
+    level_of = numbers_of(source.words)
     for number, cell in zip(rows, _cells(source, frame, source.marks["level"]), strict=True):
-        level = as_number(cell, source.file, number, field)
+        level = level_of(cell, source.file, number, field)
         if level is None:
             raise InputError("is empty", file=source.file, row=number, field=field)
         if level != int(level) or level < 0:

@@ -13,6 +13,7 @@ from tasks.contracts.errors import InputError
 from tasks.text.numbers import number_of
 
 _NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -50,14 +51,27 @@ def texts(cells: Iterable[Any], file: object, rows: Iterable[int], field: str) -
     return found
 
 
-def as_number(cell: Any, file: object, row: int | None, field: str | None) -> float | None:
-    """A cell as a number; None where it is missing or blank, InputError where it is no finite number."""
+def as_number(
+    cell: Any, file: object, row: int | None, field: str | None, otherwise: str | None = None
+) -> float | None:
+    """A cell as a number; None where it is missing or blank, InputError where it is no finite number.
+
+    otherwise: what somebody may do whose cells are none.
+    """
     if missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
     found = number_of(cell) if isinstance(cell, str) else _finite(cell)
     if found is None:
-        raise InputError(f"{quoted(cell)} is not a finite number", file=file, row=row, field=field)
+        hint = "decimals are written with a point" if _DECIMAL_COMMA.fullmatch(str(cell).strip()) else otherwise
+        raise refused(cell, "is not a finite number", file, row, field, hint)
     return found
+
+
+def refused(
+    cell: Any, rule: str, file: object, row: int | None, field: str | None, hint: str | None = None
+) -> InputError:
+    """The error about a cell that breaks a rule, which shows its beginning."""
+    return InputError(f"{quoted(cell)} {rule}", file=file, row=row, field=field, hint=hint)
 
 
 def _finite(cell: Any) -> float | None:

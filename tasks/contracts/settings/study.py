@@ -6,10 +6,10 @@ Paths are relative to the study file. An unknown key is an error.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeInt, ValidationError, model_validator
 
 from tasks.contracts.bundle import CriterionKind, EvidenceType, Scale
 from tasks.contracts.errors import InputError
@@ -26,6 +26,25 @@ Column = str | dict[Literal["const"], Any]
 """A column of the source by name, or `{const: value}` for every row."""
 
 
+Number = TypeVar("Number")
+
+
+def _told_apart(words: dict[str, Number]) -> dict[str, Number]:
+    """Words that a cell can be told to be one of; ValueError for a blank one, or two that differ in case alone."""
+    known: dict[str, str] = {}
+    for word in words:
+        folded = word.strip().casefold()
+        if not folded:
+            raise ValueError("a word is blank; an empty cell is no score")
+        if folded in known:
+            raise ValueError(f"the words '{known[folded]}' and '{word}' read the same")
+        known[folded] = word
+    return words
+
+
+Words = Annotated[dict[str, Number], AfterValidator(_told_apart)]
+
+
 class ScoreColumns(Frozen):
     """The columns of one human rater's grading."""
 
@@ -38,6 +57,9 @@ class ScoreColumns(Frozen):
     """Column of the score; empty cells are no grading. A rater may have marked traits only."""
     traits: dict[str, str] = {}
     """Trait → column."""
+    words: Words[FiniteFloat | None] = {}
+    """What these columns may say in place of a number, and the number that it stands for: {correct: 2, incorrect: 0},
+    {A: 5, B: 4}; null for none, as in {absent: null}. Case and blanks around a word do not count."""
 
 
 class Source(Frozen):
@@ -60,6 +82,8 @@ class Source(Frozen):
     marks: dict[str, Column] = {}
     """Decisions per criterion: response_id, rater_id, criterion_id, level and, for what a machine recorded rather than
     a person, rater_kind ('replayed') → column."""
+    words: Words[NonNegativeInt] = {}
+    """What the level's column of `marks` may say in place of a number, and the level that it stands for."""
 
     @model_validator(mode="after")
     def _raters_once(self) -> Source:
@@ -68,6 +92,8 @@ class Source(Frozen):
             raise ValueError(f"a rater is given twice: {', '.join(raters)}")
         if self.scored and (self.responses or not self.scores):
             raise ValueError("'scored' is for a file that has scores and no responses")
+        if self.words and not self.marks:
+            raise ValueError("'words' beside the columns are for 'marks'; those of scores stand with their rater")
         return self
 
 
