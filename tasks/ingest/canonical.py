@@ -13,8 +13,9 @@ import pandas as pd
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Column, ScoreColumns, Source
 from tasks.ingest.listed import listed
+from tasks.ingest.lists import cell_answers, cell_list, cell_texts
 from tasks.ingest.words import numbers_of
-from tasks.store.cells import as_number, as_text, need, quoted, text_or_none, texts
+from tasks.store.cells import as_number, need, quoted, text_or_none, texts
 from tasks.text.formulas import unguarded
 
 Record = dict[str, Any]
@@ -63,31 +64,40 @@ def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
     InputError for a missing column or value, for what should be a list and is none, or a listed criterion that cannot
     be one, see `listed`.
     """
-    lists = ("key_elements", "key_weights", "misconceptions", "criteria")
-    allowed = {"item_id", "question", "context", "reference_answer", "type", "rubric_id", *lists}
+    lists = ("reference_answer", "key_elements", "key_weights", "misconceptions", "criteria")
+    allowed = {"item_id", "question", "context", "type", "rubric_id", *lists}
     mapping = {name: column for name, column in source.items.items() if name not in lists}
     named = _texts(source, frame, source.items, mapping, allowed, ("item_id", "question"))
-    cells = [_cells(source, frame, source.items.get(name, {"const": None})) for name in lists]
+    columns = {name: source.items.get(name, {"const": None}) for name in lists}
+    cells = {name: _cells(source, frame, column) for name, column in columns.items()}
+    names = {name: name_of(column) for name, column in columns.items()}
     found = []
-    for number, elements, weights, mistakes, criteria, *row in zip(
-        _numbers(frame), *cells, *named.values(), strict=True
-    ):
-        record = dict(zip(named, row, strict=True))
-        key = record["item_id"]
-        made = {
-            "item_id": key,
-            "question": record["question"],
-            "context": text_or_none(record.get("context")),
-            "reference_answer": text_or_none(record.get("reference_answer")),
-            "key_elements": _list(elements, source, number, "key_elements") or [],
-            "type": text_or_none(record.get("type")) or "item",
-            "rubric_id": text_or_none(record.get("rubric_id")) or key,
-            "key_weights": _weights(weights, source, number),
-            "misconceptions": _list(mistakes, source, number, "misconceptions"),
-            "criteria": listed(criteria, source.file, number),
-        }
-        found.append((number, made))
+    for at, number in enumerate(_numbers(frame)):
+        record = {name: texts[at] for name, texts in named.items()} | {name: of[at] for name, of in cells.items()}
+        found.append((number, _item(record, names, source.file, number)))
     return found
+
+
+def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Record:
+    """A row of `items`; record: its cells by canonical name, names: the columns of those that may hold a list."""
+
+    def told(name: str) -> list[str] | None:
+        return cell_texts(record[name], file, row, names[name])
+
+    key, model = record["item_id"], cell_answers(record["reference_answer"], file, row, names["reference_answer"])
+    return {
+        "item_id": key,
+        "question": record["question"],
+        "context": text_or_none(record.get("context")),
+        "reference_answer": "\nor: ".join(model) or None,
+        "key_elements": told("key_elements") or [],
+        "type": text_or_none(record.get("type")) or "item",
+        "rubric_id": text_or_none(record.get("rubric_id")) or key,
+        "key_weights": _weights(record["key_weights"], file, row, names["key_weights"]),
+        "misconceptions": told("misconceptions"),
+        "criteria": listed(record["criteria"], file, row, names["criteria"]),
+        "reference_answers": model if len(model) > 1 else None,
+    }
 
 
 def answers(source: Source, frame: pd.DataFrame) -> Answers:
@@ -226,17 +236,8 @@ def name_of(column: Column) -> str:
     return column if isinstance(column, str) else "const"
 
 
-def _list(cell: Any, source: Source, number: int, field: str) -> list[str] | None:
-    if isinstance(cell, list):
-        return [as_text(element) for element in cell]
-    if text_or_none(cell) is not None:
-        raise InputError("is not a list", file=source.file, row=number, field=field)
-    return None
-
-
-def _weights(cell: Any, source: Source, number: int) -> list[float] | None:
-    found = _list(cell, source, number, "key_weights")
-    weights = [as_number(one, source.file, number, "key_weights") for one in found or []]
+def _weights(cell: Any, file: str, row: int, field: str) -> list[float] | None:
+    weights = [as_number(one, file, row, field) for one in cell_list(cell, file, row, field) or []]
     if any(weight is None for weight in weights):
-        raise InputError("holds an empty weight", file=source.file, row=number, field="key_weights")
+        raise InputError("holds an empty weight", file=file, row=row, field=field)
     return [weight for weight in weights if weight is not None] or None

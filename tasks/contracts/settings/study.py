@@ -70,7 +70,8 @@ class Source(Frozen):
     where: dict[str, str | int | float | bool] = {}
     """Only rows in which each of these columns has this value."""
     items: dict[str, Column] = {}
-    """Canonical column of `items` → column. Repeated rows must agree."""
+    """Canonical column of `items` → column. Repeated rows must agree. key_elements, key_weights, misconceptions and
+    criteria are lists, of JSON in a CSV cell; reference_answer may be one, of several answers each as good."""
     responses: dict[str, Column] = {}
     """Canonical column of `responses` (response_id, item_id, author_id, text, split) → column."""
     groups: dict[str, str] = {}
@@ -118,8 +119,8 @@ class Derived(Frozen):
     """Rubrics made from what the items carry, for items that no authored rubric names."""
 
     origin: Literal["reference_answer", "key_elements", "criteria"]
-    """The sentences of the reference answer, or the listed elements, become gold points; or the item lists its criteria
-    itself."""
+    """The sentences of the reference answer, or the listed elements, become gold points (of several reference answers
+    one point: that the response says what any of them says); or the item lists its criteria itself."""
     scale: Scale | None = None
     """The score scale of these items; where not given, each item's own: 0 to the marks that its criteria or weighted
     elements add up to."""

@@ -152,6 +152,7 @@ def test_every_column_of_items_is_mapped() -> None:
     )
     told = {"key_elements": ["a", "2"], "key_weights": [0.5, 2.0], "misconceptions": ["b"]}
     told["criteria"] = [{"id": "1", "text": "c", "weight": 3.0, "levels": [], "parent": None}]
+    told["reference_answers"] = None
     assert found.items["item_id 1"] == {name: f"{name} 1" for name in names} | told
 
 
@@ -357,7 +358,7 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
      "responses.csv", 2, "g", "is bytes, not text"),
     ("key elements as text", [(remade(ITEMS, items=ITEMS.items | {"key_elements": "question"}), items()[1]),
       responses()],
-     "items.csv", 1, "key_elements", "is not a list"),
+     "items.csv", 1, "question", "is not a list"),
     ("mark on an unknown response", [items(), responses(), marks(rid=["r1", "r9"])],
      "marks.csv", 2, "rid", "'r9' is unknown"),
     ("mark of half a level", [items(), responses(), marks(mark=["0", "0.5"])],
@@ -373,7 +374,7 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
      "marks.csv", 2, "kind", "'llm' is no kind of rater; use human, replayed"),
     ("no list of criteria", [(remade(ITEMS, items=ITEMS.items | {"criteria": "listed"}),
       items(listed=[None, "Names heat."])[1]), responses()],
-     "items.csv", 2, "criteria", "is not a list"),
+     "items.csv", 2, "listed", "is not a list"),
     ("no source", [], None, None, None, "no response is left"),
 ]  # fmt: skip
 
