@@ -11,7 +11,8 @@ from typing import Any
 from tasks.contracts.bundle import Criterion, Example, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen
-from tasks.contracts.settings.study import Derived, Rubrics, parse, read_yaml
+from tasks.contracts.settings.study import Derived, Rubrics
+from tasks.contracts.settings.written import parse, read_yaml
 from tasks.text.units import units
 
 

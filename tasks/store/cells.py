@@ -98,9 +98,18 @@ def select(frame: pd.DataFrame, where: Mapping[str, object], file: object) -> pd
     """The rows in which every column of `where` has its value; InputError for an unknown column."""
     for name, value in where.items():
         need(frame, name, file)
-        wanted = _folded(value)
-        frame = frame.loc[[not missing(cell) and _folded(cell) == wanted for cell in frame[name]]]
+        frame = frame.loc[[_is(cell, value) for cell in frame[name]]]
     return frame
+
+
+def _is(cell: Any, value: Any) -> bool:
+    """Whether a cell has a value: a number in any writing of it, true and false in any case, as CSV files write them,
+    and a text as it stands."""
+    if missing(cell) or isinstance(cell, list | dict):
+        return False
+    if isinstance(value, int | float) and not isinstance(value, bool) and isinstance(cell, str):
+        return number_of(cell) == value
+    return _folded(cell) == _folded(value)
 
 
 def _folded(value: Any) -> str:

@@ -8,11 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
-from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeInt, ValidationError, model_validator
+from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeInt, model_validator
 
 from tasks.contracts.bundle import CriterionKind, EvidenceType, Scale
-from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen, Share
 from tasks.contracts.settings.annotation import Annotation
 from tasks.contracts.settings.bottleneck import Bottleneck
@@ -20,8 +18,8 @@ from tasks.contracts.settings.edit import Edit
 from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.reward import Reward
+from tasks.contracts.settings.written import parse, read_yaml
 
-Model = TypeVar("Model", bound=Frozen)
 Column = str | dict[Literal["const"], Any]
 """A column of the source by name, or `{const: value}` for every row."""
 
@@ -87,12 +85,16 @@ class Source(Frozen):
     """What the level's column of `marks` may say in place of a number, and the level that it stands for."""
 
     @model_validator(mode="after")
-    def _raters_once(self) -> Source:
+    def _is_sound(self) -> Source:
         raters = [columns.rater for columns in self.scores]
         if len(set(raters)) < len(raters):
             raise ValueError(f"a rater is given twice: {', '.join(raters)}")
         if self.scored and (self.responses or not self.scores):
             raise ValueError("'scored' is for a file that has scores and no responses")
+        columns = (*self.items.values(), *self.responses.values(), *self.marks.values(), self.scored)
+        odd = [of["const"] for of in columns if isinstance(of, dict) and isinstance(of["const"], bool | float)]
+        if odd:
+            raise ValueError(f"the const {odd[0]} is no text; quote it as it is meant")
         if self.words and not self.marks:
             raise ValueError("'words' beside the columns are for 'marks'; those of scores stand with their rater")
         return self
@@ -257,46 +259,3 @@ class Study(Frozen):
 def load_study(path: Path) -> Study:
     """Read a study file; InputError names the file, the key and the rule."""
     return parse(Study, read_yaml(path), path)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which no key is given twice: the last one would win and nobody would know."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[tuple[str, str]] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"the key '{key.value}' is given twice", problem_mark=key.start_mark
-                    )
-                seen.add((key.tag, key.value))
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> Any:
-    """The content of a YAML file in UTF-8; InputError where it cannot be read or gives a key twice."""
-    try:
-        return yaml.load(path.read_text(encoding="utf-8-sig"), _Loader)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=path) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"is not UTF-8: {error.reason} at byte {error.start}", file=path) from error
-    except yaml.MarkedYAMLError as error:
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"is not YAML: {error.problem}{line}", file=path) from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not
-        raise InputError(f"is not YAML: {' '.join(str(error).split())}", file=path) from error
-    except RecursionError as error:
-        raise InputError("is not YAML: nested too deeply", file=path) from error
-
-
-def parse(model: type[Model], content: Any, file: object) -> Model:
-    """Content as a model; InputError names the first offending key and the rule it breaks."""
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or None
-        more = f"and {error.error_count() - 1} more" if error.error_count() > 1 else None
-        raise InputError(first["msg"], file=file, field=field, hint=more) from error
