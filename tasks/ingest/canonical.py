@@ -15,13 +15,14 @@ from tasks.contracts.settings.study import Column, ScoreColumns, Source
 from tasks.ingest.listed import listed
 from tasks.ingest.lists import cell_answers, cell_list, cell_texts
 from tasks.ingest.words import numbers_of
-from tasks.store.cells import as_number, need, quoted, text_or_none, texts
+from tasks.store.cells import as_number, need, quoted, refused, text_or_none, texts
 from tasks.text.formulas import unguarded
 
 Record = dict[str, Any]
 SPLITS = ("train", "calibration", "test")
 MARKERS = ("human", "replayed")
 """Kinds of raters whose decisions a source may hold."""
+_EMPTY = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "-"})
 
 
 class Answers(NamedTuple):
@@ -113,17 +114,18 @@ def answers(source: Source, frame: pd.DataFrame) -> Answers:
             rule = f"{quoted(split)} is no split; use {', '.join(SPLITS)}"
             raise InputError(rule, file=source.file, row=number, field=name_of(source.responses["split"]))
     groups = {
-        name: texts(_cells(source, frame, column), source.file, rows, column) for name, column in source.groups.items()
+        name: _filled(texts(_cells(source, frame, column), source.file, rows, column))
+        for name, column in source.groups.items()
     }
     return Answers(
         rows,
         [str(cell) for cell in named["response_id"]],
         [str(cell) for cell in named["item_id"]],
-        _filled(named.get("author_id", nothing)),
+        _authors(named.get("author_id", nothing), source, rows),
         [cell or "" for cell in named["text"]],
         splits,
         [
-            [(name, group) for name, group in zip(groups, row, strict=True) if group and group.strip()]
+            [(name, group) for name, group in zip(groups, row, strict=True) if group]
             for row in zip(*groups.values(), strict=True)
         ]
         if groups
@@ -227,8 +229,19 @@ def _texts(
 
 
 def _filled(cells: Sequence[str | None]) -> list[str | None]:
-    """Texts, and None for those that are blank."""
-    return [cell if cell and cell.strip() else None for cell in cells]
+    """Texts without the blanks around them, which a spreadsheet does not show, and None for those that are blank."""
+    return [cell.strip() or None if cell else None for cell in cells]
+
+
+def _authors(cells: Sequence[str | None], source: Source, rows: Sequence[int]) -> list[str | None]:
+    """Authors; InputError for a word by which programs write an empty cell: all of these would be one author."""
+    authors = _filled(cells)
+    for row, author in zip(rows, authors, strict=True):
+        if author is not None and author.casefold() in _EMPTY:
+            hint = "leave the cell empty, or name the author otherwise"
+            field = name_of(source.responses["author_id"])
+            raise refused(author, "reads like an empty cell", source.file, row, field, hint)
+    return authors
 
 
 def name_of(column: Column) -> str:

@@ -10,7 +10,7 @@ from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Foreign
 from tasks.llm.readers import read_score
-from tasks.store.cells import as_number, as_text, missing, need, select
+from tasks.store.cells import as_number, as_text, missing, need, select, text_or_none
 from tasks.store.source import read
 
 
@@ -18,8 +18,8 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
     """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score.
 
     Several columns of the response's id are joined by colons, several of the reply become one JSON object. A cell
-    without a value is None, and so is a reply of which a column has none. InputError for a missing column, a response
-    with two replies, a recorded score that is no finite number, or a selection that leaves nothing.
+    without a value is None, and so is a reply of which a column has none. InputError for a missing column or id, a
+    response with two replies, a recorded score that is no finite number, or a selection that leaves nothing.
     """
     path = base / foreign.file
     frame = read(path)
@@ -31,9 +31,18 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
         for columns in (foreign.response_id, foreign.reply)
     )
     scores = frame[foreign.recorded].tolist() if foreign.recorded else [None] * len(frame)
-    rows = [
-        {"response_id": ":".join(map(as_text, key.values())), "reply": _reply(reply), "recorded": score}
-        for key, reply, score in zip(ids, replies, scores, strict=True)
+    numbers = [number + 1 for number in frame.index.tolist()]
+    for number, key in zip(numbers, ids, strict=True):
+        for name, cell in key.items():
+            if text_or_none(cell) is None:
+                raise InputError("is empty", file=path, row=number, field=name)
+    rows: list[dict[str, Any]] = [
+        {
+            "response_id": ":".join(map(as_text, key.values())),
+            "reply": _reply(reply),
+            "recorded": as_number(score, path, number, foreign.recorded),
+        }
+        for number, key, reply, score in zip(numbers, ids, replies, scores, strict=True)
     ]
     if not rows:
         raise InputError("no reply is left; look at 'where'", file=path)
@@ -43,7 +52,6 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
             problem = f"response '{row['response_id']}' has several replies; select one with 'where'"
             raise InputError(problem, file=path, field=", ".join(_names(foreign.response_id)))
         seen.add(row["response_id"])
-        row["recorded"] = as_number(row["recorded"], path, None, foreign.recorded)
     return rows
 
 

@@ -204,6 +204,20 @@ def test_a_rater_may_mark_traits_only() -> None:
     assert (grading["status"], grading["unscored_reason"]) == ("unscored", "traits_only")
 
 
+def test_blanks_around_authors_groups_and_sides_do_not_make_two_of_one() -> None:
+    source = remade(mapped(author_id="who", split="s"), groups={"g": "g"})
+    table = responses(source, who=["x", " x\t"], g=["F ", "F"], s=["test ", " test"])
+    rows = canonical([items(), table]).responses.values()
+    assert [(r["author_id"], r["groups"], r["split"]) for r in rows] == [("x", {"g": "F"}, "test")] * 2
+
+
+@pytest.mark.parametrize("cell", ["NA", "n/a", "nan", "None", " - "])
+def test_a_word_for_an_empty_cell_is_no_author(cell: str) -> None:
+    with pytest.raises(InputError, match=r"reads like an empty cell .leave the cell empty") as stop:
+        canonical([items(), responses(mapped(author_id="who"), who=["x", cell])])
+    assert (stop.value.file, stop.value.row, stop.value.field) == ("responses.csv", 2, "who")
+
+
 @pytest.mark.parametrize("cell", ["", " ", None, math.nan])
 def test_a_blank_score_is_no_grading(cell: Any) -> None:
     assert canonical([items(), responses(score_a=[cell, cell])]).gradings == []

@@ -65,7 +65,8 @@ def test_a_filter_compares_as_text_too(folder, where):
         ({"where": {"version": 2}}, r"field 'version': no such column"),
         ({"where": {}}, r"field 'id': response '1' has several replies; select one with 'where'"),
         ({"where": {"model": "z"}}, r"raw\.csv: no reply is left; look at 'where'"),
-        ({"recorded": "reply"}, r"field 'reply': 'Score: 3' is not a finite number"),
+        ({"recorded": "reply"}, r"row 1, field 'reply': 'Score: 3' is not a finite number"),
+        ({"response_id": ["id", "score"], "where": {"id": 2}}, r"raw\.csv, row 2, field 'score': is empty"),
         ({"file": "none.csv"}, r"none\.csv: no such file"),
     ],
 )
