@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.settings.study import Source
+from tasks.contracts.settings.study import Source, load_study
 from tasks.ingest.canonical import items
 from tasks.ingest.lists import cell_answers, cell_list, cell_texts
+from tasks.ingest.task import ingest
 from tasks.store.source import read
+from tasks.store.warehouse import Warehouse
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(st.characters(codec="utf-8")),
@@ -133,3 +135,20 @@ def test_a_list_is_the_same_in_every_kind_of_file(tmp_path: Path, ending: str) -
     told = ROWS[0] | {"context": None, "type": "item", "rubric_id": "i"}
     told["criteria"] = [told["criteria"][0] | {"parent": None}]
     assert item == told | {"reference_answer": "Heat.\nor: Light.", "reference_answers": ["Heat.", "Light."]}
+
+
+def test_semeval_is_read_by_its_study_file_alone(tmp_path: Path) -> None:
+    labels = ["correct", "incorrect", "contradictory"]
+    told = [{"text": "The bulb lights.", "category": "BEST"}, {"text": "It is lit.", "category": "MINIMAL"}]
+    rows = [
+        {"answer_id": f"a{n}", "question_id": "q", "question": "Why?", "corpus": "beetle", "module": "M"}
+        | {"reference_answers_json": json.dumps(told), "student_answer": "It is.", "label_3way": label}
+        for n, label in enumerate(labels)
+    ]
+    (tmp_path / "semeval2013").mkdir()
+    pd.DataFrame(rows).to_parquet(tmp_path / "semeval2013" / "answers_3way.parquet")
+    study = load_study(Path(__file__).parents[3] / "data/studies/semeval2013.yaml")
+    run = Warehouse.open(tmp_path / "house").run("r")
+    data = ingest.fn(run, study, tmp_path)
+    assert run.read(data.items)["reference_answers"].to_pylist() == [["The bulb lights.", "It is lit."]]
+    assert run.read(data.gradings)["score"].to_pylist() == [2, 1, 0]
