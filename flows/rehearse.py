@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from flows.earlier import locked_before, opened, proved
 from tasks.contracts.backends import BACKENDS
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.settings.judge import Judge
@@ -17,10 +18,10 @@ from tasks.graph.votes import read_votes
 from tasks.ingest.task import ingest
 from tasks.judge.grade import first_requests, too_short
 from tasks.judge.prove import prove_bundle
-from tasks.judge.rater import foreign_rows
 from tasks.judge.rows import Case, Rater
 from tasks.judge.tables import cases_of
 from tasks.llm.backends.scripted import Scripted
+from tasks.llm.foreign import foreign_rows
 from tasks.lock.remake import asks
 from tasks.lock.task import lock
 from tasks.store.warehouse import Warehouse
@@ -51,15 +52,22 @@ def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str,
     return [*rows, ("all", responses, settled, calls, tokens)]
 
 
-def prove(study_file: Path, limit: int | None = None) -> Iterator[tuple[str, str, str]]:
-    """(kind, what, message) with kind 'ok', 'warning' or 'wrong'; broken data and rubrics raise when they are read."""
-    rehearsed = _rehearse(study_file, limit)
+def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = None) -> Iterator[tuple[str, str, str]]:
+    """(kind, what, message) with kind 'ok', 'warning' or 'wrong'; broken data and rubrics raise when they are read.
+
+    warehouse: where the study's run is kept, for the rubrics that it has locked already, the run that its judge keeps
+    of, and the replies that it replays.
+    """
+    house = opened(warehouse)
+    rehearsed = _rehearse(study_file, limit, house=house)
     count = sum(len(cases) for _, _, cases in rehearsed.items)
     yield "ok", "data", f"{len(rehearsed.items)} items, {count} responses"
     if rehearsed.guessed:
         yield "warning", "rubrics", "made by rules of thumb here; the judge's model makes them when the study is graded"
     if foreign := rehearsed.study.judge.foreign:
         yield "ok", "recorded replies", f"{len(foreign_rows(foreign, study_file.parent))} replies"
+    cases = [case for _, _, of in rehearsed.items for case in of]
+    yield from proved(rehearsed.study.judge, study_file.parent, house, cases)
     yield from _proved_graphs(rehearsed, study_file.parent)
     for rubric_id, warning in rehearsed.lint:
         yield "warning", f"rubric {rubric_id}", warning
@@ -91,21 +99,24 @@ def _proved_graphs(rehearsed: Rehearsed, base: Path) -> Iterator[tuple[str, str,
         yield "ok", "votes on graphs", f"{len(read_votes(base / plan.votes, found))} votes"
 
 
-def _rehearse(study_file: Path, limit: int | None, judge: Judge | None = None) -> Rehearsed:
-    """judge: in place of the study's own."""
+def _rehearse(
+    study_file: Path, limit: int | None, judge: Judge | None = None, house: Warehouse | None = None
+) -> Rehearsed:
+    """judge: in place of the study's own; house: where its run may have locked rubrics that a model made."""
     study, base = load_study(study_file), study_file.parent
     study = study.model_copy(update={"judge": judge or study.judge})
-    guessed = asks(study.rubrics) and BACKENDS[study.judge.backend].reads_prose
-    if guessed:
+    made = asks(study.rubrics) and BACKENDS[study.judge.backend].reads_prose
+    before = locked_before(study_file, house, limit) if made else None
+    if made:
         study = study.model_copy(update={"judge": study.judge.model_copy(update={"backend": "embedded"})})
     with TemporaryDirectory() as folder:
         run = Warehouse.open(Path(folder) / "rehearsal").run("rehearsal")
         data = ingest.fn(run, study, base, limit)
         locked = lock.fn(run, study, base, data.items, data.responses, data.gradings, data.judgments)
-        bundles = {row["rubric_id"]: row for row in run.read(locked.bundles).to_pylist()}
+        bundles = {row["rubric_id"]: row for row in before or run.read(locked.bundles).to_pylist()}
         items = []
         for item in sorted(run.read(data.items).to_pylist(), key=lambda row: row["item_id"]):
             cases = cases_of(run, data.responses, item, bundles[item["rubric_id"]])
             items.append((item, Bundle.model_validate_json(bundles[item["rubric_id"]]["content"]), cases))
         lint = [(row["rubric_id"], warning) for row in run.read(locked.rubrics).to_pylist() for warning in row["lint"]]
-        return Rehearsed(study, items, lint, guessed)
+        return Rehearsed(study, items, lint, made and before is None)

@@ -144,13 +144,16 @@ def experiment(
         flow(str(file), str(warehouse), limit)
 
 
-def validate(study: StudyFile, limit: Limit = None) -> None:
-    """Prove data, rubrics, verifier and prompts of a study without asking any model."""
+def validate(study: StudyFile, limit: Limit = None, warehouse: WarehouseFolder = HOUSE) -> None:
+    """Prove data, rubrics, verifier and prompts of a study without asking any model.
+
+    What its judge takes from the warehouse is looked for there: an earlier run, recorded replies, locked rubrics.
+    """
     with for_people():
         from flows.rehearse import prove
 
         problems = 0
-        for kind, what, message in prove(study, limit):
+        for kind, what, message in prove(study, limit, warehouse):
             problems += kind == "wrong"
             print(f"{kind:8} {what}: {message}")
         if problems:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph, Relation, Role
 from tasks.contracts.schema import Frozen
-from tasks.contracts.settings.study import parse, read_yaml
+from tasks.contracts.settings.written import parse, read_yaml
 from tasks.graph.candidates import by_sign
 from tasks.graph.subject import Subject
 

@@ -14,12 +14,15 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Column, ScoreColumns, Source
 from tasks.contracts.tables.data import SPLITS
 from tasks.ingest.listed import listed
-from tasks.store.cells import as_number, as_text, need, quoted, text_or_none, texts
+from tasks.ingest.lists import cell_answers, cell_list, cell_texts
+from tasks.ingest.words import numbers_of
+from tasks.store.cells import as_number, need, quoted, refused, text_or_none, texts
 from tasks.text.formulas import unguarded
 
 Record = dict[str, Any]
 MARKERS = ("human", "replayed")
 """Kinds of raters whose decisions a source may hold."""
+_EMPTY = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "-"})
 
 
 class Answers(NamedTuple):
@@ -62,31 +65,40 @@ def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
     InputError for a missing column or value, for what should be a list and is none, or a listed criterion that cannot
     be one, see `listed`.
     """
-    lists = ("key_elements", "key_weights", "misconceptions", "criteria")
-    allowed = {"item_id", "question", "context", "reference_answer", "type", "rubric_id", *lists}
+    lists = ("reference_answer", "key_elements", "key_weights", "misconceptions", "criteria")
+    allowed = {"item_id", "question", "context", "type", "rubric_id", *lists}
     mapping = {name: column for name, column in source.items.items() if name not in lists}
     named = _texts(source, frame, source.items, mapping, allowed, ("item_id", "question"))
-    cells = [_cells(source, frame, source.items.get(name, {"const": None})) for name in lists]
+    columns = {name: source.items.get(name, {"const": None}) for name in lists}
+    cells = {name: _cells(source, frame, column) for name, column in columns.items()}
+    names = {name: name_of(column) for name, column in columns.items()}
     found = []
-    for number, elements, weights, mistakes, criteria, *row in zip(
-        _numbers(frame), *cells, *named.values(), strict=True
-    ):
-        record = dict(zip(named, row, strict=True))
-        key = record["item_id"]
-        made = {
-            "item_id": key,
-            "question": record["question"],
-            "context": text_or_none(record.get("context")),
-            "reference_answer": text_or_none(record.get("reference_answer")),
-            "key_elements": _list(elements, source, number, "key_elements") or [],
-            "type": text_or_none(record.get("type")) or "item",
-            "rubric_id": text_or_none(record.get("rubric_id")) or key,
-            "key_weights": _weights(weights, source, number),
-            "misconceptions": _list(mistakes, source, number, "misconceptions"),
-            "criteria": listed(criteria, source.file, number),
-        }
-        found.append((number, made))
+    for at, number in enumerate(_numbers(frame)):
+        record = {name: texts[at] for name, texts in named.items()} | {name: of[at] for name, of in cells.items()}
+        found.append((number, _item(record, names, source.file, number)))
     return found
+
+
+def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Record:
+    """A row of `items`; record: its cells by canonical name, names: the columns of those that may hold a list."""
+
+    def told(name: str) -> list[str] | None:
+        return cell_texts(record[name], file, row, names[name])
+
+    key, model = record["item_id"], cell_answers(record["reference_answer"], file, row, names["reference_answer"])
+    return {
+        "item_id": key,
+        "question": record["question"],
+        "context": text_or_none(record.get("context")),
+        "reference_answer": "\nor: ".join(model) or None,
+        "key_elements": told("key_elements") or [],
+        "type": text_or_none(record.get("type")) or "item",
+        "rubric_id": text_or_none(record.get("rubric_id")) or key,
+        "key_weights": _weights(record["key_weights"], file, row, names["key_weights"]),
+        "misconceptions": told("misconceptions"),
+        "criteria": listed(record["criteria"], file, row, names["criteria"]),
+        "reference_answers": model if len(model) > 1 else None,
+    }
 
 
 def answers(source: Source, frame: pd.DataFrame) -> Answers:
@@ -102,17 +114,18 @@ def answers(source: Source, frame: pd.DataFrame) -> Answers:
             rule = f"{quoted(split)} is no split; use {', '.join(SPLITS)}"
             raise InputError(rule, file=source.file, row=number, field=name_of(source.responses["split"]))
     groups = {
-        name: texts(_cells(source, frame, column), source.file, rows, column) for name, column in source.groups.items()
+        name: _filled(texts(_cells(source, frame, column), source.file, rows, column))
+        for name, column in source.groups.items()
     }
     return Answers(
         rows,
         [str(cell) for cell in named["response_id"]],
         [str(cell) for cell in named["item_id"]],
-        _filled(named.get("author_id", nothing)),
+        _authors(named.get("author_id", nothing), source, rows),
         [cell or "" for cell in named["text"]],
         splits,
         [
-            [(name, group) for name, group in zip(groups, row, strict=True) if group and group.strip()]
+            [(name, group) for name, group in zip(groups, row, strict=True) if group]
             for row in zip(*groups.values(), strict=True)
         ]
         if groups
@@ -146,16 +159,17 @@ def chosen(source: Source, frame: pd.DataFrame) -> list[bool]:
 
 
 def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:
-    """The gradings of a chunk, rater by rater; InputError for a missing column or what is no finite number."""
+    """The gradings of a chunk, rater by rater; InputError for a missing column, or what is neither a finite number nor
+    one of the rater's words."""
     return [_scores(source, frame, rater) for rater in source.scores]
 
 
 def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
     def numbers(column: str) -> list[float | None]:
         cells = _cells(source, frame, column)
-        return [as_number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
+        return [number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
 
-    rows = _numbers(frame)
+    rows, number = _numbers(frame), numbers_of(rater.words)
     traits = {name: numbers(column) for name, column in rater.traits.items()}
     marks = [
         [(name, mark) for name, mark in zip(traits, row, strict=True) if mark is not None]
@@ -172,8 +186,9 @@ def marks(source: Source, frame: pd.DataFrame) -> ChunkMarks:
     ids = {name: column for name, column in source.marks.items() if name != "level"}
     named = _texts(source, frame, source.marks, ids, {*names, "rater_kind"}, names)
     field, rows, levels = name_of(source.marks["level"]), _numbers(frame), []
+    level_of = numbers_of(source.words)
     for number, cell in zip(rows, _cells(source, frame, source.marks["level"]), strict=True):
-        level = as_number(cell, source.file, number, field)
+        level = level_of(cell, source.file, number, field)
         if level is None:
             raise InputError("is empty", file=source.file, row=number, field=field)
         if level != int(level) or level < 0:
@@ -228,8 +243,19 @@ def _texts(
 
 
 def _filled(cells: Sequence[str | None]) -> list[str | None]:
-    """Texts, and None for those that are blank."""
-    return [cell if cell and cell.strip() else None for cell in cells]
+    """Texts without the blanks around them, which a spreadsheet does not show, and None for those that are blank."""
+    return [cell.strip() or None if cell else None for cell in cells]
+
+
+def _authors(cells: Sequence[str | None], source: Source, rows: Sequence[int]) -> list[str | None]:
+    """Authors; InputError for a word by which programs write an empty cell: all of these would be one author."""
+    authors = _filled(cells)
+    for row, author in zip(rows, authors, strict=True):
+        if author is not None and author.casefold() in _EMPTY:
+            hint = "leave the cell empty, or name the author otherwise"
+            field = name_of(source.responses["author_id"])
+            raise refused(author, "reads like an empty cell", source.file, row, field, hint)
+    return authors
 
 
 def name_of(column: Column) -> str:
@@ -237,17 +263,8 @@ def name_of(column: Column) -> str:
     return column if isinstance(column, str) else "const"
 
 
-def _list(cell: Any, source: Source, number: int, field: str) -> list[str] | None:
-    if isinstance(cell, list):
-        return [as_text(element) for element in cell]
-    if text_or_none(cell) is not None:
-        raise InputError("is not a list", file=source.file, row=number, field=field)
-    return None
-
-
-def _weights(cell: Any, source: Source, number: int) -> list[float] | None:
-    found = _list(cell, source, number, "key_weights")
-    weights = [as_number(one, source.file, number, "key_weights") for one in found or []]
+def _weights(cell: Any, file: str, row: int, field: str) -> list[float] | None:
+    weights = [as_number(one, file, row, field) for one in cell_list(cell, file, row, field) or []]
     if any(weight is None for weight in weights):
-        raise InputError("holds an empty weight", file=source.file, row=number, field="key_weights")
+        raise InputError("holds an empty weight", file=file, row=row, field=field)
     return [weight for weight in weights if weight is not None] or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
+from operator import and_
 from typing import TypeVar
 
 import pyarrow as pa
@@ -20,14 +21,18 @@ from tasks.ingest.survey import Survey
 T = TypeVar("T")
 
 
-def sides(found: Survey, plan: Split) -> list[str | None]:
-    """The split of each response by its place; None beyond the limit."""
+def sides(found: Survey, plan: Split, able: bytearray | None = None) -> list[str | None]:
+    """The split of each response by its place; None beyond the limit.
+
+    able: whether the judge can grade each response, where that is known; a label of one that it cannot is not drawn.
+    """
 
     def within(column: Iterable[T]) -> list[T]:
         return list(compress(column, found.kept))
 
+    labelled = found.labelled if able is None else bytes(map(and_, found.labelled, able))
     known = within(found.places), within(found.item_id), within(found.author_id), within(found.given)
-    drawn = iter(split(*known, within(found.labelled), plan))
+    drawn = iter(split(*known, within(labelled), plan))
     return [next(drawn) if kept else None for kept in found.kept]
 
 

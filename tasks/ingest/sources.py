@@ -12,7 +12,8 @@ import pandas as pd
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen
-from tasks.contracts.settings.study import Data, Source, parse, read_yaml
+from tasks.contracts.settings.study import Data, Source
+from tasks.contracts.settings.written import parse, read_yaml
 from tasks.store.cells import select
 from tasks.store.source import chunks
 

@@ -15,6 +15,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses, Units
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.ingest.fair import fair_gradings
+from tasks.ingest.recorded import drawn, gradable
 from tasks.ingest.shards import shards, sides
 from tasks.ingest.sources import evaluation_only, streams
 from tasks.ingest.survey import survey
@@ -43,8 +44,9 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
 
     The sources are read twice, a chunk at a time: first to refuse what is wrong and to draw the split, so that nothing
     is written of bad input, then to write a shard for each chunk. Where nothing may be fitted on the data, all of it is
-    test data, whatever a source says. InputError for bad input (see `chunks` and `survey`), or a target that is no
-    person of the sources.
+    test data, whatever a source says. Where a foreign table of recorded replies judges, labels to calibrate on are
+    drawn among the responses that it can grade. InputError for bad input (see `chunks`, `survey` and `gradable`), or a
+    target that is no person of the sources.
     """
     if not run.done("ingest", "all"):
         sources = streams(study.data, base)
@@ -58,10 +60,13 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
             rule = f"a rater of the sources is called '{FAIR}', as is the score made of all raters'; rename the rater"
             raise InputError(rule, field="evaluation.target")
         found = survey(sources, study.split, target, limit)
-        side_of = sides(found, study.split)
+        able = gradable(found, study.judge.foreign, base) if study.judge.foreign else None
+        side_of = sides(found, study.split, able)
         if evaluation_only(study.data):
             side_of = [side and "test" for side in side_of]
         told = [schema(Gradings).empty_table().select(TOLD)]
+        if able is not None:
+            print(drawn(found, able, side_of))
         for number, tables in enumerate(shards(sources, found, side_of)):
             run.commit("ingest", f"{number:05d}", tables)
             if target == FAIR and Gradings in tables:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tasks.contracts.backends import BACKENDS
-from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Grader
 from tasks.contracts.settings.judge import Foreign, Judge
@@ -25,12 +24,10 @@ from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay
 from tasks.llm.encoder import minilm
+from tasks.llm.foreign import foreign_rows, foreign_score, rescale
 from tasks.llm.opening import KeyOf, open_backend
-from tasks.llm.readers import read_score
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Request
-from tasks.store.cells import as_number, as_text, missing, need, select
-from tasks.store.source import read
 
 _BATCH = 256
 
@@ -96,80 +93,17 @@ def _asking(judge: Judge) -> dict[str, Any]:
     }
 
 
-def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
-    """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score.
-
-    Several columns of the response's id are joined by colons, several of the reply become one JSON object. A cell
-    without a value is None, and so is a reply of which a column has none. InputError for a missing column, a response
-    with two replies, a recorded score that is no finite number, or a selection that leaves nothing.
-    """
-    path = base / foreign.file
-    frame = read(path)
-    for name in (*_names(foreign.response_id), *_names(foreign.reply), *_names(foreign.recorded)):
-        need(frame, name, path)
-    frame = select(frame, foreign.where, path)
-    ids, replies = (
-        cast(list[dict[str, Any]], frame[list(_names(columns))].to_dict("records"))
-        for columns in (foreign.response_id, foreign.reply)
-    )
-    scores = frame[foreign.recorded].tolist() if foreign.recorded else [None] * len(frame)
-    rows = [
-        {"response_id": ":".join(map(as_text, key.values())), "reply": _reply(reply), "recorded": score}
-        for key, reply, score in zip(ids, replies, scores, strict=True)
-    ]
-    if not rows:
-        raise InputError("no reply is left; look at 'where'", file=path)
-    seen: set[str] = set()
-    for row in rows:
-        if row["response_id"] in seen:
-            problem = f"response '{row['response_id']}' has several replies; select one with 'where'"
-            raise InputError(problem, file=path, field=", ".join(_names(foreign.response_id)))
-        seen.add(row["response_id"])
-        row["recorded"] = as_number(row["recorded"], path, None, foreign.recorded)
-    return rows
-
-
-def _names(columns: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else columns or ()
-
-
-def _reply(cells: dict[str, Any]) -> str | None:
-    """One cell as text, several as a JSON object; None where one is missing."""
-    if any(missing(cell) for cell in cells.values()):
-        return None
-    return as_text(*cells.values()) if len(cells) == 1 else json.dumps(cells, ensure_ascii=False, default=as_text)
-
-
-def rescale(value: float, foreign: Foreign, item_id: str, scale: Scale) -> float:
-    """A score of the foreign judge's scale, linearly on the bundle's."""
-    special = foreign.items.get(item_id)
-    used = (special and special.scale) or foreign.scale or scale
-    return scale.min + (value - used.min) / (used.max - used.min) * (scale.max - scale.min)
-
-
 def _reading(foreign: Foreign) -> Callable[[str, Request], str | None]:
     """Raw reply → the holistic contract's JSON, or None where nothing can be read."""
 
     def reading(text: str, request: Request) -> str | None:
         question: Question = request.data
-        item_id = question.item_id
-        special = foreign.items.get(item_id)
-        try:
-            value = read_score(text, (special and special.reader) or foreign.reader)
-        except InputError as error:
-            rule = f"reply about response '{request.subject}': {error.rule}"
-            raise InputError(rule, file=foreign.file, field=f"reader.{error.field}", hint=error.hint) from error
+        value = foreign_score(foreign, question.item_id, request.subject, text)
         if value is None:
             return None
-        return json.dumps({"score": rescale(value, foreign, item_id, question.bundle.scale)})
+        return json.dumps({"score": rescale(value, foreign, question.item_id, question.bundle.scale)})
 
     return reading
-
-
-def foreign_scores(foreign: Foreign, base: Path) -> dict[str, float]:
-    """Response → the score that the foreign system itself read from the reply, on the scale that its judge used."""
-    rows = foreign_rows(foreign, base)
-    return {row["response_id"]: row["recorded"] for row in rows if row["recorded"] is not None}
 
 
 def signal_recorded(graded: Iterable[Graded], recorded: Mapping[str, float], foreign: Foreign) -> None:

@@ -23,13 +23,14 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.judge.grade import grade_batch
 from tasks.judge.progress import Progress
-from tasks.judge.rater import foreign_scores, rater, repeated, signal_recorded
+from tasks.judge.rater import rater, repeated, signal_recorded
 from tasks.judge.rows import Rater
 from tasks.judge.shards import libraries_aside, shards, whole_items
 from tasks.judge.simulated import known
 from tasks.judge.standing import keeping_of
 from tasks.judge.tables import item_counts, shard_cases
 from tasks.llm.budget import Budgeted, Purse
+from tasks.llm.foreign import foreign_scores
 from tasks.llm.replies import ReplyStore
 from tasks.store.naming import named
 from tasks.store.warehouse import Run

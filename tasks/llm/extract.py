@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from tasks.llm.tolerant import DEPTH, Cut, Damaged, ObjectReader, RefusedObject
@@ -17,8 +18,17 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _ESCAPED_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
+Rank = Callable[[dict[str, Any]], tuple[int, ...] | None]
+"""How well an object serves, least first; None for one that does not."""
+
+
 def extract(text: str | None, keys: frozenset[str]) -> tuple[dict[str, Any] | None, str | None]:
-    """(object that carries all `keys`, how it was found), or (None, why there is none).
+    """(object that carries all `keys`, how it was found), or (None, why there is none), see `extract_ranked`."""
+    return extract_ranked(text, lambda found: () if keys <= found.keys() else None)
+
+
+def extract_ranked(text: str | None, rank: Rank) -> tuple[dict[str, Any] | None, str | None]:
+    """(object that serves, how it was found), or (None, why there is none).
 
     How: None for a reply that is JSON and nothing else; otherwise the tolerances, joined by '+': fenced, embedded (in
     prose or a list), nested (in another object), trailing_comma, single_quotes, python_literals, unescaped_quotes,
@@ -26,23 +36,24 @@ def extract(text: str | None, keys: frozenset[str]) -> tuple[dict[str, Any] | No
     Why: empty, no_object, damaged, truncated, missing_keys, duplicate_key, not_finite, ambiguous (what follows the
     object belongs to it, so that its end is in doubt).
 
-    Of several objects the first fenced one is taken, else the first. What stands inside a damaged object, or inside a
-    string, is never taken: that may be a student's text. Every value returned is in the text. Linear in its length.
+    Of several objects the first fenced one is taken, else the first; where objects in an object serve, the outermost,
+    of several as deep the best, of several as good the first. What stands inside a damaged object, or inside a string,
+    is never taken: that may be a student's text. Every value returned is in the text. Linear in its length.
     """
     if not text or text.isspace():
         return None, "empty"
     try:
         whole = _strict(text)
-        if isinstance(whole, dict) and keys <= whole.keys():
+        if isinstance(whole, dict) and rank(whole) is not None:
             return whole, None
-        return _search(text, keys)
+        return _search(text, rank)
     except RefusedObject as refused:
         return None, str(refused)
 
 
-def _search(text: str, keys: frozenset[str]) -> tuple[dict[str, Any] | None, str | None]:
+def _search(text: str, rank: Rank) -> tuple[dict[str, Any] | None, str | None]:
     """The first fenced artifact, else the first one; Refused where an object before it must not be used."""
-    reader, closings = ObjectReader(text, keys), dict[int, int]()
+    reader, closings = ObjectReader(text, lambda found: rank(found) is not None), dict[int, int]()
     first: tuple[dict[str, Any], str | None] | None = None
     reason, at = "no_object", 0
     while match := _START.search(text, at):
@@ -65,7 +76,7 @@ def _search(text: str, keys: frozenset[str]) -> tuple[dict[str, Any] | None, str
                 break
             at = max(damaged.at, closings[start])
             continue
-        artifact = _carrying(found, keys)
+        artifact = _serving(found, rank)
         if artifact is None:
             reason = "missing_keys" if reason == "no_object" else reason
             continue
@@ -125,14 +136,14 @@ def _children(node: object) -> list[Any]:
     return list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else []
 
 
-def _carrying(value: object, keys: frozenset[str]) -> dict[str, Any] | None:
-    """The object itself, or the first one inside it in reading order, that carries all keys."""
-    todo = [value]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, dict) and keys <= node.keys():
-            return node
-        todo.extend(reversed(_children(node)))
+def _serving(value: object, rank: Rank) -> dict[str, Any] | None:
+    """The object itself, or the outermost inside it that serves: of several as deep the best, then the first."""
+    level = [value]
+    while level:
+        ranked = [(known, node) for node in level if isinstance(node, dict) and (known := rank(node)) is not None]
+        if ranked:
+            return min(ranked, key=lambda pair: pair[0])[1]
+        level = [child for node in level for child in _children(node)]
     return None
 
 

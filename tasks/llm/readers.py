@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
@@ -11,12 +11,13 @@ import regex
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Reader
-from tasks.llm.extract import extract
+from tasks.llm.extract import extract_ranked
 from tasks.text.patterns import compiled, matches
 
 _LONGEST = 20_000
 """Characters that a pattern is tried on."""
 _FIELD = "pattern"
+_NOTHING = object()
 _NO_VALUES: Mapping[str, float] = MappingProxyType({})
 _LEADING = regex.compile(
     r"\s*(?:(?:score|points?|level|mark|grade|band)\b[\s:=#]*)*([-+]?[0-9]+(?:\.[0-9]+)?)(?![,.]?\p{N}|_|[ex][+-]?\p{N})",
@@ -33,16 +34,37 @@ def read_score(text: str, reader: Reader) -> float | None:
     return next((score for score in found if score is not None), None)
 
 
-def json_keys(text: str, keys: Sequence[str]) -> float | None:
+def json_keys(text: str, keys: Sequence[str | Sequence[str]]) -> float | None:
     """Sum of the numbers under the keys of the artifact in the text; None unless each of them holds one.
 
+    In place of a key may stand alternatives, of which the first that is there counts; 'a.b' is a key of that name or
+    else b in the object under a, and 'a.0' the first of a list.
     A number may be written as a string that begins with it ('4', '4/6', '4 points', 'Score 4'), but not as '4,5',
     which some read as 4.5 and some as a list; true and false are none.
     """
-    found, _ = extract(text, frozenset(keys))
-    if found is None:
+    wanted = [(key,) if isinstance(key, str) else tuple(key) for key in keys]
+    found, _ = extract_ranked(text, lambda artifact: _places(artifact, wanted))
+    places = _places(found or {}, wanted)
+    if places is None:
         return None
-    return _sum([_number(found[key]) for key in keys])
+    return _sum([_number(_under(found, names[at])) for names, at in zip(wanted, places, strict=True)])
+
+
+def _places(artifact: object, wanted: Iterable[Sequence[str]]) -> tuple[int, ...] | None:
+    """The place of the first of each key's alternatives that is there; None where one has none."""
+    there = [[at for at, name in enumerate(names) if _under(artifact, name) is not _NOTHING] for names in wanted]
+    return tuple(places[0] for places in there) if all(there) else None
+
+
+def _under(node: object, path: str) -> object:
+    """The value of an object's key, or of a path of keys and places in lists; _NOTHING where there is none."""
+    if isinstance(node, dict) and path in node:
+        return node[path]
+    head, dot, rest = path.partition(".")
+    if isinstance(node, list):
+        inner = node[int(head)] if head.isdecimal() and int(head) < len(node) else _NOTHING
+        return _under(inner, rest) if dot else inner
+    return _under(node[head], rest) if dot and isinstance(node, dict) and head in node else _NOTHING
 
 
 def pattern(

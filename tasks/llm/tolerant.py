@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 DEPTH = 64
@@ -47,8 +48,9 @@ class Cut(Exception):
 class ObjectReader:
     """Reads objects of one text. `notes` names the tolerances that the last one needed."""
 
-    def __init__(self, text: str, keys: frozenset[str]) -> None:
-        self.text, self.keys = text, keys
+    def __init__(self, text: str, carries: Callable[[dict[str, Any]], bool]) -> None:
+        """carries: whether an object is complete enough to be used where the text ends inside it."""
+        self.text, self.carries = text, carries
         self.notes: dict[str, None] = {}
 
     def read(self, start: int) -> tuple[dict[str, Any], int]:
@@ -70,7 +72,7 @@ class ObjectReader:
                 found[key] = value
                 at = self._next(at, "}")
         except Cut as cut:
-            if found and self.keys <= found.keys():
+            if found and self.carries(found):
                 cut.artifact = found
             raise
         return found, at + 1

@@ -11,7 +11,8 @@ from typing import Any
 from tasks.contracts.bundle import Criterion, Example, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen
-from tasks.contracts.settings.study import Derived, Rubrics, parse, read_yaml
+from tasks.contracts.settings.study import Derived, Rubrics
+from tasks.contracts.settings.written import parse, read_yaml
 from tasks.text.units import units
 
 
@@ -105,8 +106,7 @@ def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
 def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
     """Gold points and misconceptions of an item; none without a gold point."""
     if plan.origin == "reference_answer":
-        answer = item["reference_answer"] or ""
-        points = [answer[u.start : u.end] for u in units(answer) if u.kind == "sentence"]
+        points = _sentences(item)
     else:
         points = [element.strip() for element in item["key_elements"]]
     weights = (plan.origin == "key_elements" and item.get("key_weights")) or [1.0] * len(points)
@@ -119,6 +119,14 @@ def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
         *(_point(f"P{n}", point, plan, weight) for n, (point, weight) in enumerate(given, 1)),
         *(_mistake(f"M{n}", text) for n, text in enumerate(item.get("misconceptions") or [], 1)),
     )
+
+
+def _sentences(item: Mapping[str, Any]) -> list[str]:
+    """The sentences of an item's reference answer; of several answers, each as good, the one point that any makes."""
+    if several := item.get("reference_answers"):
+        return [" — or: ".join(" ".join(answer.split()) for answer in several)]
+    answer = item["reference_answer"] or ""
+    return [answer[u.start : u.end] for u in units(answer) if u.kind == "sentence"]
 
 
 def _point(name: str, text: str, plan: Derived, weight: float) -> Criterion:

@@ -13,6 +13,7 @@ from tasks.contracts.errors import InputError
 from tasks.text.numbers import number_of
 
 _NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -50,14 +51,27 @@ def texts(cells: Iterable[Any], file: object, rows: Iterable[int], field: str) -
     return found
 
 
-def as_number(cell: Any, file: object, row: int | None, field: str | None) -> float | None:
-    """A cell as a number; None where it is missing or blank, InputError where it is no finite number."""
+def as_number(
+    cell: Any, file: object, row: int | None, field: str | None, otherwise: str | None = None
+) -> float | None:
+    """A cell as a number; None where it is missing or blank, InputError where it is no finite number.
+
+    otherwise: what somebody may do whose cells are none.
+    """
     if missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
     found = number_of(cell) if isinstance(cell, str) else _finite(cell)
     if found is None:
-        raise InputError(f"{quoted(cell)} is not a finite number", file=file, row=row, field=field)
+        hint = "decimals are written with a point" if _DECIMAL_COMMA.fullmatch(str(cell).strip()) else otherwise
+        raise refused(cell, "is not a finite number", file, row, field, hint)
     return found
+
+
+def refused(
+    cell: Any, rule: str, file: object, row: int | None, field: str | None, hint: str | None = None
+) -> InputError:
+    """The error about a cell that breaks a rule, which shows its beginning."""
+    return InputError(f"{quoted(cell)} {rule}", file=file, row=row, field=field, hint=hint)
 
 
 def _finite(cell: Any) -> float | None:
@@ -84,9 +98,18 @@ def select(frame: pd.DataFrame, where: Mapping[str, object], file: object) -> pd
     """The rows in which every column of `where` has its value; InputError for an unknown column."""
     for name, value in where.items():
         need(frame, name, file)
-        wanted = _folded(value)
-        frame = frame.loc[[not missing(cell) and _folded(cell) == wanted for cell in frame[name]]]
+        frame = frame.loc[[_is(cell, value) for cell in frame[name]]]
     return frame
+
+
+def _is(cell: Any, value: Any) -> bool:
+    """Whether a cell has a value: a number in any writing of it, true and false in any case, as CSV files write them,
+    and a text as it stands."""
+    if missing(cell) or isinstance(cell, list | dict):
+        return False
+    if isinstance(value, int | float) and not isinstance(value, bool) and isinstance(cell, str):
+        return number_of(cell) == value
+    return _folded(cell) == _folded(value)
 
 
 def _folded(value: Any) -> str:

@@ -245,7 +245,7 @@ GRADED = [
     "a Parquet file cut in half",
     "two replies to one response",
 ]
-"""The cases that `grade` is run on as well: ingest, lock, the study, a source that breaks off, judge."""
+"""The cases that `grade` is run on as well: ingest, lock, the study, a source that breaks off, recorded replies."""
 
 
 def run(spoil: Spoil, folder: Path, command: str) -> tuple[int, str, str]:
@@ -288,7 +288,7 @@ def test_grade_says_the_same_and_leaves_nothing_half_written(tmp_path: Path, nam
     assert [part for part in message if part not in error] == [], error
     assert "Traceback" not in output + error
     left = written(tmp_path)
-    failed = "judge" if "replies" in name else "lock" if "scale" in name else "ingest"
+    failed = "lock" if "scale" in name else "ingest"
     assert not {failed, "manifest.json"} & left
     assert not {name for name in left if name.endswith(".tmp")}
     assert ("ingest" in left) == (failed != "ingest")

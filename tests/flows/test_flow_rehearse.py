@@ -5,9 +5,19 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+from click.testing import Result
 from typer.testing import CliRunner
 
 from flows import cli, terminal
+from flows.plan import plan
+from flows.rehearse import _rehearse
+from tasks.contracts.settings.study import load_study
+from tasks.contracts.tables.rubrics import Bundles, Rubrics
+from tasks.judge.grade import first_requests
+from tasks.judge.rater import rater
+from tasks.llm.replies import ReplyStore
+from tasks.llm.request import Reply, digest
+from tasks.store.warehouse import Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "study.yaml"
 
@@ -99,3 +109,63 @@ def test_annotators_are_proven_beside_the_judge() -> None:
     found = list(prove(DEMO.with_name("concepts.yaml"), 1))
     assert {kind for kind, _, _ in found} == {"ok"}
     assert {"item osmosis", "annotators, item osmosis"} <= {what for _, what, _ in found}
+
+
+def validated(study: Path, house: Path) -> Result:
+    return CliRunner().invoke(cli.app, ["validate", str(study), "--limit", "1", "--warehouse", str(house)])
+
+
+def with_judge(folder: Path, judge: str) -> Path:
+    """The demo's study with another judge."""
+    for name in ("items.csv", "responses.csv", "marks.csv", "rubrics.yaml"):
+        (folder / name).write_bytes((DEMO.parent / name).read_bytes())
+    own = "judge: {protocol: rulers, backend: embedded, final_score: weighted_points}"
+    (folder / "study.yaml").write_text(DEMO.read_text().replace(own, f"judge: {judge}"))
+    return folder / "study.yaml"
+
+
+def test_a_run_to_keep_of_is_looked_for_in_the_warehouse(tmp_path: Path) -> None:
+    study, house = with_judge(tmp_path, "{keep: earlier-1}"), tmp_path / "house"
+    result = validated(study, house)
+    assert result.exit_code == 2
+    assert "wrong    judge.keep: no finished run 'earlier-1'; there are none" in result.output
+    assert not house.exists()
+    Warehouse.open(house).run("earlier-1").folder.mkdir()
+    (house / "earlier-1" / "manifest.json").write_text("{}")
+    result = validated(study, house)
+    assert result.exit_code == 0, result.output
+    assert "ok       judge.keep: run 'earlier-1' is in the warehouse" in result.output
+
+
+def test_replies_to_replay_are_looked_for_in_the_warehouse(tmp_path: Path) -> None:
+    study, house = with_judge(tmp_path, "{backend: replay, model: m}"), tmp_path / "house"
+    result = validated(study, house)
+    assert result.exit_code == 2
+    assert "wrong    recorded replies: 0 of 8 first calls are in the reply store" in result.output
+    with ReplyStore(Warehouse.open(house).replies) as store:
+        who = rater(load_study(study).judge, tmp_path, store)
+        cases = [case for _, _, of in _rehearse(study, 1).items for case in of]
+        calls = [digest(request, "m") for case in cases for request in first_requests(case, who)]
+        store.put_many([(call, "m", Reply(text="{}")) for call in calls[:3]])
+    result = validated(study, house)
+    assert result.exit_code == 0, result.output
+    assert "ok       recorded replies: 3 of 8 first calls are in the reply store" in result.output
+
+
+def test_rubrics_that_the_study_s_run_has_locked_are_proven_in_place_of_guesses(tmp_path: Path) -> None:
+    asked = "{backend: openai, engine: {model: m, urls: ['http://127.0.0.1:9/v1']}, final_score: weighted_points}"
+    study, house = with_judge(tmp_path, asked), tmp_path / "house"
+    study.write_text(
+        study.read_text().replace("  file: rubrics.yaml\n", "  file: rubrics.yaml\n  induce: {criteria: 5}\n")
+    )
+    guessed = [(item["rubric_id"], bundle) for item, bundle, _ in _rehearse(study, 1).items]
+    made = {name: bundle.model_copy(update={"text": "As a model had it."}) for name, bundle in guessed}
+    rows = [{"rubric_id": n, "bundle_id": of.bundle_id, "content": of.canonical()} for n, of in made.items()]
+    plan(study, house, 1).run.commit("lock", "all", {Rubrics: [], Bundles: rows})
+    result = validated(study, house)
+    assert result.exit_code == 0, result.output
+    assert "made by rules of thumb" not in result.output
+    assert all(
+        f"bundle {of.bundle_id[:12]}: prompt, contract and verifier hold" in result.output for of in made.values()
+    )
+    assert "made by rules of thumb" in validated(study, tmp_path / "another").output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.contracts.schema import Frozen
 
@@ -51,6 +51,13 @@ class Engine(Frozen):
     """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none."""
     options: dict[str, str | int | float | bool] = {}
     """vllm: further engine arguments, such as `dtype` or `max_model_len`. openai: further fields of every body."""
+
+    @model_validator(mode="after")
+    def _true_or_false(self) -> Engine:
+        for name, value in self.options.items():
+            if str(value).casefold() in ("yes", "no", "on", "off"):
+                raise ValueError(f"options.{name}: {value} is a text here; write true or false")
+        return self
 
 
 CALLS = {

@@ -15,7 +15,8 @@ from pydantic import Field
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen
-from tasks.contracts.settings.study import Study, parse, read_yaml
+from tasks.contracts.settings.study import Study
+from tasks.contracts.settings.written import parse, read_yaml
 
 Overrides = dict[str, Any]
 """Keys of a study and what they are instead: mappings are merged key by key, anything else takes the place of what was

@@ -26,8 +26,9 @@ from tasks.contracts.settings.engine import Engine, Sampling
 class Reader(Frozen):
     """How to read the score in a foreign raw reply: the sum of JSON keys, or of the groups of a pattern."""
 
-    json_keys: tuple[str, ...] = ()
-    """JSON keys whose numbers are added."""
+    json_keys: tuple[str | tuple[str, ...], ...] = ()
+    """JSON keys whose numbers are added. In place of a key, a list of alternatives, of which the first that is there
+    counts, as in [[score, total_score, Total]]. 'a.b' is a key of that name, or else b in the object under a."""
     pattern: str | None = None
     """A regular expression."""
     otherwise: tuple[str, ...] = ()
@@ -43,6 +44,8 @@ class Reader(Frozen):
             raise ValueError("give either json_keys or a pattern")
         if (self.otherwise or self.values) and not self.pattern:
             raise ValueError("'otherwise' and 'values' belong to a pattern")
+        if not all(key and all(key) for key in self.json_keys):
+            raise ValueError("json_keys holds an empty key, or a list without one")
         return self
 
 

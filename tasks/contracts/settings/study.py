@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeInt, model_validator
 
 from tasks.contracts.bundle import CriterionKind, EvidenceType, Scale
-from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen, Share
 from tasks.contracts.settings.annotation import Annotation
 from tasks.contracts.settings.bottleneck import Bottleneck
@@ -21,11 +19,30 @@ from tasks.contracts.settings.edit import Edit
 from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.reward import Reward
+from tasks.contracts.settings.written import parse, read_yaml
 from tasks.contracts.tables.calibration import CalibrationMethod
 
-Model = TypeVar("Model", bound=Frozen)
 Column = str | dict[Literal["const"], Any]
 """A column of the source by name, or `{const: value}` for every row."""
+
+
+Number = TypeVar("Number")
+
+
+def _told_apart(words: dict[str, Number]) -> dict[str, Number]:
+    """Words that a cell can be told to be one of; ValueError for a blank one, or two that differ in case alone."""
+    known: dict[str, str] = {}
+    for word in words:
+        folded = word.strip().casefold()
+        if not folded:
+            raise ValueError("a word is blank; an empty cell is no score")
+        if folded in known:
+            raise ValueError(f"the words '{known[folded]}' and '{word}' read the same")
+        known[folded] = word
+    return words
+
+
+Words = Annotated[dict[str, Number], AfterValidator(_told_apart)]
 
 
 class ScoreColumns(Frozen):
@@ -40,6 +57,9 @@ class ScoreColumns(Frozen):
     """Column of the score; empty cells are no grading. A rater may have marked traits only."""
     traits: dict[str, str] = {}
     """Trait → column."""
+    words: Words[FiniteFloat | None] = {}
+    """What these columns may say in place of a number, and the number that it stands for: {correct: 2, incorrect: 0},
+    {A: 5, B: 4}; null for none, as in {absent: null}. Case and blanks around a word do not count."""
 
 
 class Source(Frozen):
@@ -50,7 +70,8 @@ class Source(Frozen):
     where: dict[str, str | int | float | bool] = {}
     """Only rows in which each of these columns has this value."""
     items: dict[str, Column] = {}
-    """Canonical column of `items` → column. Repeated rows must agree."""
+    """Canonical column of `items` → column. Repeated rows must agree. key_elements, key_weights, misconceptions and
+    criteria are lists, of JSON in a CSV cell; reference_answer may be one, of several answers each as good."""
     responses: dict[str, Column] = {}
     """Canonical column of `responses` (response_id, item_id, author_id, text, split) → column."""
     groups: dict[str, str] = {}
@@ -65,9 +86,11 @@ class Source(Frozen):
     marks: dict[str, Column] = {}
     """Decisions per criterion: response_id, rater_id, criterion_id, level and, for what a machine recorded rather than
     a person, rater_kind ('replayed') → column."""
+    words: Words[NonNegativeInt] = {}
+    """What the level's column of `marks` may say in place of a number, and the level that it stands for."""
 
     @model_validator(mode="after")
-    def _raters_once(self) -> Source:
+    def _is_sound(self) -> Source:
         raters = [columns.rater for columns in self.scores]
         if len(set(raters)) < len(raters):
             raise ValueError(f"a rater is given twice: {', '.join(raters)}")
@@ -75,6 +98,12 @@ class Source(Frozen):
             raise ValueError("'scored' is for a file that has scores and no responses")
         if self.split and not self.scored:
             raise ValueError("'split' is for a file of scores that names 'scored'; responses have a split of their own")
+        columns = (*self.items.values(), *self.responses.values(), *self.marks.values(), self.scored)
+        odd = [of["const"] for of in columns if isinstance(of, dict) and isinstance(of["const"], bool | float)]
+        if odd:
+            raise ValueError(f"the const {odd[0]} is no text; quote it as it is meant")
+        if self.words and not self.marks:
+            raise ValueError("'words' beside the columns are for 'marks'; those of scores stand with their rater")
         return self
 
 
@@ -99,8 +128,8 @@ class Derived(Frozen):
     """Rubrics made from what the items carry, for items that no authored rubric names."""
 
     origin: Literal["reference_answer", "key_elements", "criteria"]
-    """The sentences of the reference answer, or the listed elements, become gold points; or the item lists its criteria
-    itself."""
+    """The sentences of the reference answer, or the listed elements, become gold points (of several reference answers
+    one point: that the response says what any of them says); or the item lists its criteria itself."""
     scale: Scale | None = None
     """The score scale of these items; where not given, each item's own: 0 to the marks that its criteria or weighted
     elements add up to."""
@@ -261,46 +290,3 @@ class Study(Frozen):
 def load_study(path: Path) -> Study:
     """Read a study file; InputError names the file, the key and the rule."""
     return parse(Study, read_yaml(path), path)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which no key is given twice: the last one would win and nobody would know."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[tuple[str, str]] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"the key '{key.value}' is given twice", problem_mark=key.start_mark
-                    )
-                seen.add((key.tag, key.value))
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> Any:
-    """The content of a YAML file in UTF-8; InputError where it cannot be read or gives a key twice."""
-    try:
-        return yaml.load(path.read_text(encoding="utf-8-sig"), _Loader)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=path) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"is not UTF-8: {error.reason} at byte {error.start}", file=path) from error
-    except yaml.MarkedYAMLError as error:
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"is not YAML: {error.problem}{line}", file=path) from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not
-        raise InputError(f"is not YAML: {' '.join(str(error).split())}", file=path) from error
-    except RecursionError as error:
-        raise InputError("is not YAML: nested too deeply", file=path) from error
-
-
-def parse(model: type[Model], content: Any, file: object) -> Model:
-    """Content as a model; InputError names the first offending key and the rule it breaks."""
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or None
-        more = f"and {error.error_count() - 1} more" if error.error_count() > 1 else None
-        raise InputError(first["msg"], file=file, field=field, hint=more) from error

@@ -46,7 +46,7 @@ class Items(Row):
     context: str | None
     """Source text, data table or passage that belongs to the question."""
     reference_answer: str | None
-    """A model answer."""
+    """A model answer; several as one text, each but the first after 'or:'."""
     key_elements: list[str]
     """Ideas that a full answer names, where the source lists them; empty otherwise."""
     type: str
@@ -59,6 +59,8 @@ class Items(Row):
     """Mistakes that cost marks, where the source lists them."""
     criteria: list[Listed] | None
     """Criteria of the rubric, where the source lists them with the item."""
+    reference_answers: list[str] | None
+    """The model answers one by one, each as good as the others, where the source gives several."""
 
 
 class Responses(Row):

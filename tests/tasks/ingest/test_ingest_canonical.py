@@ -152,6 +152,7 @@ def test_every_column_of_items_is_mapped() -> None:
     )
     told = {"key_elements": ["a", "2"], "key_weights": [0.5, 2.0], "misconceptions": ["b"]}
     told["criteria"] = [{"id": "1", "text": "c", "weight": 3.0, "levels": [], "parent": None}]
+    told["reference_answers"] = None
     assert found.items["item_id 1"] == {name: f"{name} 1" for name in names} | told
 
 
@@ -201,6 +202,20 @@ def test_a_rater_may_mark_traits_only() -> None:
     (grading,) = found.gradings
     assert (grading["score"], grading["trait_scores"]) == (None, {"ideas": 3.0})
     assert (grading["status"], grading["unscored_reason"]) == ("unscored", "traits_only")
+
+
+def test_blanks_around_authors_groups_and_sides_do_not_make_two_of_one() -> None:
+    source = remade(mapped(author_id="who", split="s"), groups={"g": "g"})
+    table = responses(source, who=["x", " x\t"], g=["F ", "F"], s=["test ", " test"])
+    rows = canonical([items(), table]).responses.values()
+    assert [(r["author_id"], r["groups"], r["split"]) for r in rows] == [("x", {"g": "F"}, "test")] * 2
+
+
+@pytest.mark.parametrize("cell", ["NA", "n/a", "nan", "None", " - "])
+def test_a_word_for_an_empty_cell_is_no_author(cell: str) -> None:
+    with pytest.raises(InputError, match=r"reads like an empty cell .leave the cell empty") as stop:
+        canonical([items(), responses(mapped(author_id="who"), who=["x", cell])])
+    assert (stop.value.file, stop.value.row, stop.value.field) == ("responses.csv", 2, "who")
 
 
 @pytest.mark.parametrize("cell", ["", " ", None, math.nan])
@@ -357,7 +372,7 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
      "responses.csv", 2, "g", "is bytes, not text"),
     ("key elements as text", [(remade(ITEMS, items=ITEMS.items | {"key_elements": "question"}), items()[1]),
       responses()],
-     "items.csv", 1, "key_elements", "is not a list"),
+     "items.csv", 1, "question", "is not a list"),
     ("mark on an unknown response", [items(), responses(), marks(rid=["r1", "r9"])],
      "marks.csv", 2, "rid", "'r9' is unknown"),
     ("mark of half a level", [items(), responses(), marks(mark=["0", "0.5"])],
@@ -373,7 +388,7 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
      "marks.csv", 2, "kind", "'llm' is no kind of rater; use human, replayed"),
     ("no list of criteria", [(remade(ITEMS, items=ITEMS.items | {"criteria": "listed"}),
       items(listed=[None, "Names heat."])[1]), responses()],
-     "items.csv", 2, "criteria", "is not a list"),
+     "items.csv", 2, "listed", "is not a list"),
     ("no source", [], None, None, None, "no response is left"),
 ]  # fmt: skip
 

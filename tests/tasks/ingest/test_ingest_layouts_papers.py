@@ -17,9 +17,9 @@ from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.task import ingest
 from tasks.judge.grade import first_requests
 from tasks.judge.prove import prove_bundle
-from tasks.judge.rater import foreign_rows
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted
+from tasks.llm.foreign import foreign_rows
 from tasks.lock.task import lock
 from tasks.store.warehouse import Warehouse
 from tasks.text.units import units

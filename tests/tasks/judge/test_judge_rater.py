@@ -12,9 +12,10 @@ from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.settings.judge import Foreign, Judge
 from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.judge.grade import grade_batch
-from tasks.judge.rater import foreign_rows, foreign_scores, rater, rescale
+from tasks.judge.rater import rater
 from tasks.judge.rows import Case
 from tasks.llm import encoder
+from tasks.llm.foreign import foreign_rows, foreign_scores, rescale
 from tasks.llm.replies import ReplyStore
 
 TABLE = "id,reply,model,seed,score\n1,Score: 3,a,1,3\n2,Score: 4,a,1,\n1,Score: 5,b,2,5\n"
@@ -64,7 +65,8 @@ def test_a_filter_compares_as_text_too(folder, where):
         ({"where": {"version": 2}}, r"field 'version': no such column"),
         ({"where": {}}, r"field 'id': response '1' has several replies; select one with 'where'"),
         ({"where": {"model": "z"}}, r"raw\.csv: no reply is left; look at 'where'"),
-        ({"recorded": "reply"}, r"field 'reply': 'Score: 3' is not a finite number"),
+        ({"recorded": "reply"}, r"row 1, field 'reply': 'Score: 3' is not a finite number"),
+        ({"response_id": ["id", "score"], "where": {"id": 2}}, r"raw\.csv, row 2, field 'score': is empty"),
         ({"file": "none.csv"}, r"none\.csv: no such file"),
     ],
 )

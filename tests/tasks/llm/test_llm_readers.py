@@ -1,6 +1,11 @@
 """Numbers out of foreign replies."""
 
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Reader
@@ -37,6 +42,59 @@ def test_json_keys_adds_all_of_them_or_none():
     assert json_keys('{"a": 1, "b": "?"}', ["a", "b"]) is None
     assert json_keys('{"a": 1}', ["a", "b"]) is None
     assert json_keys("", ["a"]) is None
+
+
+ANY = [["score", "total_score", "Total"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ('{"Total": 3}', 3.0),
+        ('{"total_score": "4/6", "Total": 3}', 4.0),
+        ('Sure! {"Total": 3,} Bye.', 3.0),
+        ('{"Total": 3, "why": "cut', 3.0),
+        ('{"criteria": [{"score": 1}, {"score": 2}], "total_score": 7}', 7.0),
+        ('{"ideas": {"total_score": 1}, "overall": {"score": 9}}', 9.0),
+        ('{"score": null, "Total": 3}', None),
+        ('{"mark": 3}', None),
+        ("", None),
+    ],
+)
+def test_of_alternatives_the_outermost_and_then_the_first_that_is_there_counts(text, number):
+    assert json_keys(text, ANY) == number
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9)),
+    st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=3), min_size=1, max_size=3),
+    st.sampled_from(["%s", "```json\n%s\n```", "So: %s.", '{"result": %s}']),
+)
+def test_alternatives_are_what_a_plain_look_up_gives(reply, keys, around):
+    picked = [next((reply[name] for name in names if name in reply), None) for names in keys]
+    expected = None if None in picked else sum(picked)
+    assert json_keys(around % json.dumps(reply), keys) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "number"),
+    [
+        ('{"content": {"score": 3}, "form": {"score": 4}}', ["content.score", "form.score"], 7.0),
+        ('{"a.b": 1, "a": {"b": 4}}', ["a.b"], 1.0),
+        ('{"out": {"a": {"b": [5, 6]}}}', ["a.b.1"], 6.0),
+        ('{"a": [5]}', ["a.1"], None),
+        ('{"a": 5}', ["a.b"], None),
+        ('{"a": {"c": 5}, "score": 2}', [["a.b", "score"]], 2.0),
+    ],
+)
+def test_a_path_leads_into_objects_and_lists(text, keys, number):
+    assert json_keys(text, keys) == number
+
+
+@pytest.mark.parametrize("keys", [[[]], [""], [["score", ""]]])
+def test_a_key_without_a_name_is_refused(keys):
+    with pytest.raises(ValidationError, match="json_keys holds an empty key"):
+        Reader(json_keys=keys)
 
 
 def test_pattern_takes_the_first_or_the_last_match():

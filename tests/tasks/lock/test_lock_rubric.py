@@ -49,6 +49,13 @@ def written(folder: Path, *rubrics: dict[str, Any]) -> Path:
     return path
 
 
+def test_of_several_reference_answers_one_point_is_made_that_any_of_them_makes() -> None:
+    answers = ["Heat moves.\nIt is\tfast.", "Particles move."]
+    made = derived(item(reference_answer="\nor: ".join(answers), reference_answers=answers), FROM_ANSWER)
+    assert [c.text for c in made.criteria] == ["Heat moves. It is fast. — or: Particles move."]
+    assert made.text == "Heat moves.\nIt is\tfast.\nor: Particles move."
+
+
 def test_sentences_of_the_reference_answer_become_gold_points() -> None:
     made = derived(item(), FROM_ANSWER)
     assert [c.text for c in made.criteria] == ["Heat.", "Use e.g. light.", "3.5 V."]
