@@ -22,7 +22,7 @@ from tasks.judge.rows import Case, Rater
 from tasks.judge.tables import cases_of
 from tasks.llm.backends.scripted import Scripted
 from tasks.lock.remake import asks
-from tasks.lock.task import lock
+from tasks.lock.task import fit, lock
 from tasks.store.warehouse import Warehouse
 
 _CHARACTERS_PER_TOKEN = 4
@@ -102,6 +102,8 @@ def _rehearse(study_file: Path, limit: int | None, judge: Judge | None = None) -
         run = Warehouse.open(Path(folder) / "rehearsal").run("rehearsal")
         data = ingest.fn(run, study, base, limit)
         locked = lock.fn(run, study, base, data.items, data.responses, data.gradings, data.judgments)
+        if study.releases:
+            fit.fn(run, study, base, data.items, data.gradings, locked.bundles)
         bundles = {row["rubric_id"]: row for row in run.read(locked.bundles).to_pylist()}
         items = []
         for item in sorted(run.read(data.items).to_pylist(), key=lambda row: row["item_id"]):

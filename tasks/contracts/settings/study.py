@@ -36,6 +36,8 @@ class ScoreColumns(Frozen):
     recorded, on a scale of its own."""
     score: str | None = None
     """Column of the score; empty cells are no grading. A rater may have marked traits only."""
+    averaged: bool = False
+    """Whether the score is a mean of several persons', and so may lie between the steps of the scale."""
     traits: dict[str, str] = {}
     """Trait → column."""
 
@@ -225,6 +227,12 @@ class Study(Frozen):
     calibration: Calibration = Calibration()
     release: Release = Release()
     evaluation: Evaluation = Evaluation()
+
+    @property
+    def releases(self) -> bool:
+        """Whether its scores are to be released: it says how, or is for nothing but grading."""
+        others = (self.reward, self.annotation, self.bottleneck, self.edit)
+        return "release" in self.model_fields_set or not any(others)
 
 
 def load_study(path: Path) -> Study:
