@@ -50,8 +50,8 @@ class Metrics(Row):
     unscored: Annotated[int, Ge(0)]
     """Responses of the slice left out because one of the two has no score."""
     resampled: str
-    """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors; '' without an
-    interval."""
+    """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors, 'none:
+    counted' for a count; '' without an interval."""
     clusters: Annotated[int, Ge(0)] | None
     """How many of them; null where nothing was resampled. With fewer than 20 the interval may be too narrow."""
     undefined_draws: Annotated[int, Ge(0)]
