@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 
 from tasks.contracts.errors import UserError
-from tasks.evaluate.agree import Pair, item_draws
+from tasks.evaluate.agree import Pair, item_draws, item_qwk, over_items
 from tasks.evaluate.slices import ScaleBounds
-from tasks.stats.agreement import qwk
-from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import Difference, cluster_codes, difference, gap, paired_bootstrap
 
 
@@ -50,30 +48,15 @@ def compare_over_items(
     clusters, size = cluster_codes(_clusters(both)[1].to_numpy())
     rows = both.rename(columns={"item_id_a": "item_id"}).assign(cluster=clusters)
     couples = [Pair("", "", "", "target_a", f"calibrated_{run}") for run in "ab"]
-    own = [_item_qwk(rows, scales, couple.column_b) for couple in couples]
+    own = [item_qwk(rows, scales, couple.column_a, couple.column_b)[:, None] for couple in couples]
     drawn = [item_draws(rows, scales, couple, "qwk", draws, seed) for couple in couples]
-    estimates, draws_of = gap(*own), gap(*drawn)
-    return difference(float(_mean(estimates[:, None])[0]), _mean(draws_of), size)
+    return difference(float(over_items(gap(*own))[0]), over_items(gap(*drawn)), size)
 
 
 def _clusters(both: pd.DataFrame) -> tuple[str, pd.Series]:
     """What is resampled, and the one of every response."""
     resampled = "author" if both["author_id_a"].notna().all() else "response"
     return resampled, both["author_id_a"] if resampled == "author" else both["response_id"]
-
-
-def _item_qwk(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], column: str) -> Floats:
-    """QWK of every item, NaN where undefined."""
-    parts = rows.groupby("item_id", sort=True)
-    values = [qwk(part["target_a"], part[column], *scales[str(item)]).value for item, part in parts]
-    return np.array(values, dtype=np.float64)
-
-
-def _mean(values: Floats) -> Floats:
-    """Means over items, those in which both are defined: (items, draws) → (draws,)."""
-    known = ~np.isnan(values)
-    counts = known.sum(axis=0)
-    return np.where(counts > 0, np.where(known, values, 0.0).sum(axis=0) / np.maximum(counts, 1), np.nan)
 
 
 def alike(a: pd.DataFrame, b: pd.DataFrame, methods: tuple[Collection[str], Collection[str]]) -> str:

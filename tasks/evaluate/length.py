@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from tasks.evaluate.agree import Pair, both_scored, item_draws, mean_of_items
+from tasks.evaluate.agree import Pair, both_scored, item_draws, item_qwk, mean_of_items, over_items
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, record
-from tasks.stats.agreement import Stat, qwk
+from tasks.stats.agreement import Stat
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import interval
 
@@ -34,7 +34,7 @@ def against_length(
     rows = both_scored(known.assign(length=predicted(known, scales, seed)), LENGTH)
     if rows.empty:
         return
-    own, alone = (_by_item(rows, column, scales) for column in ("calibrated", LENGTH))
+    own, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", LENGTH))
     drawn, drawn_alone = (_drawn(rows, column, scales, draws, seed) for column in ("calibrated", LENGTH))
     yield from _figures(whole, rows, scales, ("length_qwk", LENGTH), alone, drawn_alone)
     # Cross-fitted, length that tells nothing falls below 0: no length need be beaten by that.
@@ -60,20 +60,13 @@ def _figures(
             at = whole._replace(slice="item", value_of=str(item), scale=scales[str(item)])
             around = interval(draw, part["cluster"].nunique())
             yield record(at, metric, _stat(value), len(part), stage="calibrated", raters=raters, interval=around)
-    defined = values[~np.isnan(values)]
-    mean = _stat(float(defined.mean()) if len(defined) else np.nan)
+    mean = _stat(float(over_items(values[:, None])[0]))
     at, around = on_items(whole), mean_of_items(drawn, rows)
     yield record(at, f"{metric}_item_mean", mean, len(rows), stage="calibrated", raters=raters, interval=around)
 
 
-def _by_item(rows: pd.DataFrame, column: str, scales: Mapping[str, ScaleBounds]) -> Floats:
-    """QWK of a column with the target on every item, NaN where undefined."""
-    parts = rows.groupby("item_id", sort=True)
-    return np.array([qwk(part[TARGET], part[column], *scales[str(item)]).value for item, part in parts], dtype=float)
-
-
 def _drawn(rows: pd.DataFrame, column: str, scales: Mapping[str, ScaleBounds], draws: int, seed: int) -> Floats:
-    """The same in every draw, (items, draws)."""
+    """QWK of a column with the target on every item in every draw, (items, draws)."""
     if not draws:
         return np.empty((rows["item_id"].nunique(), 0))
     return item_draws(rows, scales, Pair("", "", "", TARGET, column), "qwk", draws, seed)
