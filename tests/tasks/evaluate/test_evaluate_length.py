@@ -15,7 +15,9 @@ from tasks.evaluate.figures import figures
 from tasks.evaluate.length import FEWEST, against_length, predicted
 from tasks.evaluate.slices import slices
 from tasks.stats.agreement import qwk
+from tasks.stats.metrics import OVER_LENGTH
 from tasks.stats.scores import ScoreFrame
+from tasks.stats.verdict import verdict
 
 TOP = 4.0
 EACH = 150
@@ -80,8 +82,11 @@ def test_no_function_of_length_passes(seed: int, by_length: float, kind: str) ->
     x = scores["signal:length"]
     way = {"log": x, "rank": x.rank(), "square": (x - 5) ** 2, "steps": (x * 2).round(), "falling": -x}[kind]
     own = np.digitize(way, np.quantile(way, [0.1, 0.4, 0.7, 0.9])).astype(float)
-    _, outcomes = judged(scores.assign(calibrated=own), draws=200)
-    assert "pass" not in outcomes.values()
+    scales = dict.fromkeys("ab", (0.0, TOP, 1.0))
+    whole = next(slices(scores.assign(calibrated=own), [], scales))
+    rows = [row for row in against_length(whole, scales, "m", 200, 0) if row["metric"] == "over_length_qwk"]
+    assert len(rows) == 2
+    assert "pass" not in {verdict(row["value"], row["low"], row["high"], OVER_LENGTH) for row in rows}
 
 
 def test_beside_it_stand_both_agreements_paired() -> None:

@@ -12,11 +12,16 @@ from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Evaluation, Release
 from tasks.contracts.tables.evaluation import Verdicts
 from tasks.evaluate.figures import figures
+from tasks.evaluate.marks import variety
+from tasks.evaluate.slices import slices
 from tasks.stats.scores import ScoreFrame
+from tasks.stats.verdict import verdict
+
+SCALE = (0.0, 4.0, 1.0)
 
 
-def outcomes(**items: tuple[np.ndarray, np.ndarray]) -> dict[str, str]:
-    """Item → outcome of the gate. items: people's and the machine's grades, on 0 to 4."""
+def frame(**items: tuple[np.ndarray, np.ndarray]) -> pd.DataFrame:
+    """A score frame. items: people's and the machine's grades, on 0 to 4."""
     parts = [
         pd.DataFrame({"item_id": name, "target": human, "human:one": human, "raw": human, "calibrated": own})
         for name, (human, own) in items.items()
@@ -25,15 +30,26 @@ def outcomes(**items: tuple[np.ndarray, np.ndarray]) -> dict[str, str]:
     ids = [f"r{i}" for i in range(len(rows))]
     none = dict.fromkeys(("low", "high", "risk"), np.nan)
     number = np.arange(len(rows))
-    rows = rows.assign(response_id=ids, type="t", author_id=ids, route="review", row=number, cluster=number, **none)
-    scales = dict.fromkeys(items, (0.0, 4.0, 1.0))
-    _, verdicts = figures(ScoreFrame(rows, [], ["one"], []), scales, "m", Evaluation(draws=0), Release())
-    frame = conform(Verdicts, verdicts).to_pandas()
-    asked = frame[frame["gate"] == "scores_vary"]
-    return dict(zip(asked["value_of"], asked["outcome"], strict=True))
+    return rows.assign(response_id=ids, type="t", author_id=ids, route="review", row=number, cluster=number, **none)
+
+
+def outcomes(**items: tuple[np.ndarray, np.ndarray]) -> dict[str, str]:
+    """Item → outcome of the gate."""
+    parts = slices(frame(**items), [], dict.fromkeys(items, SCALE))
+    rows = [row for part in parts for row in variety(part, "m")]
+    return {row["value_of"]: verdict(row["value"], row["low"], row["high"], 2) for row in rows}
 
 
 VARIED = np.arange(60) % 5
+
+
+def test_the_gate_is_asked_of_every_item() -> None:
+    scores = frame(a=(VARIED, VARIED), b=(VARIED, np.full(60, 2)))
+    _, verdicts = figures(
+        ScoreFrame(scores, [], ["one"], []), dict.fromkeys("ab", SCALE), "m", Evaluation(draws=0), Release()
+    )
+    rows = conform(Verdicts, verdicts).to_pandas().query("gate == 'scores_vary'")
+    assert dict(zip(rows["value_of"], rows["outcome"], strict=True)) == {"a": "pass", "b": "fail"}
 
 
 def test_a_constant_item_is_named_among_varied_ones() -> None:
