@@ -57,8 +57,6 @@ def _figures(
     metrics: pd.DataFrame, metric: str, gate: Gate, groups: list[str]
 ) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:
     """The figures that a gate is held against, and whether too few responses are behind one to decide."""
-    if "items" in gate.slices:
-        yield from _over_items(metrics, metric, gate)
     kinds = [part for part in gate.slices if part != "items"]
     for kind in [name for part in kinds for name in (groups if part == "group" else [part])]:
         for _, rows in _asked(metrics, metric, gate, kind).groupby("value_of", sort=True):
@@ -68,6 +66,8 @@ def _figures(
                 yield worst, False
             elif worst["n"] >= HIDDEN:
                 yield worst, worst["n"] < FEWEST_OF_A_GROUP
+    if "items" in gate.slices:
+        yield from _over_items(metrics, metric, gate)
 
 
 def _over_items(metrics: pd.DataFrame, metric: str, gate: Gate) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:

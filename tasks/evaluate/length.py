@@ -24,7 +24,8 @@ def against_length(
     whole: Part, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
 ) -> Iterator[Record]:
     """QWK of length alone with the target (length_qwk), and how much more the calibrated score has (over_length_qwk):
-    of every item with enough responses, and the mean over items; intervals paired, over the same clusters.
+    of every item with enough responses, and the mean over items; intervals paired, over the same clusters. Of length
+    alone also the QWK that pools items on one scale.
 
     Length alone is given more than the machine had: the held-out scores themselves, cross-fitted.
     """
@@ -37,9 +38,20 @@ def against_length(
     own, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", LENGTH))
     drawn, drawn_alone = (_drawn(rows, column, scales, draws, seed) for column in ("calibrated", LENGTH))
     yield from _figures(whole, rows, scales, ("length_qwk", LENGTH), alone, drawn_alone)
+    yield from _pooled(whole, rows, draws, seed)
     # Cross-fitted, length that tells nothing falls below 0: no length need be beaten by that.
     more, drawn_more = own - np.maximum(alone, 0.0), drawn - np.maximum(drawn_alone, 0.0)
     yield from _figures(whole, rows, scales, ("over_length_qwk", machine), more, drawn_more)
+
+
+def _pooled(whole: Part, rows: pd.DataFrame, draws: int, seed: int) -> Iterator[Record]:
+    """What length alone reaches where items on one scale are pooled; nothing on several scales."""
+    if whole.scale is None:
+        return
+    pooled, scale = rows.assign(item_id=whole.value_of), {whole.value_of: whole.scale}
+    around = mean_of_items(_drawn(pooled, LENGTH, scale, draws, seed), pooled)
+    value, names = _stat(float(item_qwk(pooled, scale, TARGET, LENGTH)[0])), (TARGET, LENGTH)
+    yield record(whole, "length_qwk", value, len(rows), stage="calibrated", raters=names, interval=around)
 
 
 def _figures(
