@@ -74,7 +74,8 @@ def alike(a: pd.DataFrame, b: pd.DataFrame, methods: tuple[Collection[str], Coll
         return f"equal scores on {int(items.sum())} of {len(items)} items"
     same_raw = np.allclose(raw["raw_x"], raw["raw_y"], equal_nan=True)
     kept = all(set(names) <= {"identity"} for names in methods)
-    why = "both runs keep the raw score" if kept else "the mappings give the same scores"
+    named = ", ".join(sorted(set().union(*methods)))
+    why = "both runs keep the raw score" if kept else f"the mappings ({named}) give the same scores"
     of = f"{', and it is the same' if kept else ', of the same raw scores'}" if same_raw else ""
     return f"equal scores on all {len(both):,} responses: {why}{of}"
 

@@ -99,6 +99,8 @@ class Derived(Frozen):
     scale: Scale | None = None
     """The score scale of these items; where not given, each item's own: 0 to the marks that its criteria or weighted
     elements add up to."""
+    step: float = Field(default=1.0, gt=0)
+    """Distance between neighbouring scores where each item has a scale of its own: 0.5 where half marks are given."""
     kind: CriterionKind = "gold_point"
     """Kind of the criteria made."""
     evidence: EvidenceType = "local_quote"

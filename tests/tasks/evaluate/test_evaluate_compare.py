@@ -93,8 +93,8 @@ RAW, MAPPED = ["identity"], ["linking"]
     [
         (0, (RAW, RAW), "both runs keep the raw score, and it is the same"),
         (0, ([], []), "both runs keep the raw score, and it is the same"),
-        (0, (RAW, MAPPED), "the mappings give the same scores, of the same raw scores"),
-        (1, (MAPPED, MAPPED), "the mappings give the same scores"),
+        (0, (RAW, MAPPED), "the mappings (identity, linking) give the same scores, of the same raw scores"),
+        (1, (MAPPED, MAPPED), "the mappings (linking) give the same scores"),
     ],
 )
 def test_equal_scores_are_told_with_the_reason(raw: float, methods: tuple[list[str], list[str]], why: str) -> None:
