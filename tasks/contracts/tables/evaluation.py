@@ -71,7 +71,7 @@ class Verdicts(Row):
     slice: str
     """What the slice is by: 'all', 'item', or a group variable."""
     value_of: str
-    """Its value; 'all'."""
+    """Its value; 'all', or 'mean over items' of what is over all items and pools none."""
     metric: str
     """The metric it rests on."""
     estimate: float | None

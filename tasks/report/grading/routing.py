@@ -101,7 +101,7 @@ def routing(
     shown = [_rule(row, wrong) for row in sorted(rules, key=lambda row: (row["threshold"] is not None, row["scope"]))]
     told = tuple(figures.figure(metric, figures.any(metric.name)) for metric in figures.listed("routing"))
     missing = "" if curve else "no held-out response has a human score, a machine score and an estimated risk"
-    beyond_it = listed([_above(row, wrong) for row in above(gates)])
+    beyond_it = listed([_above(row, beyond(tolerance, scales)[0]) for row in above(gates)])
     return Routing(_title(curve, rules), curve, listed(shown), beyond_it, told, missing)
 
 

@@ -147,7 +147,8 @@ def test_the_page_says_so_in_the_headline_and_lists_them(run: Tables) -> None:
     assert [plain(rule.scope) for rule in found.routing.above.rows] == ["q2", "q3", "q4"]
     text = Seen(page(found)).text
     assert (
-        "21% of 34 released held-out scores more than one point from the human score, by the interval up to 38%" in text
+        "21% of 34 released held-out scores are more than one point from the human score, by the interval up to 38%"
+        in text
     )
 
 
