@@ -13,7 +13,7 @@ from tasks.evaluate.slices import TARGET, Record, ScaleBounds
 from tasks.stats.agreement import level_count
 from tasks.stats.metric import Bound, Gate, Metric
 from tasks.stats.metrics import METRICS
-from tasks.stats.verdict import labels_needed, verdict
+from tasks.stats.verdict import labels_needed, margin, verdict
 
 FEWEST_OF_A_GROUP = 100
 """Responses below which a group's difference stays undecided."""
@@ -108,6 +108,8 @@ def _row(
     if doubtful and outcome != "unknown":
         outcome = "undecided"
     more = labels_needed(estimate, low, high, int(figure["n"]), *bounds)
+    if gate.to_show and outcome == "undecided" and margin(estimate, *bounds) < 0:
+        outcome, more = "fail", None
     if doubtful:
         more = max(more or 0, FEWEST_OF_A_GROUP - int(figure["n"]))
     return {

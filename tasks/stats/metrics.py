@@ -152,7 +152,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("rps", "Ranked probability score", section="routing", meaning="lower is better"),
     Metric("length_qwk", "Agreement of length alone (QWK)", meaning="a parabola in log length, cross-fitted"),
     Metric("over_length_qwk", "Agreement beyond what length alone has (QWK)", "signed").gated(
-        Gate("length", "this project", "revise criteria that reward length", OVER_LENGTH, slices=("items", "item"))
+        Gate(
+            "length",
+            "this project",
+            "revise criteria that reward length",
+            OVER_LENGTH,
+            slices=("items", "item"),
+            to_show=True,
+        )
     ),
     Metric("length_share", "Explained by length alone", "share", "agreement", "of what length and score explain"),
     Metric("decision_accuracy", "The likeliest level is people's", "share", "decisions"),

@@ -1,8 +1,6 @@
 """Three-way verdicts on an interval, and how many more labels would settle an open one."""
 
-from collections.abc import Mapping
-from math import ceil, floor, isnan
-from typing import Any
+from math import ceil, floor
 
 from tasks.contracts.tables.evaluation import Outcome
 from tasks.stats.agreement import SLACK
@@ -30,14 +28,10 @@ def verdict(
     return "fail" if high < floor_ or low > top else "undecided"
 
 
-def margin(gate: Mapping[Any, Any]) -> float:
-    """How far the estimate of a row of `verdicts` lies inside its bounds, below 0 outside; infinite without one."""
-    values = {name: gate[name] for name in ("estimate", "least", "most")}
-    known = {name: value for name, value in values.items() if value is not None and not isnan(value)}
-    if "estimate" not in known:
-        return float("inf")
-    estimate = known["estimate"]
-    return float(min(estimate - known.get("least", float("-inf")), known.get("most", float("inf")) - estimate))
+def margin(estimate: float | None, least: float | None = None, most: float | None = None) -> float:
+    """How far an estimate lies inside its bounds, below 0 outside; infinite without an estimate or bounds."""
+    floor_, top = _range(least, most)
+    return float("inf") if estimate is None else min(estimate - floor_, top - estimate)
 
 
 def labels_needed(

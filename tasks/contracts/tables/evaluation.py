@@ -61,7 +61,8 @@ class Metrics(Row):
 
 
 class Verdicts(Row):
-    """One gate: a flag for a person, decided only where the whole interval lies on one side of it."""
+    """One gate: a flag for a person, decided only where the whole interval lies on one side of it; that a score is more
+    than length has to be shown, and is missed wherever the estimate is."""
 
     table: ClassVar[str] = "verdicts"
     key: ClassVar[tuple[str, ...]] = ("gate", "slice", "value_of")

@@ -75,10 +75,15 @@ def gate_rows(verdicts: pd.DataFrame) -> Rows:
     return rows
 
 
+def _inside(gate: Mapping[Any, Any]) -> float:
+    """How far inside its bounds a gate's estimate lies."""
+    return margin(*(None if pd.isna(gate[name]) else gate[name] for name in ("estimate", "least", "most")))
+
+
 def _worst(gates: Sequence[Mapping[Any, Any]]) -> str:
     """The parts that miss a gate, else those that may, furthest off first."""
     for outcome in ("fail", "undecided"):
-        off = sorted((gate for gate in gates if gate["outcome"] == outcome), key=margin)
+        off = sorted((gate for gate in gates if gate["outcome"] == outcome), key=_inside)
         if off:
             shown = [f"{say.cut(gate['value_of'], _LONGEST_NAME)} {_number(gate['estimate'])}" for gate in off[:_NAMED]]
             return f"; worst {', '.join(shown)}"

@@ -183,10 +183,14 @@ def looks(
 def _missed(rows: Sequence[Row], figures: Figures) -> list[list[Row]]:
     """The gates that are missed, each with its worst part first; those of the whole set before those of parts."""
     found: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (row["slice"] != "all", _weight(row, figures), margin(row))):
+    for row in sorted(rows, key=lambda row: (row["slice"] != "all", _weight(row, figures), _inside(row))):
         if row["outcome"] == "fail" and (row["gate"], row["slice"]) != ("released_errors", "all"):
             found[row["gate"], row["slice"]].append(row)
     return list(found.values())
+
+
+def _inside(row: Row) -> float:
+    return margin(row["estimate"], row["least"], row["most"])
 
 
 def _figure(row: Row, unit: Unit) -> str:

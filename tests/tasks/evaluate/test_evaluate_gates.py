@@ -111,6 +111,15 @@ def test_the_mean_over_items_is_not_told_twice(of_set: float | None, values: dic
     assert ("machine_qwk", "all", "mean over items") not in found
 
 
+@pytest.mark.parametrize(
+    ("value", "outcome"), [(0.2, "pass"), (0.055, "undecided"), (0.045, "fail"), (-0.2, "fail"), (None, "unknown")]
+)
+def test_that_a_score_is_more_than_length_has_to_be_shown(value: float | None, outcome: str) -> None:
+    gate = asked(figure("over_length_qwk", value, slice="item", value_of="i"))["length", "item", "i"]
+    assert gate["outcome"] == outcome
+    assert (gate["labels_needed"] is not None) == (outcome == "undecided")
+
+
 def test_one_undefined_pair_does_not_bring_in_the_mean_over_items() -> None:
     found = asked(pair("a", "b", None), pair("a", "c", 0.8), pair("a", "b", 0.2, metric="qwk_item_mean"))
     assert found["human_qwk", "all", "all"]["estimate"] == 0.8

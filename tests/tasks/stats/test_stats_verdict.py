@@ -87,4 +87,4 @@ def test_labels_are_the_fewest_that_settle(bounds):
 def test_the_margin_is_the_way_to_the_nearer_bound(
     estimate: float | None, least: float, most: float | None, inside: float
 ) -> None:
-    assert margin({"estimate": estimate, "least": least, "most": most}) == pytest.approx(inside)
+    assert margin(estimate, least, most) == pytest.approx(inside)
