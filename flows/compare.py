@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import UserError
 from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.calibration import Calibrations, Predictions
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rubrics import Bundles
-from tasks.evaluate.compare import compare, in_common
+from tasks.evaluate.compare import alike, compare, compare_over_items, in_common
 from tasks.evaluate.slices import ScaleBounds
 from tasks.stats.bootstrap import cautions
 from tasks.stats.scores import ScoreTables, score_frame
@@ -22,21 +22,33 @@ from tasks.store.warehouse import Run
 
 def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
     """(scale, statistic, difference b − a, its interval, p, responses, what was resampled and how many, what to know of
-    so few) for the calibrated scores, apart for items of each scale."""
+    equal scores and of so few) for the calibrated scores, apart for items of each scale; beside the QWK of several
+    items that of their mean."""
     tables, study, scales = finished(a)
     scores_a = score_frame(tables, study.evaluation.target).frame
     tables, other, others = finished(b)
     scores_b = score_frame(tables, other.evaluation.target).frame
     if any(others[item] != scales[item] for item in scales.keys() & others.keys()):
         raise UserError("the two runs score the same items on different scales")
-    plan = study.evaluation
+    plan, methods = study.evaluation, (_methods(a), _methods(b))
     items = in_common(scores_a, scores_b)["item_id_a"].unique()
     for scale in sorted({scales[item] for item in items} or set(scales.values())):
         part = scores_a[scores_a["item_id"].map(scales) == scale]
         found, n, resampled = compare(part, scores_b, scale, plan.draws, plan.seed)
+        if part.loc[part["item_id"].isin(items), "item_id"].nunique() > 1:
+            within = compare_over_items(part, scores_b, scales, plan.draws, plan.seed)
+            found = {"qwk": found.pop("qwk"), "qwk, mean over items": within} | found
+        equal = alike(part, scores_b, methods)
         for name, gap in found.items():
-            of = n, resampled, gap.clusters, next(cautions([gap.clusters]), None)
+            note = "; ".join(filter(None, (equal, next(cautions([gap.clusters]), None)))) or None
+            of = n, resampled, gap.clusters, note
             yield f"{scale[0]:g} to {scale[1]:g}", name, gap.estimate, gap.low, gap.high, gap.p, *of
+
+
+def _methods(run: Run) -> list[str]:
+    """The methods of a run's mappings."""
+    names = run.read(run.ref(Calibrations, "calibrate"), ["method"])["method"]
+    return sorted(set(names.to_pylist()))
 
 
 def finished(run: Run) -> tuple[Iterator[ScoreTables], Study, dict[str, ScaleBounds]]:

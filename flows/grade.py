@@ -14,7 +14,7 @@ from tasks.contracts.reference import TableRef
 from tasks.evaluate.task import evaluate
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential, judge
-from tasks.lock.task import lock
+from tasks.lock.task import fit, lock
 from tasks.report.grading.task import report
 
 without_tracebacks()
@@ -44,6 +44,7 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     data = checked(run, ingest(run, settings, base, limit))
     people = data.gradings, data.judgments
     locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+    fit(run, settings, base, data.items, data.gradings, locked.bundles)
     to_judge = settings.judge, base, data.items, data.responses, locked.bundles
     grader = grader_of(settings.judge, base)
     judged = checked(run, judge(run, *to_judge, token_budget, people, grader))

@@ -23,7 +23,7 @@ from tasks.judge.tables import cases_of
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.foreign import foreign_rows
 from tasks.lock.remake import asks
-from tasks.lock.task import lock
+from tasks.lock.task import fit, lock
 from tasks.store.warehouse import Warehouse
 
 _CHARACTERS_PER_TOKEN = 4
@@ -113,6 +113,8 @@ def _rehearse(
         run = Warehouse.open(Path(folder) / "rehearsal").run("rehearsal")
         data = ingest.fn(run, study, base, limit)
         locked = lock.fn(run, study, base, data.items, data.responses, data.gradings, data.judgments)
+        if study.releases:
+            fit.fn(run, study, base, data.items, data.gradings, locked.bundles)
         bundles = {row["rubric_id"]: row for row in before or run.read(locked.bundles).to_pylist()}
         items = []
         for item in sorted(run.read(data.items).to_pylist(), key=lambda row: row["item_id"]):

@@ -11,6 +11,7 @@ import pandas as pd
 
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, record, score_columns, slices
 from tasks.stats import agreement as stats
+from tasks.stats.arrays import Floats, ratio
 from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, pair_sums
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
@@ -111,10 +112,20 @@ def item_draws(
 
 def mean_of_items(drawn: np.ndarray, rows: pd.DataFrame) -> Interval:
     """Interval of the plain mean over the items in which the statistic is defined. rows: those that it is taken on."""
-    defined = ~np.isnan(drawn)
-    counts = defined.sum(axis=0)
-    sums = np.where(defined, drawn, 0.0).sum(axis=0)
-    return interval(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan), rows["cluster"].nunique())
+    return interval(over_items(drawn), rows["cluster"].nunique())
+
+
+def over_items(values: Floats) -> Floats:
+    """Plain means over the items in which a figure is defined, NaN where it is in none: (items, draws) → (draws,)."""
+    defined = ~np.isnan(values)
+    return ratio(np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0).astype(np.float64))
+
+
+def item_qwk(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], human: str, machine: str) -> Floats:
+    """QWK of two columns on every item, in the order of `item_draws`; NaN where undefined."""
+    parts = rows.groupby("item_id", sort=True)
+    values = [stats.qwk(part[human], part[machine], *scales[str(item)]).value for item, part in parts]
+    return np.array(values, dtype=np.float64)
 
 
 def _item_means(

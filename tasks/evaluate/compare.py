@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 import pandas as pd
 
 from tasks.contracts.errors import UserError
+from tasks.evaluate.agree import Pair, item_draws, item_qwk, over_items
 from tasks.evaluate.slices import ScaleBounds
-from tasks.stats.bootstrap import Difference, paired_bootstrap
+from tasks.stats.bootstrap import Difference, cluster_codes, difference, gap, paired_bootstrap
 
 
 def compare(
@@ -23,8 +26,7 @@ def compare(
         raise UserError("the two runs hold out no response in common that both score")
     if not np.allclose(both["target_a"], both["target_b"]):
         raise UserError("the two runs compare with different human scores; give both the same target")
-    resampled = "author" if both["author_id_a"].notna().all() else "response"
-    clusters = both["author_id_a"] if resampled == "author" else both["response_id"]
+    resampled, clusters = _clusters(both)
     found = paired_bootstrap(
         both["target_a"].to_numpy(),
         both["calibrated_a"].to_numpy(),
@@ -35,6 +37,47 @@ def compare(
         seed,
     )
     return found, len(both), resampled
+
+
+def compare_over_items(
+    a: pd.DataFrame, b: pd.DataFrame, scales: Mapping[str, ScaleBounds], draws: int, seed: int
+) -> Difference:
+    """The mean over items of the difference b − a in QWK, on the same responses and draws as in `compare`: what is left
+    of agreement within items, where pooling counts the items' means."""
+    both = in_common(a, b)
+    clusters, size = cluster_codes(_clusters(both)[1].to_numpy())
+    rows = both.rename(columns={"item_id_a": "item_id"}).assign(cluster=clusters)
+    couples = [Pair("", "", "", "target_a", f"calibrated_{run}") for run in "ab"]
+    own = [item_qwk(rows, scales, couple.column_a, couple.column_b)[:, None] for couple in couples]
+    drawn = [item_draws(rows, scales, couple, "qwk", draws, seed) for couple in couples]
+    return difference(float(over_items(gap(*own))[0]), over_items(gap(*drawn)), size)
+
+
+def _clusters(both: pd.DataFrame) -> tuple[str, pd.Series]:
+    """What is resampled, and the one of every response."""
+    resampled = "author" if both["author_id_a"].notna().all() else "response"
+    return resampled, both["author_id_a"] if resampled == "author" else both["response_id"]
+
+
+def alike(a: pd.DataFrame, b: pd.DataFrame, methods: tuple[Collection[str], Collection[str]]) -> str:
+    """Where two runs have equal scores, in words, and why: no difference is a finding then; '' where they have none.
+
+    methods: of the mappings of either run, none where the raw score is kept.
+    """
+    both = in_common(a, b)
+    raw = both[["response_id"]].merge(a[["response_id", "raw"]]).merge(b[["response_id", "raw"]], on="response_id")
+    equal = np.isclose(both["calibrated_a"], both["calibrated_b"])
+    items = pd.Series(equal).groupby(both["item_id_a"].to_numpy()).all()
+    if not items.any():
+        return ""
+    if not items.all():
+        return f"equal scores on {int(items.sum())} of {len(items)} items"
+    same_raw = np.allclose(raw["raw_x"], raw["raw_y"], equal_nan=True)
+    kept = all(set(names) <= {"identity"} for names in methods)
+    named = ", ".join(sorted(set().union(*methods)))
+    why = "both runs keep the raw score" if kept else f"the mappings ({named}) give the same scores"
+    of = f"{', and it is the same' if kept else ', of the same raw scores'}" if same_raw else ""
+    return f"equal scores on all {len(both):,} responses: {why}{of}"
 
 
 def in_common(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:

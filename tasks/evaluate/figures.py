@@ -11,7 +11,8 @@ from tasks.contracts.tables.evaluation import Metrics
 from tasks.evaluate.agree import agree, pairs
 from tasks.evaluate.gates import gates
 from tasks.evaluate.groups import fairness
-from tasks.evaluate.marks import again, level_shares, spread, validity
+from tasks.evaluate.length import against_length
+from tasks.evaluate.marks import again, level_shares, spread, validity, variety
 from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
 from tasks.evaluate.slices import Record, ScaleBounds, slices
@@ -42,6 +43,7 @@ def figures(
         if part.slice in ("all", "item"):
             found += chain(
                 spread(part, scales, machine),
+                variety(part, machine),
                 again(part, machine, draws, seed),
                 validity(part, scales, machine, draws, seed),
             )
@@ -50,6 +52,7 @@ def figures(
     reliable = Stat(reliability[0]["value"]) if reliability else Stat(None, "undefined: needs two people")
     found += chain(
         lost_over_items(whole, scales, raters, machine, _lost_by_item(found), draws, seed),
+        against_length(whole, scales, machine, draws, seed),
         level_shares(whole, raters, machine, target, draws, seed),
         fairness(whole, groups, scales, machine, reliable, draws, seed),
         rater_effects(whole, scales, raters, draws, seed),

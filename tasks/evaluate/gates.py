@@ -13,12 +13,14 @@ from tasks.evaluate.slices import TARGET, Record, ScaleBounds
 from tasks.stats.agreement import level_count
 from tasks.stats.metric import Bound, Gate, Metric
 from tasks.stats.metrics import METRICS
-from tasks.stats.verdict import labels_needed, verdict
+from tasks.stats.verdict import labels_needed, margin, verdict
 
 FEWEST_OF_A_GROUP = 100
 """Responses below which a group's difference stays undecided."""
 DOUBLES = "doubles"
 """The metric that is counted for its gate and is in no row of `metrics`."""
+ITEM_MEAN = "mean over items"
+"""In `verdicts` what a figure is of that is over all items and pools none of them."""
 NOTHING: dict[Hashable, Any] = {
     **dict.fromkeys(("value", "low", "high", "clusters")),
     **{"n": 0, "slice": "all", "value_of": "all"},
@@ -55,7 +57,8 @@ def _figures(
     metrics: pd.DataFrame, metric: str, gate: Gate, groups: list[str]
 ) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:
     """The figures that a gate is held against, and whether too few responses are behind one to decide."""
-    for kind in [name for part in gate.slices for name in (groups if part == "group" else [part])]:
+    kinds = [part for part in gate.slices if part != "items"]
+    for kind in [name for part in kinds for name in (groups if part == "group" else [part])]:
         for _, rows in _asked(metrics, metric, gate, kind).groupby("value_of", sort=True):
             # Of several pairs of people the one that agrees least speaks.
             worst = rows.sort_values("value").iloc[0].to_dict()
@@ -63,6 +66,18 @@ def _figures(
                 yield worst, False
             elif worst["n"] >= HIDDEN:
                 yield worst, worst["n"] < FEWEST_OF_A_GROUP
+    if "items" in gate.slices:
+        yield from _over_items(metrics, metric, gate)
+
+
+def _over_items(metrics: pd.DataFrame, metric: str, gate: Gate) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:
+    """The mean over several items, beside the figure that pools them and so flatters; nothing where it speaks for that
+    already."""
+    rows = _asked(metrics, f"{metric}_item_mean", gate, "all")
+    items = metrics.loc[metrics["slice"] == "item", "value_of"].nunique()
+    pooled = "all" not in gate.slices or _asked(metrics, metric, gate, "all")["metric"].eq(metric).any()
+    if len(rows) and items > 1 and pooled:
+        yield rows.sort_values("value").iloc[0].to_dict() | {"value_of": ITEM_MEAN}, False
 
 
 def _bound(bound: Bound, plan: Release, levels: set[int]) -> float | None:
@@ -93,6 +108,8 @@ def _row(
     if doubtful and outcome != "unknown":
         outcome = "undecided"
     more = labels_needed(estimate, low, high, int(figure["n"]), *bounds)
+    if gate.to_show and outcome == "undecided" and margin(estimate, *bounds) < 0:
+        outcome, more = "fail", None
     if doubtful:
         more = max(more or 0, FEWEST_OF_A_GROUP - int(figure["n"]))
     return {

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from scipy.stats import binom
 
 from tasks.evaluate.agree import both_scored
 from tasks.evaluate.released import share
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
 from tasks.stats.agreement import Stat, level_count, pearson, to_levels
 from tasks.stats.arrays import Floats, Ints
-from tasks.stats.bootstrap import draw_totals, interval, sums_by_code
+from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
 from tasks.stats.target import OF_SEVERAL
 
+NEARLY_ALL = 0.95
+"""Share of an item's scores on one level from which they are as good as constant."""
+CHANCE = 0.05
+COUNTED = "none: counted"
+"""In place of what was resampled: a count of what is there."""
 FEWEST = 30
 """Responses that a correlation of one criterion needs."""
 
@@ -53,6 +59,31 @@ def spread(part: Part, scales: Mapping[str, ScaleBounds], machine: str) -> Itera
     for stage in ("raw", "calibrated"):
         value = Stat(float(rows[stage].std() / people)) if people > 0 else Stat(None, "undefined: target constant")
         yield record(part, "sd_ratio", value, len(rows), stage=stage, raters=(TARGET, machine))
+
+
+def variety(part: Part, machine: str) -> Iterator[Record]:
+    """How many levels hold nearly all of an item's calibrated scores, counted from the commonest on: 1 where a mapping
+    gives everyone one grade.
+
+    Nothing where people's own grades would as easily fall on one level: that one does is no fault of the machine then.
+    """
+    rows = both_scored(part.rows, TARGET, "calibrated")
+    if part.slice != "item" or part.scale is None or rows.empty:
+        return
+    own, human = (np.sort(np.bincount(to_levels(rows[name], *part.scale)))[::-1] for name in ("calibrated", TARGET))
+    held = int(np.searchsorted(np.cumsum(own), NEARLY_ALL * len(rows)) + 1)
+    if held == 1 and binom.sf(own[0] - 1, len(rows), human[0] / len(rows)) > CHANCE:
+        return
+    yield record(
+        part,
+        "levels_used",
+        Stat(float(held)),
+        len(rows),
+        stage="calibrated",
+        raters=(TARGET, machine),
+        interval=Interval(held, held, 0),
+        resampled=COUNTED,
+    )
 
 
 def again(part: Part, machine: str, draws: int, seed: int) -> Iterator[Record]:

@@ -46,6 +46,8 @@ class Scores(NamedTuple):
     kind: str
     score: list[float | None]
     traits: list[list[tuple[str, float]]]
+    averaged: bool
+    """Whether its scores are means of several persons'."""
 
 
 class ChunkMarks(NamedTuple):
@@ -177,7 +179,7 @@ def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
     ]
     nothing: list[float | None] = [None] * len(frame)
     score = numbers(rater.score) if rater.score else nothing
-    return Scores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame))
+    return Scores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame), rater.averaged)
 
 
 def marks(source: Source, frame: pd.DataFrame) -> ChunkMarks:

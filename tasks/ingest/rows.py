@@ -71,7 +71,7 @@ def _grading_table(response_id: Sequence[str], item_id: Sequence[str], one: Scor
         "sample": [0] * len(given),
         "score": [one.score[at] for at in given],
         "trait_scores": [one.traits[at] for at in given],
-        "signals": [[]] * len(given),
+        "signals": [[("averaged", 1.0)] if one.averaged else []] * len(given),
         "status": ["scored" if has else "unscored" for has in scored],
         "unscored_reason": [None if has else "traits_only" for has in scored],
     }

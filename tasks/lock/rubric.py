@@ -13,6 +13,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Derived, Rubrics
 from tasks.contracts.settings.written import parse, read_yaml
+from tasks.stats.agreement import SLACK
 from tasks.text.units import units
 
 
@@ -68,7 +69,7 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
     criteria = _listed(item, plan) if listed else _points(item, plan)
     if not criteria:
         raise InputError(f"item '{item['item_id']}' has no {plan.origin.replace('_', ' ')} to make a rubric of")
-    scale = plan.scale or _marks(item, criteria)
+    scale = plan.scale or _marks(item, criteria, plan.step)
     low, high, step = scale.bounds
     rubric = Rubric(
         rubric_id=item["rubric_id"],
@@ -84,13 +85,15 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
     return rubric
 
 
-def _marks(item: Mapping[str, Any], criteria: Sequence[Criterion]) -> Scale:
-    """Whole marks from 0 to what the item's criteria can earn."""
+def _marks(item: Mapping[str, Any], criteria: Sequence[Criterion], step: float) -> Scale:
+    """From 0 to what the item's criteria can earn, in steps of which that is a multiple."""
     top = round(math.fsum(one.weight for one in criteria if one.parent is None and one.weight > 0), 9)
-    if top < 1 or not top.is_integer():
-        rule = f"item '{item['item_id']}' bears {top:g} marks, which is no whole number from 1"
+    steps = top / step
+    if steps < 1 or abs(steps - round(steps)) > SLACK:
+        what = "whole number from 1" if step == 1 else f"multiple of the step {step:g}"
+        rule = f"item '{item['item_id']}' bears {top:g} marks, which is no {what}"
         raise InputError(rule, field="rubrics.derive", hint="give derive a scale")
-    return Scale(min=0, max=top)
+    return Scale(min=0, max=top, step=step)
 
 
 def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:

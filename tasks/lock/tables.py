@@ -3,32 +3,65 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.contracts.bundle import Rubric
+from tasks.contracts.bundle import Rubric, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.lock.contract import MadeRubric
 from tasks.lock.lint import lint
-from tasks.lock.people import mark_place, off_scale, score_place, unknown_mark
+from tasks.lock.people import Offence, mark_place, off_scale, score_place, unknown_mark
+from tasks.lock.steps import marked, off_step, too_tolerant
 from tasks.store.warehouse import Run
+
+_GRADED = ["response_id", "item_id", "rater_id", "rater_kind", "score", "trait_scores", "signals"]
 
 
 def refuse_off_scale(run: Run, study: Study, base: Path, people: TableRef, rubric_of: Mapping[str, Rubric]) -> None:
     """InputError for a score off the scale of its item's rubric or the range of its trait."""
-    for batch in run.batches(people, ["response_id", "item_id", "rater_id", "rater_kind", "score", "trait_scores"]):
-        given = pa.Table.from_batches([batch])
-        # What a machine recorded is on a scale of its own.
-        offence = off_scale(given.filter(pc.not_equal(given["rater_kind"], "replayed")), rubric_of)
+    for given in _of_people(run, people):
+        offence = off_scale(given, rubric_of)
         if offence:
-            place = score_place(study.data, base, offence)
-            raise InputError(offence.rule, **(place._asdict() if place else {"field": offence.part or "score"}))
+            raise _refused(study, base, offence)
+
+
+def refuse_unfit(
+    run: Run, study: Study, base: Path, people: TableRef, rubric_of: Mapping[str, str], scales: Mapping[str, Scale]
+) -> None:
+    """InputError for single persons' scores between the steps of their scale, and for a tolerance of release as wide
+    as a scale. rubric_of: item → its rubric; scales: of the rubrics."""
+    gathered = marked((_averaged(given).to_pandas() for given in _of_people(run, people)), rubric_of, scales)
+    unfit = off_step(gathered)
+    if unfit:
+        raise _refused(study, base, *unfit)
+    for marks in gathered:
+        wide = too_tolerant(study.release.tolerance, marks)
+        if wide:
+            raise InputError(wide[0], field="release.tolerance", hint=wide[1])
+
+
+def _of_people(run: Run, people: TableRef) -> Iterator[pa.Table]:
+    """Batches of people's gradings: what a machine recorded is on a scale of its own."""
+    for batch in run.batches(people, _GRADED):
+        given = pa.Table.from_batches([batch])
+        yield given.filter(pc.not_equal(given["rater_kind"], "replayed"))
+
+
+def _averaged(given: pa.Table) -> pa.Table:
+    """With a column of whether a score is a recorded mean of several persons."""
+    said = pc.is_valid(pc.map_lookup(given["signals"], pa.scalar("averaged"), "first"))
+    return given.select(["response_id", "item_id", "rater_id", "score"]).append_column("averaged", said)
+
+
+def _refused(study: Study, base: Path, offence: Offence, hint: str | None = None) -> InputError:
+    place = score_place(study.data, base, offence)
+    return InputError(offence.rule, hint=hint, **(place._asdict() if place else {"field": offence.part or "score"}))
 
 
 def refuse_unknown_marks(

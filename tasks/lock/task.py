@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from prefect import task
 
+from tasks.contracts.bundle import unlocked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
@@ -15,7 +16,7 @@ from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.lock.bundles import finished
 from tasks.lock.rubric import authored, rubrics_of
-from tasks.lock.tables import refuse_off_scale, refuse_unknown_marks, rubric_row
+from tasks.lock.tables import refuse_off_scale, refuse_unfit, refuse_unknown_marks, rubric_row
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
 
@@ -69,3 +70,15 @@ def lock(
 
     run.once("lock", make)
     return Locked(run.ref(Rubrics, "lock"), run.ref(Bundles, "lock"))
+
+
+@task(task_run_name=named("fit"))
+def fit(run: Run, study: Study, base: Path, items: TableRef, people: TableRef, bundles: TableRef) -> None:
+    """Hold human scores and the study's tolerance against the scales, where scores are to be released.
+
+    InputError where a person's score lies between the steps of its scale, or where under the tolerance no score of a
+    scale that people used could be wrong: both would be told as agreement.
+    """
+    rubric_of = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
+    scales = {name: bundle.scale for name, bundle in unlocked(run.read(bundles).to_pylist()).items()}
+    refuse_unfit(run, study, base, people, rubric_of, scales)

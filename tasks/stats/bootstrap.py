@@ -110,7 +110,7 @@ def paired_bootstrap(
     whole_a, whole_b = (statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks)
     drawn_a, drawn_b = map(statistics_of_totals, draw_totals(blocks, draws, seed))
     return {
-        name: _difference(float(_gap(whole_a[name], whole_b[name])[0]), _gap(drawn_a[name], drawn_b[name]), size, level)
+        name: difference(float(gap(whole_a[name], whole_b[name])[0]), gap(drawn_a[name], drawn_b[name]), size, level)
         for name in drawn_a
     }
 
@@ -233,13 +233,15 @@ def _check_plan(draws: int, level: float) -> None:
         raise ValueError(f"needs draws >= 1 and 0 < level < 1, got {draws} and {level}")
 
 
-def _gap(a: Floats, b: Floats) -> Floats:
+def gap(a: Floats, b: Floats) -> Floats:
+    """Differences b - a, element by element."""
     # Two machines equal in a statistic may differ in its last digit, which would count as a win in the p-value.
-    gap = b - a
-    return np.where(np.abs(gap) < TIE, 0.0, gap)
+    apart = b - a
+    return np.where(np.abs(apart) < TIE, 0.0, apart)
 
 
-def _difference(estimate: float, drawn: Floats, clusters: int, level: float) -> Difference:
+def difference(estimate: float, drawn: Floats, clusters: int, level: float = 0.95) -> Difference:
+    """A difference with the percentile interval and the p-value of its draws, shape (draws,); NaN where undefined."""
     point = None if np.isnan(estimate) else estimate
     low, high, undefined, _ = interval(drawn, clusters, level)
     if low is None:

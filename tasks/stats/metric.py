@@ -30,9 +30,11 @@ class Gate(NamedTuple):
     stage: str = "calibrated"
     """Of `metrics`; '' where a single run cannot answer."""
     slices: tuple[str, ...] = ("all",)
-    """Slices that it is asked of; 'group' for every group variable."""
+    """Slices that it is asked of; 'items' for the mean over several items, 'group' for every group variable."""
     always: bool = False
     """Whether it is asked, and not known, where nothing was measured."""
+    to_show: bool = False
+    """Whether it has to be shown: missed, and not undecided, wherever the estimate itself lies outside."""
 
 
 class Metric(NamedTuple):

@@ -22,7 +22,9 @@ WILLIAMSON = "Williamson et al. 2012"
 PEOPLE = "mend the rubric and train the raters first"
 CALIBRATE = "calibrate anew; if it stays, people score this"
 CHECK = "use the machine only as a check of a person"
-EACH = ("all", "item")
+EACH = ("all", "items", "item")
+OVER_LENGTH = 0.05
+"""QWK by which a score is clearly better than length alone."""
 
 
 def _on_levels(function: Callable[..., Stat], **more: int) -> Callable[[Floats, Floats, Scale], Stat]:
@@ -93,6 +95,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("level_share_gap", "Share of scores at one level, machine less people", "signed_share").gated(
         Gate("level_shares", "RSMTool", "choose a mapping that keeps the spread", -0.05, 0.05, slices=("level",))
     ),
+    Metric("levels_used", "Levels that hold 95% of an item's scores", "count").gated(
+        Gate(
+            "scores_vary",
+            "this project",
+            "a constant is no grade: calibrate anew, or people score this item",
+            2,
+            question="Do an item's scores differ where people's do?",
+            slices=("item",),
+        )
+    ),
     Metric("prmse", "True score predicted (PRMSE)").gated(
         Gate("prmse", "this project", "see which loss dominates: only spread and bias can be repaired", 0.80)
     ),
@@ -143,9 +155,18 @@ METRICS: tuple[Metric, ...] = (
     Metric("augrc", "Generalised area (AUGRC)", section="routing"),
     Metric("ece", "Ordinal calibration error", section="routing", meaning="of the level probabilities"),
     Metric("rps", "Ranked probability score", section="routing", meaning="lower is better"),
-    Metric("length_share", "What length alone explains", "share").gated(
-        Gate("length", "this project", "revise criteria that reward length", most=0.50)
+    Metric("length_qwk", "Agreement of length alone (QWK)", meaning="a parabola in log length, cross-fitted"),
+    Metric("over_length_qwk", "Agreement beyond what length alone has (QWK)", "signed").gated(
+        Gate(
+            "length",
+            "this project",
+            "revise criteria that reward length",
+            OVER_LENGTH,
+            slices=("items", "item"),
+            to_show=True,
+        )
     ),
+    Metric("length_share", "Explained by length alone", "share", "agreement", "of what length and score explain"),
     Metric("decision_accuracy", "The likeliest level is people's", "share", "decisions"),
     Metric("decision_confidence", "Mean probability of it", "share", "decisions"),
     Metric("decision_ece", "Calibration error (ECE)", section="decisions", meaning="0 where probabilities are right"),

@@ -28,6 +28,12 @@ def verdict(
     return "fail" if high < floor_ or low > top else "undecided"
 
 
+def margin(estimate: float | None, least: float | None = None, most: float | None = None) -> float:
+    """How far an estimate lies inside its bounds, below 0 outside; infinite without an estimate or bounds."""
+    floor_, top = _range(least, most)
+    return float("inf") if estimate is None else min(estimate - floor_, top - estimate)
+
+
 def labels_needed(
     estimate: float | None,
     low: float | None,

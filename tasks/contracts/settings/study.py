@@ -55,6 +55,8 @@ class ScoreColumns(Frozen):
     recorded, on a scale of its own."""
     score: str | None = None
     """Column of the score; empty cells are no grading. A rater may have marked traits only."""
+    averaged: bool = False
+    """Whether the score is a mean of several persons', and so may lie between the steps of the scale."""
     traits: dict[str, str] = {}
     """Trait → column."""
     words: Words[FiniteFloat | None] = {}
@@ -133,6 +135,8 @@ class Derived(Frozen):
     scale: Scale | None = None
     """The score scale of these items; where not given, each item's own: 0 to the marks that its criteria or weighted
     elements add up to."""
+    step: float = Field(default=1.0, gt=0)
+    """Distance between neighbouring scores where each item has a scale of its own: 0.5 where half marks are given."""
     kind: CriterionKind = "gold_point"
     """Kind of the criteria made."""
     evidence: EvidenceType = "local_quote"
@@ -285,6 +289,12 @@ class Study(Frozen):
     calibration: Calibration = Calibration()
     release: Release = Release()
     evaluation: Evaluation = Evaluation()
+
+    @property
+    def releases(self) -> bool:
+        """Whether its scores are to be released: it says how, or is for nothing but grading."""
+        others = (self.reward, self.annotation, self.bottleneck, self.edit)
+        return "release" in self.model_fields_set or not any(others)
 
 
 def load_study(path: Path) -> Study:

@@ -58,8 +58,8 @@ class Metrics(Row):
     unscored: Annotated[int, Ge(0)]
     """Responses of the slice left out because one of the two has no score."""
     resampled: str
-    """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors; '' without an
-    interval."""
+    """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors, 'none:
+    counted' for a count; '' without an interval."""
     clusters: Annotated[int, Ge(0)] | None
     """How many of them; null where nothing was resampled. With fewer than 20 the interval may be too narrow."""
     undefined_draws: Annotated[int, Ge(0)]
@@ -69,7 +69,8 @@ class Metrics(Row):
 
 
 class Verdicts(Row):
-    """One gate: a flag for a person, decided only where the whole interval lies on one side of it."""
+    """One gate: a flag for a person, decided only where the whole interval lies on one side of it; that a score is more
+    than length has to be shown, and is missed wherever the estimate is."""
 
     table: ClassVar[str] = "verdicts"
     key: ClassVar[tuple[str, ...]] = ("gate", "slice", "value_of")
@@ -79,7 +80,7 @@ class Verdicts(Row):
     slice: str
     """What the slice is by: 'all', 'item', or a group variable."""
     value_of: str
-    """Its value; 'all'."""
+    """Its value; 'all', or 'mean over items' of what is over all items and pools none."""
     metric: str
     """The metric it rests on."""
     estimate: float | None

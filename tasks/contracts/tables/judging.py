@@ -149,7 +149,7 @@ class Gradings(Row):
     trait_scores: dict[str, float]
     """Trait → score in its range; traits without a usable verdict are absent."""
     signals: dict[str, float]
-    """Calibration features and the verifier's counts, by name."""
+    """Calibration features and the verifier's counts, by name; `averaged` for a recorded mean of several persons."""
     confidence: Share | None
     """Mean probability of the decided levels; null where the rater gives no probabilities."""
     status: Annotated[Literal["scored", "precheck", "unscored"], STATES]

@@ -31,12 +31,15 @@ class People:
 
 @dataclass(frozen=True)
 class Compared:
-    """One slice: the machine with the target, people with each other, and what people's noise leaves reachable."""
+    """One slice: the machine with the target, people with each other, and what people's noise leaves reachable, and
+    what length alone reaches."""
 
     name: str
     machine: Estimate
     people: Estimate
     ceiling: Estimate
+    length: Estimate
+    """What length alone reaches."""
     flagged: bool = False
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tasks.display import say
 from tasks.report.grading.parts import Figure
 from tasks.stats.bootstrap import cautions
 from tasks.stats.estimate import Estimate
@@ -90,6 +91,12 @@ class Figures:
             return _estimate(rows[0]) if rows else self._missing(metric, "" if self.pairs else "no two people scored")
         mean = sum(row["value"] for row in known) / len(known)
         return Estimate(mean, n=max(row["n"] for row in known), note=f"mean of {len(known)} pairs of people")
+
+    def over_items(self, stage: str = "calibrated") -> str:
+        """Behind a QWK that pools several items their mean, in words: pooling flatters; '' with one item."""
+        mean = self.people("qwk_item_mean") if stage == "human" else self.machine("qwk_item_mean", stage)
+        several = len(self.values("qwk", "item")) > 1
+        return f" ({say.number(mean.value)} in the mean over items)" if several and mean.value is not None else ""
 
     def pair(self, metric: str, one: str, two: str) -> Estimate:
         """Two persons with each other."""

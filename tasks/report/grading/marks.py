@@ -188,7 +188,7 @@ def calibration(
     ]
     told = tuple(
         Figure(f"{figures.metrics[name].title}, {when}", figures.machine(name, stage), figures.unit(name))
-        for name in ("qwk", "rmse", "bias")
+        for name in ("qwk", "qwk_item_mean", "rmse", "bias")
         for stage, when in (("raw", "before"), ("calibrated", "after"))
     )
     values = scores["calibrated"].dropna()
@@ -221,9 +221,10 @@ def _calibration_title(figures: Figures, methods: Sequence[str]) -> str:
         return f"{name} was fitted; whether it helps is not known"
     shifts = figures.machine("bias", "raw").value, figures.machine("bias").value
     word = "raises" if after > before else "lowers"
-    said = f"{name} {word} agreement from {say.number(before)} to {say.number(after)} QWK"
+    within = [figures.over_items(stage) if metric == "qwk" else "" for stage in ("raw", "calibrated")]
+    said = f"{name} {word} agreement from {say.number(before)}{within[0]} to {say.number(after)} QWK{within[1]}"
     if say.number(before) == say.number(after):
-        said = f"{name} leaves agreement at {say.number(after)} QWK"
+        said = f"{name} leaves agreement at {say.number(after)} QWK{within[1]}"
     if shifts[0] is None or shifts[1] is None:
         return said
     return f"{said} and takes the mean shift from {say.signed(shifts[0])} to {say.signed(shifts[1])} points"

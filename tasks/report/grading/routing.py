@@ -19,6 +19,8 @@ Row = Mapping[str, Any]
 Points = tuple[tuple[float, float], ...]
 ScaleBounds = tuple[float, float, float]
 MOST_POINTS = 100
+NAMED = 3
+"""Items that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Routing:
     title: str
     curve: Risk | None
     rules: Listed[Rule]
+    above: Listed[Rule]
+    """Items of which more is wrong than promised, or may be."""
     figures: tuple[Figure, ...]
     missing: str = ""
 
@@ -88,14 +92,43 @@ def routing(
     figures: Figures,
     tolerance: float,
     target: float,
+    gates: Sequence[Row],
 ) -> Routing:
-    """The risk–coverage curve on held-out responses, the chosen point and the rules. target: the share promised."""
+    """The risk–coverage curve on held-out responses, the chosen point, the rules, and the items above the promise.
+    target: the share promised."""
     wrong = beyond(tolerance, scales)[1]
     curve = _risk(scores, scales, tolerance, target, wrong)
     shown = [_rule(row, wrong) for row in sorted(rules, key=lambda row: (row["threshold"] is not None, row["scope"]))]
     told = tuple(figures.figure(metric, figures.any(metric.name)) for metric in figures.listed("routing"))
     missing = "" if curve else "no held-out response has a human score, a machine score and an estimated risk"
-    return Routing(_title(curve, rules), curve, listed(shown), told, missing)
+    beyond_it = listed([_above(row, beyond(tolerance, scales)[0]) for row in above(gates)])
+    return Routing(_title(curve, rules), curve, listed(shown), beyond_it, told, missing)
+
+
+def above(gates: Sequence[Row]) -> list[Row]:
+    """The verdicts on items of whose released held-out scores more is wrong than promised, or may be by the upper end
+    of the interval; the worst first. A promise for the set keeps none for an item."""
+    items = [row for row in gates if (row["gate"], row["slice"]) == ("released_errors", "item") and row["n"]]
+    rows = [row for row in items if max(row["estimate"], row["high"]) > row["most"]]
+    return sorted(rows, key=lambda row: (-row["estimate"], -row["high"], row["value_of"]))
+
+
+def above_said(gates: Sequence[Row]) -> str:
+    """The same in a sentence; '' where there are none."""
+    rows = above(gates)
+    wrong = [row for row in rows if row["estimate"] > row["most"]]
+    rest = len(rows) - len(wrong)
+    shown = [f"{say.name(row['value_of'])} ({say.share(row['estimate'])} of {row['n']:,})" for row in wrong[:NAMED]]
+    more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+    if not wrong:
+        return f"Of {say.plural(rest, 'item')} more than promised may be wrong, by the interval." if rest else ""
+    said = f"More than promised is wrong of {say.plural(len(wrong), 'item')}: {', '.join(shown)}{more}"
+    return f"{said}; of {say.plural(rest, 'other')} it may be, by the interval." if rest else f"{said}."
+
+
+def _above(row: Row, wrong: str) -> Rule:
+    of = f"{say.share(row['estimate'])} of {say.plural(row['n'], 'released held-out score')}"
+    return Rule(say.name(row["value_of"]), f"{of} {wrong}, by the interval up to {say.share(row['high'])}", False)
 
 
 def _title(curve: Risk | None, rules: Sequence[Row]) -> str:

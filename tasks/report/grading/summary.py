@@ -13,19 +13,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tasks.display import say
 from tasks.stats.bootstrap import MARK, is_few
+from tasks.stats.verdict import margin
 
 SHOWN = ("qwk", "icc", "mae", "within_1")
+ALONE = ("ceiling_qwk", "length_qwk")
+"""What a perfect judge would reach, and what length alone does."""
 STAGES = ("raw", "calib.", "people")
-_FIXED_WIDTH, _STATISTIC_WIDTH = 57, 22
-"""Characters that the columns before the statistics take, and those of one statistic."""
+_NAMED, _LONGEST_NAME = 3, 24
+_FIXED_WIDTH, _STATISTIC_WIDTH, _LENGTH_WIDTH = 57, 22, 7
+"""Characters that the columns before the statistics take, those of one statistic, and that of length alone."""
 HEADER = (
     "slice",
     "n",
     "unscored",
     "qwk interval",
     "ceiling",
-    *(f"{name} {stage}" for name in SHOWN for stage in STAGES),
+    *(f"{SHOWN[0]} {stage}" for stage in STAGES),
+    "length alone",
+    *(f"{name} {stage}" for name in SHOWN[1:] for stage in STAGES),
 )
 GATES = ("gate", "estimate", "interval", "n", "should be", "verdict", "labels needed", "if missed")
 Rows = list[tuple[str, ...]]
@@ -38,14 +45,15 @@ def summary(metrics: pd.DataFrame) -> Rows:
     With several pairs of people their mean is shown. '–' stands for an undefined number.
     """
     rows = []
-    metrics = metrics[metrics["metric"].isin([*SHOWN, "ceiling_qwk", "qwk_item_mean"])]
+    metrics = metrics[metrics["metric"].isin([*SHOWN, *ALONE, *(f"{name}_item_mean" for name in ("qwk", *ALONE))])]
     for kind in dict.fromkeys(metrics["slice"]):
         part = metrics[metrics["slice"] == kind]
         rows += [_row(kind, str(value), part[part["value_of"] == value]) for value in dict.fromkeys(part["value_of"])]
     means = metrics[metrics["metric"] == "qwk_item_mean"]
     if len(means):
         ceilings = metrics[(metrics["metric"] == "ceiling_qwk") & (metrics["slice"] == "item")]
-        over_items = pd.concat([means.assign(metric="qwk"), ceilings])
+        lengths = metrics[metrics["metric"] == "length_qwk_item_mean"].assign(metric="length_qwk")
+        over_items = pd.concat([means.assign(metric="qwk"), ceilings, lengths])
         rows.insert(1, _row("mean over items", "all", over_items))
     return rows
 
@@ -55,15 +63,31 @@ def gate_rows(verdicts: pd.DataFrame) -> Rows:
     single = verdicts[~verdicts["slice"].isin(["item", "level"])]
     rows = []
     for gate in single.to_dict("records"):
-        name = gate["gate"] if gate["value_of"] == "all" else f"{gate['gate']}: {gate['slice']} {gate['value_of']}"
-        rows.append((name, *_gate(gate)))
+        parts = [name for name in (gate["slice"], gate["value_of"]) if name != "all"]
+        rows.append((": ".join(filter(None, (gate["gate"], " ".join(parts)))), *_gate(gate)))
     for (kind, name), part in verdicts[verdicts["slice"].isin(["item", "level"])].groupby(
         ["slice", "gate"], sort=False
     ):
         counts = part["outcome"].value_counts()
         said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        rows.append((f"{name}: {len(part)} {kind}s", "", "", "", _bounds(part.iloc[0].to_dict()), said, "", ""))
+        where = f"{name}: {len(part)} {kind}s{_worst(part.to_dict('records'))}"
+        rows.append((where, "", "", "", _bounds(part.iloc[0].to_dict()), said, "", ""))
     return rows
+
+
+def _inside(gate: Mapping[Any, Any]) -> float:
+    """How far inside its bounds a gate's estimate lies."""
+    return margin(*(None if pd.isna(gate[name]) else gate[name] for name in ("estimate", "least", "most")))
+
+
+def _worst(gates: Sequence[Mapping[Any, Any]]) -> str:
+    """The parts that miss a gate, else those that may, furthest off first."""
+    for outcome in ("fail", "undecided"):
+        off = sorted((gate for gate in gates if gate["outcome"] == outcome), key=_inside)
+        if off:
+            shown = [f"{say.cut(gate['value_of'], _LONGEST_NAME)} {_number(gate['estimate'])}" for gate in off[:_NAMED]]
+            return f"; worst {', '.join(shown)}"
+    return ""
 
 
 def choices(calibrations: pd.DataFrame) -> dict[str, str]:
@@ -87,10 +111,11 @@ def _markdown(header: Sequence[str], rows: Rows) -> list[str]:
 def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
     """Print as many of the statistics as the terminal is wide enough for (at least the first), the gates, the facts."""
     console = Console(width=None if sys.stdout.isatty() else 160)
-    fixed = len(HEADER) - len(SHOWN) * len(STAGES)
-    fitting = max(1, min(len(SHOWN), (console.width - _FIXED_WIDTH) // _STATISTIC_WIDTH))
+    room = console.width - _FIXED_WIDTH - _LENGTH_WIDTH
+    fitting = max(1, min(len(SHOWN), room // _STATISTIC_WIDTH))
+    columns = len(HEADER) - (len(SHOWN) - fitting) * len(STAGES) - (room < _STATISTIC_WIDTH)
     title = "Agreement with the target on held-out responses, and of people with people"
-    console.print(_table(title, HEADER[: fixed + fitting * len(STAGES)], rows))
+    console.print(_table(title, HEADER[:columns], rows))
     if fitting < len(SHOWN):
         console.print(f"{', '.join(SHOWN[fitting:])}: in a wider terminal, or in the table metrics")
     if gates:
@@ -127,7 +152,8 @@ def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
     interval = _interval(*(machine[name].get(("qwk", "calibrated")) for name in ("low", "high", "clusters")))
     counts = machine.loc[machine.index.get_level_values("stage") == "calibrated", ["n", "unscored"]].max().fillna(0)
     name = kind if value == "all" else f"{kind} {value}"
-    ceiling = _number(part.loc[part["metric"] == "ceiling_qwk", "value"].mean())
+    ceiling, length = (_number(part.loc[part["metric"] == name, "value"].mean()) for name in ALONE)
+    cells.insert(len(STAGES), length)
     return (name, str(int(counts["n"])), str(int(counts["unscored"])), interval, ceiling, *cells)
 
 

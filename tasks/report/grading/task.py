@@ -14,8 +14,10 @@ from tasks.contracts.tables.calibration import Calibrations, Predictions
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.contracts.tables.judging import Gradings
+from tasks.display import say
 from tasks.report.grading.counts import counts
 from tasks.report.grading.page import page
+from tasks.report.grading.routing import above_said
 from tasks.report.grading.summary import HEADER, choices, gate_rows, markdown, show, summary
 from tasks.report.grading.view import Tables, needs_texts, view
 from tasks.stats.bootstrap import cautions
@@ -36,6 +38,8 @@ def report(run: Run, study: Study, manifest: Path) -> None:
     cluster = next((by for by in metrics["resampled"] if by in ("author", "response")), None)
     intervals = f"95%, {study.evaluation.draws} draws, resampled by {cluster}" if cluster else "none"
     facts["intervals"] = "; ".join([intervals, *cautions(metrics["clusters"])])
+    if above := above_said(verdicts.to_dict("records")):
+        facts["released scores that are wrong, of items"] = say.plain(above)
     facts["target"] = study.evaluation.target
     facts |= {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
     page = write_page(run)

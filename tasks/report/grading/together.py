@@ -41,7 +41,7 @@ def people(figures: Figures, raters: Sequence[str]) -> People:
     title = (
         "How far people agree is not known"
         if mean.value is None
-        else f"People agree with each other at {say.number(mean.value)} QWK"
+        else f"People agree with each other at {say.number(mean.value)} QWK{_over_items(figures, 'human')}"
     )
     if mean.value is not None and len(figures.pairs) > 1:
         known = [(figures.pair(whole, a, b), a, b) for a, b in figures.pairs]
@@ -58,6 +58,11 @@ def _whole(figures: Figures) -> str:
     """The QWK of the whole set, or its mean over items where the items have different scales."""
     known = figures.machine("qwk").value is not None or figures.people("qwk").value is not None
     return "qwk" if known or figures.machine("qwk_item_mean").value is None else "qwk_item_mean"
+
+
+def _over_items(figures: Figures, stage: str = "calibrated") -> str:
+    """The mean over items in words, where it is not what is told already."""
+    return figures.over_items(stage) if _whole(figures) == "qwk" else ""
 
 
 def agreement(figures: Figures, labelled: int) -> Agreement:
@@ -87,8 +92,8 @@ def _compared(figures: Figures, part: str) -> list[Compared]:
     rows = []
     for value in figures.values("qwk", part):
         machine, human = (figures.machine("qwk", "calibrated", part, value), figures.people("qwk", part, value))
-        ceiling = figures.any("ceiling_qwk", part, value)
-        rows.append(Compared(say.name(value), machine, human, ceiling, _gap(machine, human) >= WIDE_GAP))
+        ceiling, length = (figures.any(name, part, value) for name in ("ceiling_qwk", "length_qwk"))
+        rows.append(Compared(say.name(value), machine, human, ceiling, length, _gap(machine, human) >= WIDE_GAP))
     return sorted(rows, key=lambda row: (-_gap(row.machine, row.people), _or(row.machine.value, 2.0), row.name))
 
 
@@ -111,13 +116,15 @@ def _agreement_title(figures: Figures, items: Sequence[Compared], missing: str) 
     if machine.value is None:
         return "Whether the machine agrees with people is not known"
     if human.value is None:
-        return f"The machine agrees with people at {say.number(machine.value)} QWK; how far people agree is not known"
+        start = f"The machine agrees with people at {say.number(machine.value)} QWK{_over_items(figures)}"
+        return f"{start}; how far people agree is not known"
     if len(items) > 1 and _gap(items[0].machine, items[0].people) >= 0.01:
         worst = items[0]
         own, other = _or(worst.machine.value, 0), _or(worst.people.value, 0)
         return f"{worst.name} is furthest below people: {say.number(own)} QWK against {say.number(other)}"
     own, other = machine.value, human.value
-    return f"The machine agrees with people at {say.number(own)} QWK, people with each other at {say.number(other)}"
+    start = f"The machine agrees with people at {say.number(own)} QWK{_over_items(figures)}"
+    return f"{start}, people with each other at {say.number(other)}{_over_items(figures, 'human')}"
 
 
 def true_score(figures: Figures) -> TrueScore:

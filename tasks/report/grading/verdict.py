@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +14,7 @@ from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import Count, DataSection, Gate, Head, KeyFigure, Look, Outcome, Step, Verdict, listed
 from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Unit
+from tasks.stats.verdict import margin
 
 Row = Mapping[str, Any]
 ORDER = ("fail", "undecided", "unknown", "pass")
@@ -93,10 +94,12 @@ def headline(found: Outcome, wrong: Estimate, more_than: str, target: float | No
 def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figures, released: int) -> Head:
     """Title and key figures: of the released scores where there are any, else of all calibrated ones."""
     stage = "released" if released and figures.machine("qwk", "released").value is not None else "calibrated"
-    qwk = "qwk" if figures.machine("qwk", stage).value is not None else "qwk_item_mean"
+    several = len(figures.values("qwk", "item")) > 1
+    pooled = figures.machine("qwk", stage).value is not None
+    qwk = ["qwk"] * pooled + ["qwk_item_mean"] * (several or not pooled)  # pooling flatters
     every = [
         KeyFigure(figures.metrics[name].title, figures.unit(name), figures.machine(name, stage), figures.people(name))
-        for name in (qwk, "mae", "exact", "within_1", "beyond_tolerance")
+        for name in (*qwk, "mae", "exact", "within_1", "beyond_tolerance")
     ]
     # Where items have different scales, nothing is known of the whole set but shares and means over items.
     keys = [key for key in every if key.machine.value is not None][:4] or every[:4]
@@ -112,7 +115,9 @@ def gate(row: Row, figures: Figures) -> Gate:
         bound = f"{least.removesuffix('%')} to {most}"
     else:
         bound = f"at least {least}" if least else f"at most {most}" if most else ""
-    where = "" if row["slice"] == "all" else f"{say.worded(row['slice'])} {say.name(row['value_of'])}"
+    where = f"{say.worded(row['slice'])} {say.name(row['value_of'])}"
+    if row["slice"] == "all":
+        where = "" if row["value_of"] == "all" else row["value_of"]
     return Gate(
         figures.questions.get(row["gate"], say.worded(row["gate"]).capitalize()),
         where,
@@ -156,12 +161,14 @@ def looks(
 ) -> list[Look]:
     """What to look at first beside the headline, at most six things."""
     said: list[Look] = []
-    for row in sorted(rows, key=lambda row: (row["slice"] != "all", _weight(row, figures))):
-        if row["outcome"] == "fail" and (row["gate"], row["slice"]) != ("released_errors", "all") and len(said) < 3:
-            shown = gate(row, figures)
-            figure = say.figure(row["estimate"], shown.unit) if row["estimate"] is not None else say.NOT_KNOWN
-            where = f", {shown.where}" if shown.where else ""
-            said.append(Look(f"{shown.question}{where}: {figure}, wanted {shown.bound}", "verdict"))
+    for part in _missed(rows, figures)[:3]:
+        row, more = part[0], len(part) - 1
+        shown = gate(row, figures)
+        where = f", {shown.where}" if shown.where else ""
+        others = f", and on {say.plural(more, 'more')}" if more else ""
+        said.append(
+            Look(f"{shown.question}{where}: {_figure(row, shown.unit)}, wanted {shown.bound}{others}", "verdict")
+        )
     if worst_item:
         said.append(worst_item)
     if found.unscored:
@@ -171,6 +178,23 @@ def looks(
     elif warnings:
         said.append(Look(f"{say.plural(warnings, 'warning')} from the checkpoints", "checks"))
     return said
+
+
+def _missed(rows: Sequence[Row], figures: Figures) -> list[list[Row]]:
+    """The gates that are missed, each with its worst part first; those of the whole set before those of parts."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row["slice"] != "all", _weight(row, figures), _inside(row))):
+        if row["outcome"] == "fail" and (row["gate"], row["slice"]) != ("released_errors", "all"):
+            found[row["gate"], row["slice"]].append(row)
+    return list(found.values())
+
+
+def _inside(row: Row) -> float:
+    return margin(row["estimate"], row["least"], row["most"])
+
+
+def _figure(row: Row, unit: Unit) -> str:
+    return say.figure(row["estimate"], unit) if row["estimate"] is not None else say.NOT_KNOWN
 
 
 def data(responses: Sequence[Row], whole: Row, quarantined: int) -> DataSection:

@@ -31,7 +31,7 @@ from tasks.report.grading.parts import (
     Verdict,
 )
 from tasks.report.grading.raters import with_effects
-from tasks.report.grading.routing import Routing, beyond, promise, routing
+from tasks.report.grading.routing import Routing, above_said, beyond, promise, routing
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
 from tasks.stats.target import OF_SEVERAL
@@ -114,6 +114,7 @@ def view(
     found = verdict.outcome(counts["responses"], promise(rules, wrong))
     agreement = together.agreement(figures, labelled)
     title = verdict.headline(found, figures.machine("beyond_tolerance", "released"), such, release["risk"], labelled)
+    title = " ".join(filter(None, (title, above_said(gates) if found.released else "")))
     checked = work.checkpoints(checks, counts["quarantine"])
     warned, failed, broken = (count.count for count in checked.counts[1:4])
     looks = verdict.looks(gates, found, warned, failed + broken, _worst_item(agreement), figures)
@@ -147,7 +148,7 @@ def view(
             clipped,
             found.responses - found.unscored,
         ),
-        routing(scores, scales, rules, figures, release["tolerance"], release["risk"]),
+        routing(scores, scales, rules, figures, release["tolerance"], release["risk"], gates),
         work.grounding(counts["quotes"], counts["decisions"], figures),
         work.decisions(figures),
         work.stability(counts["repeats"][0]),

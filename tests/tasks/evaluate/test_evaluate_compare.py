@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tasks.contracts.errors import UserError
-from tasks.evaluate.compare import compare
+from tasks.evaluate.compare import alike, compare, compare_over_items
 
 SCALE = (0.0, 4.0, 1.0)
 
@@ -21,7 +21,8 @@ def scores(spread: float, seed: int = 0, n: int = 200) -> pd.DataFrame:
             "item_id": "i",
             "author_id": [f"s{i % 40}" for i in range(n)],
             "target": target.astype(float),
-            "calibrated": np.clip(np.round(target + rng.normal(0, spread, n)), 0, 4),
+            "calibrated": (own := np.clip(np.round(target + rng.normal(0, spread, n)), 0, 4)),
+            "raw": own,
         }
     )
 
@@ -52,3 +53,58 @@ def test_runs_without_common_responses_are_refused() -> None:
     b = scores(1.0, 1).assign(response_id=lambda f: f["response_id"] + "x")
     with pytest.raises(UserError, match="no response in common"):
         compare(scores(1.0), b, SCALE, 50, 0)
+
+
+def of_items(scores: pd.DataFrame, *names: str) -> pd.DataFrame:
+    return scores.assign(item_id=[names[at % len(names)] for at in range(len(scores))])
+
+
+def test_the_mean_over_items_is_that_of_their_differences() -> None:
+    a, b = (of_items(one, "i", "j", "k") for one in (scores(2.0), scores(0.5, 1)))
+    found = compare_over_items(a, b, dict.fromkeys("ijk", SCALE), 300, 0)
+    alone = [compare(a[a["item_id"] == item], b, SCALE, 2, 0)[0]["qwk"].estimate for item in "ijk"]
+    assert found.estimate == pytest.approx(np.mean(alone))
+    assert found.low is not None
+    assert 0 < found.low < found.estimate < found.high
+
+
+def test_of_one_item_it_is_what_is_pooled() -> None:
+    a, b = scores(2.0), scores(0.5, 1)
+    pooled = compare(a, b, SCALE, 300, 0)[0]["qwk"]
+    assert compare_over_items(a, b, {"i": SCALE}, 300, 0) == pytest.approx(pooled)
+
+
+def test_what_only_knows_the_items_means_wins_the_pool_and_not_the_items() -> None:
+    a = of_items(scores(1.0), "i", "j")
+    a["target"] = np.where(a["item_id"] == "i", np.arange(200) % 2, 3 + np.arange(200) // 2 % 2).astype(float)
+    a["calibrated"] = np.random.default_rng(0).permutation(200) % 5
+    b = a.assign(calibrated=np.where(a["item_id"] == "i", 0.0, 3.0))
+    pooled = compare(a, b, SCALE, 300, 0)[0]["qwk"].estimate
+    within = compare_over_items(a, b, dict.fromkeys("ij", SCALE), 300, 0)
+    assert pooled > 0.5
+    assert within.low < 0.1
+
+
+RAW, MAPPED = ["identity"], ["linking"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "methods", "why"),
+    [
+        (0, (RAW, RAW), "both runs keep the raw score, and it is the same"),
+        (0, ([], []), "both runs keep the raw score, and it is the same"),
+        (0, (RAW, MAPPED), "the mappings (identity, linking) give the same scores, of the same raw scores"),
+        (1, (MAPPED, MAPPED), "the mappings (linking) give the same scores"),
+    ],
+)
+def test_equal_scores_are_told_with_the_reason(raw: float, methods: tuple[list[str], list[str]], why: str) -> None:
+    a = scores(1.0)
+    b = a.assign(raw=a["raw"] + raw).sample(frac=1, random_state=0)
+    assert alike(a, b, methods) == f"equal scores on all 200 responses: {why}"
+
+
+def test_items_with_equal_scores_are_counted() -> None:
+    a = of_items(scores(1.0), "i", "j", "k")
+    b = a.assign(calibrated=a["calibrated"].where(a["item_id"] != "k", 4 - a["calibrated"]))
+    assert alike(a, b, (RAW, MAPPED)) == "equal scores on 2 of 3 items"
+    assert alike(scores(1.0), scores(1.0, 1), (RAW, RAW)) == ""

@@ -229,7 +229,7 @@ def test_a_slice_whose_authors_are_all_known_is_resampled_as_the_set_is() -> Non
     first = scores.index == 0
     scores = scores.assign(author_id=scores["author_id"].mask(first), cluster=np.arange(N))
     metrics, _ = found(scores, draws=20)
-    assert set(metrics["resampled"]) == {"response", "none: exact binomial", ""}
+    assert set(metrics["resampled"]) == {"response", "none: exact binomial", "none: counted", ""}
 
 
 def test_without_a_human_score_there_is_nothing() -> None:

@@ -94,6 +94,32 @@ def test_the_mean_over_items_speaks_where_nothing_can_be_pooled(of_set: float | 
     assert found["estimate"] == (0.5 if of_set is None else of_set)
 
 
+def items(**values: float) -> list[Record]:
+    return [figure("qwk", value, slice="item", value_of=name) for name, value in values.items()]
+
+
+def test_the_mean_over_items_stands_beside_what_pools_them() -> None:
+    found = asked(figure("qwk", 0.9), figure("qwk_item_mean", 0.5), *items(i=0.6, j=0.4))
+    told = {where: found["machine_qwk", "all", where]["outcome"] for where in ("all", "mean over items")}
+    assert told == {"all": "pass", "mean over items": "fail"}
+
+
+@pytest.mark.parametrize(("of_set", "values"), [(0.5, {"i": 0.5}), (None, {"i": 0.6, "j": 0.4})])
+def test_the_mean_over_items_is_not_told_twice(of_set: float | None, values: dict[str, float]) -> None:
+    found = asked(figure("qwk", of_set), figure("qwk_item_mean", 0.5), *items(**values))
+    assert found["machine_qwk", "all", "all"]["estimate"] == 0.5
+    assert ("machine_qwk", "all", "mean over items") not in found
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"), [(0.2, "pass"), (0.055, "undecided"), (0.045, "fail"), (-0.2, "fail"), (None, "unknown")]
+)
+def test_that_a_score_is_more_than_length_has_to_be_shown(value: float | None, outcome: str) -> None:
+    gate = asked(figure("over_length_qwk", value, slice="item", value_of="i"))["length", "item", "i"]
+    assert gate["outcome"] == outcome
+    assert (gate["labels_needed"] is not None) == (outcome == "undecided")
+
+
 def test_one_undefined_pair_does_not_bring_in_the_mean_over_items() -> None:
     found = asked(pair("a", "b", None), pair("a", "c", 0.8), pair("a", "b", 0.2, metric="qwk_item_mean"))
     assert found["human_qwk", "all", "all"]["estimate"] == 0.8

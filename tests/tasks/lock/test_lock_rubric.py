@@ -220,3 +220,16 @@ def test_items_with_one_question_and_two_answers_have_two_rubrics() -> None:
         [item(), item(item_id="j", rubric_id="j", reference_answer="Cold.")], {}, Rubrics(derive=FROM_ANSWER)
     )
     assert [len(one.criteria) for one in found.values()] == [3, 1]
+
+
+@pytest.mark.parametrize(("step", "top", "levels"), [(1, 3.0, 4), (0.5, 3.0, 7), (0.5, 2.5, 6), (0.25, 0.5, 3)])
+def test_an_items_own_scale_has_the_steps_that_are_asked_for(step: float, top: float, levels: int) -> None:
+    weighted = item(key_elements=["Heat.", "Light."], key_weights=[top - 0.25, 0.25])
+    scale = derived(weighted, Derived(origin="key_elements", step=step)).scale
+    assert (scale.max, scale.step, scale.levels) == (top, step, levels)
+
+
+@pytest.mark.parametrize(("step", "rule"), [(1, "no whole number from 1"), (0.4, "no multiple of the step 0.4")])
+def test_marks_that_are_no_multiple_of_the_step_are_refused(step: float, rule: str) -> None:
+    with pytest.raises(InputError, match=f"bears 2.5 marks, which is {rule}"):
+        derived(item(key_elements=["Heat."], key_weights=[2.5]), Derived(origin="key_elements", step=step))

@@ -15,7 +15,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.lock.task import Locked, lock
+from tasks.lock.task import Locked, fit, lock
 from tasks.store.warehouse import Run, Warehouse
 
 DERIVE = {"origin": "reference_answer", "scale": {"min": 0, "max": 5}}
@@ -88,7 +88,7 @@ def test_a_human_score_off_the_scale_stops_the_lock(tmp_path: Path) -> None:
 
 def test_what_a_machine_recorded_is_on_a_scale_of_its_own(tmp_path: Path) -> None:
     plan = study(file="rubrics.yaml", derive=DERIVE)
-    assert locked(tmp_path, plan, score=-34, kind="replayed")[1].bundles.rows == 2
+    assert locked(tmp_path, plan, score=-34.7, kind="replayed")[1].bundles.rows == 2
 
 
 @pytest.mark.parametrize("kind", ["human", "replayed"])
@@ -117,3 +117,39 @@ def test_a_second_time_nothing_is_made(tmp_path: Path) -> None:
     (tmp_path / "rubrics.yaml").unlink()
     plan = study(file="rubrics.yaml", derive=DERIVE)
     assert lock.fn(run, plan, tmp_path, *written(run)) == first
+
+
+def fitted(folder: Path, tolerance: float = 1, **changes: Any) -> None:
+    """One score of item j, whose scale is 0 to 10."""
+    run = Warehouse.open(folder / "warehouse").run("one")
+    (folder / "rubrics.yaml").write_text(RUBRICS)
+    people = [rows.grading("r", "h", **{"score": 1.0, "rater_kind": "human", "item_id": "j"} | changes)]
+    data = {Items: [item("j", "mine")], Responses: [rows.response("r", "j")], Gradings: people, Judgments: []}
+    run.commit("ingest", "all", data)
+    plan = studies.study(rubrics={"file": "rubrics.yaml"}, release={"tolerance": tolerance})
+    items, _, people, _ = written(run)
+    fit.fn(run, plan, folder, items, people, lock.fn(run, plan, folder, *written(run)).bundles)
+
+
+@pytest.mark.parametrize("kind", ["human", "adjudication"])
+def test_a_score_between_the_steps_does_not_fit(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(InputError, match=r"1 of 1 human scores lie between the steps .* gave response 'r' 0\.5"):
+        fitted(tmp_path, score=0.5, rater_kind=kind)
+
+
+@pytest.mark.parametrize("meant", [{"rater_kind": "replayed"}, {"signals": [("averaged", 1.0)]}])
+def test_recorded_means_and_machines_may_lie_between(tmp_path: Path, meant: dict[str, Any]) -> None:
+    fitted(tmp_path, score=0.5, **meant)
+
+
+@pytest.mark.parametrize(("tolerance", "refused"), [(9, False), (9.5, False), (10, True), (17, True)])
+def test_a_tolerance_as_wide_as_the_scale_does_not_fit(tmp_path: Path, tolerance: float, refused: bool) -> None:
+    if refused:
+        with pytest.raises(InputError, match=r"field 'release\.tolerance': .* no score could be wrong"):
+            fitted(tmp_path, tolerance)
+    else:
+        fitted(tmp_path, tolerance)
+
+
+def test_where_nobody_scored_any_tolerance_fits(tmp_path: Path) -> None:
+    fitted(tmp_path, 99, rater_kind="replayed")

@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from grading_scene import ANSWER, MANIFEST, NAMES, SCALE, STUDY, made_run
+from grading_scene import ANSWER, MANIFEST, NAMES, SCALE, STUDY, gates, made_run
 
 from tasks.contracts.bundle import Scale
+from tasks.contracts.schema import conform
+from tasks.contracts.tables.evaluation import Verdicts
+from tasks.display.say import plain
 from tasks.report.grading.page import page
+from tasks.report.grading.routing import above_said
 from tasks.report.grading.verdict import headline, outcome
 from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats.estimate import Estimate
@@ -112,6 +116,57 @@ def test_the_headline_says_what_the_tables_say(run: Tables, shown: View, seen: S
 def test_the_headline_says_whether_the_promise_is_kept(value: float, high: float, said: str) -> None:
     found = outcome([{"scored": True, "route": "release", "n": 10}], "")
     assert said in headline(found, Estimate(value, 0.01, high, n=100), "are off", 0.05, 100)
+
+
+def errors_of(item: str, estimate: float, high: float, n: int = 34) -> dict[str, Any]:
+    named = {"gate": "released_errors", "slice": "item", "value_of": item, "most": 0.1}
+    return gates()[0] | named | {"estimate": estimate, "high": high, "low": 0.0, "n": n, "outcome": "undecided"}
+
+
+HIDDEN = [
+    errors_of("q1", 0.02, 0.09),
+    errors_of("q2", 0.2059, 0.38),
+    errors_of("q3", 0.05, 0.2),
+    errors_of("q4", 0, 0.3),
+]
+
+
+def test_a_promise_for_the_set_names_the_items_it_does_not_hold_for() -> None:
+    wrong, may = "More than promised is wrong of 1 item: q2 (21% of 34)", "of 2 others it may be, by the interval"
+    assert plain(above_said(HIDDEN)) == f"{wrong}; {may}."
+    assert plain(above_said(HIDDEN[1:2])) == f"{wrong}."
+    assert above_said(HIDDEN[2:]) == "Of 2 items more than promised may be wrong, by the interval."
+    assert above_said(HIDDEN[:1]) == above_said([]) == ""
+    assert above_said([errors_of("q9", 0.0, 0.0, n=0)]) == ""
+
+
+def test_the_page_says_so_in_the_headline_and_lists_them(run: Tables) -> None:
+    found = view(replace(run, verdicts=conform(Verdicts, [*gates(), *HIDDEN])), STUDY, MANIFEST)
+    assert plain(found.head.title).endswith("by the interval.")
+    assert "q2 (21% of 34)" in plain(found.head.title)
+    assert [plain(rule.scope) for rule in found.routing.above.rows] == ["q2", "q3", "q4"]
+    text = Seen(page(found)).text
+    assert (
+        "21% of 34 released held-out scores are more than one point from the human score, by the interval up to 38%"
+        in text
+    )
+
+
+def test_a_gate_of_items_is_one_thing_to_look_at_with_its_worst(run: Tables) -> None:
+    lost = next(row for row in gates() if row["outcome"] == "fail" and row["slice"] == "item")
+    others = [lost | {"value_of": f"item-{at}", "estimate": -0.3 - at / 10} for at in range(4)]
+    found = view(replace(run, verdicts=conform(Verdicts, [*gates(), *others])), STUDY, MANIFEST)
+    said = [plain(look.text) for look in found.head.looks if "item" in look.text]
+    assert any("item item-3: −0.60" in text and "and on 4 more" in text for text in said)
+
+
+def test_no_pooled_agreement_stands_without_its_mean_over_items(run: Tables, shown: View) -> None:
+    rows = {(row["metric"], row["stage"]): row["value"] for row in run.metrics.to_pylist() if row["slice"] == "all"}
+    names = [key.name for key in shown.head.keys]
+    assert names[:2] == ["Agreement (QWK)", "Agreement (QWK, mean over items)"]
+    assert f"({rows['qwk_item_mean', 'human']:.2f} in the mean over items)" in shown.people.title
+    assert f"({rows['qwk_item_mean', 'calibrated']:.2f} in the mean over items)" in shown.calibration.title
+    assert [name for name in names if "QWK" in name] == names[:2]
 
 
 def test_key_figures_are_those_of_the_released_scores(run: Tables, shown: View) -> None:

@@ -7,7 +7,7 @@ import sys
 import pandas as pd
 import pytest
 
-from tasks.report.grading.summary import HEADER, markdown, show, summary
+from tasks.report.grading.summary import HEADER, gate_rows, markdown, show, summary
 
 
 def row(metric: str, stage: str, value: float | None, slice_: str = "all", of: str = "all") -> dict[str, object]:
@@ -42,6 +42,35 @@ def test_the_mean_over_items_comes_second() -> None:
     assert [line[0] for line in summary(pd.DataFrame(rows))] == ["all", "mean over items", "item a"]
 
 
+def test_length_alone_stands_beside_the_machine() -> None:
+    rows = [*metrics(slice_="item", of="a").to_dict("records"), row("length_qwk", "calibrated", 0.43, "item", "a")]
+    rows += [row("qwk_item_mean", "calibrated", 0.3), row("length_qwk_item_mean", "calibrated", 0.41)]
+    cells = {line[0]: dict(zip(HEADER, line, strict=True)) for line in summary(pd.DataFrame(rows))}
+    assert cells["item a"]["length alone"] == "0.430"
+    assert (cells["mean over items"]["qwk calib."], cells["mean over items"]["length alone"]) == ("0.300", "0.410")
+
+
+def gate(item: str, estimate: float | None, outcome: str, slice_: str = "item") -> dict[str, object]:
+    ends = {"low": 0.1, "high": 0.9, "least": 0.7, "most": None, "clusters": 40, "n": 9}
+    row = {"gate": "machine_qwk", "slice": slice_, "value_of": item, "estimate": estimate, "outcome": outcome}
+    return row | ends | {"labels_needed": None, "if_missed": "mend"}
+
+
+def test_a_gate_of_items_names_the_worst() -> None:
+    items = [gate("a", 0.5, "fail"), gate("b", 0.2, "fail"), gate("c", 0.9, "pass"), gate("d", 0.1, "undecided")]
+    (found,) = gate_rows(pd.DataFrame(items))
+    assert found[0] == "machine_qwk: 4 items; worst b 0.200, a 0.500"
+    (found,) = gate_rows(pd.DataFrame([items[2], items[3], gate("e", None, "unknown")]))
+    assert found[0] == "machine_qwk: 3 items; worst d 0.100"
+    (found,) = gate_rows(pd.DataFrame([items[2]]))
+    assert found[0] == "machine_qwk: 1 items"
+
+
+def test_a_gate_over_items_stands_beside_the_pooled_one() -> None:
+    rows = gate_rows(pd.DataFrame([gate("all", 0.8, "pass", "all"), gate("mean over items", 0.4, "fail", "all")]))
+    assert [line[0] for line in rows] == ["machine_qwk", "machine_qwk: mean over items"]
+
+
 def test_no_metric_makes_an_empty_summary() -> None:
     assert summary(metrics().iloc[:0]) == []
 
@@ -55,7 +84,7 @@ def test_a_hostile_item_name_stays_text(capsys: pytest.CaptureFixture[str]) -> N
     assert "x\\|y" in markdown("t", rows, [], {})
 
 
-@pytest.mark.parametrize(("width", "narrow"), [(80, True), (150, False)])
+@pytest.mark.parametrize(("width", "narrow"), [(80, True), (160, False)])
 def test_a_narrow_terminal_loses_statistics_and_no_digit(
     width: int, narrow: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks.stats.verdict import labels_needed, verdict
+from tasks.stats.verdict import labels_needed, margin, verdict
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,13 @@ def test_labels_are_the_fewest_that_settle(bounds):
         assert then(n + more) == ("pass" if verdict(*[estimate] * 3, *bounds) == "pass" else "fail")
         assert then(n + more - 1) == "undecided"
     assert asked > 100
+
+
+@pytest.mark.parametrize(
+    ("estimate", "least", "most", "inside"),
+    [(0.5, 0.7, None, -0.2), (0.2, -0.15, 0.15, -0.05), (0.0, -0.1, 0.15, 0.1), (None, 0.7, None, float("inf"))],
+)
+def test_the_margin_is_the_way_to_the_nearer_bound(
+    estimate: float | None, least: float, most: float | None, inside: float
+) -> None:
+    assert margin(estimate, least, most) == pytest.approx(inside)

@@ -1,0 +1,127 @@
+"""What the length of a response alone would have agreed with people, beside what the machine did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+
+from tasks.evaluate.agree import Pair, both_scored, item_draws, item_qwk, mean_of_items, over_items
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, record
+from tasks.stats.agreement import Stat
+from tasks.stats.arrays import Floats, Ints
+from tasks.stats.bootstrap import interval
+
+LENGTH = "length"
+"""The rater that looks at nothing else; the column of its scores."""
+FEWEST = 30
+"""Responses that a prediction from length is fitted and judged on."""
+FOLDS = 10
+
+
+def against_length(
+    whole: Part, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
+) -> Iterator[Record]:
+    """QWK of length alone with the target (length_qwk), and how much more the calibrated score has (over_length_qwk):
+    of every item with enough responses, and the mean over items; intervals paired, over the same clusters. Of length
+    alone also the QWK that pools items on one scale.
+
+    Length alone is given more than the machine had: the held-out scores themselves, cross-fitted.
+    """
+    if "signal:length" not in whole.rows:
+        return
+    known = both_scored(whole.rows, TARGET, "calibrated", "signal:length")
+    rows = both_scored(known.assign(length=predicted(known, scales, seed)), LENGTH)
+    if rows.empty:
+        return
+    own, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", LENGTH))
+    drawn, drawn_alone = (_drawn(rows, column, scales, draws, seed) for column in ("calibrated", LENGTH))
+    yield from _figures(whole, rows, scales, ("length_qwk", LENGTH), alone, drawn_alone)
+    yield from _pooled(whole, rows, draws, seed)
+    # Cross-fitted, length that tells nothing falls below 0: no length need be beaten by that.
+    more, drawn_more = own - np.maximum(alone, 0.0), drawn - np.maximum(drawn_alone, 0.0)
+    yield from _figures(whole, rows, scales, ("over_length_qwk", machine), more, drawn_more)
+
+
+def _pooled(whole: Part, rows: pd.DataFrame, draws: int, seed: int) -> Iterator[Record]:
+    """What length alone reaches where items on one scale are pooled; nothing on several scales."""
+    if whole.scale is None:
+        return
+    pooled, scale = rows.assign(item_id=whole.value_of), {whole.value_of: whole.scale}
+    around = mean_of_items(_drawn(pooled, LENGTH, scale, draws, seed), pooled)
+    value, names = _stat(float(item_qwk(pooled, scale, TARGET, LENGTH)[0])), (TARGET, LENGTH)
+    yield record(whole, "length_qwk", value, len(rows), stage="calibrated", raters=names, interval=around)
+
+
+def _figures(
+    whole: Part,
+    rows: pd.DataFrame,
+    scales: Mapping[str, ScaleBounds],
+    named: tuple[str, str],
+    values: Floats,
+    drawn: Floats,
+) -> Iterator[Record]:
+    """A figure of every item with enough responses, and its mean over items.
+
+    named: metric and rater; values, drawn: of the items in their order, (items,) and (items, draws).
+    """
+    metric, raters = named[0], (TARGET, named[1])
+    for (item, part), value, draw in zip(rows.groupby("item_id", sort=True), values, drawn, strict=True):
+        if len(part) >= FEWEST:
+            at = whole._replace(slice="item", value_of=str(item), scale=scales[str(item)])
+            around = interval(draw, part["cluster"].nunique())
+            yield record(at, metric, _stat(value), len(part), stage="calibrated", raters=raters, interval=around)
+    mean = _stat(float(over_items(values[:, None])[0]))
+    at, around = on_items(whole), mean_of_items(drawn, rows)
+    yield record(at, f"{metric}_item_mean", mean, len(rows), stage="calibrated", raters=raters, interval=around)
+
+
+def _drawn(rows: pd.DataFrame, column: str, scales: Mapping[str, ScaleBounds], draws: int, seed: int) -> Floats:
+    """QWK of a column with the target on every item in every draw, (items, draws)."""
+    if not draws:
+        return np.empty((rows["item_id"].nunique(), 0))
+    return item_draws(rows, scales, Pair("", "", "", TARGET, column), "qwk", draws, seed)
+
+
+def predicted(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], seed: int) -> Floats:
+    """The score that a response's length predicts, shape (rows,), cross-fitted by cluster; NaN where too few are alike.
+
+    rows: item_id, cluster, target and signal:length (log of the characters). A parabola in log length, less its mean in
+    the item, fitted to the target's scores in the item, or, of items with few responses, in all of these on one scale;
+    what it gives is put on the distribution of the target's scores, since a regression's shrunken spread costs QWK.
+    """
+    counts = rows["item_id"].map(rows["item_id"].value_counts())
+    alike = rows["item_id"].where(counts >= FEWEST, rows["item_id"].map({item: str(of) for item, of in scales.items()}))
+    length = rows["signal:length"].to_numpy(float)
+    apart = length - rows["signal:length"].groupby(rows["item_id"]).transform("mean").to_numpy(float)
+    target, folds = rows[TARGET].to_numpy(float), _folds(rows["cluster"].to_numpy(), seed)
+    given = np.full(len(rows), np.nan)
+    for places in rows.groupby([alike, counts >= FEWEST], sort=False).indices.values():
+        for fold in np.unique(folds[places]) if len(places) >= FEWEST else ():
+            held, seen = places[folds[places] == fold], places[folds[places] != fold]
+            if len(seen):
+                given[held] = _like(apart[held], apart[seen], target[seen])
+    return given
+
+
+def _like(held: Floats, seen: Floats, target: Floats) -> Floats:
+    """Predictions for `held` of what was fitted to the target on `seen`."""
+    scale = float(np.abs(seen).max()) or 1.0  # powers of small numbers vanish
+    terms = [np.stack([np.ones_like(x), x / scale, (x / scale) ** 2], axis=1) for x in (seen, held)]
+    weights = np.linalg.lstsq(terms[0], target, rcond=None)[0]
+    fitted, wanted = (term @ weights for term in terms)
+    if np.ptp(fitted) == 0:
+        return np.full(len(held), np.median(target))
+    return np.interp(wanted, np.sort(fitted), np.sort(target))
+
+
+def _folds(clusters: Ints, seed: int) -> Ints:
+    """The fold of every row, clusters whole."""
+    names, codes = np.unique(clusters, return_inverse=True)
+    folds: Ints = (np.random.default_rng(seed).permutation(len(names)) % FOLDS)[codes]
+    return folds
+
+
+def _stat(value: float) -> Stat:
+    return Stat(None, "undefined: constant scores") if np.isnan(value) else Stat(float(value))
