@@ -117,6 +117,8 @@ class ReleaseRules(Row):
     """Labelled responses at or below it."""
     wrong: Annotated[int, Ge(0)]
     """Those of them that differ by more than the tolerance."""
+    worth: Annotated[float, Ge(0)]
+    """Independent responses that the released are worth: fewer than they are where an author's answers are alike."""
     upper: Share | None
     """Upper confidence bound of the share of such scores among the released."""
     levels: list[float]
