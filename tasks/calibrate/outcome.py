@@ -36,8 +36,8 @@ class RiskRows(NamedTuple):
 def outcome(labels: LabelledRows, tried: CrossFitted, fold: Ints, release: Release) -> tuple[Spread, RiskRows]:
     """The spread fitted on all labels, for new rows, and the outcome of each label by a spread that had not seen it.
 
-    fold: (n,). A label's sigma, epsilons and error model come from the other folds; their residuals and risks come from
-    fits with its fold among others, so that the split is not a fully nested one.
+    fold: (n,). A label's sigma, epsilons and error model come from the other folds; their residuals come from mappings
+    fitted with its fold among others, so that the split is not a fully nested one.
     """
     names = tuple(name for name in labels.names if name in LONE)
     signals = labels.matrix[:, [labels.names.index(name) for name in names]]
@@ -57,11 +57,28 @@ def outcome(labels: LabelledRows, tried: CrossFitted, fold: Ints, release: Relea
         tolerance=release.tolerance,
         grain=grain_of(labels.steps(labels.human), labels.weight),
     )
-    placed = _placed(labels, tried, fold, sigma, spread)
-    wrong = np.abs(labels.steps(labels.human) - placed.level) > release.tolerance + SLACK
-    risk = _cross_fitted_risk(labels, placed, wrong, fold)
-    rows = RiskRows(placed.level, placed.told, risk, wrong, tried.clipped)
-    return spread.model_copy(update={"errors": _errors(labels, placed, wrong)}), rows
+    rows = _cross_fitted(labels, tried, fold, signals, spread)
+    placed = _placed(labels, tried, sigmas(spread.sigma, tried.aligned, signals), np.array(spread.epsilon), spread)
+    return spread.model_copy(update={"errors": _errors(labels, placed, rows.wrong)}), rows
+
+
+def _cross_fitted(labels: LabelledRows, tried: CrossFitted, fold: Ints, signals: Floats, spread: Spread) -> RiskRows:
+    """The outcome of each label by what the other folds tell and teach; as told where they teach nothing.
+
+    What a fold is told, and what teaches its error model, comes from one distribution, of the other folds: told
+    by those of its own, each fold's risks would give away how many errors it has.
+    """
+    level = labels.levels(tried.aligned)
+    wrong = np.abs(labels.steps(labels.human) - level) > spread.tolerance + SLACK
+    residual, span = labels.human - tried.aligned, labels.high - labels.low
+    told, risk = np.empty(len(labels)), np.empty(len(labels))
+    for out in _folds(fold):
+        sigma = sigmas(fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span), tried.aligned, signals)
+        placed = _placed(labels, tried, sigma, thinned((residual / sigma)[~out]), spread)
+        model = _errors(labels.take(~out), placed.take(~out), wrong[~out])
+        told[out] = placed.told[out]
+        risk[out] = told[out] if model is None else _learned(model, labels.take(out), placed.take(out))
+    return RiskRows(level, told, risk, wrong, tried.clipped)
 
 
 def _folds(fold: Ints) -> Iterator[Bools]:
@@ -69,16 +86,11 @@ def _folds(fold: Ints) -> Iterator[Bools]:
     return (fold == k for k in range(fold.max() + 1))
 
 
-def _placed(labels: LabelledRows, tried: CrossFitted, fold: Ints, sigma: Floats, spread: Spread) -> Placed:
-    """Where the cross-fitted scores lie, and the risk that the residuals of other folds tell."""
+def _placed(labels: LabelledRows, tried: CrossFitted, sigma: Floats, epsilon: Floats, spread: Spread) -> Placed:
+    """Where the cross-fitted scores lie, and the risk that sigma, (n,), and the epsilons, rising, tell."""
     aligned, level, top = labels.steps(tried.aligned), labels.levels(tried.aligned), labels.top
-    sigma_steps = sigma / (labels.high - labels.low) * top
-    epsilon = (labels.human - tried.aligned) / sigma
-    told = np.empty(len(labels))
-    for out in _folds(fold):
-        others = thinned(epsilon[~out])
-        told[out] = risks(aligned[out], sigma_steps[out], level[out], top[out], others, spread.tolerance, spread.grain)
-    return Placed(aligned, level, top, told)
+    steps = sigma / (labels.high - labels.low) * top
+    return Placed(aligned, level, top, risks(aligned, steps, level, top, epsilon, spread.tolerance, spread.grain))
 
 
 def _errors(labels: LabelledRows, placed: Placed, wrong: Bools) -> ErrorModel | None:
@@ -86,12 +98,6 @@ def _errors(labels: LabelledRows, placed: Placed, wrong: Bools) -> ErrorModel | 
     return fit_errors(placed, labels.matrix, labels.names, labels.item, labels.items, wrong, least)
 
 
-def _cross_fitted_risk(labels: LabelledRows, placed: Placed, wrong: Bools, fold: Ints) -> Floats:
-    """The risk of each label by an error model of the other folds; as told where these teach none."""
-    risk = placed.told.copy()
-    for out in _folds(fold):
-        model = _errors(labels.take(~out), placed.take(~out), wrong[~out])
-        if model is not None:
-            effect = np.array([model.effect(item) for item in labels.items])[labels.item[out]]
-            risk[out] = error_risk(model, placed.take(out), labels.matrix[out], effect)
-    return risk
+def _learned(model: ErrorModel, labels: LabelledRows, placed: Placed) -> Floats:
+    effect = np.array([model.effect(item) for item in labels.items])[labels.item]
+    return error_risk(model, placed, labels.matrix, effect)

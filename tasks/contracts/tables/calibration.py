@@ -160,7 +160,8 @@ class Predictions(Row):
     high: float | None
     """Upper end; never below `score`, rounded up at the ninth digit."""
     risk: Share | None
-    """Estimated probability that a human score differs by more than the tolerance; null without labels to tell."""
+    """Estimated probability that a human score differs by more than the tolerance, learned from which labelled ones do;
+    null without labels to tell, or where the grading lacks a feature that tells it."""
     level_probabilities: list[float] | None
     """Probability of each level of the scale for a human score; null without labels to tell."""
     route: Annotated[

@@ -10,11 +10,12 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from tasks.calibrate.errors import Placed, error_risk, fit_errors
-from tasks.calibrate.folds import cross_fit, folds
+from tasks.calibrate.folds import CrossFitted, cross_fit, folds
 from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.outcome import outcome
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import Release
+from tasks.stats.promise import promise
 from tasks.stats.selective import aurc, oracle_aurc, random_aurc
 
 LEAST = 0.005
@@ -143,3 +144,25 @@ def _noised(seed):
     labels = judged(seed, 200, told=True)
     noise = np.random.default_rng(100 + seed).random(200)
     return replace(labels, matrix=np.column_stack([labels.raw, noise]))
+
+
+def test_where_nothing_tells_which_scores_are_wrong_nothing_more_is_promised_than_chance_allows():
+    """One in ten is wrong in each of twenty items with ten labels: any promise of a tenth is broken."""
+    repetitions = 120
+    broken = sum(promise(*untold(seed), 0.1, 0.9).threshold is not None for seed in range(repetitions))
+    assert broken / repetitions <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / repetitions)
+
+
+def untold(seed):
+    """Learned risk and wrongness of labels that are wrong by chance."""
+    labels = judged(seed, 200, told=True)
+    rng = np.random.default_rng(seed)
+    level = rng.integers(0, 3, 200).astype(float)
+    human = level + 3 * (rng.random(200) < 0.1000001)
+    items = tuple(f"item {k}" for k in range(20))
+    labels = replace(
+        labels, items=items, scales=labels.scales * 20, item=np.repeat(np.arange(20), 10), human=human, raw=level
+    )
+    fold = folds(labels.cluster)
+    rows = outcome(labels, CrossFitted(None, level, np.zeros(200, dtype=bool)), fold, Release())[1]
+    return rows.risk, rows.wrong

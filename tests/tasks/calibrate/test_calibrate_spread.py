@@ -1,5 +1,7 @@
 """The predictive distribution of a human score, and what is promised and released by it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -199,6 +201,18 @@ def test_nothing_is_promised_on_a_dozen_labels_and_the_note_says_how_many_it_tak
     assert rules.promises[0].note == "45 labels without an error would be needed for 5 % at 90 %, there are 9"
     harsh = released_from(judged(1, 300), Release(tolerance=0))[3].promises[0]
     assert (harsh.threshold, harsh.note) == (None, "no risk threshold keeps the promise of 5 % at 90 %")
+
+
+def test_labels_of_few_authors_count_for_less_and_the_note_names_the_authors():
+    labels = judged(4)
+    few = replace(labels, cluster=np.array([f"author {k % 8}" for k in range(300)]))
+    alone, shared = (released_from(one, Release(risk=0.15))[3].promises[0] for one in (labels, few))
+    assert alone.worth == alone.released
+    assert shared.threshold is None or shared.worth < shared.released
+    wrong_by_author = replace(few, human=np.where(np.arange(300) % 8 < 2, 5 - few.human, few.human))
+    none = released_from(wrong_by_author, Release(risk=0.15))[3].promises[0]
+    assert none.threshold is None
+    assert none.note.endswith(f"; the {none.n} labels are of 8 authors")
 
 
 def test_every_item_has_its_own_promise_or_the_set_has_one():
