@@ -212,13 +212,13 @@ def real(target: float) -> None:
     for raters in (1, 2):
         coverage, broken = [], []
         for seed in range(STUDIES):
-            item = marked(Case((raters,), 100, noise=0.06), seed, 1500)
-            plan = study(release={"risk": target, "tolerance": 0.5, "confidence": CONFIDENCE})
+            item = marked(Case((raters,), 100), seed, 1500)
+            plan = study(release={"risk": target, "tolerance": TOLERANCE, "confidence": CONFIDENCE})
             mapping = fit_items([item], "judge", plan).mappings["q"]
             rows = item.rows.filter(np.array(item.rows["split"].to_pylist()) == "test")
             found = predict(mapping, rows, item.bundle)
             out = np.array(found["route"].to_pylist()) == "release"
-            off = np.abs(found["score"].to_numpy() - rows["target"].to_numpy()) > 0.5 + 1e-9
+            off = np.abs(found["score"].to_numpy() - rows["target"].to_numpy()) > TOLERANCE + 1e-9
             coverage.append(out.mean())
             # Of so many counted responses chance alone puts half the promises that just hold above the target.
             broken.append(out.any() and binom.sf(off[out].sum() - 1, out.sum(), target) < 0.5)
