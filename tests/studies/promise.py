@@ -31,8 +31,7 @@ from tasks.calibrate.folds import CrossFitted, cross_fit, folds
 from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import apply_to_labels
 from tasks.calibrate.outcome import outcome
-from tasks.calibrate.release import Scope, Vouching, vouching
-from tasks.calibrate.release import seen_levels as levels_of
+from tasks.calibrate.release import Scope, Vouching, seen_levels, vouching
 from tasks.calibrate.spread import Spread, risks, sigmas
 from tasks.contracts.settings.study import Calibration, Release
 from tasks.evaluate.released import binomial
@@ -95,7 +94,7 @@ def fitted(labels: LabelledRows, tried: CrossFitted, fold: np.ndarray, new: Labe
     release = Release(tolerance=tolerance, confidence=CONFIDENCE)
     spread, learned = outcome(labels, tried, fold, release)
     told = learned._replace(risk=learned.told)
-    seen = levels_of(labels)
+    seen = seen_levels(labels)
     by_item: dict[str, dict[str, Vouching]] = {}
     for kind, rows in (("told", told), ("learned", learned)):
         for item, part in vouching(Scope(labels, rows), seen).items():
@@ -174,6 +173,7 @@ def _row(
 ) -> dict[str, object]:
     coverage, share, broken = (np.array(column, dtype=float) for column in zip(*cells, strict=True))
     ends = binomial(int(broken.sum()), len(broken))
+    assert ends
     return {
         "world": world,
         "labels": n,
@@ -184,8 +184,8 @@ def _row(
         "coverage": coverage.mean(),
         "wrong": float(np.nanmean(share)) if (coverage > 0).any() else np.nan,
         "broken": broken.mean(),
-        "low": ends.low if ends else np.nan,
-        "high": ends.high if ends else np.nan,
+        "low": ends.low,
+        "high": ends.high,
         "n": len(broken),
     }
 
@@ -250,8 +250,6 @@ def sets(targets: tuple[float, ...]) -> None:
         ["out before", "out test", "out after", "wrong before", "wrong after", "over before", "over after"]
     ]
     _table("held-out responses", wide.mean().join(wide.size().rename("studies")).reset_index())
-    by_size = frame.groupby(["labels", "target"])[["out before", "out test", "out after", "over before", "over after"]]
-    _table("by the number of labels, all sets", by_size.mean().reset_index())
 
 
 def _measured(
