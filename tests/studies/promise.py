@@ -291,12 +291,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     targets = tuple(given.target)
-    if given.part == "simulate":
-        simulate(targets)
-    elif given.part == "real":
-        real(targets[0])
-    else:
-        sets(targets)
+    {"simulate": simulate, "real": lambda every: real(every[0]), "sets": sets}[given.part](targets)
 
 
 if __name__ == "__main__":
