@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from tasks.calibrate.errors import ErrorModel, Placed, error_risk, fit_errors
 from tasks.calibrate.features import LONE
 from tasks.calibrate.folds import CrossFitted
 from tasks.calibrate.labels import LabelledRows
@@ -19,11 +21,13 @@ from tasks.stats.conformal import conformal_quantile
 class RiskRows(NamedTuple):
     """Labelled rows with cross-fitted scores, (n,) each.
 
-    level: of the score, in steps from 0; risk: as told by rows of other folds; wrong: whether the human score differs
-    from the level by more than the tolerance; clipped: as cross-fitted.
+    level: of the score, in steps from 0; told: risk by the residuals of other folds; risk: as an error model of other
+    folds has learned it; wrong: whether the human score differs from the level by more than the tolerance; clipped: as
+    cross-fitted.
     """
 
     level: Floats
+    told: Floats
     risk: Floats
     wrong: Bools
     clipped: Bools
@@ -32,14 +36,14 @@ class RiskRows(NamedTuple):
 def outcome(labels: LabelledRows, tried: CrossFitted, fold: Ints, release: Release) -> tuple[Spread, RiskRows]:
     """The spread fitted on all labels, for new rows, and the outcome of each label by a spread that had not seen it.
 
-    fold: (n,). A label's sigma and epsilons come from the other folds; their residuals come from mappings fitted with
-    its fold among others, so that the split is not a fully nested one.
+    fold: (n,). A label's sigma, epsilons and error model come from the other folds; their residuals come from mappings
+    fitted with its fold among others, so that the split is not a fully nested one.
     """
     names = tuple(name for name in labels.names if name in LONE)
     signals = labels.matrix[:, [labels.names.index(name) for name in names]]
     residual, span = labels.human - tried.aligned, labels.high - labels.low
     sigma = np.empty(len(labels))
-    for out in (fold == k for k in range(fold.max() + 1)):
+    for out in _folds(fold):
         model = fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span)
         sigma[out] = sigmas(model, tried.aligned[out], signals[out])
     epsilon = residual / sigma
@@ -53,16 +57,47 @@ def outcome(labels: LabelledRows, tried: CrossFitted, fold: Ints, release: Relea
         tolerance=release.tolerance,
         grain=grain_of(labels.steps(labels.human), labels.weight),
     )
-    return spread, _outcome(labels, tried, fold, sigma, spread)
+    rows = _cross_fitted(labels, tried, fold, signals, spread)
+    placed = _placed(labels, tried, sigmas(spread.sigma, tried.aligned, signals), np.array(spread.epsilon), spread)
+    return spread.model_copy(update={"errors": _errors(labels, placed, rows.wrong)}), rows
 
 
-def _outcome(labels: LabelledRows, tried: CrossFitted, fold: Ints, sigma: Floats, spread: Spread) -> RiskRows:
-    aligned, level, top = labels.steps(tried.aligned), labels.levels(tried.aligned), labels.top
-    sigma_steps = sigma / (labels.high - labels.low) * top
-    epsilon = (labels.human - tried.aligned) / sigma
-    risk = np.empty(len(labels))
-    for out in (fold == k for k in range(fold.max() + 1)):
-        others = thinned(epsilon[~out])
-        risk[out] = risks(aligned[out], sigma_steps[out], level[out], top[out], others, spread.tolerance, spread.grain)
+def _cross_fitted(labels: LabelledRows, tried: CrossFitted, fold: Ints, signals: Floats, spread: Spread) -> RiskRows:
+    """The outcome of each label by what the other folds tell and teach; as told where they teach nothing.
+
+    What a fold is told, and what teaches its error model, comes from one distribution, of the other folds: told
+    by those of its own, each fold's risks would give away how many errors it has.
+    """
+    level = labels.levels(tried.aligned)
     wrong = np.abs(labels.steps(labels.human) - level) > spread.tolerance + SLACK
-    return RiskRows(level, risk, wrong, tried.clipped)
+    residual, span = labels.human - tried.aligned, labels.high - labels.low
+    told, risk = np.empty(len(labels)), np.empty(len(labels))
+    for out in _folds(fold):
+        sigma = sigmas(fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span), tried.aligned, signals)
+        placed = _placed(labels, tried, sigma, thinned((residual / sigma)[~out]), spread)
+        model = _errors(labels.take(~out), placed.take(~out), wrong[~out])
+        told[out] = placed.told[out]
+        risk[out] = told[out] if model is None else _learned(model, labels.take(out), placed.take(out))
+    return RiskRows(level, told, risk, wrong, tried.clipped)
+
+
+def _folds(fold: Ints) -> Iterator[Bools]:
+    """The rows of each fold, (n,)."""
+    return (fold == k for k in range(fold.max() + 1))
+
+
+def _placed(labels: LabelledRows, tried: CrossFitted, sigma: Floats, epsilon: Floats, spread: Spread) -> Placed:
+    """Where the cross-fitted scores lie, and the risk that sigma, (n,), and the epsilons, rising, tell."""
+    aligned, level, top = labels.steps(tried.aligned), labels.levels(tried.aligned), labels.top
+    steps = sigma / (labels.high - labels.low) * top
+    return Placed(aligned, level, top, risks(aligned, steps, level, top, epsilon, spread.tolerance, spread.grain))
+
+
+def _errors(labels: LabelledRows, placed: Placed, wrong: Bools) -> ErrorModel | None:
+    least = 0.5 / len(labels)
+    return fit_errors(placed, labels.matrix, labels.names, labels.item, labels.items, wrong, least)
+
+
+def _learned(model: ErrorModel, labels: LabelledRows, placed: Placed) -> Floats:
+    effect = np.array([model.effect(item) for item in labels.items])[labels.item]
+    return error_risk(model, placed, labels.matrix, effect)

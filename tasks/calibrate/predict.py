@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tasks.calibrate.alignment import Aligned, stretch
 from tasks.calibrate.calibration import ScaleMapping, read_calibration
 from tasks.calibrate.curve import ScoreCurve
+from tasks.calibrate.errors import Placed, error_risk
 from tasks.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
 from tasks.calibrate.methods import apply_method
 from tasks.calibrate.release import reasons
@@ -72,10 +73,11 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
     """
     gradings, bundle = item.rows, item.bundle
     raw = floats(gradings["score"])
-    found, signals = _features(calibration, gradings, bundle)
+    found, signals, hints = _features(calibration, gradings, bundle)
     inputs = StackedRows(found, item.blocks, np.full(len(gradings), item.item_id))
     mapped, points, ready = _mapped(calibration, inputs, is_scored(gradings), bundle)
     told = _told(calibration.spread, mapped, signals, calibration.unit(bundle.scale), bundle.scale)
+    told = told._replace(risk=_learned_risk(calibration.spread, mapped, told.risk, hints, item.item_id, bundle.scale))
     prechecked = pc.equal(gradings["status"], "precheck").to_numpy()
     score = np.where(prechecked, raw, mapped.score)
     rule = calibration.rule(item.item_id, bundle.scale)
@@ -107,13 +109,15 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
     return pa.table(columns)
 
 
-def _features(calibration: ScaleMapping, gradings: pa.Table, bundle: Bundle) -> tuple[Floats, Floats]:
-    """The features that the mapping takes, (n, d), and the signals of its spread, (n, e), NaN where absent."""
-    wanted = calibration.features, calibration.spread.signals if calibration.spread else ()
-    names = list(dict.fromkeys([*wanted[0], *wanted[1]]))
+def _features(calibration: ScaleMapping, gradings: pa.Table, bundle: Bundle) -> tuple[Floats, Floats, Floats]:
+    """The features that the mapping takes, the signals of its spread and the features of its error model, (n, d) each,
+    NaN where absent."""
+    spread = calibration.spread
+    wanted = calibration.features, spread.signals if spread else (), spread.hints if spread else ()
+    names = list(dict.fromkeys(name for part in wanted for name in part))
     found = without_absent_counts(matrix(gradings, bundle, names, calibration.pooled), names)
-    taken, signals = (found[:, [names.index(name) for name in part]] for part in wanted)
-    return taken, signals
+    taken, signals, hints = (found[:, [names.index(name) for name in part]] for part in wanted)
+    return taken, signals, hints
 
 
 def _mapped(
@@ -173,6 +177,24 @@ def _told(spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, 
     risk[known] = risks(steps, sigma_steps, level, top, epsilon, spread.tolerance, spread.grain)
     levels[known] = level_probabilities(steps, sigma_steps, top, epsilon)
     return Told(low, high, risk, levels)
+
+
+def _learned_risk(
+    spread: Spread | None, mapped: Aligned, told: Floats, hints: Floats, item_id: str, scale: Scale
+) -> Floats:
+    """Risk by the error model, (n,), NaN where a row lacks what it takes; as told where none was learned.
+
+    told: (n,) by the distribution; hints: (n, d) the features that the model takes.
+    """
+    if spread is None or spread.errors is None:
+        return told
+    known = np.isfinite(told) & np.isfinite(hints).all(axis=1)
+    level = to_levels(mapped.score[known], *scale.bounds).astype(np.float64)
+    steps, top = (mapped.aligned[known] - scale.min) / scale.step, np.full(len(level), scale.levels - 1.0)
+    risk = np.full(len(told), np.nan)
+    effect = spread.errors.effect(item_id)
+    risk[known] = error_risk(spread.errors, Placed(steps, level, top, told[known]), hints[known], effect)
+    return risk
 
 
 def _lists(levels: Floats) -> pa.Array:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tasks.calibrate.alignment import snap
@@ -14,7 +15,7 @@ from tasks.calibrate.outcome import RiskRows
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Release
 from tasks.stats.arrays import Bools, Floats
-from tasks.stats.conformal import fewest_without_error, promise
+from tasks.stats.promise import fewest_without_error, promise
 
 ALL = "all"
 Levels = dict[str, tuple[float, ...]]
@@ -49,9 +50,21 @@ class ReleasePromise(NamedTuple):
     threshold: float | None
     released: int
     wrong: int
+    worth: float
     upper: float | None
     levels: list[float]
     note: str | None
+
+
+class Vouching(NamedTuple):
+    """Labelled rows that would be released but for their risk, (n,) each.
+
+    risk, wrong: as in `RiskRows`; cluster: the author or, where not known, the response.
+    """
+
+    risk: Floats
+    wrong: Bools
+    cluster: npt.NDArray[np.str_]
 
 
 class Rules(NamedTuple):
@@ -66,25 +79,24 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     """The rule of every item, by its own labels or, where the study promises for the set, by all labels together.
 
     Promised about are the labelled responses that no other rule sends to a person: without weak evidence, on a level
-    seen and inside the range seen, as cross-fitted. Seen is a level that people gave, on the same scale, to any item
-    that shares the mapping.
+    seen and inside the range seen, as cross-fitted; those of one author count for as many as they are worth. Seen is a
+    level that people gave, on the same scale, to any item that shares the mapping.
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
-    vouching: dict[str, tuple[Floats, Bools]] = {}
+    rows: dict[str, Vouching] = {}
     for scope in scopes:
         seen = seen_levels(scope.labels)
         levels |= seen
         scales |= {item: one.bounds for item, one in zip(scope.labels.items, scope.labels.scales, strict=True)}
-        vouching |= _vouching(scope, seen)
+        rows |= vouching(scope, seen)
     if release.by == "set":
-        risk = np.concatenate([one for one, _ in vouching.values()])
-        wrong = np.concatenate([one for _, one in vouching.values()])
+        together = Vouching(*(np.concatenate(columns) for columns in zip(*rows.values(), strict=True)))
         every = sorted({level for seen in levels.values() for level in seen})
-        promises = [_promise(ALL, risk, wrong, every, release)]
+        promises = [_promise(ALL, together, every, release)]
         thresholds = dict.fromkeys(levels, promises[0].threshold)
     else:
-        promises = [_promise(item, *vouching[item], list(levels[item]), release) for item in sorted(levels)]
+        promises = [_promise(item, rows[item], list(levels[item]), release) for item in sorted(levels)]
         thresholds = {one.scope: one.threshold for one in promises}
     rules = {
         item: ReleaseRule(scale=scales[item], levels=levels[item], threshold=thresholds[item])
@@ -125,30 +137,33 @@ def seen_levels(labels: LabelledRows) -> Levels:
     }
 
 
-def _vouching(scope: Scope, levels: Levels) -> dict[str, tuple[Floats, Bools]]:
-    """Item → risk and wrongness of its labelled rows that would be released but for their risk."""
+def vouching(scope: Scope, levels: Levels) -> dict[str, Vouching]:
+    """Item → its labelled rows that would be released but for their risk; none where the risk is not known."""
     labels, outcome = scope
     if outcome is None:
-        return dict.fromkeys(labels.items, (np.empty(0), np.empty(0, dtype=np.bool_)))
-    found = {}
+        return dict.fromkeys(labels.items, Vouching(np.empty(0), np.empty(0, dtype=np.bool_), np.empty(0, np.str_)))
+    vouches = {}
     for at, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
         rows = (labels.item == at) & ~outcome.clipped & ~labels.weak
         rows[rows] = np.isin(snap(scale.min + scale.step * outcome.level[rows], scale.bounds), levels[item])
-        found[item] = outcome.risk[rows], outcome.wrong[rows]
-    return found
+        vouches[item] = Vouching(outcome.risk[rows], outcome.wrong[rows], labels.cluster[rows])
+    return vouches
 
 
-def _promise(scope: str, risk: Floats, wrong: Bools, levels: list[float], release: Release) -> ReleasePromise:
-    plan = release.tolerance, release.risk, release.confidence
-    made = promise(risk, wrong, release.risk, release.confidence) if len(risk) else None
-    if made is None or made.threshold is None:
-        return ReleasePromise(scope, *plan, len(risk), None, 0, 0, None, levels, _why_none(len(risk), release))
-    return ReleasePromise(scope, *plan, len(risk), made.threshold, made.released, made.wrong, made.upper, levels, None)
+def _promise(scope: str, rows: Vouching, levels: list[float], release: Release) -> ReleasePromise:
+    plan, n = (release.tolerance, release.risk, release.confidence), len(rows.risk)
+    made = promise(rows.risk, rows.wrong, release.risk, release.confidence, rows.cluster)
+    note = _why_none(rows, release) if made.threshold is None else None
+    return ReleasePromise(
+        scope, *plan, n, made.threshold, made.released, made.wrong, made.worth, made.upper, levels, note
+    )
 
 
-def _why_none(n: int, release: Release) -> str:
+def _why_none(rows: Vouching, release: Release) -> str:
     target, confidence = f"{100 * release.risk:g} %", f"{100 * release.confidence:g} %"
+    n, authors = len(rows.cluster), len(np.unique(rows.cluster))
     fewest = fewest_without_error(release.risk, release.confidence)
     if n < fewest:
         return f"{fewest} labels without an error would be needed for {target} at {confidence}, there are {n}"
-    return f"no risk threshold keeps the promise of {target} at {confidence}"
+    few = f"; the {n} labels are of {authors} authors" if authors < n else ""
+    return f"no risk threshold keeps the promise of {target} at {confidence}{few}"

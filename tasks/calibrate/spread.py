@@ -11,6 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from tasks.calibrate.errors import ErrorModel
 from tasks.contracts.schema import Frozen
 from tasks.stats.agreement import SLACK
 from tasks.stats.arrays import Floats
@@ -61,6 +62,13 @@ class Spread(Frozen):
     """Steps of the scale that a score may differ from the human score."""
     grain: float
     """Steps between neighbouring human scores: 1 for single ratings, 1/2 where two are averaged; 0 where continuous."""
+    errors: ErrorModel | None = None
+    """What the risk is learned from beside the distribution; null where no label, or every one, was wrong."""
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Features that the error model takes."""
+        return self.errors.features if self.errors else ()
 
 
 def fit_sigma(residual: Floats, aligned: Floats, signals: Floats, span: float) -> Sigma:

@@ -1,38 +1,17 @@
-"""Claims with a stated confidence: intervals for another human's score, and a share of errors among released scores.
+"""Intervals for another human's score. They rest on exchangeable rows: labelled responses drawn as the new ones."""
 
-Both rest on exchangeable rows: labelled responses drawn as those that the claim is about.
-"""
-
-from collections.abc import Sequence
 from fractions import Fraction
-from math import ceil, log
-from typing import NamedTuple
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta, binom
 
 from tasks.stats.agreement import SLACK, level_count, to_levels
-from tasks.stats.arrays import Bools, Floats
+from tasks.stats.arrays import Floats
 
 TIDY = 1e9
 """Ends are written in units of 1 / TIDY; in floats, 3 steps of 0.1 are off by NOISE of a unit or less."""
 NOISE = 1e-3
-COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-
-
-class Promise(NamedTuple):
-    """What may be released so that, at the confidence asked for, at most the target share is wrong.
-
-    threshold: largest risk that is released, None where nothing may be; then released and wrong are 0.
-    released: labelled rows at or below it; wrong: those of them that are wrong.
-    upper: `upper_bound` of their share, at that confidence, of this threshold alone; never above the target.
-    """
-
-    threshold: float | None
-    released: int
-    wrong: int
-    upper: float | None
 
 
 def quantile_rank(n: int, alpha: float) -> int:
@@ -92,72 +71,3 @@ def _on_grid(first: Floats, last: Floats, grain: float) -> tuple[Floats, Floats]
     if abs(parts * grain - 1) > SLACK:
         raise ValueError(f"grain must be 0 or a whole part of 1, got {grain}")
     return np.ceil(first * parts - SLACK) / parts, np.floor(last * parts + SLACK) / parts
-
-
-def upper_bound(wrong: int, released: int, confidence: float) -> float:
-    """One-sided upper bound of the share of wrong scores (Clopper and Pearson 1934), 0 .. 1; 1 where none is released.
-
-    wrong: number wrong of `released` independent ones. ValueError unless 0 <= wrong <= released and 0 < confidence < 1.
-    """
-    if not (0 <= wrong <= released and 0 < confidence < 1):
-        raise ValueError(f"needs 0 <= wrong <= released and 0 < confidence < 1, got {wrong}, {released}, {confidence}")
-    return 1.0 if wrong == released else float(beta.ppf(confidence, wrong + 1, released - wrong))
-
-
-def fewest_without_error(target: float, confidence: float) -> int:
-    """Fewest released scores, none of them wrong, whose `upper_bound` is at most the target: (1 - target)^n <= 1 -
-    confidence.
-
-    ValueError unless both lie inside 0 .. 1, the ends excluded.
-    """
-    if not (0 < target < 1 and 0 < confidence < 1):
-        raise ValueError(f"target and confidence must lie inside 0 .. 1, got {target} and {confidence}")
-    # Where n is whole by intention the quotient may be off in its last digit.
-    return max(1, ceil(log(1 - confidence) / log(1 - target) - SLACK))
-
-
-def promise(
-    risk: npt.ArrayLike,
-    wrong: npt.ArrayLike,
-    target: float,
-    confidence: float,
-    coverages: Sequence[float] = COVERAGES,
-) -> Promise:
-    """The largest release whose share of wrong scores is at most the target, at the given confidence.
-
-    risk: (n,) finite, estimated without the row's own label; wrong: (n,) bool; target, confidence: inside 0 .. 1;
-    coverages: shares of the rows, fixed in advance, in 0 .. 1. Each coverage takes that share of the rows, lowest risk
-    first, and every row tied with the last. Its p-value is P(Bin(released, target) <= wrong); the coverages are tested
-    step-down (Holm 1979), as in Learn then Test (Angelopoulos et al. 2021), less those so small that not even an
-    errorless release could pass, which their number of rows tells without a label. The risks need not be right: a poor
-    order costs coverage, not the promise. ValueError on a bad shape, NaN or a share out of range.
-    """
-    risks, bad = np.asarray(risk, dtype=np.float64), np.asarray(wrong, dtype=np.bool_)
-    if risks.ndim != 1 or risks.shape != bad.shape or not np.isfinite(risks).all():
-        raise ValueError("risk and wrong must be 1-D, equally long and finite")
-    if not all(0 < share <= 1 for share in coverages):
-        raise ValueError(f"coverages must lie in 0 .. 1, got {tuple(coverages)}")
-    fewest = fewest_without_error(target, confidence)
-    order = np.argsort(risks, kind="stable")
-    rising, mistakes = risks[order], np.cumsum(bad[order])
-    wanted = np.maximum(np.ceil(np.asarray(coverages) * len(risks) - SLACK).astype(np.int64), 1)
-    thresholds = np.unique(rising[wanted - 1]) if len(risks) else risks
-    released = np.searchsorted(rising, thresholds, side="right")
-    thresholds, released = thresholds[released >= fewest], released[released >= fewest]
-    counts = mistakes[released - 1] if len(released) else released
-    passed = np.flatnonzero(_holm(binom.cdf(counts, released, target), 1 - confidence))
-    if not len(passed):
-        return Promise(None, 0, 0, None)
-    best = passed[-1]
-    went, missed = int(released[best]), int(counts[best])
-    return Promise(float(thresholds[best]), went, missed, upper_bound(missed, went, confidence))
-
-
-def _holm(p: Floats, level: float) -> Bools:
-    """Which hypotheses are rejected with at most `level` probability of any false rejection."""
-    order = np.argsort(p, kind="stable")
-    # 1 - 0.9 is less than a tenth in its last digit.
-    steps = p[order] <= level * (1 + SLACK) / np.arange(len(p), 0, -1)
-    rejected = np.zeros(len(p), dtype=np.bool_)
-    rejected[order] = np.logical_and.accumulate(steps)
-    return rejected

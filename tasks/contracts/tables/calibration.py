@@ -121,6 +121,8 @@ class ReleaseRules(Row):
     """Labelled responses at or below it."""
     wrong: Annotated[int, Ge(0)]
     """Those of them that differ by more than the tolerance."""
+    worth: Annotated[float, Ge(0)]
+    """Independent responses that the released are worth: fewer than they are where an author's answers are alike."""
     upper: Share | None
     """Upper confidence bound of the share of such scores among the released."""
     levels: list[float]
@@ -170,7 +172,8 @@ class Predictions(Row):
     high: float | None
     """Upper end; never below `score`, rounded up at the ninth digit."""
     risk: Share | None
-    """Estimated probability that a human score differs by more than the tolerance; null without labels to tell."""
+    """Estimated probability that a human score differs by more than the tolerance, learned from which labelled ones do;
+    null without labels to tell, or where the grading lacks a feature that tells it."""
     level_probabilities: list[float] | None
     """Probability of each level of the scale for a human score; null without labels to tell."""
     route: Annotated[

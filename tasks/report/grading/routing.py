@@ -154,13 +154,15 @@ def _rule(row: Row, wrong: str) -> Rule:
     if row["threshold"] is None:
         why = row["note"] or "no threshold keeps the promise"
         return Rule(scope, f"Nothing may be released: {why} ({labels}).", False)
-    upper = ""
+    worth, upper = "", ""
+    if row["worth"] < row["released"] - 0.5:
+        worth = f", worth {say.count(round(row['worth']))} independent ones as answers of an author are alike"
     if row["upper"] is not None:
         upper = f", so with {say.rate(row['confidence'])} confidence at most {say.share(row['upper'])}"
     return Rule(
         scope,
         f"A score is released at an estimated risk up to {say.share(row['threshold'])}: {say.count(row['released'])} "
-        f"of {labels}, {say.count(row['wrong'])} of them {wrong}{upper}.",
+        f"of {labels}{worth}, {say.count(row['wrong'])} of them {wrong}{upper}.",
         True,
     )
 

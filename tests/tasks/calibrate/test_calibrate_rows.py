@@ -379,10 +379,13 @@ def test_a_grading_without_a_signal_of_the_spread_has_a_score_but_no_risk():
     assert full["risk"] is not None
 
 
-def test_level_probabilities_interval_and_risk_go_together():
+def test_level_probabilities_interval_and_the_risk_that_they_tell_go_together():
     bundles = {"q": bundle(scale=(1, 4, 0.5))}
     rows, people, splits = class_set(12, {"q": 90}, bundles, 60)
-    _, predicted = run_all(bundles, rows, people, splits, study("linear", tolerance=1, coverage=0.8))
+    (item,) = items_of(bundles, rows, people, splits)
+    mapping = fit_items([item], "m", study("linear", tolerance=1, coverage=0.8)).mappings["q"]
+    told = mapping.model_copy(update={"spread": mapping.spread.model_copy(update={"errors": None})})
+    predicted = {row["response_id"]: row for row in predict(told, item.rows, item.bundle).to_pylist()}
     levels = 1 + 0.5 * np.arange(7)
     for row in predicted.values():
         chances = np.array(row["level_probabilities"])

@@ -1,5 +1,7 @@
 """The predictive distribution of a human score, and what is promised and released by it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from tasks.calibrate.errors import Placed, error_risk
 from tasks.calibrate.folds import cross_fit
 from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import apply_to_labels
@@ -61,7 +64,9 @@ def applied(labels, mapping, spread):
     aligned = apply_to_labels(mapping, labels).aligned
     sigma = sigmas(spread.sigma, aligned, labels.matrix[:, 1:])
     level = to_levels(aligned, *SCALE.bounds).astype(float)
-    return aligned, sigma, level, risks(aligned, sigma, level, 5, np.array(spread.epsilon), 1.0, spread.grain)
+    told = risks(aligned, sigma, level, 5, np.array(spread.epsilon), 1.0, spread.grain)
+    placed = Placed(aligned, level, np.full(len(level), 5.0), told)
+    return aligned, sigma, level, error_risk(spread.errors, placed, labels.matrix, 0.0)
 
 
 # the distribution
@@ -199,8 +204,20 @@ def test_nothing_is_promised_on_a_dozen_labels_and_the_note_says_how_many_it_tak
     assert (harsh.threshold, harsh.note) == (None, "no risk threshold keeps the promise of 5 % at 90 %")
 
 
+def test_labels_of_few_authors_count_for_less_and_the_note_names_the_authors():
+    labels = judged(4)
+    few = replace(labels, cluster=np.array([f"author {k % 8}" for k in range(300)]))
+    alone, shared = (released_from(one, Release(risk=0.15))[3].promises[0] for one in (labels, few))
+    assert alone.worth == alone.released
+    assert shared.threshold is None or shared.worth < shared.released
+    wrong_by_author = replace(few, human=np.where(np.arange(300) % 8 < 2, 5 - few.human, few.human))
+    none = released_from(wrong_by_author, Release(risk=0.15))[3].promises[0]
+    assert none.threshold is None
+    assert none.note.endswith(f"; the {none.n} labels are of 8 authors")
+
+
 def test_every_item_has_its_own_promise_or_the_set_has_one():
-    item = np.repeat([0, 1], [280, 20])
+    item = np.repeat([0, 1], [286, 14])
     labels = judged(2, 300, item, ("large", "small", "none"))
     rules = released_from(labels, Release(risk=0.15))[3]
     found = {one.scope: one for one in rules.promises}

@@ -485,6 +485,7 @@ def fitted(items: list[str], releases: bool) -> tuple[Records, Records, Records]
         | {
             "released": 41 if releases else 0,
             "wrong": 0,
+            "worth": 30.4 if releases else 0.0,
             "upper": 0.048 if releases else None,
             "levels": [0.0, 1.0, 2.0],
             "note": None if releases else "too few labels",

@@ -232,6 +232,11 @@ def test_the_curve_meets_all_responses_at_their_share_of_wrong_scores(run: Table
     assert all(best <= own[1] + 1e-9 for own, (_, best) in zip(risk.machine, risk.oracle, strict=True))
 
 
+def test_a_rule_says_what_alike_answers_are_worth(shown: View) -> None:
+    said = shown.routing.rules.rows[0].promise
+    assert "41 of 50 labelled responses, worth 30 independent ones as answers of an author are alike" in said
+
+
 def test_the_worst_cases_are_the_largest_gaps_two_of_an_item(run: Tables, shown: View) -> None:
     gaps = run.scores.set_index("response_id").eval("abs(calibrated - target)")
     found = needs_texts(run.scores, dict.fromkeys(NAMES, SCALE.bounds))

@@ -194,7 +194,7 @@ def filled() -> Records:
         "candidates": [{"scope": "i", "method": "rulers", "n": 1, "folds": 0, "distinct": 1, "chosen": True}],
         "release_rules": [
             {"scope": "all", "tolerance": 1.0, "target": 0.1, "confidence": 0.9, "n": 1, "released": 0, "wrong": 0}
-            | {"levels": [1.0]}
+            | {"worth": 0.0, "levels": [1.0]}
         ],
         "verdicts": [
             {"gate": "human_qwk", "slice": "all", "value_of": "all", "metric": "qwk", "n": 2, "outcome": "unknown"}
