@@ -165,7 +165,7 @@ def _at_random(luck: random.Random) -> Bundle | None:
 def test_scores_stay_on_the_scale_move_with_the_weights_and_are_bounded(data: Any, bundle: Bundle) -> None:
     levels = {c.id: data.draw(st.sampled_from(LEVELS)) for c in bundle.criteria}
     whole = score(bundle, levels).score
-    assert whole is not None and 0 <= whole <= 5
+    assert 0 <= whole <= 5
     moved = data.draw(st.sampled_from([c for c in bundle.criteria if levels[c.id] < c.top] or [None]))
     if moved:
         more = score(bundle, levels | {moved.id: levels[moved.id] + 1}).score
