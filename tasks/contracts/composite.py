@@ -78,7 +78,8 @@ def composed(of: Composition, shares: Mapping[str, Share], clipped: Callable[[Sh
 
     A composite's share is Σ w·share of its sub-points over its own weight, clipped to [0, 1], or what its count makes
     of them. shares: of decided criteria at the levels that count, numbers or arrays over responses, in which NaN is no
-    share; clipped: what keeps such a value in [0, 1]. A criterion that falls because another holds has the share 0.
+    share; clipped: what keeps such a value in [0, 1]. A criterion that falls because another holds has the share 0, and
+    one that another may yet deny has none.
     """
     reached = dict(shares)
     for exclusion in of.exclusions:
@@ -118,11 +119,18 @@ def _counted_points(count: Count, met: Mapping[str, Share]) -> Share:
 
 
 def _part(reached: dict[str, Share], shares: Mapping[str, Share], exclusion: Exclusion) -> None:
-    """What earns falls where what costs is at its level or above, which else falls."""
+    """What earns falls where what costs is at its level or above, which else falls; neither has a share where the other
+    has none."""
     for credit, cost in product(exclusion.first, exclusion.second):
-        if credit in shares and cost in shares:
-            reached[credit] = reached[credit] * (1 - (shares[cost] >= shares[credit]))
-            reached[cost] = reached[cost] * (1 - (shares[credit] > shares[cost]))
+        if credit not in shares or cost not in shares:
+            reached.pop(credit, None)
+            reached.pop(cost, None)
+            continue
+        earns, costs = shares[credit], shares[cost]
+        unknown = 0 * earns * costs  # NaN where one of them is
+        for name, stands in ((credit, 1 - (costs >= earns)), (cost, 1 - (earns > costs))):
+            if name in reached:
+                reached[name] = reached[name] * stands + unknown
 
 
 def _choose(reached: dict[str, Share], groups: Sequence[Alternatives]) -> None:

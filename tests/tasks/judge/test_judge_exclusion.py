@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from tasks.judge.score import conflicts, expected_share, round_half_up, score, s
 from tasks.lock.rubric import broken
 from tasks.reward.aggregate import aggregate
 from tasks.reward.local import local_scores
-from tasks.reward.wire import wire
+from tasks.reward.wire import Batch, wire
 
 KEEP_ALL = Retention(weak_prerequisite=1, strong_prerequisite=1, activation=1)
 LEVELS = (0, 1, 2)
@@ -181,37 +181,47 @@ def test_scores_stay_on_the_scale_move_with_the_weights_and_are_bounded(data: An
     assert score(shuffled, levels).score == whole
 
 
+def locals_of(bundle: Bundle, given: Sequence[Mapping[str, int | None]]) -> Batch:
+    """The local scores of responses with these decisions, whose graph suppresses nothing."""
+    rows = [
+        {"response_id": f"r{n}", "rater_id": "j", "sample": 0, "action": "none"}
+        | {"criterion_id": c, "decision": level}
+        for n, levels in enumerate(given)
+        for c, level in levels.items()
+    ]
+    graph = Graph(nodes=tuple(Node(criterion_id=c.id, role="core") for c in bundle.whole), edges=())
+    told = (
+        {f"r{n}": "i" for n in range(len(given))},
+        {"i": "b"},
+        {"b": bundle},
+        {"b": wire("b", bundle, graph, KEEP_ALL)},
+    )
+    return local_scores(pa.Table.from_pylist(rows, schema(Judgments)), *told, "decision").batch
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data(), any_rubric())
 def test_rewards_see_the_same_shares_and_the_same_full_credit(data: Any, bundle: Bundle) -> None:
-    drawn = [{c.id: data.draw(st.sampled_from([None, *LEVELS])) for c in bundle.criteria} for _ in range(3)]
-    rows = [
-        {
-            "response_id": f"r{n}",
-            "rater_id": "j",
-            "sample": 0,
-            "action": "none",
-            "criterion_id": name,
-            "decision": level,
-        }
-        for n, levels in enumerate(drawn)
-        for name, level in levels.items()
-    ]
-    graph = Graph(nodes=tuple(Node(criterion_id=c.id, role="core") for c in bundle.whole), edges=())
-    wired = {"b": wire("b", bundle, graph, KEEP_ALL)}
-    items = {f"r{n}": "i" for n in range(3)}
-    found = local_scores(
-        pa.Table.from_pylist(rows, schema(Judgments)), items, {"i": "b"}, {"b": bundle}, wired, "decision"
-    )
-    rewards = aggregate(found.batch, "flat").reward
-    for n, levels in enumerate(drawn):
-        mine = slice(n * len(bundle.whole), (n + 1) * len(bundle.whole))
-        if None in levels.values():
-            continue
-        shares = whole_shares(bundle, {c.id: expected_share(bundle, c, levels[c.id], None) for c in bundle.criteria})
-        assert found.batch.local[mine].tolist() == pytest.approx([shares[c.id] for c in bundle.whole])
-        earns = any(c.weight > 0 for c in bundle.whole)
-        assert min(1, max(0, rewards[n] + (0 if earns else 1))) == pytest.approx(share_of_points(bundle.whole, shares))
+    levels = {c.id: data.draw(st.sampled_from(LEVELS)) for c in bundle.criteria}
+    found = locals_of(bundle, [levels])
+    shares = whole_shares(bundle, {c.id: expected_share(bundle, c, levels[c.id], None) for c in bundle.criteria})
+    assert found.local.tolist() == pytest.approx([shares[c.id] for c in bundle.whole])
+    left = 0 if any(c.weight > 0 for c in bundle.whole) else 1  # a rubric that only costs rewards from -1 to 0
+    (reward,) = aggregate(found, "flat").reward + left
+    assert min(1, max(0, reward)) == pytest.approx(share_of_points(bundle.whole, shares))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), any_rubric())
+def test_bounds_of_rewards_hold_every_completion(data: Any, bundle: Bundle) -> None:
+    levels: dict[str, int | None] = {c.id: data.draw(st.sampled_from(LEVELS)) for c in bundle.criteria}
+    open_ = data.draw(st.lists(st.sampled_from(sorted(levels)), unique=True, min_size=1, max_size=3))
+    made = [levels | dict(zip(open_, of, strict=True)) for of in itertools.product(LEVELS, repeat=len(open_))]
+    rewards = aggregate(locals_of(bundle, made), "flat").reward
+    bounded = aggregate(locals_of(bundle, [levels | dict.fromkeys(open_)]), "flat", unscored="bounds")
+    assert np.isnan(bounded.reward[0])
+    assert bounded.low[0] <= rewards.min() + 1e-9
+    assert bounded.high[0] >= rewards.max() - 1e-9
 
 
 def test_arrays_and_numbers_are_composed_alike() -> None:
