@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tasks.contracts.bundle import Rubric
+from tasks.lock.reach import unreachable
 from tasks.text.tokens import tokens
 
 _VAGUE = frozenset(
@@ -22,7 +23,7 @@ _LONG = 40
 def lint(rubric: Rubric) -> list[str]:
     """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long,
     without weight, sub-points that do not add up, nearly the
-    same as an earlier one, and a rubric that can only cost marks."""
+    same as an earlier one, scores that cannot be reached, and a rubric that can only cost marks."""
     found: list[str] = []
     parts = _parts(rubric)
     words = {criterion.id: tokens(criterion.text) for criterion in rubric.criteria}
@@ -39,6 +40,8 @@ def lint(rubric: Rubric) -> list[str]:
         if criterion.id in parts and not math.isclose(parts[criterion.id], abs(criterion.weight)):
             most = f"{parts[criterion.id]:g} of its {abs(criterion.weight):g} points"
             found.append(f"{criterion.id}: its sub-points come to {most}")
+    if missed := unreachable(rubric):
+        found.append(f"rubric: by its counts no answer can get {', '.join(f'{one:g}' for one in missed)}")
     found += _overlapping({name: set(said) for name, said in words.items()})
     if all(criterion.weight <= 0 for criterion in rubric.criteria if criterion.parent is None):
         found.append("rubric: every criterion costs marks; the full score is where nothing is found")
