@@ -66,11 +66,8 @@ def exclusions(criteria: Iterable[Criterion], parts: Mapping[str, Sequence[Crite
             if part.weight * criterion.weight > 0:
                 yield from decided(part)
 
-    found = []
-    for pair in excluding(criteria):
-        first, second = sorted(pair, key=lambda criterion: -criterion.weight)
-        found.append(Exclusion(tuple(decided(first)), tuple(decided(second)), first.weight * second.weight < 0))
-    return tuple(found)
+    pairs = (sorted(pair, key=lambda criterion: -criterion.weight) for pair in excluding(criteria))
+    return tuple(Exclusion(tuple(decided(a)), tuple(decided(b)), a.weight * b.weight < 0) for a, b in pairs)
 
 
 @lru_cache(maxsize=1024)
@@ -81,15 +78,15 @@ def alternatives(criteria: tuple[Criterion, ...], counted: bool = False) -> tupl
     """
     links: nx.Graph[str] = nx.Graph((a.id, b.id) for a, b in excluding(criteria) if a.weight * b.weight > 0)
     size = {criterion.id: 1.0 if counted else abs(criterion.weight) for criterion in criteria}
-    found = []
+    groups = []
     for linked in sorted(map(sorted, nx.connected_components(links))):
         free = nx.complement(links.subgraph(linked))
         sets = sorted(map(sorted, islice(nx.find_cliques(free), MOST_CHOICES + 1)))
         if len(sets) > MOST_CHOICES:
             raise ContractError(f"criteria '{linked[0]}' to '{linked[-1]}' exclude each other in too many ways")
         choices = np.array([[float(name in chosen) for name in linked] for chosen in sets])
-        found.append(Alternatives(tuple(linked), np.array([size[name] for name in linked]), choices))
-    return tuple(found)
+        groups.append(Alternatives(tuple(linked), np.array([size[name] for name in linked]), choices))
+    return tuple(groups)
 
 
 def together(criteria: Sequence[Criterion], counted: bool = False) -> float:

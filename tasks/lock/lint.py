@@ -21,9 +21,9 @@ _LONG = 40
 
 
 def lint(rubric: Rubric) -> list[str]:
-    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long,
-    without weight, sub-points that do not add up, nearly the
-    same as an earlier one, scores that cannot be reached, and a rubric that can only cost marks."""
+    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, without
+    weight, sub-points that do not add up, nearly the same as an earlier one; and of the rubric: scores that its counts
+    cannot reach, and that it can only cost marks."""
     found: list[str] = []
     parts = _parts(rubric)
     words = {criterion.id: tokens(criterion.text) for criterion in rubric.criteria}
@@ -41,7 +41,7 @@ def lint(rubric: Rubric) -> list[str]:
             most = f"{parts[criterion.id]:g} of its {abs(criterion.weight):g} points"
             found.append(f"{criterion.id}: its sub-points come to {most}")
     if missed := unreachable(rubric):
-        found.append(f"rubric: by its counts no answer can get {', '.join(f'{one:g}' for one in missed)}")
+        found.append(f"rubric: by its counts no answer can get {', '.join(f'{score:g}' for score in missed)}")
     found += _overlapping({name: set(said) for name, said in words.items()})
     if all(criterion.weight <= 0 for criterion in rubric.criteria if criterion.parent is None):
         found.append("rubric: every criterion costs marks; the full score is where nothing is found")

@@ -29,7 +29,7 @@ def unreachable(rubric: Rubric) -> list[float]:
     if len(sums) > _MOST:
         return []
     low, high, step = rubric.scale.bounds
-    steps = {math.floor(_clipped(one / full) * (high - low) / step + 0.5 + 1e-9) for one in sums}
+    steps = {math.floor(_clipped(points / full) * (high - low) / step + 0.5 + 1e-9) for points in sums}
     return [round(low + at * step, 12) for at in range(rubric.scale.levels) if at not in steps]
 
 
@@ -37,7 +37,7 @@ def _sums(criteria: Iterable[Criterion], parts: Mapping[str, Sequence[Criterion]
     """All that criteria together can add to the points."""
     sums = {0.0}
     for criterion in criteria:
-        sums = {round(one + own, 9) for one in sums for own in _points(criterion, parts)}
+        sums = {round(before + own, 9) for before in sums for own in _points(criterion, parts)}
         if len(sums) > _MOST:
             break
     return sums
@@ -51,7 +51,7 @@ def _points(criterion: Criterion, parts: Mapping[str, Sequence[Criterion]]) -> s
         met = range(len(criterion.count.needs), most + 1)
         return {0.0} | {math.copysign(points[min(number, last)], criterion.weight) for number in met}
     if criterion.id in parts:
-        return {_clipped(one / criterion.weight) * criterion.weight for one in _sums(parts[criterion.id], parts)}
+        return {_clipped(earned / criterion.weight) * criterion.weight for earned in _sums(parts[criterion.id], parts)}
     return {criterion.weight * level / criterion.top for level in range(criterion.top + 1)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tasks.contracts.bundle import Count, Criterion, Rubric
@@ -51,7 +51,7 @@ def _uncountable(point: Criterion, criterion: Criterion, count: Count) -> str | 
     one = math.copysign(1.0, criterion.weight)
     if point.weight != one:
         return f"counts its sub-points, each as one: the weight of '{point.id}' is {one:g}, not {point.weight:g}"
-    if (count.least or 0) > point.top:
+    if point.count is None and (count.least or 0) > point.top:
         return f"counts from level {count.least}, which its sub-point '{point.id}' does not have"
     return None
 
@@ -68,7 +68,7 @@ def _broken_needs(count: Count, sub_points: Sequence[Criterion]) -> str | None:
 
 
 def broken_exclusion(rubric: Rubric) -> str | None:
-    """What is wrong with the exclusions of a rubric; None where its criteria can be scored by them."""
+    """What is wrong with the exclusions of a rubric, whose parents are no circle; None where they can be scored."""
     parents = {criterion.id: criterion.parent for criterion in rubric.criteria}
     for first, second in excluding(rubric.criteria):
         if second.id in _above(first.id, parents) or first.id in _above(second.id, parents):
@@ -83,14 +83,14 @@ def broken_exclusion(rubric: Rubric) -> str | None:
     return _too_many(rubric)
 
 
-def _above(name: str, parents: dict[str, str | None]) -> set[str]:
-    """A criterion's parents; of a circle of parents all."""
-    found: set[str] = set()
-    at = parents.get(name)
-    while at is not None and at not in found:
-        found.add(at)
-        at = parents.get(at)
-    return found
+def _above(name: str, parents: Mapping[str, str | None]) -> set[str]:
+    """A criterion's parents."""
+    above: set[str] = set()
+    at = parents[name]
+    while at is not None:
+        above.add(at)
+        at = parents[at]
+    return above
 
 
 def _too_many(rubric: Rubric) -> str | None:

@@ -105,6 +105,8 @@ def test_what_cannot_be_scored_is_named(criteria: list[dict[str, Any]], rule: st
 def test_what_can_be_scored_is_read(tmp_path: Path) -> None:
     either = [*parts("I", count={"points": [0, 0, 1]}), *parts("x", "y", parent="I")]
     read(tmp_path, counting([0, 1, 1, 2], needs=["I"]), *either, *parts("a", "b"))
+    three = {"levels": ["no", "in part", "yes"]}
+    read(tmp_path, counting([0, 1, 2], least=2), *either, *parts("a", "b", **three))
     read(tmp_path, counting([0, 2], weight=-2), *parts("a", weight=-1), criterion("B", excludes=["K"]))
     read(tmp_path, criterion("a", excludes=["b", "c"]), criterion("b"), criterion("c", weight=-1, trait="u"),
          criterion("d", trait="u"))  # fmt: skip
