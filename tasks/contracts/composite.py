@@ -109,11 +109,12 @@ def _counted_points(count: Count, met: Mapping[str, Share]) -> Share:
     """The points of a count as a share of the most. met: sub-point → whether it is met, or how probably: then it is the
     expected share, as if sub-points were independent."""
     needed = [met[name] for name in count.needs]
-    others = [share for name, share in met.items() if name not in count.needs]
-    spread: list[Any] = [1.0]  # the probability of each number of the others
-    for share in others:
-        spread = [more * (1 - share) + fewer * share for fewer, more in pairwise([0.0, *spread, 0.0])]
     last = len(count.points) - 1
+    enough = max(0, last - len(needed))
+    spread: list[Any] = [1.0]  # the probability of each number of the others that are met, the last: or of more
+    for share in (share for name, share in met.items() if name not in count.needs):
+        spread = [more * (1 - share) + fewer * share for fewer, more in pairwise([0.0, *spread, 0.0])]
+        spread[enough:] = [reduce(add, spread[enough:])] if len(spread) > enough else []
     earned = reduce(add, (p * count.points[min(n + len(needed), last)] for n, p in enumerate(spread)))
     return cast(Share, reduce(mul, needed, earned) / count.points[last])
 

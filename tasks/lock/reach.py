@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from tasks.contracts.bundle import Criterion, Rubric
 from tasks.contracts.exclusion import together
 
-_MOST = 10_000
-"""Sums beyond which a rubric reaches what it likes."""
+_MOST = 100_000
+"""Sums beyond which a rubric is taken to reach what it likes."""
 
 
 def unreachable(rubric: Rubric) -> list[float]:
@@ -26,32 +26,34 @@ def unreachable(rubric: Rubric) -> list[float]:
         if criterion.parent is not None:
             parts.setdefault(criterion.parent, []).append(criterion)
     sums = _sums(whole, parts)
-    if len(sums) > _MOST:
+    if sums is None:
         return []
     low, high, step = rubric.scale.bounds
     steps = {math.floor(_clipped(points / full) * (high - low) / step + 0.5 + 1e-9) for points in sums}
     return [round(low + at * step, 12) for at in range(rubric.scale.levels) if at not in steps]
 
 
-def _sums(criteria: Iterable[Criterion], parts: Mapping[str, Sequence[Criterion]]) -> set[float]:
-    """All that criteria together can add to the points."""
+def _sums(criteria: Iterable[Criterion], parts: Mapping[str, Sequence[Criterion]]) -> set[float] | None:
+    """All that criteria together can add to the points; None where that is too much."""
     sums = {0.0}
     for criterion in criteria:
-        sums = {round(before + own, 9) for before in sums for own in _points(criterion, parts)}
-        if len(sums) > _MOST:
-            break
+        own = _points(criterion, parts)
+        if own is None or len(sums) * len(own) > _MOST:
+            return None
+        sums = {round(before + points, 9) for before in sums for points in own}
     return sums
 
 
-def _points(criterion: Criterion, parts: Mapping[str, Sequence[Criterion]]) -> set[float]:
-    """All that a criterion can add to the points."""
+def _points(criterion: Criterion, parts: Mapping[str, Sequence[Criterion]]) -> set[float] | None:
+    """All that a criterion can add to the points; None where that is too much."""
     if criterion.count:
         most = round(together(parts[criterion.id], counted=True))
         points, last = criterion.count.points, len(criterion.count.points) - 1
         met = range(len(criterion.count.needs), most + 1)
         return {0.0} | {math.copysign(points[min(number, last)], criterion.weight) for number in met}
     if criterion.id in parts:
-        return {_clipped(earned / criterion.weight) * criterion.weight for earned in _sums(parts[criterion.id], parts)}
+        sums = _sums(parts[criterion.id], parts)
+        return sums and {_clipped(earned / criterion.weight) * criterion.weight for earned in sums}
     return {criterion.weight * level / criterion.top for level in range(criterion.top + 1)}
 
 

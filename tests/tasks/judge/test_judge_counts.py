@@ -11,6 +11,7 @@ import pytest
 from builders.keys import counting, criterion, locked
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from tasks.contracts.bundle import Bundle
 from tasks.judge.score import expected_share, round_half_up, score, whole_shares
@@ -114,3 +115,10 @@ def test_probabilities_make_the_expected_points(data: Any, case: tuple[Bundle, A
         ]
         chances = [math.prod(likely[name][level] for name, level in of.items()) for of in outcomes]
         assert reached[whole.id] == pytest.approx(sum(w[whole.id] * p for w, p in zip(worth, chances, strict=True)))
+
+
+def test_a_long_list_is_counted_by_the_binomial_distribution() -> None:
+    parts = [criterion(f"P{n}", parent="K") for n in range(3000)]
+    bundle = locked(counting("K", [0, 1, 2, 3]), *parts)
+    share = whole_shares(bundle, {c.id: 1e-3 for c in parts})["K"]
+    assert share == pytest.approx(sum(min(n, 3) / 3 * binom.pmf(n, 3000, 1e-3) for n in range(100)))
