@@ -104,8 +104,8 @@ def _reply(
     worth = counted(bundle)
     shares = {c.id: float(probabilities[c.id] @ np.array(worth[c.id])) / c.top for c in criteria}
     levels = {c.id: int(probabilities[c.id].argmax()) for c in criteria}
-    reached = whole_shares(bundle, shares)
-    # A call may ask for a part of a criterion's sub-points.
+    # A call may ask for a part of a criterion's sub-points, or of what excludes each other.
+    reached = {**shares, **whole_shares(bundle, shares)}
     adding = [c for c in whole(Same(bundle)) if c.id in reached] or criteria
     opinion = Opinion(
         levels=levels,
