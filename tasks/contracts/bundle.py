@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -70,6 +71,27 @@ class Trait(Scale):
     """Score anchors or mark bands, lowest first."""
 
 
+class Count(Frozen):
+    """Official keys count: "any three of these eight". A criterion with a count is worth points by the number of its
+    sub-points that are met, whichever these are."""
+
+    points: tuple[float, ...]
+    """Points for none, one, two … of them; more than are listed earn the last, which is the criterion's weight."""
+    least: int | None = Field(default=None, ge=1)
+    """The level from which a sub-point is met; null for its highest."""
+    needs: tuple[str, ...] = ()
+    """Sub-points without which nothing is earned, whatever else is met."""
+
+    @model_validator(mode="after")
+    def _rises(self) -> Count:
+        told = ", ".join(f"{point:g}" for point in self.points)
+        if not all(map(math.isfinite, self.points)) or self.points[:1] != (0,) or max(self.points) <= 0:
+            raise ValueError(f"points {told} do not go from 0, for none, to more than 0")
+        if any(more < fewer for fewer, more in pairwise(self.points)):
+            raise ValueError(f"points {told} fall: more sub-points met would be worth less")
+        return self
+
+
 class Criterion(Frozen):
     """One decision that a rater takes on a response. Levels are 0…M with M = number of levels − 1."""
 
@@ -87,8 +109,11 @@ class Criterion(Frozen):
     """Signed: negative for what costs marks."""
     parent: str | None = None
     """The criterion that this one is a sub-point of: that one is not decided then, but made of its sub-points."""
+    count: Count | None = Field(default=None, exclude_if=lambda count: count is None)
+    """Where it has sub-points, how many of them earn what; null where each earns for itself. Left out of the content
+    where there is none: bundles from before it was keep their ids."""
     excludes: tuple[str, ...] = ()
-    """Criteria that cannot hold together with this one."""
+    """Criteria that cannot hold together with this one: not both count, see tasks/contracts/exclusion.py."""
     evidence: EvidenceType = "local_quote"
     """What must support a level above 0, see tasks/judge/verify.py."""
     evidence_from: Literal["response", "response_and_context"] = "response"
@@ -195,7 +220,7 @@ class Bundle(Frozen):
     """The decisions, in order."""
     composites: tuple[Criterion, ...] = ()
     """The criteria that are not decided but made of their sub-points, in order: their share is the sub-points' weighted
-    shares over their own weight, within [0, 1]."""
+    shares over their own weight, within [0, 1], or what their count makes of them."""
     examples: tuple[Example, ...] = ()
     """Labelled examples, where the protocol shows them."""
     protocol: Protocol

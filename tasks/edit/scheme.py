@@ -37,8 +37,12 @@ def bands(bundle: Bundle) -> list[tuple[int, int]]:
 def printed(bundle: Bundle) -> str:
     """The scheme as text: a line for each point with its marks, or for each level with its band.
 
-    A point's marks are its share of the scale's maximum, as the protocol's `weighted_points` gives them.
+    A point's marks are its share of the scale's maximum, as the protocol's `weighted_points` gives them. InputError
+    where points are counted: they have no marks of their own.
     """
+    if counting := [composite.id for composite in bundle.composites if composite.count]:
+        rule = f"criterion '{counting[0]}' counts its sub-points, which then have no marks of their own to print"
+        raise InputError(rule, field="count", hint="give each point a weight instead")
     if family(bundle) == "levels":
         told = zip(bands(bundle), bundle.criteria[0].levels, strict=True)
         return "\n".join(f"Level {at}: {text} ({_range(*band)})" for at, (band, text) in enumerate(told))

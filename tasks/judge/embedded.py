@@ -23,7 +23,7 @@ from tasks.contracts.bundle import Criterion, Scale
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
-from tasks.judge.score import Shares, round_half_up, share_of_points, whole, whole_shares
+from tasks.judge.score import Shares, counted, round_half_up, share_of_points, whole, whole_shares
 from tasks.judge.spelling import reader
 from tasks.llm.encoder import NAME, TokenEncoder, Tokens
 from tasks.llm.request import Reply, Same
@@ -153,19 +153,20 @@ def _reply(
         c.id: level_probabilities(float(similar), c.top, CENTRE if c.weight >= 0 else PENALTY_CENTRE)
         for c, similar in zip(criteria, similarity, strict=True)
     }
-    shares = {c.id: float(probabilities[c.id] @ np.arange(c.top + 1)) / c.top for c in criteria}
+    worth = counted(bundle)
+    shares = {c.id: float(probabilities[c.id] @ np.array(worth[c.id])) / c.top for c in criteria}
     levels = {c.id: int(probabilities[c.id].argmax()) for c in criteria}
-    reached = whole_shares(bundle, shares)
-    # A call may ask for a part of a criterion's sub-points.
-    counted = [c for c in whole(Same(bundle)) if c.id in reached] or criteria
+    # A call may ask for a part of a criterion's sub-points, or of what excludes each other.
+    reached = {**shares, **whole_shares(bundle, shares)}
+    adding = [c for c in whole(Same(bundle)) if c.id in reached] or criteria
     opinion = Opinion(
         levels=levels,
         evidence={
             c.id: _quotes(question, pieces, row) if levels[c.id] else []
             for c, row in zip(criteria, of_piece, strict=True)
         },
-        traits={t.id: _reached(t, [c for c in counted if c.trait == t.id] or counted, reached) for t in bundle.traits},
-        score=_reached(bundle.scale, counted, reached),
+        traits={t.id: _reached(t, [c for c in adding if c.trait == t.id] or adding, reached) for t in bundle.traits},
+        score=_reached(bundle.scale, adding, reached),
         because=f"similarity {similarity.max():.2f}",
     )
     artifact = how(bundle.protocol.name).artifact(question, opinion)

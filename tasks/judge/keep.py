@@ -146,7 +146,7 @@ def _unchanged(earlier: Same[Earlier], bundle: Same[Bundle], question: str, cont
 
 def _held_by(criterion: Criterion) -> dict[str, Any]:
     """What an answer and its verification may depend on; of the weight only its sign."""
-    content = criterion.model_dump(exclude={"weight", "parent", "excludes"})
+    content = criterion.model_dump(exclude={"weight", "parent", "excludes", "count"})
     return content | {"earns": criterion.weight >= 0}
 
 

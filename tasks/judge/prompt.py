@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -53,7 +54,7 @@ def system(
             "statements": "\n".join(_statement(c, bundle.protocol.show_weights) for c in criteria),
             "traits": "\n".join(_trait(trait, bundle.protocol) for trait in traits),
             "guidance": "\n".join(_statement(c, bundle.protocol.show_weights) for c in criteria) or bundle.text,
-            "scale": _range(bundle.scale),
+            "scale": _range(bundle.scale) + _counts(bundle),
             "reference": f"\nReference answer:\n{reference}\n" if reference else "",
             "examples": examples,
         },
@@ -103,6 +104,20 @@ def _nonce(text: str) -> str:
 def _range(scale: Scale) -> str:
     low, high, step = scale.bounds
     return f"{low:g} to {high:g} in steps of {step:g}"
+
+
+def _counts(bundle: Bundle) -> str:
+    """How points are counted, for who states a score; nothing where each earns for itself."""
+    return "".join(f". {_count(c, bundle.sub_points(c.id))}" for c in bundle.composites if c.count)
+
+
+def _count(criterion: Criterion, sub_points: Sequence[Criterion]) -> str:
+    assert criterion.count
+    points = ", ".join(f"{math.copysign(point, criterion.weight) or 0:g}" for point in criterion.count.points)
+    numbers = ", ".join(map(str, range(len(criterion.count.points))))
+    met = ", ".join(point.id for point in sub_points)
+    without = f", and 0 without {' and '.join(criterion.count.needs)}" if criterion.count.needs else ""
+    return f"{criterion.id} is worth {points} points for {numbers} or more of {met}{without}"
 
 
 def _trait(trait: Trait, protocol: Protocol) -> str:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
-from tasks.contracts.composite import Composition, composed, composition
+from tasks.contracts.composite import Composition, composed, composition, levels_counted
+from tasks.contracts.exclusion import together
 from tasks.llm.request import Same
 
 Shares = Mapping[str, float]
-"""Criterion → its level as a share of its top level, in [0, 1]."""
+"""Criterion → the level that it counts at as a share of its top level, in [0, 1], see `counted`."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,37 @@ def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
     """Weighted share of the levels reached, in [0, 1]: Σ w·d/M over the sum of the positive weights, clipped.
 
     With equal positive weights and three levels this is Rulers' trait mean (Eq. 3). Where no weight is positive the
-    share is what is left of 1: 1 + Σ w·d/M over the sum of |w|, and 1 where that is 0.
+    share is what is left of 1: 1 + Σ w·d/M over the sum of |w|, and 1 where that is 0. Of weights that cannot all be
+    reached because criteria exclude each other, the sum is the largest that can.
     """
     earned = sum(c.weight * shares[c.id] for c in criteria)
-    positive = sum(c.weight for c in criteria if c.weight > 0)
-    return _clipped(earned / positive if positive else 1 + earned / (sum(abs(c.weight) for c in criteria) or 1.0))
+    positive = together([c for c in criteria if c.weight > 0])
+    return _clipped(earned / positive if positive else 1 + earned / (together(criteria) or 1.0))
+
+
+def counted(bundle: Bundle) -> Mapping[str, tuple[int, ...]]:
+    """Decided criterion → the level that each of its levels counts as, see `levels_counted`."""
+    return _counted(Same(bundle))
+
+
+@lru_cache(maxsize=1024)
+def _counted(of: Same[Bundle]) -> Mapping[str, tuple[int, ...]]:
+    return levels_counted(of.value)
+
+
+def expected_share(bundle: Bundle, criterion: Criterion, level: int, likely: Sequence[float] | None) -> float:
+    """The share that a criterion counts for at its level or, where its levels have probabilities, the expected one."""
+    worth = counted(bundle)[criterion.id]
+    return (sum(at * p for at, p in zip(worth, likely, strict=True)) if likely else worth[level]) / criterion.top
+
+
+def conflicts(bundle: Bundle, levels: Mapping[str, int | None]) -> dict[str, int]:
+    """The signal `conflicts`: the number of pairs that exclude each other and are both decided above level 0; nothing
+    where there is none."""
+    held = {name for name, level in levels.items() if level}
+    pairs = _composition(Same(bundle)).exclusions
+    count = sum(not held.isdisjoint(pair.first) and not held.isdisjoint(pair.second) for pair in pairs)
+    return {"conflicts": count} if count else {}
 
 
 def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
@@ -83,7 +110,8 @@ def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str,
     is a sum over the composite's weight, whose sign goes twice into what it adds.
     """
     missing = [c for c in bundle.criteria if levels.get(c.id) is None]
-    shares = {c.id: (levels[c.id] or 0) / c.top for c in bundle.criteria if levels.get(c.id) is not None}
+    worth = counted(bundle)
+    shares = {c.id: worth[c.id][level] / c.top for c in bundle.criteria if (level := levels.get(c.id)) is not None}
     if any(trait.source == "judged" for trait in bundle.traits) and bundle.protocol.final_score != "weighted_points":
         return _judged(bundle, shares, stated or {})
     if missing and (bundle.protocol.unscored != "zero" or not shares):

@@ -30,7 +30,7 @@ from tasks.contracts.settings.judge import Truth
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
-from tasks.judge.score import round_half_up, share_of_points, whole, whole_shares
+from tasks.judge.score import counted, round_half_up, share_of_points, whole, whole_shares
 from tasks.llm.damage import WAYS, damaged
 from tasks.llm.request import Reply, Request, Same
 from tasks.text.edges import counts
@@ -178,11 +178,9 @@ def _seen(response_id: str, sample: int, bundle: Bundle, truth: Truth, known: Ma
 
 def _place(criterion: Criterion, said: Known, score: float) -> float:
     """Where the truth of a criterion lies."""
-    level = said.levels.get(criterion.id)
-    if level is None:
+    if criterion.id not in said.levels:
         return score if criterion.weight >= 0 else (1 - score) / 2
-    share = level / max(criterion.top, said.tops.get(criterion.id, 0))
-    return (criterion.top * share + 0.5) / (criterion.top + 1)
+    return (criterion.top * _marked(criterion, said) + 0.5) / (criterion.top + 1)
 
 
 def _sign(criterion: Criterion) -> int:
@@ -203,9 +201,21 @@ def _asked(request: Request) -> str:
 
 def _earned(bundle: Bundle, said: Known) -> float:
     marked = [c for c in bundle.criteria if c.id in said.levels]
-    shares = whole_shares(bundle, {c.id: said.levels[c.id] / max(c.top, said.tops.get(c.id, 0)) for c in marked})
-    counted = [c for c in whole(Same(bundle)) if c.id in shares and c.weight]
-    return share_of_points(counted, shares) if counted else 0.5
+    shares = whole_shares(bundle, {c.id: _counting(bundle, c, said) for c in marked})
+    adding = [c for c in whole(Same(bundle)) if c.id in shares and c.weight]
+    return share_of_points(adding, shares) if adding else 0.5
+
+
+def _counting(bundle: Bundle, criterion: Criterion, said: Known) -> float:
+    """The share that a mark counts for; of a level that lies between the criterion's, the lower where it is counted."""
+    share, worth = _marked(criterion, said), counted(bundle)[criterion.id]
+    between = worth == tuple(range(criterion.top + 1))
+    return share if between else worth[math.floor(share * criterion.top + 1e-9)] / criterion.top
+
+
+def _marked(criterion: Criterion, said: Known) -> float:
+    """The level that people marked as a share of the highest: theirs, where they have more levels."""
+    return said.levels[criterion.id] / max(criterion.top, said.tops.get(criterion.id, 0))
 
 
 def _likeliest(probabilities: list[float]) -> int:

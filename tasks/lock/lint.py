@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tasks.contracts.bundle import Rubric
+from tasks.lock.reach import unreachable
 from tasks.text.tokens import tokens
 
 _VAGUE = frozenset(
@@ -20,12 +21,11 @@ _LONG = 40
 
 
 def lint(rubric: Rubric) -> list[str]:
-    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long,
-    unreachable because it and its parent exclude each other, without weight, sub-points that do not add up, nearly the
-    same as an earlier one, and a rubric that can only cost marks."""
+    """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, without
+    weight, sub-points that do not add up, nearly the same as an earlier one; and of the rubric: scores that its counts
+    cannot reach, and that it can only cost marks."""
     found: list[str] = []
     parts = _parts(rubric)
-    excluded: dict[str | None, tuple[str, ...]] = {criterion.id: criterion.excludes for criterion in rubric.criteria}
     words = {criterion.id: tokens(criterion.text) for criterion in rubric.criteria}
     for criterion in rubric.criteria:
         vague = sorted(_VAGUE & set(tokens(_TWO_IN_ONE.sub(" ", criterion.text))))
@@ -35,13 +35,13 @@ def lint(rubric: Rubric) -> list[str]:
             found.append(f"{criterion.id}: double-barrelled; two demands in one criterion")
         if len(words[criterion.id]) > _LONG:
             found.append(f"{criterion.id}: {len(words[criterion.id])} words long")
-        if criterion.parent in criterion.excludes or criterion.id in excluded.get(criterion.parent, ()):
-            found.append(f"{criterion.id}: unreachable; it and its own parent exclude each other")
         if criterion.weight == 0:
             found.append(f"{criterion.id}: weight 0; it counts only as a condition of others")
         if criterion.id in parts and not math.isclose(parts[criterion.id], abs(criterion.weight)):
             most = f"{parts[criterion.id]:g} of its {abs(criterion.weight):g} points"
             found.append(f"{criterion.id}: its sub-points come to {most}")
+    if missed := unreachable(rubric):
+        found.append(f"rubric: by its counts no answer can get {', '.join(f'{score:g}' for score in missed)}")
     found += _overlapping({name: set(said) for name, said in words.items()})
     if all(criterion.weight <= 0 for criterion in rubric.criteria if criterion.parent is None):
         found.append("rubric: every criterion costs marks; the full score is where nothing is found")
@@ -62,11 +62,12 @@ def _overlapping(words: dict[str, set[str]]) -> Iterator[str]:
 
 
 def _parts(rubric: Rubric) -> dict[str, float]:
-    """Criterion with sub-points → the points that these earn towards it at most."""
+    """Criterion with sub-points that earn for themselves → the points that these earn towards it at most."""
+    counting = {criterion.id for criterion in rubric.criteria if criterion.count}
     weights = {criterion.id: criterion.weight for criterion in rubric.criteria}
     found: dict[str, float] = {}
     for criterion in rubric.criteria:
-        if criterion.parent is not None and criterion.parent in weights:
+        if criterion.parent is not None and criterion.parent in weights and criterion.parent not in counting:
             towards = math.copysign(1.0, weights[criterion.parent]) * criterion.weight
             found[criterion.parent] = found.get(criterion.parent, 0.0) + max(0.0, towards)
     return found

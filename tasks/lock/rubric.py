@@ -13,6 +13,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Derived, Rubrics
 from tasks.contracts.settings.written import parse, read_yaml
+from tasks.lock.relations import broken_counts, broken_exclusion
 from tasks.stats.agreement import SLACK
 from tasks.text.units import units
 
@@ -186,7 +187,8 @@ def broken(rubric: Rubric, induced: bool = False) -> str | None:
         return f"trait '{trait}' is derived but no criterion counts for it"
     for trait in sorted({c.trait for c in rubric.criteria} - {c.trait for c in rubric.criteria if c.weight}):
         return f"trait '{trait}' has no criterion with another weight than 0"
-    return _cycle({criterion.id: criterion.parent for criterion in rubric.criteria})
+    circle = _cycle({criterion.id: criterion.parent for criterion in rubric.criteria})
+    return circle or broken_counts(rubric) or broken_exclusion(rubric)
 
 
 def _broken_criterion(criterion: Criterion, traits: Collection[str], ids: AbstractSet[str]) -> str | None:

@@ -32,8 +32,7 @@ def shaped(rubric: Rubric, protocol: Protocol, item_types: Collection[str]) -> R
             traits = tuple(trait.model_copy(update={"source": "judged"}) for trait in rubric.traits)
             return rubric.model_copy(update={"traits": traits})
         case "yes_no":
-            asked = {"levels": ("no", "yes"), "evidence": "none"}
-            return rubric.model_copy(update={"criteria": tuple(c.model_copy(update=asked) for c in rubric.criteria)})
+            return rubric.model_copy(update={"criteria": tuple(map(_question, rubric.criteria))})
         case "as_written":
             return rubric
 
@@ -60,6 +59,12 @@ def _points(rubric: Rubric, protocol: str, item_types: Collection[str]) -> Rubri
     return rubric.model_copy(
         update={"traits": (*judged, coverage), "criteria": tuple(_point(c) for c in parted(rubric)[0])}
     )
+
+
+def _question(criterion: Criterion) -> Criterion:
+    """A criterion that is answered with yes or no, and met by a yes."""
+    count = criterion.count and criterion.count.model_copy(update={"least": None})
+    return criterion.model_copy(update={"levels": ("no", "yes"), "evidence": "none", "count": count})
 
 
 def _point(criterion: Criterion) -> Criterion:

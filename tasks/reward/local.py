@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.composite import composed, composition
+from tasks.contracts.composite import composed, composition, levels_counted
 from tasks.contracts.errors import ContractError
-from tasks.reward.shares import refuse, shares, starts, where
+from tasks.reward.shares import Worth, refuse, shares, starts, where
 from tasks.reward.wire import Batch, Wired, batch
 from tasks.stats.arrays import Bools, Floats, Ints
 
@@ -103,7 +103,7 @@ def local_scores(
     start = starts(points.sizes[of])
     cell = start[group.at] + points.place[known]
     refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
-    said = shares(judgments, points.top[known], local)
+    said = shares(judgments, Worth(points.counted, points.levels[known], points.top[known]), local)
 
     def whole(share: Floats) -> tuple[Floats, Bools]:
         of_points = np.full(start[-1], np.nan)
@@ -176,20 +176,27 @@ class _Points(NamedTuple):
     """Place in its bundle."""
     top: Ints
     """M, the highest level."""
+    counted: Ints
+    """The levels that their levels count as, one criterion after the other."""
+    levels: Ints
+    """Where those of each criterion begin."""
     sizes: Ints
     """(rubrics,) decided criteria of each."""
 
 
 def _points(bundles: Sequence[Bundle], names: pa.Array) -> _Points:
     number = {name: at for at, name in enumerate(names.to_pylist())}
-    rows = [
-        (rubric * len(number) + number[criterion.id], place, criterion.top)
-        for rubric, bundle in enumerate(bundles)
-        for place, criterion in enumerate(bundle.criteria)
-        if criterion.id in number
-    ]
-    keys, place, top = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return _Points(pa.array(keys), place, top, np.array([len(bundle.criteria) for bundle in bundles], dtype=np.int64))
+    rows: list[tuple[int, int, int, int]] = []
+    counted: list[int] = []
+    for rubric, bundle in enumerate(bundles):
+        worth = levels_counted(bundle)
+        for nth, criterion in enumerate(bundle.criteria):
+            if criterion.id in number:
+                rows.append((rubric * len(number) + number[criterion.id], nth, criterion.top, len(counted)))
+                counted += worth[criterion.id]
+    keys, place, top, levels = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    sizes = np.array([len(bundle.criteria) for bundle in bundles], dtype=np.int64)
+    return _Points(pa.array(keys), place, top, np.array(counted, dtype=np.int64), levels, sizes)
 
 
 def _known(judgments: pa.Table, points: _Points, rubric: Ints, criterion: _Coded, rubrics: Sequence[str]) -> Ints:

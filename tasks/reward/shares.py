@@ -25,29 +25,41 @@ class Shares(NamedTuple):
     """Whether the share is made of probabilities."""
 
 
-def shares(judgments: pa.Table, top: Ints, local: str) -> Shares:
+class Worth(NamedTuple):
+    """The levels that the levels of criteria count as, see `levels_counted`."""
+
+    counted: Ints
+    """Those of all criteria, one criterion after the other."""
+    start: Ints
+    """(rows,) where those of each judgment's criterion begin."""
+    top: Ints
+    """(rows,) M of each judgment's criterion."""
+
+
+def shares(judgments: pa.Table, worth: Worth, local: str) -> Shares:
     """The share of each judgment.
 
-    judgments: rows of the table `judgments`; top: (rows,) M of each criterion; local: as in `local_scores`, which says
-    the rule. ContractError for a level off its criterion's, or probabilities that are none.
+    judgments: rows of the table `judgments`; local: as in `local_scores`, which says the rule. ContractError for a
+    level off its criterion's, or probabilities that are none.
     """
+    top = worth.top
     scored = np.asarray(judgments["decision"].is_valid())
     level = np.asarray(judgments["decision"].fill_null(0), dtype=np.int64)
     refuse(judgments, (level < 0) | (level > top), "decided at a level that it does not have")
-    decided = level / np.maximum(top, 1)
+    decided = worth.counted[worth.start + level] / np.maximum(top, 1)
     share = decided.copy()
     likely = np.zeros(len(judgments), dtype=bool)
     if local == "probability":
         stands = pc.is_in(judgments["action"], value_set=pa.array(["none", "counted"]))
         likely = scored & np.asarray(pc.and_(stands, judgments["level_probabilities"].is_valid()))
-        share[likely] = _expected(judgments, np.flatnonzero(likely), top)
+        share[likely] = _expected(judgments, np.flatnonzero(likely), worth)
     return Shares(share, decided, scored, likely)
 
 
-def _expected(judgments: pa.Table, rows: Ints, top: Ints) -> Floats:
-    """Σ level·p / M of these rows."""
+def _expected(judgments: pa.Table, rows: Ints, worth: Worth) -> Floats:
+    """Σ level·p / M of these rows, over the levels that count."""
     lists = judgments["level_probabilities"].take(pa.array(rows)).combine_chunks()
-    sizes, top = np.asarray(pc.list_value_length(lists), dtype=np.int64), top[rows]
+    sizes, top = np.asarray(pc.list_value_length(lists), dtype=np.int64), worth.top[rows]
     refuse(judgments, sizes != top + 1, "another number of level probabilities than levels", rows)
     start = starts(sizes)
     p = lists.flatten().to_numpy(zero_copy_only=False)
@@ -57,7 +69,7 @@ def _expected(judgments: pa.Table, rows: Ints, top: Ints) -> Floats:
     refuse(judgments, ~inside, "a level probability that is NaN or outside [0, 1]", rows)
     whole = np.abs(np.add.reduceat(p, start[:-1]) - 1) <= ROUNDING
     refuse(judgments, ~whole, "level probabilities that do not sum to 1", rows)
-    level = np.arange(len(p)) - np.repeat(start[:-1], sizes)
+    level = worth.counted[np.arange(len(p)) - np.repeat(start[:-1] - worth.start[rows], sizes)]
     return np.asarray(np.minimum(np.add.reduceat(p * level, start[:-1]) / np.maximum(top, 1), 1.0))
 
 

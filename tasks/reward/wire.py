@@ -10,8 +10,9 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.contracts.bundle import Bundle
+from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.errors import ContractError
+from tasks.contracts.exclusion import excluding, together
 from tasks.contracts.graph import Graph, Relation
 from tasks.contracts.settings.reward import Retention
 from tasks.stats.arrays import Bools, Floats, Ints
@@ -40,12 +41,16 @@ class Wired:
     """(e,)."""
     retention: Floats
     """(e,) retention factor at the suppression strength, in [0, 1]."""
+    reachable: float | None = None
+    """Where criteria exclude each other, the mass of those that can hold together; None where none do."""
 
     @cached_property
     def mass(self) -> float:
         """What a reward is a share of: the sum of the positive weights (Eq. 2) or, where there is none, of all |w|, so
         that a rubric that can only cost rewards between -1 and 0. Added one after the other, as a reward is, so that
-        full credit is exactly 1."""
+        full credit is exactly 1. Of criteria that exclude each other only those that can hold together."""
+        if self.reachable is not None:
+            return self.reachable
         positive, total = 0.0, 0.0
         for weight in self.weights.tolist():
             positive += max(weight, 0.0)
@@ -108,7 +113,14 @@ def wire(
         child=np.array([place[edge.child] for edge in edges], dtype=np.int32),
         relation=tuple(edge.relation for edge in edges),
         retention=np.array([given.get((e.parent, e.child), factors[e.relation]) for e in edges], dtype=float) ** eta,
+        reachable=_reachable(whole),
     )
+
+
+def _reachable(whole: Sequence[Criterion]) -> float | None:
+    if not excluding(whole):
+        return None
+    return together([criterion for criterion in whole if criterion.weight > 0]) or together(whole)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from tasks.calibrate.spread import risks
 from tasks.contracts.bundle import Scale
 from tasks.evaluate.released import binomial
 from tasks.stats.agreement import qwk, to_levels
-from tasks.stats.conformal import promise
+from tasks.stats.promise import promise
 
 START, BATCH, LABELS = 20, 20, 200
 SHOWN = (20, 40, 60, 80, 100, 140, 200)

@@ -15,7 +15,7 @@ from tasks.judge.itemised import probabilities
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
-from tasks.judge.score import Scored, round_half_up, trait_means
+from tasks.judge.score import Scored, conflicts, expected_share, round_half_up, trait_means
 from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Decision
 from tasks.llm.ask import Attempt, Checked
@@ -85,7 +85,9 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     likely = probabilities(asked, part.criteria)
     shares = {c.id: _expected(said.levels[c.id], likely.get(c.id)) / c.top for c in part.criteria}
     signals = {f"criterion.{name}": share for name, share in shares.items()}
-    signals |= {f"mean.{name}": mean for name, mean in trait_means(case.bundle, shares).items()}
+    counting = {c.id: expected_share(case.bundle, c, said.levels[c.id], likely.get(c.id)) for c in part.criteria}
+    signals |= {f"mean.{name}": mean for name, mean in trait_means(case.bundle, counting).items()}
+    signals |= conflicts(case.bundle, said.levels)
     signals["grade_probability"] = float(said.probability)
     if abs(round_half_up(said.score, case.bundle.scale) - said.score) > 1e-9:
         signals["off_step"] = 1.0

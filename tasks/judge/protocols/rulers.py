@@ -14,7 +14,7 @@ from tasks.judge.evidence import subject_of
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
-from tasks.judge.score import Scored, score, trait_means
+from tasks.judge.score import Scored, conflicts, expected_share, score, trait_means
 from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Decision, Verdict, verify
 from tasks.llm.ask import Attempt, Checked
@@ -60,6 +60,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         counts.update(keep.signals(case))
         probabilities |= {name: kept.probabilities for name, kept in case.kept.items() if kept.probabilities}
     scored = score(case.bundle, {d.criterion_id: d.level for d in decisions})
+    counts.update(conflicts(case.bundle, {d.criterion_id: d.level for d in decisions}))
     signals = {**counts, **_features(case, decisions, probabilities, scored), **itemised.signals(case.bundle, answers)}
     stated = {d.criterion_id: d.stated for d in decisions if d.stated is not None}
     chosen = [likely[stated[name]] for name, likely in probabilities.items() if name in stated]
@@ -116,14 +117,16 @@ def _features(
     case: Case, decisions: list[Decision], probabilities: dict[str, list[float]], scored: Scored
 ) -> dict[str, float]:
     """The calibration features: a level that stands is the expected one where there are probabilities."""
-    tops = {c.id: c.top for c in case.bundle.criteria}
-    shares = dict.fromkeys(tops, 0.0) if case.bundle.protocol.unscored == "zero" else {}
+    known = {c.id: c for c in case.bundle.criteria}
+    shares = dict.fromkeys(known, 0.0) if case.bundle.protocol.unscored == "zero" else {}
+    counting = dict(shares)
     for d in decisions:
         if d.level is None:
             continue
-        likely = probabilities.get(d.criterion_id)
-        expected = sum(i * p for i, p in enumerate(likely)) if likely and d.level == d.stated else float(d.level)
-        shares[d.criterion_id] = expected / tops[d.criterion_id]
+        likely = probabilities.get(d.criterion_id) if d.level == d.stated else None
+        expected = sum(i * p for i, p in enumerate(likely)) if likely else float(d.level)
+        shares[d.criterion_id] = expected / known[d.criterion_id].top
+        counting[d.criterion_id] = expected_share(case.bundle, known[d.criterion_id], d.level, likely)
     features = {f"criterion.{name}": share for name, share in shares.items()}
-    features |= {f"mean.{name}": mean for name, mean in trait_means(case.bundle, shares).items()}
+    features |= {f"mean.{name}": mean for name, mean in trait_means(case.bundle, counting).items()}
     return features | {"tie": float(scored.tie)}

@@ -32,6 +32,9 @@ QUERIES = {
     "decisions": f"""
         SELECT action, decision IS NULL AS unscored, coalesce(decision > 0 AND verified IS NULL, false) AS ungrounded,
             count(*) AS n FROM judgments WHERE {_MACHINE} GROUP BY ALL ORDER BY ALL""",
+    "conflicts": f"""
+        SELECT count(DISTINCT response_id) AS n FROM gradings WHERE {_MACHINE} AND signals['conflicts'] > 0
+        HAVING count(*) > 0""",
     "attempts": """
         SELECT role, model, stored, reply IS NULL AS failed, len(violations) > 0 AS violated, count(*) AS calls,
             count(DISTINCT response_id) AS responses, sum(prompt_tokens)::BIGINT AS prompt_tokens,

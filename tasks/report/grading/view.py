@@ -149,7 +149,7 @@ def view(
             found.responses - found.unscored,
         ),
         routing(scores, scales, rules, figures, release["tolerance"], release["risk"], gates),
-        work.grounding(counts["quotes"], counts["decisions"], figures),
+        work.grounding(counts["quotes"], counts["decisions"], counts["conflicts"], found.responses, figures),
         work.decisions(figures),
         work.stability(counts["repeats"][0]),
         work.cost(counts["attempts"], found.responses, prechecked, found.review + found.unscored),

@@ -23,7 +23,9 @@ TARGETS = {
 }
 
 
-def grounding(quotes: Sequence[Row], decisions: Sequence[Row], figures: Figures) -> Grounding:
+def grounding(
+    quotes: Sequence[Row], decisions: Sequence[Row], conflicts: Sequence[Row], responses: int, figures: Figures
+) -> Grounding:
     """What became of the quotes, and which criteria go with people's scores."""
     told = {row["status"]: row["n"] for row in quotes}
     every = sum(told.values())
@@ -46,6 +48,10 @@ def grounding(quotes: Sequence[Row], decisions: Sequence[Row], figures: Figures)
             ("Criteria without a usable verdict", open_),
         )
         if taken
+    )
+    actions += tuple(
+        Count("Responses in which criteria that exclude each other were found; not both count", n, n / responses)
+        for n in (row["n"] for row in conflicts)
     )
     criteria = [
         (

@@ -10,9 +10,10 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from tasks.calibrate.errors import Placed, error_risk, fit_errors
-from tasks.calibrate.folds import CrossFitted, cross_fit, folds
+from tasks.calibrate.folds import CrossFitted, cross_fit
 from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.outcome import outcome
+from tasks.calibrate.split import folds
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import Release
 from tasks.stats.promise import promise

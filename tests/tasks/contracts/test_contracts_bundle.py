@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks.contracts.bundle import Anchor, Bundle, Criterion, Protocol, Rubric, Scale, Trait
+from tasks.contracts.bundle import Anchor, Bundle, Count, Criterion, Protocol, Rubric, Scale, Trait
 from tasks.contracts.errors import ContractError
 
 CONTENT: dict[str, Any] = {
@@ -37,7 +37,8 @@ CONTENT: dict[str, Any] = {
     ],
     "composites": [
         {"id": "d", "trait": "t", "text": "Names causes."},
-        {"id": "b", "trait": "t", "text": "Names lights.", "parent": "d"},
+        {"id": "b", "trait": "t", "text": "Names lights.", "parent": "d"}
+        | {"count": {"points": [0, 1], "least": 1, "needs": ["e"]}},
     ],
     "examples": [
         {
@@ -107,7 +108,13 @@ def changed(content: dict[str, Any], place: tuple[Any, ...]) -> dict[str, Any]:
 
 
 FULL = json.loads(bundle().canonical())
-PLACES = [place for place in places(FULL) if place[:1] != ("criteria",) or place[1:2] in ((), (0,))]
+# A count's points begin with 0 and never fall: in another order, or from another number, they are none.
+PLACES = [
+    place
+    for place in places(FULL)
+    if (place[:1] != ("criteria",) or place[1:2] in ((), (0,)))
+    and (place[-1] != "points" and place[-2:] != ("points", 0))
+]
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: ".".join(map(str, place)))
@@ -115,10 +122,35 @@ def test_every_change_of_content_changes_the_id(place: tuple[Any, ...]) -> None:
     assert bundle(changed(FULL, place)).bundle_id != bundle().bundle_id
 
 
+def test_a_bundle_without_a_count_has_the_id_that_it_had_before_counts_were() -> None:
+    composites = [{name: of[name] for name in of if name != "count"} for of in CONTENT["composites"]]
+    before = "2fa59b64f78d95d09d0e5acd838af5ae816e226db433ff67000572ae416df8d5"
+    assert bundle(CONTENT | {"composites": composites}).bundle_id == before
+
+
+@pytest.mark.parametrize(
+    ("points", "rule"),
+    [
+        ([], "do not go from 0"),
+        ([1, 2], "points 1, 2 do not go from 0"),
+        ([0, 0], "points 0, 0 do not go from 0"),
+        ([0, -1], "do not go from 0"),
+        ([0, math.nan], "do not go from 0"),
+        ([0, 1, math.inf], "do not go from 0"),
+        ([0, 2, 1], "points 0, 2, 1 fall: more sub-points met would be worth less"),
+    ],
+)
+def test_the_points_of_a_count_go_from_nothing_to_something_and_never_fall(points: list[float], rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule):
+        Count(points=points)
+
+
 def test_the_places_are_all_fields() -> None:
     """Every field of every part of a bundle is among the places changed above."""
     seen = {key for place in PLACES for key in place if isinstance(key, str)}
-    assert {name for part in (Bundle, Scale, Trait, Anchor, Criterion, Protocol) for name in part.model_fields} <= seen
+    assert {
+        name for part in (Bundle, Scale, Trait, Anchor, Criterion, Count, Protocol) for name in part.model_fields
+    } <= seen
 
 
 def floats(value: Any) -> Any:

@@ -15,7 +15,7 @@ from builders.bundles import criterion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.contracts.bundle import Bundle
+from tasks.contracts.bundle import Bundle, Count, Criterion
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.rules import RuleEdit, RuleFaithfulness, RuleTests
@@ -352,3 +352,11 @@ def test_intervals_resample_responses() -> None:
 
 def test_factors_name_the_edits_of_points() -> None:
     assert tuple(FACTORS) == EDITS["points"]
+
+
+def test_points_that_are_counted_have_no_marks_of_their_own() -> None:
+    whole = Criterion(id="K", trait="t", text="Names two.", weight=2, count=Count(points=(0, 1, 2)))
+    bundle = points([1, 1, 1])
+    counted = tuple(one.model_copy(update={"parent": "K"}) for one in bundle.criteria)
+    with pytest.raises(InputError, match="criterion 'K' counts its sub-points"):
+        edits(bundle.model_copy(update={"criteria": counted, "composites": (whole,)}))

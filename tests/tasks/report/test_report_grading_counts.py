@@ -136,3 +136,16 @@ def test_tokens_that_no_backend_counts_stay_unknown() -> None:
         (False, 1, 5, None),
         (True, 1, None, None),
     ]
+
+
+def test_responses_whose_criteria_contradict_each_other_are_counted_once() -> None:
+    clash, none = {"signals": [("conflicts", 2.0), ("length", 1.0)]}, {"signals": [("length", 1.0)]}
+    rows = [
+        grading("a", "judge", 1.0, rater_kind="llm", **clash),
+        grading("a", "judge", 1.0, rater_kind="llm", **clash) | {"sample": 1},
+        grading("b", "judge", 1.0, rater_kind="llm", **clash),
+        grading("c", "judge", 1.0, rater_kind="llm", **none),
+        grading("c", "anna", 1.0, **clash),
+    ]
+    assert counted(gradings=rows)["conflicts"] == [{"n": 2}]
+    assert counted(gradings=rows[3:])["conflicts"] == []

@@ -1,10 +1,12 @@
-"""What the report says of calls and tokens."""
+"""What the report says of calls, tokens and criteria that exclude each other."""
 
 from __future__ import annotations
 
 import pytest
 
-from tasks.report.grading.work import cost
+from tasks.report.grading.figures import Figures
+from tasks.report.grading.parts import Count
+from tasks.report.grading.work import cost, grounding
 
 CALL = {"role": "grade", "model": "m", "stored": False, "failed": False, "violated": False, "latency_s": 1.0}
 CALL |= {"calls": 2, "prompt_tokens": 2_000, "completion_tokens": 80, "cached_tokens": None, "cacheable_tokens": None}
@@ -35,3 +37,11 @@ def test_the_prefix_cache_is_known_where_the_engine_tells(held: int | None, said
 def test_tokens_that_nobody_counts_are_not_known() -> None:
     found = told(CALL | {"prompt_tokens": None, "completion_tokens": None})
     assert found["Tokens"] == found["Tokens of a prompt"] == "not known: the backend counts none"
+
+
+def test_responses_with_criteria_that_exclude_each_other_are_said() -> None:
+    decided = [{"action": "none", "ungrounded": False, "unscored": False, "n": 8}]
+    quiet, said = (grounding([], decided, rows, 4, Figures([])).actions for rows in ([], [{"n": 1}]))
+    (line,) = set(said) - set(quiet)
+    what = "Responses in which criteria that exclude each other were found; not both count"
+    assert line == Count(what, 1, 0.25)

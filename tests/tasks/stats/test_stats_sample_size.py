@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tasks.stats.conformal import fewest_without_error, upper_bound
+from tasks.stats.promise import fewest_without_error, upper_bound
 from tasks.stats.sample_size import POWER, labels_for_promise, labels_for_width, released_for_promise
 
 
