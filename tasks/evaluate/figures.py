@@ -15,6 +15,7 @@ from tasks.evaluate.length import against_length
 from tasks.evaluate.marks import again, level_shares, spread, validity, variety
 from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
+from tasks.evaluate.rubric import against_text
 from tasks.evaluate.slices import Record, ScaleBounds, slices
 from tasks.stats.agreement import Stat
 from tasks.stats.metric import Metric
@@ -53,6 +54,7 @@ def figures(
     found += chain(
         lost_over_items(whole, scales, raters, machine, _lost_by_item(found), draws, seed),
         against_length(whole, scales, machine, draws, seed),
+        against_text(whole, scales, machine, draws, seed),
         level_shares(whole, raters, machine, target, draws, seed),
         fairness(whole, groups, scales, machine, reliable, draws, seed),
         rater_effects(whole, scales, raters, draws, seed),

@@ -7,16 +7,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from tasks.evaluate.agree import Pair, both_scored, item_draws, item_qwk, mean_of_items, over_items
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, record
-from tasks.stats.agreement import Stat
+from tasks.evaluate.agree import both_scored, item_qwk, mean_of_items
+from tasks.evaluate.beside import FEWEST, by_item, drawn_qwk, stat
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
 from tasks.stats.arrays import Floats, Ints
-from tasks.stats.bootstrap import interval
 
 LENGTH = "length"
 """The rater that looks at nothing else; the column of its scores."""
-FEWEST = 30
-"""Responses that a prediction from length is fitted and judged on."""
 FOLDS = 10
 
 
@@ -36,12 +33,12 @@ def against_length(
     if rows.empty:
         return
     own, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", LENGTH))
-    drawn, drawn_alone = (_drawn(rows, column, scales, draws, seed) for column in ("calibrated", LENGTH))
-    yield from _figures(whole, rows, scales, ("length_qwk", LENGTH), alone, drawn_alone)
+    drawn, drawn_alone = (drawn_qwk(rows, column, scales, draws, seed) for column in ("calibrated", LENGTH))
+    yield from by_item(whole, rows, scales, ("length_qwk", LENGTH), alone, drawn_alone)
     yield from _pooled(whole, rows, draws, seed)
     # Cross-fitted, length that tells nothing falls below 0: no length need be beaten by that.
     more, drawn_more = own - np.maximum(alone, 0.0), drawn - np.maximum(drawn_alone, 0.0)
-    yield from _figures(whole, rows, scales, ("over_length_qwk", machine), more, drawn_more)
+    yield from by_item(whole, rows, scales, ("over_length_qwk", machine), more, drawn_more)
 
 
 def _pooled(whole: Part, rows: pd.DataFrame, draws: int, seed: int) -> Iterator[Record]:
@@ -49,39 +46,9 @@ def _pooled(whole: Part, rows: pd.DataFrame, draws: int, seed: int) -> Iterator[
     if whole.scale is None:
         return
     pooled, scale = rows.assign(item_id=whole.value_of), {whole.value_of: whole.scale}
-    around = mean_of_items(_drawn(pooled, LENGTH, scale, draws, seed), pooled)
-    value, names = _stat(float(item_qwk(pooled, scale, TARGET, LENGTH)[0])), (TARGET, LENGTH)
+    around = mean_of_items(drawn_qwk(pooled, LENGTH, scale, draws, seed), pooled)
+    value, names = stat(float(item_qwk(pooled, scale, TARGET, LENGTH)[0])), (TARGET, LENGTH)
     yield record(whole, "length_qwk", value, len(rows), stage="calibrated", raters=names, interval=around)
-
-
-def _figures(
-    whole: Part,
-    rows: pd.DataFrame,
-    scales: Mapping[str, ScaleBounds],
-    named: tuple[str, str],
-    values: Floats,
-    drawn: Floats,
-) -> Iterator[Record]:
-    """A figure of every item with enough responses, and its mean over items.
-
-    named: metric and rater; values, drawn: of the items in their order, (items,) and (items, draws).
-    """
-    metric, raters = named[0], (TARGET, named[1])
-    for (item, part), value, draw in zip(rows.groupby("item_id", sort=True), values, drawn, strict=True):
-        if len(part) >= FEWEST:
-            at = whole._replace(slice="item", value_of=str(item), scale=scales[str(item)])
-            around = interval(draw, part["cluster"].nunique())
-            yield record(at, metric, _stat(value), len(part), stage="calibrated", raters=raters, interval=around)
-    mean = _stat(float(over_items(values[:, None])[0]))
-    at, around = on_items(whole), mean_of_items(drawn, rows)
-    yield record(at, f"{metric}_item_mean", mean, len(rows), stage="calibrated", raters=raters, interval=around)
-
-
-def _drawn(rows: pd.DataFrame, column: str, scales: Mapping[str, ScaleBounds], draws: int, seed: int) -> Floats:
-    """QWK of a column with the target on every item in every draw, (items, draws)."""
-    if not draws:
-        return np.empty((rows["item_id"].nunique(), 0))
-    return item_draws(rows, scales, Pair("", "", "", TARGET, column), "qwk", draws, seed)
 
 
 def predicted(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], seed: int) -> Floats:
@@ -121,7 +88,3 @@ def _folds(clusters: Ints, seed: int) -> Ints:
     names, codes = np.unique(clusters, return_inverse=True)
     folds: Ints = (np.random.default_rng(seed).permutation(len(names)) % FOLDS)[codes]
     return folds
-
-
-def _stat(value: float) -> Stat:
-    return Stat(None, "undefined: constant scores") if np.isnan(value) else Stat(float(value))

@@ -166,6 +166,18 @@ METRICS: tuple[Metric, ...] = (
             to_show=True,
         )
     ),
+    Metric(
+        "text_qwk", "Agreement of the text without the rubric (QWK)", meaning="the same predictors without the judge"
+    ),
+    Metric("over_text_qwk", "Agreement that the rubric adds (QWK)", "signed").gated(
+        Gate(
+            "rubric",
+            "this project",
+            "call it a score by text: labels and text alone agree as well",
+            0.0,
+            slices=("items", "item"),
+        )
+    ),
     Metric("length_share", "Explained by length alone", "share", "agreement", "of what length and score explain"),
     Metric("decision_accuracy", "The likeliest level is people's", "share", "decisions"),
     Metric("decision_confidence", "Mean probability of it", "share", "decisions"),

@@ -82,7 +82,7 @@ def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd
     several = pc.if_else(pc.greater(raw["score_count"], 1), pc.equal(raw["score_min"], raw["score_max"]), None)
     frame["again"] = _taken(several.cast(pa.float64()), _places(asked, raw))
     at = _places(asked, predictions)
-    for column in ("score", "low", "high", "risk", "route", "route_reason", "unscored_reason"):
+    for column in ("score", "text_only", "low", "high", "risk", "route", "route_reason", "unscored_reason"):
         frame["calibrated" if column == "score" else column] = _taken(predictions[column], at)
     first = _places(asked, gradings)
     for name in gradings.column_names:

@@ -18,6 +18,7 @@ BATCH = 20_000
 PREDICTED = [
     "response_id",
     "score",
+    "text_only",
     "low",
     "high",
     "risk",

@@ -31,8 +31,8 @@ class People:
 
 @dataclass(frozen=True)
 class Compared:
-    """One slice: the machine with the target, people with each other, and what people's noise leaves reachable, and
-    what length alone reaches."""
+    """One slice: the machine with the target, people with each other, what people's noise leaves reachable, and what
+    length and text alone reach."""
 
     name: str
     machine: Estimate
@@ -40,6 +40,8 @@ class Compared:
     ceiling: Estimate
     length: Estimate
     """What length alone reaches."""
+    text: Estimate
+    """What the text reaches without the rubric."""
     flagged: bool = False
 
 

@@ -92,8 +92,8 @@ def _compared(figures: Figures, part: str) -> list[Compared]:
     rows = []
     for value in figures.values("qwk", part):
         machine, human = (figures.machine("qwk", "calibrated", part, value), figures.people("qwk", part, value))
-        ceiling, length = (figures.any(name, part, value) for name in ("ceiling_qwk", "length_qwk"))
-        rows.append(Compared(say.name(value), machine, human, ceiling, length, _gap(machine, human) >= WIDE_GAP))
+        ceiling, length, text = (figures.any(name, part, value) for name in ("ceiling_qwk", "length_qwk", "text_qwk"))
+        rows.append(Compared(say.name(value), machine, human, ceiling, length, text, _gap(machine, human) >= WIDE_GAP))
     return sorted(rows, key=lambda row: (-_gap(row.machine, row.people), _or(row.machine.value, 2.0), row.name))
 
 
