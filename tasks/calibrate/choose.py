@@ -22,7 +22,7 @@ from tasks.stats.pair_sums import pair_terms, statistics_of_totals
 
 FEWEST = 10
 """Usable labels below which no method is tried and the raw score is kept."""
-CLEARLY = 2.0
+CLEARLY = 3.0
 """Standard errors by which another method must be better than the standard one. With few labels the best of several
 noisy figures is rarely the best method: on the shared sets one standard error took worse mappings than none."""
 NAMES: dict[Literal["qwk", "rmse"], str] = {"qwk": "QWK", "rmse": "RMSE"}
@@ -94,7 +94,7 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
     """Compare the methods inside folds of the labels, and choose. Ridge stands among them only where it is asked for,
     and `text_only`, the baseline beside all others, is taken only by name.
 
-    The first of `STANDARD` that can be fitted is taken unless another one is better by more than two standard errors of
+    The first of `STANDARD` that can be fitted is taken unless another is better by more than three standard errors of
     their difference, by the delete-one-author jackknife. Of pooled items what counts is agreement within items. A
     method by name is taken where the labels allow its fit, in every fold too. With fewer than ten labels, or labels of
     one author only, the raw score is kept; ContractError where the study's signals leave that out. chosen: labels that

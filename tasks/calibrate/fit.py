@@ -8,12 +8,12 @@ from typing import NamedTuple
 from tasks.calibrate.calibration import POOLED, ScaleMapping
 from tasks.calibrate.choose import FEWEST, MethodChoice, decide
 from tasks.calibrate.labels import Collected, LabelledRows, collect
-from tasks.calibrate.methods import TEXTUAL, inputs
+from tasks.calibrate.methods import inputs
 from tasks.calibrate.outcome import outcome
 from tasks.calibrate.release import Rules, Scope, release_rules
 from tasks.calibrate.rows import Item
 from tasks.calibrate.spread import Spread
-from tasks.contracts.settings.study import Feature, Study
+from tasks.contracts.settings.study import Study
 
 
 class FittedItems(NamedTuple):
@@ -67,13 +67,6 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
     )
 
 
-def text_features(study: Study) -> tuple[Feature, ...]:
-    """What of the text a study's mappings may take; nothing where the study names a method that takes none."""
-    if study.calibration.method not in ("choose", *TEXTUAL):
-        return ()
-    return tuple(name for name in study.calibration.features if name != "judge")
-
-
 def _decide(of: Collected, bundle_id: str | None, study: Study) -> Decided:
     labels, chosen = of
     decision = decide(labels, study.calibration, chosen)
@@ -105,7 +98,7 @@ def _calibration(one: Decided, rules: Rules, rater_id: str, study: Study) -> Sca
         target=study.evaluation.target,
         mapping=decision.tried.mapping if decision.tried else None,
         text_only=decision.text_only,
-        texts=text_features(study) if labels.blocks else (),
+        texts=study.calibration.texts if labels.blocks else (),
         spread=one.spread,
         rules={item: rules.items[item] for item in labels.items},
         new=None if one.bundle_id else rules.new,

@@ -12,7 +12,7 @@ from tasks.calibrate.samples import one_per_response
 from tasks.calibrate.texts import Blocks, taken
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import ContractError
-from tasks.stats.target import MEAN, target_scores
+from tasks.stats.target import OF_SEVERAL, target_scores
 
 GRADING = [
     "response_id",
@@ -105,8 +105,8 @@ def only_rater(gradings: pa.Table) -> str:
 
 
 def _ratings(people: pa.Table, human: pa.Table, target: str) -> pa.Table:
-    """Columns `response_id` and `ratings`: 1 for a rater's score, the number of persons for their mean."""
-    if target != MEAN:
+    """Columns `response_id` and `ratings`: 1 for a rater's score, the number of persons for what is made of theirs."""
+    if target not in OF_SEVERAL:
         return human.select(["response_id"]).append_column("ratings", pa.array([1] * len(human), pa.int64()))
     given = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
     return given.group_by("response_id").aggregate([("score", "count")]).rename_columns(["response_id", "ratings"])

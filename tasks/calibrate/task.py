@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import count
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from prefect import task
 
 from tasks.calibrate.calibration import ScaleMapping
-from tasks.calibrate.fit import fit_items, text_features
+from tasks.calibrate.fit import fit_items
 from tasks.calibrate.labels import TAUGHT
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, shards
@@ -78,7 +79,8 @@ def calibrate(
                 {name: bundle_of[name] for name in names if name in bundle_of}, rows, known, told, target
             )
             for shard in shards(some, SHARD_ROWS):
-                beside = texts.beside(shard, named_items)
+                mapped = [fitted.mappings[item.item_id] for item in shard]
+                beside = texts.beside(shard, named_items) if any(one.texts for one in mapped) else shard
                 predicted = [_predicted(fitted.mappings[item.item_id], item) for item in beside]
                 run.commit("calibrate", f"predictions-{next(at):05d}", {Predictions: pa.concat_tables(predicted)})
         mappings = {mapping.calibration_id: mapping for mapping in fitted.mappings.values()}
@@ -106,17 +108,21 @@ class _Texts:
         self, run: Run, study: Study, items: TableRef, responses: TableRef, bundle_of: dict[str, Bundle]
     ) -> None:
         self._run, self._responses, self._bundles = run, responses, bundle_of
-        self._wanted = text_features(study)
-        columns = ["item_id", "question", "reference_answer"]
+        self._plan = study.calibration
+        columns = ["item_id", "question", "reference_answer", "reference_answers"]
         self._items = {row["item_id"]: row for row in run.read(items, columns).to_pylist()}
-        self._readers = Readers(
-            encode=minilm() if "embedding" in self._wanted else None,
-            hidden=HiddenStates(study.calibration.language_model) if study.calibration.language_model else None,
+
+    @cached_property
+    def _readers(self) -> Readers:
+        """Loaded where the first text is to be read."""
+        return Readers(
+            encode=minilm() if "embedding" in self._plan.texts else None,
+            hidden=HiddenStates(self._plan.language_model) if self._plan.language_model else None,
         )
 
     def beside(self, items: Sequence[Item], chosen: pc.Expression) -> list[Item]:
         """The items with a row of every block for each of their rows; chosen: the responses that these are among."""
-        if not self._wanted:
+        if not self._plan.texts or not any(len(item.rows) for item in items):
             return [*items]
         texts = self._run.read(self._responses, ["response_id", "text"], chosen)
         return [item._replace(blocks=self._blocks(item, texts)) for item in items]
@@ -127,10 +133,10 @@ class _Texts:
         source = TextSource(
             texts=texts["text"].take(at).to_pylist(),
             question=asked["question"],
-            reference=asked["reference_answer"] or "",
+            reference=asked["reference_answer"] or "\n".join(asked["reference_answers"] or ()),
             rubric=self._bundles[item.item_id].text,
         )
-        return text_blocks(source, self._wanted, self._readers)
+        return text_blocks(source, self._plan.texts, self._readers)
 
 
 def _bundle_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Bundle]:

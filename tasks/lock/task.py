@@ -13,6 +13,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
+from tasks.llm.encoder import require_encoder
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.lock.bundles import finished
 from tasks.lock.rubric import authored, rubrics_of
@@ -77,8 +78,11 @@ def fit(run: Run, study: Study, base: Path, items: TableRef, people: TableRef, b
     """Hold human scores and the study's tolerance against the scales, where scores are to be released.
 
     InputError where a person's score lies between the steps of its scale, or where under the tolerance no score of a
-    scale that people used could be wrong: both would be told as agreement.
+    scale that people used could be wrong: both would be told as agreement. BackendError where the calibration to come
+    asks for an encoder that is not installed.
     """
+    if "embedding" in study.calibration.texts:
+        require_encoder("calibration.features names 'embedding' (leave it out: features: [judge, characters])")
     rubric_of = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
     scales = {name: bundle.scale for name, bundle in unlocked(run.read(bundles).to_pylist()).items()}
     refuse_unfit(run, study, base, people, rubric_of, scales)

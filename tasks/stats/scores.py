@@ -17,6 +17,10 @@ SIGNALS = ("length", "criterion.")
 """Signals that figures are given for, by the beginning of their names."""
 
 
+ADDED = ("text_only", "points_judge", "points_text", "points_item")
+"""What predictions tell beside the score: the baseline, and what a score is made of."""
+
+
 class ScoreTables(NamedTuple):
     """What people and the machine said: columns of the tables of these names; the machine's gradings as `narrow` makes
     them."""
@@ -34,7 +38,7 @@ class ScoreFrame(NamedTuple):
     frame: one row per response: `response_id`, `item_id`, `type`, `author_id`, `split`; `group:<variable>`;
     `human:<rater>` for every person, `target`, `raw` and `calibrated`, NaN where there is no score; `again`, whether
     all samples have one and the same score, 1 or 0, NaN where fewer than two have any; of the prediction
-    `low`, `high`, `risk`, `route`, `route_reason`, `unscored_reason`; `signal:<name>` of the machine; `row`, its own
+    `text_only`, what adds to it (ADDED), `low`, `high`, `risk`, `route`, `route_reason`, `unscored_reason`; `signal:<name>` of the machine; `row`, its own
     number; `cluster`, the author, or the response itself where an author is missing, as a number.
     groups: the group variables; raters: the persons who scored; likely: level probabilities of each row, or null.
     """
@@ -82,7 +86,7 @@ def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd
     several = pc.if_else(pc.greater(raw["score_count"], 1), pc.equal(raw["score_min"], raw["score_max"]), None)
     frame["again"] = _taken(several.cast(pa.float64()), _places(asked, raw))
     at = _places(asked, predictions)
-    for column in ("score", "text_only", "low", "high", "risk", "route", "route_reason", "unscored_reason"):
+    for column in ("score", *ADDED, "low", "high", "risk", "route", "route_reason", "unscored_reason"):
         frame["calibrated" if column == "score" else column] = _taken(predictions[column], at)
     first = _places(asked, gradings)
     for name in gradings.column_names:

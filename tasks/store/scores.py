@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.reference import TableRef
-from tasks.stats.scores import ScoreTables, narrow
+from tasks.stats.scores import ADDED, ScoreTables, narrow
 from tasks.store.ordered import packed
 from tasks.store.warehouse import Run, give_back
 
@@ -18,7 +18,7 @@ BATCH = 20_000
 PREDICTED = [
     "response_id",
     "score",
-    "text_only",
+    *ADDED,
     "low",
     "high",
     "risk",

@@ -27,11 +27,12 @@ from scipy.stats import binom
 from tasks.calibrate.choose import decide
 from tasks.calibrate.errors import Placed, error_risk
 from tasks.calibrate.features import LONE
-from tasks.calibrate.folds import CrossFitted, cross_fit, folds
+from tasks.calibrate.folds import CrossFitted, cross_fit
 from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import apply_to_labels
 from tasks.calibrate.outcome import outcome
 from tasks.calibrate.release import Scope, Vouching, seen_levels, vouching
+from tasks.calibrate.split import folds
 from tasks.calibrate.spread import Spread, risks, sigmas
 from tasks.contracts.settings.study import Calibration, Release
 from tasks.evaluate.released import binomial
@@ -216,7 +217,7 @@ def real(target: float) -> None:
             plan = study(release={"risk": target, "tolerance": TOLERANCE, "confidence": CONFIDENCE})
             mapping = fit_items([item], "judge", plan).mappings["q"]
             rows = item.rows.filter(np.array(item.rows["split"].to_pylist()) == "test")
-            found = predict(mapping, rows, item.bundle)
+            found = predict(mapping, item._replace(rows=rows))
             out = np.array(found["route"].to_pylist()) == "release"
             off = np.abs(found["score"].to_numpy() - rows["target"].to_numpy()) > TOLERANCE + 1e-9
             coverage.append(out.mean())

@@ -221,7 +221,7 @@ class Calibration(Frozen):
 
     method: Literal["choose"] | CalibrationMethod = "choose"
     """A method by name (ridge: rulers without its map of distributions), or `stacked` unless another one does better
-    inside folds of the calibration split by more than two standard errors."""
+    inside folds of the calibration split by more than three standard errors."""
     features: tuple[Annotated[Feature, FEATURES], ...] = ("judge", "characters", "embedding")
     """What `stacked` may go by, the judge always among it. The text moves the number, never the evidence."""
     language_model: str | None = None
@@ -241,6 +241,13 @@ class Calibration(Frozen):
         if ("hidden" in self.features) != (self.language_model is not None):
             raise ValueError("calibration.features: hidden and calibration.language_model belong together")
         return self
+
+    @property
+    def texts(self) -> tuple[Feature, ...]:
+        """What of the text the mappings may take; nothing where the method named takes none."""
+        if self.method not in ("choose", "stacked", "text_only"):
+            return ()
+        return tuple(name for name in self.features if name != "judge")
 
 
 class Release(Frozen):

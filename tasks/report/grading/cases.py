@@ -58,6 +58,8 @@ class Case:
     target: str
     people: tuple[tuple[str, str], ...]
     route: str
+    made_of: str
+    """What judge, text and item add to the score of an average response; '' where the mapping does not tell."""
     pieces: tuple[Piece[Quoted], ...]
     characters: int
     marks: tuple[Mark, ...]
@@ -109,10 +111,19 @@ def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgmen
         say.level(round(row["target"], 2)),
         persons,
         "would be released" if released else ": ".join(filter(None, ("goes to people", why))),
+        _made_of(row),
         excerpt(text, quoted),
         len(text),
         tuple(marks[:MARKS]),
     )
+
+
+def _made_of(row: Row) -> str:
+    if pd.isna(row["points_judge"]):
+        return ""
+    parts = (("the judge's decisions", "points_judge"), ("the text itself", "points_text"), ("the item", "points_item"))
+    told = [f"{say.signed(row[name])} by {words}" for words, name in parts if abs(row[name]) >= 0.005]
+    return f"beside an average response: {', '.join(told) or 'nothing'}"
 
 
 def _is_recorded(judgment: Row) -> bool:

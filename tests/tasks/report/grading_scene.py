@@ -127,6 +127,7 @@ def made_run(
                 | {"target": float(np.mean(list(human.values()))) if human else math.nan}
                 | {"raw": raw, "calibrated": final, "risk": risk, "route": "release" if released else "review"}
                 | {"route_reason": reason, "unscored_reason": why, "low": None, "high": None}
+                | {"points_judge": 0.8, "points_text": -0.25, "points_item": 0.0}
             )
             tables[Responses].append(
                 {
