@@ -38,8 +38,8 @@ class ScoreFrame(NamedTuple):
     frame: one row per response: `response_id`, `item_id`, `type`, `author_id`, `split`; `group:<variable>`;
     `human:<rater>` for every person, `target`, `raw` and `calibrated`, NaN where there is no score; `again`, whether
     all samples have one and the same score, 1 or 0, NaN where fewer than two have any; of the prediction
-    `text_only`, what adds to it (ADDED), `low`, `high`, `risk`, `route`, `route_reason`, `unscored_reason`; `signal:<name>` of the machine; `row`, its own
-    number; `cluster`, the author, or the response itself where an author is missing, as a number.
+    ADDED, `low`, `high`, `risk`, `route`, `route_reason`, `unscored_reason`; `signal:<name>` of the machine; `row`, its
+    own number; `cluster`, the author, or the response itself where an author is missing, as a number.
     groups: the group variables; raters: the persons who scored; likely: level probabilities of each row, or null.
     """
 

@@ -96,7 +96,8 @@ class TestHeldOut:
         found = held_out(items, predictions, 1.0)
         rows = [row for item in items for row in item.rows.to_pylist()]
         tested = {row["response_id"] for row in rows if row["split"] == "test" and row["target"] is not None}
-        told = {row["response_id"] for row in predictions.to_pylist() if row["risk"] is not None}
+        counted = (None, "no_promise", "risk")
+        told = {row["response_id"] for row in predictions.to_pylist() if row["route_reason"] in counted}
         assert len(found.risk) == len(tested & told) >= 20
         assert not found.wrong.any()
         assert held_out(items, predictions, 0.0).wrong.sum() >= found.wrong.sum()
