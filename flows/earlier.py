@@ -14,12 +14,12 @@ from tasks.judge.rater import rater
 from tasks.judge.rows import Case
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import digest
-from tasks.store.warehouse import Warehouse
+from tasks.store.warehouse import MARKER, Warehouse
 
 
 def opened(warehouse: Path | None) -> Warehouse | None:
-    """The warehouse, where there is one."""
-    return Warehouse.open(warehouse) if warehouse is not None and warehouse.is_dir() else None
+    """The warehouse, where there is one: a folder without its marker is left as it is."""
+    return Warehouse.open(warehouse) if warehouse is not None and (warehouse / MARKER).exists() else None
 
 
 def locked_before(study_file: Path, house: Warehouse | None, limit: int | None) -> list[dict[str, Any]] | None:

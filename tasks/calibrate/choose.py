@@ -192,7 +192,9 @@ def _within_items(human: Floats, machine: Floats, labels: LabelledRows) -> Float
     sums = cluster_sums(terms, labels.cluster)
     whole = sums.sum(axis=0, keepdims=True)
     totals = np.vstack([whole, whole - sums])
-    return np.divide(totals[:, 0], totals[:, 1], out=np.full(len(totals), np.nan), where=totals[:, 1] > 0)
+    unknown = np.full(len(totals), np.nan)
+    worth: Floats = np.divide(totals[:, 0], totals[:, 1], out=unknown, where=totals[:, 1] > 0)
+    return worth
 
 
 def _jackknifed(name: str, human: Floats, machine: Floats, labels: LabelledRows) -> Floats:

@@ -176,10 +176,10 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
     n, fitted = len(rows.item), (stack.low, stack.high)
     added = {"judge": np.zeros(n), "text": np.zeros(n), "item": np.zeros(n)}
     for block in stack.blocks:
-        points = _times(every[block.name], unpacked_floats(block.coefficients)) - block.mean
+        given = _times(every[block.name], unpacked_floats(block.coefficients)) - block.mean
         if block.name == "item":
-            points = np.where(np.isin(rows.item, stack.items), points, 0.0)
-        added[PARTS.get(block.name, "text")] += points
+            given = np.where(np.isin(rows.item, stack.items), given, 0.0)
+        added[PARTS.get(block.name, "text")] += given
     latent = stack.intercept + added["judge"] + added["text"] + added["item"]
     mapped = np.clip(np.interp(latent, stack.latent_knots, stack.score_knots), *fitted)
     aligned = stretch(mapped, fitted, scale)
@@ -269,9 +269,10 @@ def _gram_columns(scaling: GramScaling, counts: sp.csr_array) -> sp.csr_array:
 def _kernel(block: Matrix) -> Floats:
     """Products of all rows with all rows after the mean row is taken off, (n, n)."""
     products = block @ block.T
-    plain = np.asarray(products.toarray() if sp.issparse(products) else products, dtype=np.float64)
+    plain: Floats = products.toarray() if isinstance(products, sp.csr_array) else products
     means = plain.mean(axis=1)
-    return plain - means[:, None] - means[None, :] + means.mean()
+    centred: Floats = plain - means[:, None] - means[None, :] + means.mean()
+    return centred
 
 
 def _times(block: Matrix, coefficients: Floats) -> Floats:

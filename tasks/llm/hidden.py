@@ -34,9 +34,10 @@ class HiddenStates:
             raise BackendError(_HINT) from error
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            self._model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+            self._model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError) as error:
             raise BackendError(f"calibration.language_model: no model can be loaded from {folder}: {error}") from error
+        self._model.requires_grad_(False).train(False)
         self._torch = torch
 
     def __call__(self, before: str, texts: Sequence[str]) -> Floats:
