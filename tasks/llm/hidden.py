@@ -51,7 +51,7 @@ class HiddenStates:
         layers = self._model(
             self._ids(text), past_key_values=cache, use_cache=True, output_hidden_states=True, logits_to_keep=1
         ).hidden_states
-        cache.crop(length)
+        cache.crop(length - cache.get_seq_length())
         taken = [layers[round(depth * (len(layers) - 1))][0] for depth in LAYERS]
         return np.concatenate([layer.float().mean(dim=0).numpy() for layer in taken]).astype(np.float64)
 

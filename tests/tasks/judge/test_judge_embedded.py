@@ -58,7 +58,8 @@ HOLISTIC = BUNDLE.model_copy(update={"protocol": Protocol(name="dhs", final_scor
 
 
 def question(text, criteria=CRITERIA):
-    return Question(BUNDLE if criteria else HOLISTIC, criteria, text, tuple(units(text)), "i", "What is asked?", None)
+    bundle = BUNDLE.model_copy(update={"criteria": criteria}) if criteria else HOLISTIC
+    return Question(bundle, criteria, text, tuple(units(text)), "i", "What is asked?", None)
 
 
 def artifact(text, criteria=CRITERIA, encoder=None):
