@@ -83,6 +83,8 @@ class Stack(Frozen):
     """Null where the judge takes no part."""
     grams: GramScaling | None
     """Null where the n-grams of the text take no part."""
+    hidden: str | None
+    """Standard deviation of each hidden state, some of which are a hundred times larger than others; packed floats."""
     items: tuple[str, ...]
     """Items with a column of their own; another one counts as their average."""
     blocks: tuple[StackedBlock, ...]
@@ -136,6 +138,7 @@ def fit_stack(
         high=ends[1],
         judge=judge,
         grams=grams,
+        hidden=packed_floats(_spread(rows.blocks["hidden"][kept])) if "hidden" in rows.blocks else None,
         items=tuple(items) if len(items) > 1 else (),
         blocks=(),
         intercept=0.0,
@@ -222,7 +225,12 @@ def _columns(stack: Stack, rows: StackedRows) -> dict[str, Matrix]:
     if stack.judge:
         columns["judge"] = _judge_columns(stack.judge, rows.matrix)
     for name, block in rows.blocks.items():
-        columns[name] = _gram_columns(stack.grams, block) if name == "characters" and stack.grams else block
+        if name == "characters" and stack.grams:
+            columns[name] = _gram_columns(stack.grams, block)
+        elif name == "hidden" and stack.hidden:
+            columns[name] = block / unpacked_floats(stack.hidden)
+        else:
+            columns[name] = block
     if stack.items:
         columns["item"] = (rows.item[:, None] == np.array(stack.items)[None, :]).astype(np.float64)
     return columns
@@ -264,6 +272,12 @@ def _gram_columns(scaling: GramScaling, counts: sp.csr_array) -> sp.csr_array:
     weighted = counts.copy()
     weighted.data = (1.0 + np.log(counts.data)) * (1.0 + rarity[counts.indices])
     return sp.csr_array(normalize(weighted)[:, buckets])
+
+
+def _spread(block: Matrix) -> Floats:
+    """Standard deviation of each column, 1 where it is constant, (h,)."""
+    deviations: Floats = np.asarray(block.std(axis=0), dtype=np.float64)
+    return np.where(deviations > TIE, deviations, 1.0)
 
 
 def _kernel(block: Matrix) -> Floats:

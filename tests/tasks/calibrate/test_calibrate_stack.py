@@ -187,6 +187,18 @@ def test_a_rows_score_does_not_depend_on_its_neighbours(order):
     np.testing.assert_array_equal(apply_stack(stack, moved, (0, 3, 1))[0].latent, whole.latent[order])
 
 
+def test_one_huge_hidden_state_does_not_drown_the_others():
+    labels = answers(16, 150)
+    rng = np.random.default_rng(16)
+    telling = labels.human[:, None] + rng.normal(0, 0.3, (150, 5))
+    states = np.hstack([telling, rng.normal(0, 1000, (150, 1))])
+    huge = replace(labels, blocks={"hidden": states})
+    even = replace(labels, blocks={"hidden": states / states.std(axis=0)})
+    found = [apply_to_labels(fit_method("text_only", one, 2.5), one).latent for one in (huge, even)]
+    np.testing.assert_allclose(*found, atol=1e-4)
+    assert np.corrcoef(found[0], labels.human)[0, 1] > 0.9
+
+
 def test_words_never_seen_and_empty_texts_have_a_score():
     labels = answers(12)
     texts = ["", "   ", "zzz qqq", "=HYPERLINK('x')", "🙂" * 900]
