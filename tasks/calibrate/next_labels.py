@@ -77,7 +77,11 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
     known = Counter(rows["item_id"].filter(pa.array(taught)).to_pylist())
     unseen = predictions.filter(pc.equal(predictions["route_reason"], "level_unseen"))
     level_of = dict(zip(unseen["response_id"].to_pylist(), unseen["score"].to_pylist(), strict=True))
-    named = rows.select(["response_id", "item_id"]).take([proposal.row for proposal in found]).to_pylist()
+    named = (
+        rows.select(["response_id", "item_id"])
+        .take(pa.array([proposal.row for proposal in found], pa.int64()))
+        .to_pylist()
+    )
     return [
         {
             **row,

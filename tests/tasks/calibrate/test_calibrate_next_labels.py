@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from builders.bundles import bundle, criterion, trait
 from builders.rows import grading, item, locked, response
@@ -85,6 +86,11 @@ class TestNextLabels:
         plan = study()
         rows = next_labels(*graded(tmp_path / "w", plan, split=lambda _: "test"), plan, 20)
         assert {row["why"] for row in rows if row["sampled"] == "chosen"} == {"its item has 0 labels"}
+
+    def test_everything_labelled_is_nothing_to_ask(self, tmp_path):
+        items, predictions = graded(tmp_path / "w", study())
+        known = [item._replace(rows=item.rows.filter(pc.is_valid(item.rows["target"]))) for item in items]
+        assert next_labels(known, predictions, study(), 20) == []
 
     def test_nothing_graded_is_nothing_to_ask(self):
         assert next_labels([], pa.table({}), study(), 20) == []
