@@ -164,6 +164,7 @@ def calibration(
             row["n"],
             row["folds"],
             row["qwk"],
+            row["qwk_within"],
             row["rmse"],
             row["behind"],
             row["behind_se"],

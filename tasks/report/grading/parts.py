@@ -163,6 +163,8 @@ class Tried:
     n: int
     folds: int
     qwk: float | None
+    within: float | None
+    """QWK of what differs within items, which pooled mappings are chosen by."""
     rmse: float | None
     behind: float | None
     behind_se: float | None

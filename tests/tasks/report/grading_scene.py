@@ -449,6 +449,7 @@ def fitted(items: list[str], releases: bool) -> tuple[Records, Records, Records]
             "n": 400,
             "folds": 10,
             "qwk": 0.7 + at / 100,
+            "qwk_within": 0.6 + at / 100,
             "rmse": 0.8 - at / 50,
             "behind": 0.03 - at / 100,
         }
