@@ -24,7 +24,7 @@ FEWEST = 10
 """Usable labels below which no method is tried and the raw score is kept."""
 CLEARLY = 3.0
 """Standard errors by which another method must be better than the standard one. With few labels the best of several
-noisy figures is rarely the best method: on the shared sets one standard error took worse mappings than none."""
+noisy figures is rarely the best method, and one standard error takes it."""
 NAMES: dict[Literal["qwk", "rmse"], str] = {"qwk": "QWK", "rmse": "RMSE"}
 UNIT = (0.0, 1.0, 1.0)
 

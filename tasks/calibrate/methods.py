@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -99,14 +98,10 @@ def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
         raise Refusal("the study's features hold nothing of the text")
     if labels.blocks and with_judge and not labels.has_score:
         raise Refusal("the study's signals leave the judge's score out, so that text has no place beside them")
-    ends = labels.low, labels.high
-    seen = _seen_items(labels)
-    return fit_stack(_stacked_rows(labels), labels.human, labels.weight, folds(labels.cluster), ends, seen, with_judge)
+    ends, fold = (labels.low, labels.high), folds(labels.cluster)
+    seen = [labels.items[at] for at in np.unique(labels.item)]
+    return fit_stack(_stacked_rows(labels), labels.human, labels.weight, fold, ends, seen, with_judge)
 
 
 def _stacked_rows(labels: LabelledRows) -> StackedRows:
     return StackedRows(labels.matrix, labels.blocks, labels.item_id)
-
-
-def _seen_items(labels: LabelledRows) -> Sequence[str]:
-    return [labels.items[at] for at in np.unique(labels.item)]

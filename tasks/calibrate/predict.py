@@ -14,12 +14,12 @@ from tasks.calibrate.calibration import ScaleMapping, read_calibration
 from tasks.calibrate.curve import ScoreCurve
 from tasks.calibrate.errors import Placed, error_risk
 from tasks.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
-from tasks.calibrate.methods import apply_method
+from tasks.calibrate.methods import Mapping, apply_method
 from tasks.calibrate.release import reasons
 from tasks.calibrate.rows import Item, only_rater
 from tasks.calibrate.samples import one_per_response
 from tasks.calibrate.spread import Spread, level_probabilities, risks, sigmas
-from tasks.calibrate.stack import Points, Stack, StackedRows, apply_stack
+from tasks.calibrate.stack import PARTS, Points, Stack, StackedRows, apply_stack
 from tasks.calibrate.texts import Blocks, taken
 from tasks.contracts.bundle import Bundle, Scale
 from tasks.contracts.errors import ContractError
@@ -124,7 +124,10 @@ def _mapped(
     calibration: ScaleMapping, rows: StackedRows, scored: Bools, bundle: Bundle
 ) -> tuple[Aligned, Points, Bools]:
     """The aligned rows and what adds to them, NaN where a row cannot be mapped or a method does not tell, and whether
-    it can, (n,)."""
+    it can, (n,). ContractError without the blocks that a stack was fitted on."""
+    lacking = _blocks(calibration.mapping) | _blocks(calibration.text_only)
+    if lacking := sorted(lacking - rows.blocks.keys()):
+        raise ContractError(f"calibration {calibration.calibration_id[:12]} goes by {', '.join(lacking)} of the texts")
     ready = scored & np.isfinite(rows.matrix).all(axis=1)
     latent, aligned, score, judge, text, item = np.full((6, len(ready)), np.nan)
     clipped = np.zeros(len(ready), dtype=np.bool_)
@@ -137,6 +140,11 @@ def _mapped(
         mapped = apply_method(calibration.mapping, matrix, _offset(calibration, rows), (unit.min, unit.max), scale)
     latent[ready], aligned[ready], score[ready], clipped[ready] = mapped
     return Aligned(latent, aligned, score, clipped), Points(judge, text, item), ready
+
+
+def _blocks(mapping: Mapping) -> set[str]:
+    """What of the text a mapping takes."""
+    return {block.name for block in mapping.blocks} - PARTS.keys() if isinstance(mapping, Stack) else set()
 
 
 def _text_only(stack: Stack | None, rows: StackedRows, ready: Bools, scale: Scale) -> Floats:

@@ -5,7 +5,7 @@ and the ridge is the same for all (kernel ridge over a sum of kernels). The late
 the human scores as in Rulers (section 3.4, Eq. 5), but by latents of rows that the fit had not seen.
 
 Predictors fitted block by block and stacked on top of one another were tried first and agree less: with 50 labels they
-lose .09 QWK on short answers, with 200 .02 (the fits of the second layer cost more than they can learn).
+lost .05 to .11 QWK on short answers, with 200 .02 (a second layer costs more than it can learn).
 """
 
 from __future__ import annotations
@@ -126,11 +126,13 @@ def fit_stack(
     """Fit all blocks to human scores, (n,), on the scale `ends`; weight: ratings behind each, > 0.
 
     fold: (n,), whose rows are predicted without one another for the map of distributions; items: those with a column of
-    their own. Refusal without a block that varies or where all human scores are the same.
+    their own. Refusal without a block that varies, and where all human scores, or all folds, are the same.
     """
     if np.ptp(human) == 0:
         raise Refusal("all human scores are the same")
     kept = _thinned(len(human))
+    if np.ptp(fold[kept]) == 0:
+        raise Refusal("all labels are of one author, none is left to map the latents by")
     judge = _judge_scaling(rows.matrix[kept]) if with_judge and rows.matrix.shape[1] else None
     grams = _gram_scaling(rows.blocks["characters"][kept]) if "characters" in rows.blocks else None
     empty = Stack(
@@ -153,12 +155,7 @@ def fit_stack(
         raise Refusal("no feature varies")
     gram = np.sum([kernels[name] / (sizes[name] * len(used)) for name in used], axis=0)
     solved = _ridge(gram, human[kept], STRENGTH * weight[kept].mean() / weight[kept])
-    blocks, centre = [], 0.0
-    for name in used:
-        coefficients = every[name].T @ solved.dual / (sizes[name] * len(used))
-        mean = float((every[name] @ coefficients).mean())
-        blocks.append(StackedBlock(name=name, coefficients=packed_floats(coefficients), mean=mean))
-        centre += mean
+    blocks = [_block(name, every[name], solved.dual / (sizes[name] * len(used))) for name in used]
     latents, scores = knots(_unseen(solved, human[kept], fold[kept]), human[kept], TIE * (ends[1] - ends[0]))
     return empty.model_copy(
         update={
@@ -190,6 +187,12 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
     unit = (scale[1] - scale[0]) / (stack.high - stack.low)
     points = Points(*(values * unit for values in added.values()))
     return Aligned(stretch(latent, fitted, scale), aligned, snap(aligned, scale), clipped), points
+
+
+def _block(name: str, columns: Matrix, dual: Floats) -> StackedBlock:
+    coefficients = columns.T @ dual
+    mean = float((columns @ coefficients).mean())
+    return StackedBlock(name=name, coefficients=packed_floats(coefficients), mean=mean)
 
 
 class _Solved(NamedTuple):

@@ -41,7 +41,9 @@ class HiddenStates:
         self._torch = torch
 
     def __call__(self, before: str, texts: Sequence[str]) -> Floats:
-        """States of texts that follow the words before them, (n, layers x width); n >= 1."""
+        """States of texts that follow the words before them, (n, layers x width)."""
+        if not texts:
+            return np.zeros((0, len(LAYERS) * self._model.config.hidden_size))
         with self._torch.inference_mode():
             cache = self._model(self._ids(before), use_cache=True, logits_to_keep=1).past_key_values
             length = cache.get_seq_length()

@@ -225,8 +225,17 @@ def test_what_cannot_be_fitted_is_refused():
     flat = replace(labels, matrix=np.ones((120, 3)), blocks={})
     with pytest.raises(Refusal, match="no feature varies"):
         stack_of(flat)
+    with pytest.raises(Refusal, match="all labels are of one author"):
+        stack_of(replace(labels, cluster=np.full(120, "author a")))
     with pytest.raises(Refusal, match="nothing of the text"):
         fit_method("text_only", replace(labels, blocks={}), 2.5)
+
+
+def test_two_authors_leave_no_stack_inside_folds_and_no_crash():
+    labels = replace(answers(17, 40), cluster=np.array(["author a", "author b"] * 20))
+    trials = {trial.method: trial for trial in decide(labels, Calibration()).candidates}
+    assert trials["stacked"].note == "all labels are of one author, none is left to map the latents by, in one fold"
+    assert trials["rulers"].tried is not None
 
 
 def test_more_labels_than_are_fitted_are_thinned(monkeypatch):

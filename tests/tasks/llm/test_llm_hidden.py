@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from builders.models import byte_model
 
 from tasks.contracts.errors import BackendError
 from tasks.llm.hidden import LAYERS, HiddenStates
@@ -12,20 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A random causal language model of four layers that reads bytes."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    where = tmp_path_factory.mktemp("model")
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = Tokenizer(models.BPE({letter: at for at, letter in enumerate(letters)}, []))
-    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(where)
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=len(letters), hidden_size=16, intermediate_size=32, num_hidden_layers=4, num_attention_heads=2
-    )
-    transformers.LlamaForCausalLM(config).save_pretrained(where)
-    return where
+    return byte_model(tmp_path_factory.mktemp("model"))
 
 
 def plain(folder, before, text):
@@ -52,6 +40,7 @@ def test_a_response_does_not_depend_on_its_neighbours(folder):
     alone = states("Q", ["second"])
     np.testing.assert_array_equal(states("Q", ["a first one", "second"])[1], alone[0])
     assert np.isfinite(states("Q", ["", "   "])).all()
+    assert states("Q", []).shape == (0, len(LAYERS) * 16)
 
 
 def test_what_stands_before_matters(folder):
