@@ -125,8 +125,8 @@ def _mapped(
 ) -> tuple[Aligned, Points, Bools]:
     """The aligned rows and what adds to them, NaN where a row cannot be mapped or a method does not tell, and whether
     it can, (n,). ContractError without the blocks that a stack was fitted on."""
-    lacking = _blocks(calibration.mapping) | _blocks(calibration.text_only)
-    if lacking := sorted(lacking - rows.blocks.keys()):
+    wanted = _blocks(calibration.mapping) | _blocks(calibration.text_only)
+    if lacking := sorted(wanted - rows.blocks.keys()):
         raise ContractError(f"calibration {calibration.calibration_id[:12]} goes by {', '.join(lacking)} of the texts")
     ready = scored & np.isfinite(rows.matrix).all(axis=1)
     latent, aligned, score, judge, text, item = np.full((6, len(ready)), np.nan)
