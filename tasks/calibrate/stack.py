@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.preprocessing import StandardScaler, normalize
 
-from tasks.calibrate.alignment import TIE, Aligned, knots, second_order, snap, stretch
+from tasks.calibrate.alignment import TIE, Aligned, knots, snap, stretch
 from tasks.calibrate.curve import Refusal
-from tasks.calibrate.pack import packed_floats, packed_ints, unpacked_floats, unpacked_ints
+from tasks.calibrate.pack import packed_floats, unpacked_floats
+from tasks.calibrate.scaling import GramScaling, JudgeScaling, gram_columns, gram_scaling, judge_columns, judge_scaling
 from tasks.calibrate.texts import Blocks, Matrix
 from tasks.contracts.schema import Frozen
 from tasks.stats.arrays import Floats, Ints
@@ -29,36 +29,8 @@ STRENGTH = 0.5
 """Of the ridge, where all blocks together have variance 1; the agreement hardly differs between .3 and 1."""
 MOST = 4_000
 """More labels than this are thinned: the fit takes their cube in time, and another thousand adds little."""
-FAR = 4.0
-"""Standard deviations beyond which a feature of the judge counts no further."""
-SQUARES = 0.5
-"""Share of the products of two features of the judge beside the features themselves."""
 PARTS = {"judge": "judge", "item": "item"}
 """Block → the part of the prediction that it belongs to; every other block is text."""
-
-
-class JudgeScaling(Frozen):
-    """How the judge's features become a block."""
-
-    means: tuple[float, ...]
-    """Mean of each feature."""
-    scales: tuple[float, ...]
-    """Its standard deviation; 1 where it is constant."""
-    product_means: tuple[float, ...]
-    """Mean of each product of two features, squares included."""
-    product_scales: tuple[float, ...]
-    """Its standard deviation; 1 where it is constant."""
-
-
-class GramScaling(Frozen):
-    """How counts of n-grams become a block: term frequency by inverse document frequency, rows of length 1."""
-
-    documents: int
-    """Texts that were counted."""
-    buckets: str
-    """The buckets that any of them has; packed integers, rising."""
-    frequencies: str
-    """In how many texts each occurs; packed integers."""
 
 
 class StackedBlock(Frozen):
@@ -133,8 +105,8 @@ def fit_stack(
     kept = _thinned(len(human))
     if np.ptp(fold[kept]) == 0:
         raise Refusal("all labels are of one author, none is left to map the latents by")
-    judge = _judge_scaling(rows.matrix[kept]) if with_judge and rows.matrix.shape[1] else None
-    grams = _gram_scaling(rows.blocks["characters"][kept]) if "characters" in rows.blocks else None
+    judge = judge_scaling(rows.matrix[kept]) if with_judge and rows.matrix.shape[1] else None
+    grams = gram_scaling(rows.blocks["characters"][kept]) if "characters" in rows.blocks else None
     empty = Stack(
         low=ends[0],
         high=ends[1],
@@ -226,10 +198,10 @@ def _columns(stack: Stack, rows: StackedRows) -> dict[str, Matrix]:
     """Block → its columns as the ridge takes them, a row per response."""
     columns: dict[str, Matrix] = {}
     if stack.judge:
-        columns["judge"] = _judge_columns(stack.judge, rows.matrix)
+        columns["judge"] = judge_columns(stack.judge, rows.matrix)
     for name, block in rows.blocks.items():
         if name == "characters" and stack.grams:
-            columns[name] = _gram_columns(stack.grams, block)
+            columns[name] = gram_columns(stack.grams, block)
         elif name == "hidden" and stack.hidden:
             columns[name] = block / unpacked_floats(stack.hidden)
         else:
@@ -237,44 +209,6 @@ def _columns(stack: Stack, rows: StackedRows) -> dict[str, Matrix]:
     if stack.items:
         columns["item"] = (rows.item[:, None] == np.array(stack.items)[None, :]).astype(np.float64)
     return columns
-
-
-def _judge_scaling(matrix: Floats) -> JudgeScaling:
-    plain = StandardScaler().fit(matrix)
-    z = np.clip(plain.transform(matrix), -FAR, FAR)
-    products = StandardScaler().fit(second_order(z)[:, z.shape[1] :])
-    return JudgeScaling(
-        means=tuple(plain.mean_.tolist()),
-        scales=tuple(plain.scale_.tolist()),
-        product_means=tuple(products.mean_.tolist()),
-        product_scales=tuple(products.scale_.tolist()),
-    )
-
-
-def _judge_columns(scaling: JudgeScaling, matrix: Floats) -> Floats:
-    """The standardised features and their standardised products, each kind by the root of its number (n, d + d²)."""
-    z = np.clip((matrix - np.array(scaling.means)) / np.array(scaling.scales), -FAR, FAR)
-    width = z.shape[1]
-    products = (second_order(z)[:, width:] - np.array(scaling.product_means)) / np.array(scaling.product_scales)
-    return np.hstack([z / np.sqrt(width), products * np.sqrt(SQUARES / products.shape[1])])
-
-
-def _gram_scaling(counts: sp.csr_array) -> GramScaling:
-    frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
-    buckets = np.flatnonzero(frequencies)
-    return GramScaling(
-        documents=counts.shape[0], buckets=packed_ints(buckets), frequencies=packed_ints(frequencies[buckets])
-    )
-
-
-def _gram_columns(scaling: GramScaling, counts: sp.csr_array) -> sp.csr_array:
-    """Rows of length 1 over all buckets; what no counted text had takes of that length and has no column."""
-    buckets = unpacked_ints(scaling.buckets)
-    rarity = np.full(counts.shape[1], np.log(1.0 + scaling.documents))
-    rarity[buckets] -= np.log(1.0 + unpacked_ints(scaling.frequencies))
-    weighted = counts.copy()
-    weighted.data = (1.0 + np.log(counts.data)) * (1.0 + rarity[counts.indices])
-    return sp.csr_array(normalize(weighted)[:, buckets])
 
 
 def _spread(block: Matrix) -> Floats:
