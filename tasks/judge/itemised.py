@@ -12,6 +12,7 @@ from tasks.judge import mend
 from tasks.judge.mend import kind_of, next_role
 from tasks.judge.protocol import Answer
 from tasks.judge.question import Question
+from tasks.judge.unscored import incomplete
 from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request
@@ -43,18 +44,21 @@ def check(contract: Contract, request: Request, reply: Reply) -> Checked[Any]:
     """What a reply is worth: that of a repair together with what was settled before.
 
     A repair without a readable reply leaves what was settled, and says `unreadable` beside what is still wrong with it.
+    Of a reply that breaks off the items that are whole count, and `incomplete` stands beside those that are missing.
     """
     question: Question = request.data
-    artifact, note = extract(reply.text or "", request.keys)
+    artifact, note = _read(contract, request, reply)
     settled: Settled | None = question.kept
     if settled is None:
         if artifact is None:
             return Checked(None, (f"unreadable:{note}",))
-        return contract.judge(artifact[contract.key], contract.asked(question), question)
-    if artifact is None:
+        found = contract.judge(artifact[contract.key], contract.asked(question), question)
+    elif artifact is None:
         found = contract.judge(settled.given, settled.items, question)
         return Checked(found.value, (f"unreadable:{note}", *found.violations))
-    return contract.judge(_merged(contract, question, artifact[contract.key]), settled.items, question)
+    else:
+        found = contract.judge(_merged(contract, question, artifact[contract.key]), settled.items, question)
+    return incomplete(found, note)
 
 
 def repair(contract: Contract, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
@@ -140,10 +144,14 @@ def probabilities(asked: Asked[Any], items: Sequence[Criterion]) -> dict[str, li
     return found
 
 
+def _read(contract: Contract, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
+    return extract(reply.text or "", request.keys, frozenset({contract.key}))
+
+
 def _given(contract: Contract, attempt: Attempt[Any]) -> dict[str, Any]:
     """All that can be used after an attempt."""
     question: Question = attempt.request.data
-    artifact, _ = extract(attempt.reply.text or "", attempt.request.keys)
+    artifact, _ = _read(contract, attempt.request, attempt.reply)
     if artifact is None:
         return dict(question.kept.given) if question.kept else {}
     return _merged(contract, question, artifact[contract.key])
