@@ -32,7 +32,7 @@ _WORDS = (
     ("missing", "{what} is missing"),
     ("malformed", "{what} does not have the form that the contract names"),
     ("evidence_failed", "no quote given for {what} holds: it must be copied from the response, word for word"),
-    ("unknown_point", "{what} holds a number that names no point"),
+    ("unknown_point", "{what} is in doubt: a number names no point"),
     ("unknown_misconception", "{what} holds a number that names no misconception"),
     ("unknown", "{what} was not asked for"),
 )
