@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import mend
+from tasks.judge import chosen, mend
 from tasks.judge.mend import kind_of, next_role
 from tasks.judge.protocol import Answer
 from tasks.judge.question import Question
@@ -16,6 +17,13 @@ from tasks.judge.unscored import incomplete
 from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request
+
+Choose = Callable[[int], int]
+"""The level that counts, from the stated one."""
+
+
+def _as_given(given: Any, item: Criterion, choose: Choose) -> Any:
+    return given
 
 
 class Contract(NamedTuple):
@@ -31,6 +39,8 @@ class Contract(NamedTuple):
     """The fields of a question that asks only for the items of these ids."""
     schema: Callable[[Question], dict[str, Any]]
     """The contract of the items that a question asks for, as JSON Schema."""
+    restated: Callable[[Any, Criterion, Choose], Any] = _as_given
+    """What is given for an item with the level chosen in place of the stated one; as it is where there is none."""
 
 
 class Settled(NamedTuple):
@@ -145,7 +155,17 @@ def probabilities(asked: Asked[Any], items: Sequence[Criterion]) -> dict[str, li
 
 
 def _read(contract: Contract, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
-    return extract(reply.text or "", request.keys, frozenset({contract.key}))
+    """The artifact, with the levels that count in place of the stated ones, and how it was found."""
+    artifact, note = extract(reply.text or "", request.keys, frozenset({contract.key}))
+    protocol, known = request.data.bundle.protocol, reply.level_probabilities
+    if artifact is None or not known or protocol.level == "stated" or not isinstance(artifact[contract.key], dict):
+        return artifact, note
+    items = dict(artifact[contract.key])
+    for item in contract.asked(request.data):
+        likely = known.get(item.id, ())
+        if item.id in items and len(likely) == len(item.levels):
+            items[item.id] = contract.restated(items[item.id], item, partial(chosen.level, protocol, likely))
+    return {**artifact, contract.key: items}, note
 
 
 def _given(contract: Contract, attempt: Attempt[Any]) -> dict[str, Any]:

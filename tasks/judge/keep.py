@@ -20,7 +20,7 @@ from tasks.judge.verify import Decision
 from tasks.llm.request import Same
 
 _LEXICAL = HOLDS - {"semantic"}
-_RULES = ("name", "criteria_per_call", "failed_quote", "repair", "evidence_match", "echo")
+_RULES = ("name", "criteria_per_call", "failed_quote", "repair", "evidence_match", "echo", "level")
 
 
 _RATER = ("protocol", "backend", "model", "foreign", "truth", "sampling")

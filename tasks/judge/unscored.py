@@ -29,10 +29,11 @@ def incomplete(checked: Checked[Any], note: str | None) -> Checked[Any]:
     how = (note or "").rpartition("+")[2]
     if how not in _BREAKS_OFF or not any(violation.startswith("missing") for violation in checked.violations):
         return checked
-    value = checked.value
+    value: Any = checked.value
     if how == "truncated" and hasattr(value, "decisions"):
-        reasons = {"criterion_missing": how}
-        value = replace(
-            value, decisions=tuple(d._replace(reason=reasons.get(d.reason, d.reason)) for d in value.decisions)
-        )
+        value = replace(value, decisions=tuple(map(_cut_off, value.decisions)))
     return Checked(value, (f"incomplete:{how}", *checked.violations))
+
+
+def _cut_off(decision: Any) -> Any:
+    return decision._replace(reason="truncated") if decision.reason == "criterion_missing" else decision

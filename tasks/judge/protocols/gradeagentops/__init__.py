@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import mend
 from tasks.judge.evidence import subject_of
-from tasks.judge.itemised import follow_up, probabilities
+from tasks.judge.itemised import follow_up
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
 from tasks.judge.numbered import numbered
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.protocols.gradeagentops import gradesheet, points
 from tasks.judge.protocols.gradeagentops.claims import PUBLISHED, STATUSES, Claims, Demand, everything, merge, read
+from tasks.judge.protocols.gradeagentops.likely import confidence, likely, restated, settled
 from tasks.judge.protocols.gradeagentops.points import Settlement
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
@@ -58,6 +59,8 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
     question: Question = request.data
     kept: Carried | None = question.kept
     artifact, note = _found(reply.text or "", request.keys, is_repair=kept is not None)
+    if artifact is not None:
+        artifact = restated(artifact, reply, question.bundle)
     unread = () if artifact is not None else (f"unreadable:{note}",)
     if kept:
         new = read(artifact or {}, kept.asked, question.bundle)
@@ -110,23 +113,21 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         failed = {"contract_fail": 1.0} if why != "no_reply" else {}
         decisions = [Decision(c.id, None, reason=why) for c in case.bundle.criteria]
         return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), failed, reason=why))
+    probable = likely(answer, case.bundle)
+    verdict = settled(verdict, probable, case.bundle)
     levels = {d.criterion_id: d.level for d in verdict.decisions}
     scored = score(case.bundle, levels, verdict.traits)
     if not verdict.is_covered:
         scored = replace(scored, score=None)
-    likely = probabilities(answer, case.bundle.criteria)
-    chosen = [
-        likely[d.criterion_id][d.stated] for d in verdict.decisions if d.stated is not None and d.criterion_id in likely
-    ]
     signals = {name: float(count) for name, count in verdict.signals.items()}
     signals |= {f"criterion.{name}": float(level) for name, level in levels.items() if level is not None}
     signals |= {f"mean.{name}": mean for name, mean in scored.means.items()}
     signals |= {"tie": float(scored.tie)}
     if _is_exhausted(answer, verdict):
         signals["semantic_exhausted_but_accepted"] = 1.0
-    confidence = sum(chosen) / len(chosen) if chosen else None
+    sure = confidence(verdict, probable, case.bundle)
     reason = reason_of(answer) if scored.score is None else None
-    return Outcome(Judged(case, verdict.decisions, likely), Grading(case, scored, signals, confidence, reason))
+    return Outcome(Judged(case, verdict.decisions, probable.points), Grading(case, scored, signals, sure, reason))
 
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
