@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from tasks.contracts.schema import Frozen
 
+ROOM = 1024
+"""Tokens that a reply may have where nothing else is said."""
+
 
 class Sampling(Frozen):
     """How a model draws its reply."""
@@ -20,8 +23,13 @@ class Sampling(Frozen):
     """Candidates per token; null for all."""
     seed: int = 42
     """Another seed is another request: repeated samples differ in it."""
-    max_tokens: int = Field(default=1024, ge=1)
-    """Longest reply."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Longest reply; null for 1,024, or more where a judge is asked for more than that holds."""
+
+    @property
+    def longest(self) -> int:
+        """`max_tokens` as a number."""
+        return self.max_tokens or ROOM
 
 
 class Engine(Frozen):

@@ -54,7 +54,7 @@ class Completions:
             **self._pins.fields(),
         }
         if "max_completion_tokens" not in self._engine.options:  # what newer servers call it; they refuse both
-            body["max_tokens"] = how.max_tokens
+            body["max_tokens"] = how.longest
         if how.top_k is not None:
             body["top_k"] = how.top_k
         if request.want_logprobs and self._engine.logprobs:

@@ -190,7 +190,7 @@ class Vllm:
             min_p=0.0,
             repetition_penalty=1.0,
             seed=how.seed,
-            max_tokens=how.max_tokens,
+            max_tokens=how.longest,
             logprobs=self._engine.logprobs if request.want_logprobs else None,
             structured_outputs=StructuredOutputsParams(json=dict(request.schema or {})) if held else None,
         )

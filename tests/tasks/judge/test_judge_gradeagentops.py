@@ -416,7 +416,7 @@ def opinion_of(question, quote):
         levels={c.id: int(c.id in ("P1", "P2")) for c in question.bundle.criteria},
         evidence={c.id: [{"unit": "s1", "quote": quote(c.id)}] for c in question.bundle.criteria},
         traits={t.id: 7.4 for t in question.bundle.traits},
-        because="b" * 900,
+        because="b" * 1_800,
     )
 
 
@@ -441,7 +441,7 @@ def test_an_opinion_answers_the_contract_and_its_repairs():
     with ReplyStore(":memory:") as store:
         made = grade_batch([case_of(bundle)], Rater("o:t", "encoder", backend), store)
     assert [decision.level for decision in made.judged[0].decisions] == [1, 1, 0, 0]
-    assert (made.gradings[0].scored.score, asked[0][1]["rationale"]) == (7, "b" * 600)
+    assert (made.gradings[0].scored.score, asked[0][1]["rationale"]) == (7, "b" * 1_200)
     for attempt, (_, given) in zip(made.called[0].answer.attempts, asked, strict=True):
         jsonschema.validate(given, attempt.request.schema)
     assert asked[1][1] == {"points": {"1": {"quote": QUOTES[1], "status": "covered"}}}

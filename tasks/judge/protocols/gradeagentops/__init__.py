@@ -203,7 +203,7 @@ def _excess(request: Request) -> int:
     if context is None:
         return 0
     used = sum(len(message.content) for message in request.messages)
-    return used - CHARACTERS_PER_TOKEN * int(context - request.sampling.max_tokens)
+    return used - CHARACTERS_PER_TOKEN * int(context - request.sampling.longest)
 
 
 def _without_memory(request: Request) -> Request:

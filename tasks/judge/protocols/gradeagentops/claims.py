@@ -24,6 +24,7 @@ from tasks.judge.numbered import Numbered, numbered
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import round_half_up
 from tasks.text.numbers import number_of
+from tasks.text.prose import whole_sentences
 
 STATUSES = ("missed", "covered")
 """What is said of a point, in the order of its levels."""
@@ -82,7 +83,7 @@ def read(artifact: Mapping[str, Any], asked: Demand, bundle: Bundle) -> Claims:
         wrong |= {"misconceptions": problem} if problem else {}
     if "rationale" in asked.fields:
         said = artifact.get("rationale")
-        rationale = said.strip()[:MAX_PROSE].strip() if isinstance(said, str) else None
+        rationale = whole_sentences(said, MAX_PROSE) if isinstance(said, str) else None
         wrong |= {} if rationale is not None else {"rationale": "missing" if said is None else "malformed"}
     subscores, problems = _subscores(artifact.get("subscores"), asked.traits, whole.traits, notes)
     final, _ = _number(artifact.get("final_score"), bundle.scale, Counter())
