@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from tasks.contracts.schema import Frozen
 
+MOST_LOGPROBS = 20
+"""Alternatives of a token that servers report at most."""
 ROOM = 1024
 """Tokens that a reply may have where nothing else is said."""
 
@@ -55,8 +57,9 @@ class Engine(Frozen):
     """openai: further tries of a request that met a full or broken server, with growing pauses."""
     structured: bool = True
     """Whether the model is held to the contract's JSON Schema; otherwise the artifact is looked for in free text."""
-    logprobs: int = Field(default=0, ge=0, le=20)
-    """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none."""
+    logprobs: int = Field(default=0, ge=0, le=MOST_LOGPROBS)
+    """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none. As many as
+    the longest scale has values, 20 at most: what is not among them counts as 0."""
     options: dict[str, str | int | float | bool] = {}
     """vllm: further engine arguments, such as `dtype` or `max_model_len`. openai: further fields of every body."""
 
