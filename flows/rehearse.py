@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from flows.earlier import locked_before, opened, proved
 from tasks.contracts.backends import BACKENDS
 from tasks.contracts.bundle import Bundle
+from tasks.contracts.settings.engine import MOST_LOGPROBS
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
 from tasks.graph.authored import authored
@@ -17,6 +18,7 @@ from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
 from tasks.ingest.task import ingest
 from tasks.judge.grade import first_requests, too_short
+from tasks.judge.levels import widest
 from tasks.judge.prove import prove_bundle
 from tasks.judge.rows import Case, Rater
 from tasks.judge.tables import cases_of
@@ -69,6 +71,7 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     cases = [case for _, _, of in rehearsed.items for case in of]
     yield from proved(rehearsed.study.judge, study_file.parent, house, cases)
     yield from _proved_graphs(rehearsed, study_file.parent)
+    yield from _few_alternatives(rehearsed)
     for rubric_id, warning in rehearsed.lint:
         yield "warning", f"rubric {rubric_id}", warning
     yield from _proved_bundles(rehearsed, "item")
@@ -84,6 +87,15 @@ def _proved_bundles(rehearsed: Rehearsed, what: str) -> Iterator[tuple[str, str,
             yield "wrong", name, problem
         if not problems:
             yield "ok", name, f"bundle {bundle.bundle_id[:12]}: prompt, contract and verifier hold"
+
+
+def _few_alternatives(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
+    """Whether a model reports fewer alternatives of a token than a decision has values."""
+    engine = rehearsed.study.judge.engine
+    most = max((widest(bundle) for _, bundle, _ in rehearsed.items), default=0)
+    if engine and 0 < engine.logprobs < min(most, MOST_LOGPROBS):
+        told = f"{engine.logprobs} alternatives of a decision that has up to {most} values"
+        yield "warning", "log-probabilities", f"{told}; set judge.engine.logprobs: {min(most, MOST_LOGPROBS)}"
 
 
 def _proved_graphs(rehearsed: Rehearsed, base: Path) -> Iterator[tuple[str, str, str]]:

@@ -114,7 +114,7 @@ def request(wanted: Brief, sampling: Sampling, structured: bool) -> Request:
         subject=wanted.rubric_id,
         keys=frozenset(contract["required"]),
         schema=contract if structured else None,
-        sampling=sampling.model_copy(update={"max_tokens": max(sampling.max_tokens, tokens)}),
+        sampling=sampling.model_copy(update={"max_tokens": max(sampling.longest, tokens)}),
         data=wanted,
     )
 

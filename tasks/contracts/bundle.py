@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tasks.contracts.errors import ContractError
-from tasks.contracts.protocols import ConsistencyMemory, FinalScore, ProtocolName, Repair, RubricMemory, Signal
+from tasks.contracts.protocols import ConsistencyMemory, FinalScore, Level, ProtocolName, Repair, RubricMemory, Signal
 from tasks.contracts.schema import Frozen
 
 EvidenceType = Literal["local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none"]
@@ -164,6 +164,9 @@ class Protocol(Frozen):
     echo: Literal["refused", "allowed"] = "refused"
     """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
     where criteria are the sentences of a model answer. A repetition of the question never is."""
+    level: Level = Field(default="stated", exclude_if=lambda level: level == "stated")
+    """Where the model's probabilities are known: the level or score that the reply states; the likeliest; or of scores
+    the expected one, and of criteria the likeliest. Left out of the content where it is the first, as `count` is."""
 
 
 class Labelled(Frozen):

@@ -21,6 +21,7 @@ Signal = Literal[
     "tie",
     "invalid_evidence",
 ]
+Level = Literal["stated", "likeliest", "expected"]
 Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory"]
 
 

@@ -36,7 +36,7 @@ class Annotator:
     def sampling(self, tokens: int) -> Sampling:
         """How replies are drawn, with room for at least so many tokens."""
         given = self.plan.sampling
-        return given.model_copy(update={"max_tokens": max(given.max_tokens, tokens)})
+        return given.model_copy(update={"max_tokens": max(given.longest, tokens)})
 
     def data_digest(self, subject: Subject, roles: Mapping[str, Role] | None = None) -> str:
         """Stands for a request's plain data in its digest, where the backend answers by it: what it says of some

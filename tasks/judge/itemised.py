@@ -5,16 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import mend
+from tasks.judge import chosen, mend
 from tasks.judge.mend import kind_of, next_role
 from tasks.judge.protocol import Answer
 from tasks.judge.question import Question
+from tasks.judge.unscored import incomplete
 from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request
+
+Choose = Callable[[int], int]
+"""The level that counts, from the stated one."""
+
+
+def _as_given(given: Any, item: Criterion, choose: Choose) -> Any:
+    return given
 
 
 class Contract(NamedTuple):
@@ -30,6 +39,8 @@ class Contract(NamedTuple):
     """The fields of a question that asks only for the items of these ids."""
     schema: Callable[[Question], dict[str, Any]]
     """The contract of the items that a question asks for, as JSON Schema."""
+    restated: Callable[[Any, Criterion, Choose], Any] = _as_given
+    """What is given for an item with the level chosen in place of the stated one; as it is where there is none."""
 
 
 class Settled(NamedTuple):
@@ -43,18 +54,21 @@ def check(contract: Contract, request: Request, reply: Reply) -> Checked[Any]:
     """What a reply is worth: that of a repair together with what was settled before.
 
     A repair without a readable reply leaves what was settled, and says `unreadable` beside what is still wrong with it.
+    Of a reply that breaks off the items that are whole count, and `incomplete` stands beside those that are missing.
     """
     question: Question = request.data
-    artifact, note = extract(reply.text or "", request.keys)
+    artifact, note = _read(contract, request, reply)
     settled: Settled | None = question.kept
     if settled is None:
         if artifact is None:
             return Checked(None, (f"unreadable:{note}",))
-        return contract.judge(artifact[contract.key], contract.asked(question), question)
-    if artifact is None:
+        found = contract.judge(artifact[contract.key], contract.asked(question), question)
+    elif artifact is None:
         found = contract.judge(settled.given, settled.items, question)
         return Checked(found.value, (f"unreadable:{note}", *found.violations))
-    return contract.judge(_merged(contract, question, artifact[contract.key]), settled.items, question)
+    else:
+        found = contract.judge(_merged(contract, question, artifact[contract.key]), settled.items, question)
+    return incomplete(found, note)
 
 
 def repair(contract: Contract, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
@@ -140,10 +154,24 @@ def probabilities(asked: Asked[Any], items: Sequence[Criterion]) -> dict[str, li
     return found
 
 
+def _read(contract: Contract, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
+    """The artifact, with the levels that count in place of the stated ones, and how it was found."""
+    artifact, note = extract(reply.text or "", request.keys, frozenset({contract.key}))
+    protocol, known = request.data.bundle.protocol, reply.level_probabilities
+    if artifact is None or not known or protocol.level == "stated" or not isinstance(artifact[contract.key], dict):
+        return artifact, note
+    items = dict(artifact[contract.key])
+    for item in contract.asked(request.data):
+        likely = known.get(item.id, ())
+        if item.id in items and len(likely) == len(item.levels):
+            items[item.id] = contract.restated(items[item.id], item, partial(chosen.level, protocol, likely))
+    return {**artifact, contract.key: items}, note
+
+
 def _given(contract: Contract, attempt: Attempt[Any]) -> dict[str, Any]:
     """All that can be used after an attempt."""
     question: Question = attempt.request.data
-    artifact, _ = extract(attempt.reply.text or "", attempt.request.keys)
+    artifact, _ = _read(contract, attempt.request, attempt.reply)
     if artifact is None:
         return dict(question.kept.given) if question.kept else {}
     return _merged(contract, question, artifact[contract.key])

@@ -20,10 +20,10 @@ from tasks.judge.verify import Decision
 from tasks.llm.request import Same
 
 _LEXICAL = HOLDS - {"semantic"}
-_RULES = ("name", "criteria_per_call", "failed_quote", "repair", "evidence_match", "echo")
+_RULES = ("name", "criteria_per_call", "failed_quote", "repair", "evidence_match", "echo", "level")
 
 
-_RATER = ("protocol", "backend", "model", "foreign", "truth", "sampling")
+_RATER = ("protocol", "backend", "model", "foreign", "truth")
 _ENGINE = ("model", "structured", "logprobs", "options")
 
 
@@ -37,15 +37,19 @@ class Earlier(NamedTuple):
 
 def differing(earlier: Mapping[str, Any], plan: Judge) -> list[str]:
     """Names of the settings of `judge` that make this plan's rater another one than that of an earlier study; how it is
-    reached and how fast it is asked make no other one.
+    reached, how fast it is asked and how long a reply may be make no other one: what was cut off does not stand.
 
     earlier: section `judge` of that study as JSON.
     """
     now = plan.model_dump(mode="json")
+    draws = {**now["sampling"], "max_tokens": None} != {**(earlier.get("sampling") or {}), "max_tokens": None}
     engines = [(name, earlier.get(name) or {}, now[name] or {}) for name in ("engine", "repair_engine")]
-    return [name for name in _RATER if earlier.get(name) != now[name]] + [
-        f"{name}.{key}" for name, was, made in engines for key in _ENGINE if was.get(key) != made.get(key)
-    ]
+    others = [name for name in _RATER if earlier.get(name) != now[name]]
+    return (
+        others
+        + ["sampling"] * draws
+        + [f"{name}.{key}" for name, was, made in engines for key in _ENGINE if was.get(key) != made.get(key)]
+    )
 
 
 def with_kept(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from tasks.contracts.bundle import Bundle
 from tasks.judge.protocol import Part, how
 from tasks.judge.question import Question
 from tasks.llm.backend import Around
@@ -39,6 +40,13 @@ def levelled(request: Request, reply: Reply) -> Reply:
     """
     found = level_probabilities(reply, places(request, reply.text or ""))
     return replace(reply, token_logprobs=None, level_probabilities=found or None)
+
+
+def widest(bundle: Bundle) -> int:
+    """Most values that one decision under a bundle may have; log-probabilities of fewer alternatives lose some."""
+    protocol = how(bundle.protocol.name)
+    schemas = [protocol.schema(bundle, part) for part in protocol.parts(bundle, ())]
+    return max((len(values) for schema in schemas for values in _choices(Same(schema)).values()), default=0)
 
 
 def places(request: Request, text: str) -> dict[str, Place]:

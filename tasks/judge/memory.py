@@ -145,7 +145,7 @@ def fitting(memory: Memory, bundle: Bundle, bare: Request) -> Shown:
     shown, context = show(memory, bundle), bundle.protocol.context_tokens
     if context is None:
         return shown
-    room = (context - bare.sampling.max_tokens) * CHARACTERS_PER_TOKEN
+    room = (context - bare.sampling.longest) * CHARACTERS_PER_TOKEN
     room -= sum(len(message.content) for message in bare.messages)
     while shown.text and len(shown.text) + 1 > room:
         if memory.exemplars:

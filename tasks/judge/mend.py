@@ -26,10 +26,13 @@ MAX_PREVIOUS = 4_000
 _ROLES: Mapping[Kind, Role] = MappingProxyType({"contract": "contract_repair", "semantic": "semantic_repair"})
 _WORDS = (
     ("unreadable", "no JSON object with the required fields could be read ({what})"),
+    ("incomplete", "the reply breaks off ({what}); what is whole in it stands"),
+    ("missing_point", "{what} is said to be neither covered nor missed"),
+    ("contradictory_point", "{what} is said to be both covered and missed"),
     ("missing", "{what} is missing"),
     ("malformed", "{what} does not have the form that the contract names"),
     ("evidence_failed", "no quote given for {what} holds: it must be copied from the response, word for word"),
-    ("unknown_point", "{what} holds a number that names no point"),
+    ("unknown_point", "{what} is in doubt: a number names no point"),
     ("unknown_misconception", "{what} holds a number that names no misconception"),
     ("unknown", "{what} was not asked for"),
 )

@@ -12,9 +12,10 @@ from tasks.contracts.bundle import Bundle, Criterion, Trait
 from tasks.contracts.protocols import ProtocolName
 from tasks.judge import prompt
 from tasks.judge.question import Question
+from tasks.judge.room import roomy
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.llm.ask import Asked, Attempt, Checked
-from tasks.llm.request import Message, Reply, Request
+from tasks.llm.request import Message, Reply, Request, Same
 
 ALL = "all"
 
@@ -138,7 +139,7 @@ def build(
     return Request(
         messages=(system, Message("user", content)),
         schema=schema if rater.structured else None,
-        sampling=rater.sampling,
+        sampling=roomy(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens),
         want_logprobs=rater.want_logprobs,
         until=rater.until,
         role=role,

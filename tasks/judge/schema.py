@@ -16,7 +16,8 @@ from tasks.llm.schema import record
 
 MAX_QUOTE = 400
 MAX_QUOTES = 4
-MAX_PROSE = 600
+MAX_PROSE = 1_200
+"""Characters; two long sentences take a third of it, so that only who rambles is cut."""
 CHECKLIST_KEYS = frozenset({"decisions"})
 HOLISTIC_KEYS = frozenset({"score"})
 YES, NO = "yes", "no"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tasks.contracts.bundle import Scale
-from tasks.judge import mend
+from tasks.judge import chosen, mend
 from tasks.judge.itemised import follow_up
 from tasks.judge.mend import next_role
 from tasks.judge.question import Question
@@ -20,7 +20,8 @@ FIELD = "score"
 
 
 def check(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -> Checked[float]:
-    """The number that the reply states, within the scale; on_step: and on one of its steps.
+    """The number that the reply states, within the scale; on_step: and on one of its steps; or what counts in its
+    place, see `tasks.judge.chosen`.
 
     Violations: `unreadable`, `malformed_score`, `score_off_scale`, `score_off_step`.
     """
@@ -34,17 +35,18 @@ def check(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -
         return Checked(None, ("score_off_scale",))
     if on_step and abs(round_half_up(stated, scale) - stated) > 1e-9:
         return Checked(None, ("score_off_step",))
-    return Checked(float(stated), ())
+    likely = (reply.level_probabilities or {}).get(FIELD)
+    return Checked(chosen.value(request.data.bundle.protocol, likely, float(stated), scale), ())
 
 
 def confidence(stated: Sequence[tuple[Asked[float], Scale]]) -> float | None:
     """Mean probability of the numbers stated, each on its scale; None where the rater gives none."""
-    chosen = []
+    found = []
     for asked, scale in stated:
         likely = (asked.attempts[-1].reply.level_probabilities or {}).get(FIELD, [])
         if asked.value is not None and len(likely) == scale.levels:
-            chosen.append(likely[round((asked.value - scale.min) / scale.step)])
-    return sum(chosen) / len(chosen) if chosen else None
+            found.append(chosen.confidence(asked.request.data.bundle.protocol, likely, asked.value, scale))
+    return sum(found) / len(found) if found else None
 
 
 def repair(request: Request, history: Sequence[Attempt[Any]]) -> Request | None:

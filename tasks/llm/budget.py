@@ -89,4 +89,4 @@ class _Affordable(Sequence[Request]):
 def longest(request: Request) -> int:
     """Tokens that a request may take: its prompt, roughly, and the longest reply."""
     characters = sum(len(message.content) for message in request.messages)
-    return characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
+    return characters // _CHARACTERS_PER_TOKEN + request.sampling.longest

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tasks.llm.tolerant import DEPTH, Cut, Damaged, ObjectReader, RefusedObject
+from tasks.llm.tolerant import DEPTH, Broken, Cut, Damaged, ObjectReader, RefusedObject
 
 _START = re.compile(r"""\{\s*["'}/#]""")
 _FENCE = re.compile(r"```[\w-]*\s*\Z")
@@ -22,23 +22,32 @@ Rank = Callable[[dict[str, Any]], tuple[int, ...] | None]
 """How well an object serves, least first; None for one that does not."""
 
 
-def extract(text: str | None, keys: frozenset[str]) -> tuple[dict[str, Any] | None, str | None]:
+def extract(
+    text: str | None, keys: frozenset[str], itemised: frozenset[str] = frozenset()
+) -> tuple[dict[str, Any] | None, str | None]:
     """(object that carries all `keys`, how it was found), or (None, why there is none), see `extract_ranked`."""
-    return extract_ranked(text, lambda found: () if keys <= found.keys() else None)
+    return extract_ranked(text, lambda found: () if keys <= found.keys() else None, itemised)
 
 
-def extract_ranked(text: str | None, rank: Rank) -> tuple[dict[str, Any] | None, str | None]:
+def extract_ranked(
+    text: str | None, rank: Rank, itemised: frozenset[str] = frozenset()
+) -> tuple[dict[str, Any] | None, str | None]:
     """(object that serves, how it was found), or (None, why there is none).
 
     How: None for a reply that is JSON and nothing else; otherwise the tolerances, joined by '+': fenced, embedded (in
     prose or a list), nested (in another object), trailing_comma, single_quotes, python_literals, unescaped_quotes,
-    control_characters, unknown_escape, comments, bare_words, truncated (complete members kept, the last one dropped).
+    control_characters, unknown_escape, comments, bare_words, truncated (complete members kept, the last one dropped),
+    damaged (the same, see below).
     Why: empty, no_object, damaged, truncated, missing_keys, duplicate_key, not_finite, ambiguous (what follows the
     object belongs to it, so that its end is in doubt).
 
     Of several objects the first fenced one is taken, else the first; where objects in an object serve, the outermost,
     of several as deep the best, of several as good the first. What stands inside a damaged object, or inside a string,
     is never taken: that may be a student's text. Every value returned is in the text. Linear in its length.
+
+    itemised: keys whose objects hold items that stand each for itself. Where reading breaks off inside one, its
+    complete items are kept, unless quotes were left unescaped or one of the items is begun twice: then a quote may have
+    passed itself off as an item.
     """
     if not text or text.isspace():
         return None, "empty"
@@ -46,15 +55,17 @@ def extract_ranked(text: str | None, rank: Rank) -> tuple[dict[str, Any] | None,
         whole = _strict(text)
         if isinstance(whole, dict) and rank(whole) is not None:
             return whole, None
-        return _search(text, rank)
+        return _search(text, rank, itemised)
     except RefusedObject as refused:
         return None, str(refused)
 
 
-def _search(text: str, rank: Rank) -> tuple[dict[str, Any] | None, str | None]:
-    """The first fenced artifact, else the first one; Refused where an object before it must not be used."""
-    reader, closings = ObjectReader(text, lambda found: rank(found) is not None), dict[int, int]()
+def _search(text: str, rank: Rank, itemised: frozenset[str]) -> tuple[dict[str, Any] | None, str | None]:
+    """The first fenced artifact, else the first one, else what is left of the first damaged one; Refused where an
+    object before it must not be used."""
+    reader, closings = ObjectReader(text, lambda found: rank(found) is not None, itemised), dict[int, int]()
     first: tuple[dict[str, Any], str | None] | None = None
+    left: tuple[dict[str, Any], str | None] | None = None
     reason, at = "no_object", 0
     while match := _START.search(text, at):
         start = match.start()
@@ -65,12 +76,15 @@ def _search(text: str, rank: Rank) -> tuple[dict[str, Any] | None, str | None]:
                 raise
             break
         except Cut as cut:
-            if first is not None or cut.artifact is None:
+            artifact = None if first else _trusted(cut, text, start, reader.notes)
+            if artifact is None:
                 reason = "truncated"
                 break
-            return cut.artifact, _how(text, start, len(text), [*reader.notes, "truncated"])
+            return artifact, _how(text, start, len(text), [*reader.notes, "truncated"])
         except Damaged as damaged:
             reason = "damaged"
+            if left is None and damaged.named and (artifact := _trusted(damaged, text, start, reader.notes)):
+                left = artifact, _how(text, start, damaged.at, [*reader.notes, "damaged"])
             closings = closings or _closings(text)
             if start not in closings:
                 break
@@ -89,7 +103,17 @@ def _search(text: str, rank: Rank) -> tuple[dict[str, Any] | None, str | None]:
         first = first or candidate
         if text.find("```", at) < 0:
             break
-    return first or (None, reason)
+    return first or left or (None, reason)
+
+
+def _trusted(broken: Broken, text: str, start: int, notes: Iterable[str]) -> dict[str, Any] | None:
+    """What is left of the artifact that begins at `start`; None for items in doubt, see `extract_ranked`."""
+    if not broken.named:
+        return broken.artifact
+    marks = "\"'" if "single_quotes" in notes else '"'
+    names = "|".join(map(re.escape, broken.named))
+    begun = re.findall(rf"[{marks}](?:{names})[{marks}]\s*:", text[start:])
+    return broken.artifact if len(begun) <= len(broken.named) and "unescaped_quotes" not in notes else None
 
 
 def _strict(text: str) -> object:

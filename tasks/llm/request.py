@@ -171,4 +171,4 @@ def _schema_digest(schema: Same[Mapping[str, Any]]) -> str:
 @lru_cache(maxsize=256)
 def _sampling_record(of: Same[Sampling]) -> tuple[float, float, int | None, int, int]:
     sampling = of.value
-    return (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, sampling.max_tokens)
+    return (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, sampling.longest)

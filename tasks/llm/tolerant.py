@@ -32,25 +32,39 @@ class RefusedObject(Exception):
     """An object that must not be used: its reason is 'duplicate_key' or 'not_finite'."""
 
 
-class Damaged(Exception):
+class Broken(Exception):
+    """An object that cannot be read to its end."""
+
+    artifact: dict[str, Any] | None = None
+    """The outermost open object whose wanted keys are complete, or hold items that are."""
+    members: dict[str, Any] | None = None
+    """On its way out of an object: the complete members of the one within."""
+    began: str = ""
+    """On its way out of an object: the member in which reading broke off."""
+    named: frozenset[str] = frozenset()
+    """The items that were begun."""
+
+
+class Damaged(Broken):
     """Text that is no object even with tolerance; `at` is how far it was read."""
 
     def __init__(self, at: int) -> None:
         self.at = at
 
 
-class Cut(Exception):
-    """The text ends inside the object; `artifact` is the outermost open object whose wanted keys are complete."""
-
-    artifact: dict[str, Any] | None = None
+class Cut(Broken):
+    """The text ends inside the object."""
 
 
 class ObjectReader:
     """Reads objects of one text. `notes` names the tolerances that the last one needed."""
 
-    def __init__(self, text: str, carries: Callable[[dict[str, Any]], bool]) -> None:
-        """carries: whether an object is complete enough to be used where the text ends inside it."""
-        self.text, self.carries = text, carries
+    def __init__(
+        self, text: str, carries: Callable[[dict[str, Any]], bool], itemised: frozenset[str] = frozenset()
+    ) -> None:
+        """carries: whether an object is complete enough to be used where reading breaks off inside it; itemised: keys
+        whose objects hold items that stand each for itself, so that the complete ones are kept."""
+        self.text, self.carries, self.itemised = text, carries, itemised
         self.notes: dict[str, None] = {}
 
     def read(self, start: int) -> tuple[dict[str, Any], int]:
@@ -60,30 +74,37 @@ class ObjectReader:
 
     def _object(self, start: int, depth: int) -> tuple[dict[str, Any], int]:
         found: dict[str, Any] = {}
+        key = ""
         try:
             at = self._skip(start + 1)
             while self._char(at) != "}":
                 key, at = self._string(at, _AFTER_KEY)
                 at = self._skip(at)
                 self._expect(at, ":")
-                value, at = self._value(self._skip(at + 1), depth, _AFTER_VALUE)
                 if key in found:
                     raise RefusedObject("duplicate_key")
-                found[key] = value
+                found[key], at = self._value(self._skip(at + 1), depth, _AFTER_VALUE)
                 at = self._next(at, "}")
-        except Cut as cut:
+        except Broken as broken:
+            if broken.members and key in self.itemised:
+                found[key], broken.named = broken.members, frozenset({*broken.members, broken.began})
+            broken.members, broken.began = found, key
             if found and self.carries(found):
-                cut.artifact = found
+                broken.artifact = found
             raise
         return found, at + 1
 
     def _array(self, start: int, depth: int) -> tuple[list[Any], int]:
         found: list[Any] = []
         at = self._skip(start + 1)
-        while self._char(at) != "]":
-            value, at = self._value(at, depth, _AFTER_ITEM)
-            found.append(value)
-            at = self._next(at, "]")
+        try:
+            while self._char(at) != "]":
+                value, at = self._value(at, depth, _AFTER_ITEM)
+                found.append(value)
+                at = self._next(at, "]")
+        except Broken as broken:
+            broken.members = None  # an object in a list is no item of an object
+            raise
         return found, at + 1
 
     def _next(self, at: int, closing: str) -> int:

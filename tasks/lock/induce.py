@@ -51,7 +51,7 @@ def induction(
         update={
             "seed": plan.seed,
             "temperature": plan.temperature,
-            "max_tokens": max(sampling.max_tokens, _TOKENS + _TOKENS_PER_ITEM * plan.criteria),
+            "max_tokens": max(sampling.longest, _TOKENS + _TOKENS_PER_ITEM * plan.criteria),
         }
     )
     values = {

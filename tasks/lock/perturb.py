@@ -36,7 +36,7 @@ def order_turned(rubric: Rubric) -> Rubric:
 def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> Request:
     """The request that puts a rubric into other words."""
     wording = json.dumps(words(rubric), ensure_ascii=False)
-    room = max(sampling.max_tokens, _TOKENS + len(wording) // _CHARACTERS_PER_TOKEN)
+    room = max(sampling.longest, _TOKENS + len(wording) // _CHARACTERS_PER_TOKEN)
     wanted = RubricBrief("paraphrase", rubric, 0, sampling.seed)
     drawn = sampling.model_copy(update={"max_tokens": room})
     return request(wanted, PROMPTS.fill("paraphrase", {"rubric": wording}), schema(rubric), drawn, structured)

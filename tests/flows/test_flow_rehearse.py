@@ -124,6 +124,15 @@ def with_judge(folder: Path, judge: str) -> Path:
     return folder / "study.yaml"
 
 
+def test_fewer_alternatives_than_a_decision_has_values_are_named(tmp_path: Path) -> None:
+    for logprobs, named in ((1, True), (20, False), (0, False)):
+        engine = f"{{model: m, logprobs: {logprobs}}}"
+        study = with_judge(tmp_path, f"{{protocol: dhs, backend: openai, engine: {engine}}}")
+        told = validated(study, tmp_path / "house")
+        assert told.exit_code == 0, told.output
+        assert ("set judge.engine.logprobs" in told.output) == named
+
+
 def test_a_run_to_keep_of_is_looked_for_in_the_warehouse(tmp_path: Path) -> None:
     study, house = with_judge(tmp_path, "{keep: earlier-1}"), tmp_path / "house"
     result = validated(study, house)

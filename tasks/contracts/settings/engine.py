@@ -8,6 +8,11 @@ from pydantic import Field, model_validator
 
 from tasks.contracts.schema import Frozen
 
+MOST_LOGPROBS = 20
+"""Alternatives of a token that servers report at most."""
+ROOM = 1024
+"""Tokens that a reply may have where nothing else is said."""
+
 
 class Sampling(Frozen):
     """How a model draws its reply."""
@@ -20,8 +25,13 @@ class Sampling(Frozen):
     """Candidates per token; null for all."""
     seed: int = 42
     """Another seed is another request: repeated samples differ in it."""
-    max_tokens: int = Field(default=1024, ge=1)
-    """Longest reply."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Longest reply; null for 1,024, or more where a judge is asked for more than that holds."""
+
+    @property
+    def longest(self) -> int:
+        """`max_tokens` as a number."""
+        return self.max_tokens or ROOM
 
 
 class Engine(Frozen):
@@ -47,8 +57,9 @@ class Engine(Frozen):
     """openai: further tries of a request that met a full or broken server, with growing pauses."""
     structured: bool = True
     """Whether the model is held to the contract's JSON Schema; otherwise the artifact is looked for in free text."""
-    logprobs: int = Field(default=0, ge=0, le=20)
-    """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none."""
+    logprobs: int = Field(default=0, ge=0, le=MOST_LOGPROBS)
+    """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none. As many as
+    the longest scale has values, 20 at most: what is not among them counts as 0."""
     options: dict[str, str | int | float | bool] = {}
     """vllm: further engine arguments, such as `dtype` or `max_model_len`. openai: further fields of every body."""
 

@@ -12,6 +12,7 @@ from tasks.contracts.protocols import (
     PROTOCOLS,
     ConsistencyMemory,
     FinalScore,
+    Level,
     Option,
     ProtocolName,
     Repair,
@@ -139,6 +140,8 @@ class Judge(Frozen):
     """See `Protocol.evidence_match`."""
     echo: Literal["refused", "allowed"] | None = None
     """See `Protocol.echo`; where not given, allowed for rubrics made of a model answer and refused for the others."""
+    level: Level = "stated"
+    """See `Protocol.level`; likeliest and expected need `engine.logprobs`."""
     repair: Repair | None = None
     """Budgets of repair; null for none."""
     rubric_memory: RubricMemory | None = None
@@ -168,6 +171,8 @@ class Judge(Frozen):
             raise ValueError("'samples' asks everything anew, so that 'keep' has no place beside it")
         if self.samples > 1 and BACKENDS[self.backend].needs == "engine" and self.sampling.temperature == 0:
             raise ValueError("with temperature 0 every sample is the same reply; set judge.sampling.temperature")
+        if self.level != "stated" and not (self.engine and self.engine.logprobs):
+            raise ValueError(f"level: {self.level} needs the model's log-probabilities; set judge.engine.logprobs")
         for option in sorted({*get_args(Option)} - {*known.options}):
             if getattr(self, option) != type(self).model_fields[option].default:
                 raise ValueError(f"{option} belongs to protocol: {_taking(option)}")
@@ -189,6 +194,7 @@ class Judge(Frozen):
             context_tokens=self.context_tokens,
             evidence_match=self.evidence_match,
             criteria_per_call=self.criteria_per_call,
+            level=self.level,
         )
 
 

@@ -22,6 +22,7 @@ RATER_KINDS: Mapping[str, str] = {
 UnscoredReason = Literal[
     "no_reply",
     "unreadable_reply",
+    "truncated",
     "invalid_reply",
     "off_scale",
     "criterion_missing",
@@ -32,6 +33,7 @@ UnscoredReason = Literal[
 UNSCORED_REASONS: Mapping[str, str] = {
     "no_reply": "the model gave no reply",
     "unreadable_reply": "the reply could not be read",
+    "truncated": "the reply was cut off before it",
     "invalid_reply": "the reply breaks the contract",
     "off_scale": "a score outside the judge's scale",
     "criterion_missing": "no verdict on a criterion",

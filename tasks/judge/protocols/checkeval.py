@@ -20,6 +20,7 @@ from tasks.llm.request import Reply, Request, Same
 
 __all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
 KEYS = frozenset({"answers"})
+_ANSWERS = (contract.NO, contract.YES)
 
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
@@ -73,10 +74,15 @@ def _judge(given: Any, criteria: tuple[Criterion, ...], question: Question) -> C
     return Checked(Verdict(tuple(decisions), violations=tuple(violations)), tuple(violations))
 
 
+def _restated(given: Any, item: Criterion, choose: itemised.Choose) -> Any:
+    return _ANSWERS[choose(_ANSWERS.index(given))] if given in _ANSWERS else given
+
+
 _CONTRACT = itemised.Contract(
     key="answers",
     asked=lambda question: question.criteria,
     judge=_judge,
     narrowed=lambda question, names: {"criteria": tuple(c for c in question.criteria if c.id in names)},
     schema=lambda question: contract.answers(question.criteria),
+    restated=_restated,
 )

@@ -47,7 +47,8 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     if answer.value is None:
         return Outcome(judged, Grading(case, Scored(None), failed, reason=reason_of(answer)))
     signals = {"tie": float(is_tie(answer.value, scale)), **failed}
-    if abs(round_half_up(answer.value, scale) - answer.value) > 1e-9:
+    is_stated = case.bundle.protocol.level != "expected"
+    if is_stated and abs(round_half_up(answer.value, scale) - answer.value) > 1e-9:
         signals["off_step"] = 1.0
     return Outcome(judged, Grading(case, Scored(answer.value), signals, stated.confidence([(answer, scale)])))
 

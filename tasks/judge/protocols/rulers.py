@@ -98,12 +98,18 @@ def _judge(given: Any, criteria: tuple[Criterion, ...], question: Question) -> C
     return Checked(verdict, verdict.violations)
 
 
+def _restated(given: Any, item: Criterion, choose: itemised.Choose) -> Any:
+    stated = given.get("level") if isinstance(given, dict) else None
+    return {**given, "level": choose(stated)} if type(stated) is int and 0 <= stated <= item.top else given
+
+
 _CONTRACT = itemised.Contract(
     key="decisions",
     asked=lambda question: question.criteria,
     judge=_judge,
     narrowed=lambda question, names: {"criteria": tuple(c for c in question.criteria if c.id in names)},
     schema=lambda question: contract.checklist(question.criteria),
+    restated=_restated,
 )
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Trait
-from tasks.judge import itemised, prompt
+from tasks.judge import chosen, itemised, prompt
 from tasks.judge import schema as contract
 from tasks.judge.evidence import subject_of
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
@@ -60,13 +60,23 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         scored = score(case.bundle, {}, {})
         return Outcome(judged, Grading(case, scored, failed, reason=reason_of(answer)))
     of = {trait.id: trait for trait in part.traits}
-    stated = {d.criterion_id: _score(of[d.criterion_id], d.level) for d in verdict.decisions if d.level is not None}
+    likely = itemised.probabilities(answer, as_criteria(Same(part.traits)))
+    protocol = case.bundle.protocol
+    stated = {
+        d.criterion_id: chosen.value(
+            protocol,
+            likely.get(d.criterion_id) if d.level == d.stated else None,
+            _score(of[d.criterion_id], d.level),
+            of[d.criterion_id],
+        )
+        for d in verdict.decisions
+        if d.level is not None
+    }
     scored = score(case.bundle, {}, stated)
     signals = {**Counter[str](verdict.signals), "tie": float(scored.tie), **failed}
-    likely = itemised.probabilities(answer, as_criteria(Same(part.traits)))
     levels = {d.criterion_id: d.stated for d in verdict.decisions if d.stated is not None}
-    chosen = [one[levels[name]] for name, one in likely.items() if name in levels]
-    confidence = sum(chosen) / len(chosen) if chosen else None
+    sure = [one[levels[name]] for name, one in likely.items() if name in levels]
+    confidence = sum(sure) / len(sure) if sure else None
     return Outcome(judged, Grading(case, scored, signals, confidence, scored.reason))
 
 
@@ -140,6 +150,11 @@ def _with_level(trait: Trait, given: Any) -> Any:
     return {"evidence": given.get("evidence"), "level": int(level) if level.is_integer() else level}
 
 
+def _restated(given: Any, item: Criterion, choose: itemised.Choose) -> Any:
+    stated = f"{given['score']:g}" if isinstance(given, dict) and type(given.get("score")) in (int, float) else ""
+    return {**given, "score": float(item.levels[choose(item.levels.index(stated))])} if stated in item.levels else given
+
+
 def _score(trait: Trait, level: int) -> float:
     return round(trait.min + trait.step * level, 12)
 
@@ -150,4 +165,5 @@ _CONTRACT = itemised.Contract(
     judge=_judge,
     narrowed=lambda question, names: {"traits": tuple(t for t in question.traits if t.id in names)},
     schema=lambda question: contract.traits(question.traits),
+    restated=_restated,
 )

@@ -14,9 +14,11 @@ import httpx
 
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written, messages
+from tasks.llm.backends.pins import Pins
 from tasks.llm.request import Reply, Request, Token
 
 BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
+UNPINNED = "unpinned"
 """Kinds of failure."""
 _SHOWN = 300
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _](\w+[ _])?(length|tokens)", re.IGNORECASE)
@@ -25,7 +27,7 @@ _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _](\w+[ _])?(length|tokens
 @dataclass(frozen=True)
 class Failure:
     """Why a call gave no reply. `kind`: busy, unreachable or broken, which may pass; too_long or refused, which
-    concern one request; or final, which ends the run."""
+    concern one request; unpinned, to be asked once more, see `Pins`; or final, which ends the run."""
 
     kind: str
     message: str
@@ -38,7 +40,7 @@ class Completions:
 
     def __init__(self, engine: Engine, key: str) -> None:
         """key: never said again in a message."""
-        self._engine, self._key = engine, key
+        self._engine, self._key, self._pins = engine, key, Pins(engine.options)
 
     def body(self, request: Request) -> dict[str, Any]:
         """The JSON that asks."""
@@ -49,9 +51,10 @@ class Completions:
             "temperature": how.temperature,
             "top_p": how.top_p,
             "seed": how.seed,
+            **self._pins.fields(),
         }
         if "max_completion_tokens" not in self._engine.options:  # what newer servers call it; they refuse both
-            body["max_tokens"] = how.max_tokens
+            body["max_tokens"] = how.longest
         if how.top_k is not None:
             body["top_k"] = how.top_k
         if request.want_logprobs and self._engine.logprobs:
@@ -61,11 +64,15 @@ class Completions:
             body["response_format"] = {"type": "json_schema", "json_schema": contract}
         return body | self._engine.options
 
-    def read(self, url: str, request: Request, response: httpx.Response, seconds: float) -> Reply | Failure:
-        """What an answer that took so many seconds means; a failure that may pass where a 200 holds no reply."""
-        if response.status_code != 200:
-            return self._refused(url, response)
-        return self._reply(url, request, response, seconds)
+    def read(
+        self, url: str, request: Request, body: Mapping[str, Any], response: httpx.Response, seconds: float
+    ) -> Reply | Failure:
+        """What an answer to `body` that took so many seconds means; a failure that may pass where a 200 holds no
+        reply."""
+        if response.status_code == 200:
+            return self._reply(url, request, response, seconds)
+        failure = self._refused(url, response)
+        return Failure(UNPINNED, failure.message) if self._pins.gives_up(url, body, response) else failure
 
     def _refused(self, url: str, response: httpx.Response) -> Failure:
         """What an answer other than 200 means."""

@@ -21,7 +21,7 @@ import httpx
 from tasks.contracts.backends import Choice, engine_of
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.settings.engine import Engine
-from tasks.llm.backends.completions import BROKEN, BUSY, DOWN, FINAL, ODD, Completions, Failure
+from tasks.llm.backends.completions import BROKEN, BUSY, DOWN, FINAL, ODD, UNPINNED, Completions, Failure
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
 from tasks.llm.backends.pace import Pace
 from tasks.llm.opening import KeyOf
@@ -105,8 +105,8 @@ class OpenAI:
     wrong key or model, a server that cannot be reached or takes no more, and one that fails at everything end the run
     with a BackendError. Where a server leaves a field of the body unread, such as `seed`, nobody notices.
 
-    A server's name for its model is trusted: the weights behind it are not looked at. `top_k` is sent only where the
-    study sets it, since not every server takes it.
+    A server's name for its model is trusted: the weights behind it are not looked at. What a model's own settings would
+    else add (top_k, min_p, repetition_penalty) is sent switched off, as far as the server takes it, see `Pins`.
     """
 
     name = "openai"
@@ -185,6 +185,8 @@ class OpenAI:
                 self._answered, self._given_up, replica.aside_until = self._answered + 1, 0, 0.0
                 self._pace.learn(request, result)
                 return result
+            if result.kind == UNPINNED:
+                continue
             failures.append(result.message)
             others, seen = self._answered > seen, self._answered
             full = result.kind == BUSY and others  # a server that takes others in the meantime takes this one later
@@ -232,11 +234,11 @@ class OpenAI:
 
     async def _once(self, client: httpx.AsyncClient, replica: _Replica, request: Request) -> Reply | Failure:
         """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
-        begun = self._clock()
+        begun, body = self._clock(), self._wire.body(request)
         replica.in_flight += 1
         try:
             async with asyncio.timeout(self._engine.timeout_s):
-                response = await client.post(f"{replica.url}/chat/completions", json=self._wire.body(request))
+                response = await client.post(f"{replica.url}/chat/completions", json=body)
         except (TimeoutError, httpx.TimeoutException):
             return Failure(BROKEN, f"{replica.url} gave no answer within {self._engine.timeout_s:g} s")
         except httpx.ConnectError as error:
@@ -245,7 +247,7 @@ class OpenAI:
             return Failure(BROKEN, f"{replica.url} broke off: {self._wire.safe(str(error) or type(error).__name__)}")
         finally:
             replica.in_flight -= 1
-        return self._wire.read(replica.url, request, response, self._clock() - begun)
+        return self._wire.read(replica.url, request, body, response, self._clock() - begun)
 
 
 def identity(engine: Engine) -> str:

@@ -67,7 +67,7 @@ class Pace:
 
     def _size(self, request: Request) -> int:
         rate = self._counted / self._characters if self._characters else _TOKENS_PER_CHARACTER
-        return round(_length(request) * rate) + request.sampling.max_tokens
+        return round(_length(request) * rate) + request.sampling.longest
 
 
 def _length(request: Request) -> int:

@@ -187,8 +187,10 @@ class Vllm:
             temperature=how.temperature,
             top_p=how.top_p,
             top_k=how.top_k or 0,
+            min_p=0.0,
+            repetition_penalty=1.0,
             seed=how.seed,
-            max_tokens=how.max_tokens,
+            max_tokens=how.longest,
             logprobs=self._engine.logprobs if request.want_logprobs else None,
             structured_outputs=StructuredOutputsParams(json=dict(request.schema or {})) if held else None,
         )

@@ -74,6 +74,17 @@ def sound(covered=(1, 2), names=SUBSCORES["technical"], score=7, **change):
     return {name: value for name, value in (whole | change).items() if value is not None}
 
 
+def by_number(artifact):
+    """The same claims, every point under its number."""
+    quotes = {entry["point"]: entry["quote"] for entry in artifact["evidence"]}
+    points = {
+        str(n): {"quote": quotes[n], "status": "covered"} if n in artifact["covered"] else MISSED for n in (1, 2, 3)
+    }
+    rest = {name: value for name, value in artifact.items() if name not in ("evidence", "covered", "missed")}
+    return {"points": points} | rest
+
+
+MISSED = {"quote": "", "status": "missed"}
 BAD = [{"point": 1, "quote": "words that nobody wrote"}, {"point": 2, "quote": QUOTES[2]}]
 
 
@@ -131,13 +142,16 @@ def test_the_prompt_shows_points_by_number_and_no_weights():
         in first_requests(case_of(bundle_of(show_weights=True)), Rater("s", "llm", Scripted([])))[0].messages[0].content
     )
     assert user.startswith("=====RESPONSE ")
-    jsonschema.validate(sound(), request.schema)
+    jsonschema.validate(by_number(sound()), request.schema)
 
 
 def test_the_form_in_the_prompt_is_the_schemas():
     (request,) = first_requests(case_of(bundle_of()), Rater("s:t", "llm", Scripted([])))
     form = request.messages[0].content.splitlines()[-1]
-    assert re.findall(r'(?:^\{|[\]}"], )"(\w+)":', form) == list(request.schema["properties"])
+    whole = json.loads(re.sub(r"(?<=: )<number>", "0", form))
+    assert list(whole) == list(request.schema["properties"])
+    assert list(whole["points"]) == ["1", "2", "3"]
+    assert all(list(claim) == ["quote", "status"] for claim in whole["points"].values())
 
 
 def test_a_short_answer_gets_the_lowest_of_everything_without_a_call():
@@ -214,14 +228,14 @@ def roles(found):
 
 
 def test_failed_evidence_is_mended_by_the_other_model_and_nothing_else_is_asked():
-    mending = {"covered": [1], "missed": [], "evidence": [{"point": 1, "quote": QUOTES[1]}]}
+    mending = {"points": {"1": {"quote": QUOTES[1], "status": "covered"}}}
     found = graded(bundle_of(), sound(evidence=BAD), [mending])
     assert roles(found) == [("grade", "grader", []), ("semantic_repair", "mender", ["P1"])]
     assert (levels(found), score_of(found)[0]) == ([1, 1, 0, 0], 7)
     assert "covered_gold_evidence_invalid" not in found.gradings[0]["signals"]
     (request,) = found.mender.asked
-    assert list(request.schema["properties"]) == ["evidence", "covered", "missed"]
-    assert request.schema["properties"]["covered"]["items"]["enum"] == [1]
+    assert list(request.schema["properties"]) == ["points"]
+    assert list(request.schema["properties"]["points"]["properties"]) == ["1"]
     assert "Decide exactly these again: point 1." in request.messages[1].content
     assert "words that nobody wrote" in request.messages[1].content
 
@@ -251,7 +265,7 @@ def test_a_withdrawn_claim_leaves_no_signal():
 
 
 def test_an_unreadable_repair_spends_its_own_budget_and_loses_nothing():
-    good = {"evidence": [{"point": 1, "quote": QUOTES[1]}]}
+    good = {"points": {"1": {"quote": QUOTES[1], "status": "covered"}}}
     found = graded(bundle_of(), sound(evidence=BAD), ["sorry, no", good])
     assert [role for role, *_ in roles(found)] == ["grade", "semantic_repair", "semantic_repair"]
     assert found.attempts[1]["violations"] == ["unreadable:no_object", "evidence_failed:P1"]
@@ -261,7 +275,7 @@ def test_an_unreadable_repair_spends_its_own_budget_and_loses_nothing():
 def test_an_unreadable_reply_is_asked_for_again_as_a_whole():
     found = graded(bundle_of(), "no", [sound()])
     assert roles(found)[1][2] == [
-        "evidence", "covered", "missed", "misconceptions", "rationale",
+        "P1", "P2", "P3", "misconceptions", "rationale",
         "subscores.accuracy", "subscores.clarity", "subscores.completeness", "subscores.terminology", "final_score",
     ]  # fmt: skip
     assert score_of(found) == (7, "scored", None)
@@ -290,9 +304,47 @@ def test_of_a_reply_that_was_cut_off_what_is_whole_stands():
     assert (levels(found), score_of(found)) == ([1, 1, 0, 0], (7, "scored", None))
 
 
+EMPTY = {"covered": [], "missed": [], "evidence": []}
+
+
+@pytest.mark.parametrize("score", [0, 7, 10])
+def test_an_empty_artifact_breaks_the_contract_and_is_asked_for_again(score):
+    points = by_number(sound())["points"]
+    found = graded(bundle_of(), sound(score=score) | EMPTY, [{"points": points, "subscores": {"accuracy": 1}}])
+    assert roles(found) == [("grade", "grader", []), ("contract_repair", "mender", ["P1", "P2", "P3"])]
+    assert (levels(found), found.gradings[0]["trait_scores"]["accuracy"]) == ([1, 1, 0, 0], score)
+    assert "point 3 is said to be neither covered nor missed" in found.mender.asked[0].messages[1].content
+    alone = graded(bundle_of(repair=None), sound(score=score) | EMPTY)
+    assert score_of(alone) == (None, "unscored", "invalid_reply")
+
+
+def test_only_the_points_on_no_side_or_on_both_are_asked_for_again():
+    first = sound() | {"covered": [1, 2], "missed": [2]}
+    repairs = [{"covered": [1, 2, 3], "evidence": [{"point": n, "quote": QUOTES[n]} for n in (2, 3)]}]
+    found = graded(bundle_of(), first, repairs)
+    assert found.attempts[0]["violations"] == ["contradictory_point:P2", "missing_point:P3"]
+    assert roles(found)[1] == ("contract_repair", "mender", ["P2", "P3"])
+    assert (levels(found), found.attempts[1]["violations"]) == ([1, 1, 1, 0], [])
+
+
+def test_every_beginning_of_a_reply_keeps_the_points_that_are_whole_in_it():
+    bundle, text = bundle_of(repair=None), json.dumps(by_number(sound(covered=(1, 3))))
+    ends = {n: text.index("}", text.index(f'"{n}": ')) + 1 for n in (1, 2, 3)}
+    for at in range(0, len(text), 3):
+        found = graded(bundle, text[:at])
+        there = [level is not None for level in levels(found)[:3]]
+        assert there == [end <= at for end in ends.values()]
+        assert {row["unscored_reason"] for row in found.judgments} <= {None, "truncated", "unreadable_reply"}
+
+
 def test_the_contract_is_mended_before_the_evidence_within_separate_budgets():
     first = sound(evidence=BAD, subscores={"accuracy": 7, "clarity": 7, "completeness": 7})
-    repairs = ["no", {"subscores": {"terminology": 7}}, "no", {"evidence": [{"point": 1, "quote": QUOTES[1]}]}]
+    repairs = [
+        "no",
+        {"subscores": {"terminology": 7}},
+        "no",
+        {"covered": [1], "evidence": [{"point": 1, "quote": QUOTES[1]}]},
+    ]
     found = graded(bundle_of(), first, repairs)
     assert [role for role, *_ in roles(found)] == ["grade", *["contract_repair"] * 2, *["semantic_repair"] * 2]
     assert (levels(found), score_of(found)[0]) == ([1, 1, 0, 0], 7)
@@ -364,7 +416,7 @@ def opinion_of(question, quote):
         levels={c.id: int(c.id in ("P1", "P2")) for c in question.bundle.criteria},
         evidence={c.id: [{"unit": "s1", "quote": quote(c.id)}] for c in question.bundle.criteria},
         traits={t.id: 7.4 for t in question.bundle.traits},
-        because="b" * 900,
+        because="b" * 1_800,
     )
 
 
@@ -389,10 +441,10 @@ def test_an_opinion_answers_the_contract_and_its_repairs():
     with ReplyStore(":memory:") as store:
         made = grade_batch([case_of(bundle)], Rater("o:t", "encoder", backend), store)
     assert [decision.level for decision in made.judged[0].decisions] == [1, 1, 0, 0]
-    assert (made.gradings[0].scored.score, asked[0][1]["rationale"]) == (7, "b" * 600)
+    assert (made.gradings[0].scored.score, asked[0][1]["rationale"]) == (7, "b" * 1_200)
     for attempt, (_, given) in zip(made.called[0].answer.attempts, asked, strict=True):
         jsonschema.validate(given, attempt.request.schema)
-    assert asked[1][1] == {"evidence": [{"point": 1, "quote": QUOTES[1]}], "covered": [1], "missed": []}
+    assert asked[1][1] == {"points": {"1": {"quote": QUOTES[1], "status": "covered"}}}
 
 
 # Provenance, in a run.
@@ -422,7 +474,7 @@ def test_questions_find_what_was_mended_and_what_anchored_a_grading(tmp_path, mo
 
     def mender(request):
         quote = "again invented" if request.subject == "i1-1" else QUOTES[1]
-        return json.dumps({"evidence": [{"point": 1, "quote": quote}]})
+        return json.dumps({"points": {"1": {"quote": quote, "status": "covered"}}})
 
     monkeypatch.setattr(
         door, "rater", lambda *_: Rater("s:t", "llm", Scripted(grader, "big"), Scripted(mender, "small"))

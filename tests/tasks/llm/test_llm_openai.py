@@ -99,6 +99,7 @@ def test_the_body_says_all_that_was_asked_for(serve):
                 "type": "json_schema",
                 "json_schema": {"name": "artifact", "strict": True, "schema": SCHEMA},
             },
+            "min_p": 0.0,
             "repetition_penalty": 1.1,
         }
     ]
@@ -107,7 +108,107 @@ def test_the_body_says_all_that_was_asked_for(serve):
 def test_what_was_not_asked_for_is_not_sent(serve):
     server = serve()
     answers(client(server, options={"max_completion_tokens": 9}), [asking()])
-    assert set(server.calls[0]) == {"model", "messages", "temperature", "top_p", "seed", "max_completion_tokens"}
+    pins = {"top_k", "min_p", "repetition_penalty"}
+    assert set(server.calls[0]) == pins | {
+        "model",
+        "messages",
+        "temperature",
+        "top_p",
+        "seed",
+        "max_completion_tokens",
+    }
+
+
+# --- settings of the model's own that are kept out
+
+
+PINS = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+def refusing(answer, *known):
+    """A server that refuses fields it does not know in the words of `answer(name)`, the first one of each body."""
+
+    def says(n, body):
+        unknown = [name for name in ("repetition_penalty", "top_k", "min_p") if name in body and name not in known]
+        return http(*answer(unknown[0], body)) if unknown else echo(n, body)
+
+    return says
+
+
+WORDS = {
+    "openai": lambda name, body: (
+        400,
+        {"error": {"message": f"Unknown parameter: '{name}'.", "param": name, "code": "unknown_parameter"}},
+    ),
+    "openai_old": lambda name, body: (
+        400,
+        {"error": {"message": f"Unrecognized request argument supplied: {name}", "param": None, "code": None}},
+    ),
+    "mistral": lambda name, body: (
+        422,
+        {
+            "message": {
+                "detail": [{"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs", "input": 1}]
+            }
+        },
+    ),
+    "groq": lambda name, body: (400, {"error": {"message": f"property '{name}' is unsupported"}}),
+    "gemini": lambda name, body: (
+        400,
+        [
+            {
+                "error": {
+                    "code": 400,
+                    "message": f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.',
+                }
+            }
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("known", [(), ("top_k",), ("top_k", "repetition_penalty")])
+def test_a_field_that_a_server_does_not_know_is_given_up_once(serve, caplog, words, known):
+    server = serve(refusing(WORDS[words], *known))
+    backend = client(server, concurrency=1)
+    assert [reply.text for reply in answers(backend, [asking("a"), asking("b")])] == ["a", "b"]
+    assert {name for name in PINS if name in server.calls[-1]} == {*known}
+    assert len(server.calls) == 2 + len(PINS) - len(known)
+    assert [name for name in PINS if f"'{name}'" in caplog.text] == [name for name in PINS if name not in known]
+    assert len(caplog.records) == len(PINS) - len(known)
+
+
+def test_many_at_once_give_it_up_without_an_error(serve, caplog):
+    backend = client(serve(refusing(WORDS["openai"])), concurrency=16)
+    assert all(reply.text for reply in answers(backend, [asking(n) for n in range(40)]))
+    assert len(caplog.records) == len(PINS)
+
+
+@pytest.mark.parametrize("setting", [{"options": {"repetition_penalty": 1.0}}, {"top_k": 40}])
+def test_what_the_study_sets_is_not_given_up(serve, setting):
+    name = "top_k" if "top_k" in setting else "repetition_penalty"
+    server = serve(refusing(WORDS["openai"], *({*PINS} - {name})))
+    sampling = Sampling(top_k=setting.pop("top_k", None))
+    (reply,) = answers(client(server, **setting), [asking(sampling=sampling)])
+    assert reply.error.startswith(f"refused: {server.url} answers 400: Unknown parameter: '{name}'")
+    assert len(server.calls) == 1
+
+
+def test_a_body_repeated_in_an_error_about_something_else_gives_nothing_up(serve, caplog):
+    def says(n, body):
+        detail = [{"type": "extra_forbidden", "loc": ["body", "response_format"], "msg": "Extra", "input": body}]
+        return http(422, {"detail": detail})
+
+    server = serve(says)
+    (reply,) = answers(client(server), [asking()])
+    assert (reply.error.startswith("refused"), len(server.calls), caplog.records) == (True, 1, [])
+
+
+def test_a_server_that_refuses_them_for_ever_ends_it(serve):
+    server = serve(lambda n, body: http(*WORDS["openai"]("top_k", body)))
+    (reply,) = answers(client(server), [asking()])
+    assert (reply.error.startswith("refused"), len(server.calls)) == (True, 2)
 
 
 def test_a_reply_carries_its_counts(serve):

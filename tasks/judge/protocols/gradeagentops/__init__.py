@@ -14,22 +14,25 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import mend
 from tasks.judge.evidence import subject_of
-from tasks.judge.itemised import follow_up, probabilities
+from tasks.judge.itemised import follow_up
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
 from tasks.judge.numbered import numbered
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.protocols.gradeagentops import gradesheet, points
-from tasks.judge.protocols.gradeagentops.claims import Claims, Demand, everything, merge, read
+from tasks.judge.protocols.gradeagentops.claims import PUBLISHED, STATUSES, Claims, Demand, everything, merge, read
+from tasks.judge.protocols.gradeagentops.likely import confidence, likely, restated, settled
 from tasks.judge.protocols.gradeagentops.points import Settlement
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import Scored, round_half_up, score
-from tasks.judge.unscored import reason_of
+from tasks.judge.unscored import incomplete, reason_of
 from tasks.judge.verify import Decision
 from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request, Same
+
+_ITEMISED = frozenset({"points", "subscores"})
 
 
 class Carried(NamedTuple):
@@ -55,7 +58,9 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
     """The `Settlement` on all that was claimed up to this reply; none where no artifact was ever read."""
     question: Question = request.data
     kept: Carried | None = question.kept
-    artifact, note = _found(reply.text or "", request.keys, kept)
+    artifact, note = _found(reply.text or "", request.keys, is_repair=kept is not None)
+    if artifact is not None:
+        artifact = restated(artifact, reply, question.bundle)
     unread = () if artifact is not None else (f"unreadable:{note}",)
     if kept:
         new = read(artifact or {}, kept.asked, question.bundle)
@@ -65,7 +70,7 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
     else:
         return Checked(None, unread)
     verdict = points.settle(claims, question.bundle, subject_of(question))
-    return Checked(verdict, (*unread, *verdict.violations))
+    return incomplete(Checked(verdict, (*unread, *verdict.violations)), note)
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
@@ -79,10 +84,10 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
     if role is None or (role == "semantic_repair" and bundle.protocol.failed_quote == "count"):
         return None
     if verdict is None:
-        asked, kept, mends = everything(bundle), None, gradesheet.fields(everything(bundle))
+        asked, kept, mends = everything(bundle), None, gradesheet.fields(bundle, everything(bundle))
     elif role == "contract_repair":
         asked = points.broken(bundle, verdict.claims)
-        kept, mends = Carried(verdict.claims, asked), gradesheet.fields(asked)
+        kept, mends = Carried(verdict.claims, asked), gradesheet.fields(bundle, asked)
     else:
         asked = points.ungrounded(bundle, verdict)
         kept, mends = Carried(verdict.claims, asked), tuple(c.id for c in _criteria(bundle, asked))
@@ -108,23 +113,21 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         failed = {"contract_fail": 1.0} if why != "no_reply" else {}
         decisions = [Decision(c.id, None, reason=why) for c in case.bundle.criteria]
         return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), failed, reason=why))
+    probable = likely(answer, case.bundle)
+    verdict = settled(verdict, probable, case.bundle)
     levels = {d.criterion_id: d.level for d in verdict.decisions}
     scored = score(case.bundle, levels, verdict.traits)
     if not verdict.is_covered:
         scored = replace(scored, score=None)
-    likely = probabilities(answer, case.bundle.criteria)
-    chosen = [
-        likely[d.criterion_id][d.stated] for d in verdict.decisions if d.stated is not None and d.criterion_id in likely
-    ]
     signals = {name: float(count) for name, count in verdict.signals.items()}
     signals |= {f"criterion.{name}": float(level) for name, level in levels.items() if level is not None}
     signals |= {f"mean.{name}": mean for name, mean in scored.means.items()}
     signals |= {"tie": float(scored.tie)}
     if _is_exhausted(answer, verdict):
         signals["semantic_exhausted_but_accepted"] = 1.0
-    confidence = sum(chosen) / len(chosen) if chosen else None
+    sure = confidence(verdict, probable, case.bundle)
     reason = reason_of(answer) if scored.score is None else None
-    return Outcome(Judged(case, verdict.decisions, likely), Grading(case, scored, signals, confidence, reason))
+    return Outcome(Judged(case, verdict.decisions, probable.points), Grading(case, scored, signals, sure, reason))
 
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
@@ -132,12 +135,9 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     bundle, kept = question.bundle, question.kept
     asked: Demand = kept.asked if kept else everything(bundle)
     gold, banned, traits = numbered(bundle)
-    covered = [n for n in asked.points if opinion.levels[gold[n].id]]
     detected = [n for n in asked.misconceptions if opinion.levels[banned[n].id]]
     whole: dict[str, Any] = {
-        "evidence": [{"point": n, "quote": quote} for n in covered for quote in _said(opinion, gold[n])],
-        "covered": covered,
-        "missed": [n for n in asked.points if n not in covered],
+        "points": {str(n): _claim(opinion, gold[n]) for n in asked.points},
         "misconceptions": [
             {"misconception": n, "quote": quote} for n in detected for quote in _said(opinion, banned[n])
         ],
@@ -166,15 +166,25 @@ def _said(opinion: Opinion, criterion: Criterion) -> list[str]:
     return [quote["quote"] for quote in opinion.evidence.get(criterion.id, ())][:1]
 
 
-def _found(text: str, keys: frozenset[str], kept: Carried | None) -> tuple[dict[str, Any] | None, str | None]:
-    """The artifact with all that was asked for; failing that, one with some of it, so that what is there need not be
-    asked for again: in a repair any field, in a first reply one that only this contract has."""
-    artifact, note = extract(text, keys)
-    for name in sorted(keys) if kept else ("subscores", "covered"):
+def _claim(opinion: Opinion, point: Criterion) -> dict[str, str]:
+    """What is said of a point."""
+    level = opinion.levels[point.id]
+    quote = {} if point.evidence == "none" else {"quote": "".join(_said(opinion, point)) if level else ""}
+    return {**quote, "status": STATUSES[bool(level)]}
+
+
+def _found(text: str, keys: frozenset[str], *, is_repair: bool) -> tuple[dict[str, Any] | None, str | None]:
+    """The artifact with all that was asked for, in either form; failing that, one with some of it, so that what is
+    there need not be asked for again: in a repair any field, in a first reply one that only this contract has."""
+    published = keys - {"points"} | PUBLISHED if "points" in keys else keys
+    some = sorted(keys | published) if is_repair else ("subscores", "points", "covered")
+    artifact, why = extract(text, keys, _ITEMISED)
+    note = why
+    for names in (published, *(frozenset({name}) for name in some)):
         if artifact is not None:
-            break
-        artifact, _ = extract(text, frozenset({name}))
-    return artifact, note
+            return artifact, note
+        artifact, note = extract(text, names, _ITEMISED)
+    return (artifact, note) if artifact is not None else (None, why)
 
 
 def _fitting(showing: Callable[[str], Request], previous: str) -> Request:
@@ -193,7 +203,7 @@ def _excess(request: Request) -> int:
     if context is None:
         return 0
     used = sum(len(message.content) for message in request.messages)
-    return used - CHARACTERS_PER_TOKEN * int(context - request.sampling.max_tokens)
+    return used - CHARACTERS_PER_TOKEN * int(context - request.sampling.longest)
 
 
 def _without_memory(request: Request) -> Request:
@@ -221,7 +231,8 @@ def _is_of(role: mend.Role, violation: str) -> bool:
 def _told(violation: str, names: dict[str, str]) -> str:
     """A violation in the words of the contract."""
     kind, separator, what = violation.partition(":")
-    return kind + separator + (names.get(what, what) if kind == "evidence_failed" else what)
+    is_criterion = kind == "evidence_failed" or kind.endswith("_point")
+    return kind + separator + (names.get(what, what) if is_criterion else what)
 
 
 def _is_exhausted(answer: Asked[Any], verdict: Settlement) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
 from tasks.judge import prompt
 from tasks.judge.numbered import numbered
-from tasks.judge.protocols.gradeagentops.claims import Demand, everything
+from tasks.judge.protocols.gradeagentops.claims import STATUSES, Demand, everything
 from tasks.judge.schema import MAX_PROSE, MAX_QUOTE
 from tasks.llm.request import Message, Same
 
@@ -25,10 +25,12 @@ DIMENSIONS = {
 }
 
 """What the published subscores look at, in our words."""
-_ORDER = ("evidence", "covered", "missed", "misconceptions", "rationale", "subscores", "final_score")
+_ORDER = ("points", "misconceptions", "rationale", "subscores", "final_score")
 
 """Evidence first and numbers last, so that a model scores after it has looked."""
 _QUOTE = {"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}
+_QUOTE_IF_COVERED = {"type": "string", "maxLength": MAX_QUOTE}
+_STATUS = {"type": "string", "enum": [*STATUSES]}
 
 
 @lru_cache(maxsize=1024)
@@ -53,12 +55,11 @@ def system(bundle: Same[Bundle], question: str, context: str | None, reference: 
 
 
 def schema(bundle: Bundle, asked: Demand) -> dict[str, Any]:
-    """The contract of what is asked for. Every list and string is bounded, so that a model held to it ends."""
-    of_points, of_banned = _numbers(asked.points), _numbers(asked.misconceptions)
+    """The contract of what is asked for: every point under its number, so that none can be left out or named twice.
+    Every list and string is bounded, so that a model held to it ends."""
+    points, of_banned = numbered(bundle).points, _numbers(asked.misconceptions)
     known = {
-        "evidence": _list(_object({"point": of_points, "quote": _QUOTE}), len(asked.points)),
-        "covered": _list(of_points, len(asked.points)),
-        "missed": _list(of_points, len(asked.points)),
+        "points": _object({str(number): _claim(points[number]) for number in asked.points}),
         "misconceptions": _list(_object({"misconception": of_banned, "quote": _QUOTE}), len(asked.misconceptions)),
         "rationale": {"type": "string", "maxLength": MAX_PROSE},
         "subscores": _object({trait.id: _score(trait) for trait in asked.traits}),
@@ -69,11 +70,9 @@ def schema(bundle: Bundle, asked: Demand) -> dict[str, Any]:
 
 def form(bundle: Bundle, asked: Demand) -> str:
     """The shape of the reply, by example."""
-    numbers = "[<numbers>]"
+    points = numbered(bundle).points
     known = {
-        "evidence": '[{"point": <number>, "quote": "<exact words>"}]',
-        "covered": numbers,
-        "missed": numbers,
+        "points": "{" + ", ".join(f'"{number}": {_example(points[number])}' for number in asked.points) + "}",
         "misconceptions": '[{"misconception": <number>, "quote": "<exact words>"}]',
         "rationale": '"<two sentences at most>"',
         "subscores": "{" + ", ".join(f"{json.dumps(trait.id)}: <number>" for trait in asked.traits) + "}",
@@ -88,13 +87,14 @@ def names(bundle: Bundle) -> dict[str, str]:
     return {c.id: f"point {n}" for n, c in gold.items()} | {c.id: f"misconception {n}" for n, c in banned.items()}
 
 
-def fields(asked: Demand) -> tuple[str, ...]:
-    """The fields asked for, a subscore at a time."""
-    return tuple(
-        name
-        for plain in in_order(asked)
-        for name in ([f"subscores.{trait.id}" for trait in asked.traits] if plain == "subscores" else [plain])
-    )
+def fields(bundle: Bundle, asked: Demand) -> tuple[str, ...]:
+    """The fields asked for, a subscore at a time, and points as the criteria that they are."""
+    points = numbered(bundle).points
+    several = {
+        "points": [points[number].id for number in asked.points],
+        "subscores": [f"subscores.{trait.id}" for trait in asked.traits],
+    }
+    return tuple(name for field in in_order(asked) for name in several.get(field, [field]))
 
 
 def in_order(asked: Demand) -> list[str]:
@@ -103,6 +103,17 @@ def in_order(asked: Demand) -> list[str]:
 
 def plain(number: float) -> float | int:
     return int(number) if number.is_integer() else number
+
+
+def _claim(point: Criterion) -> dict[str, Any]:
+    """Schema of what is said of a point: the words first, then whether they cover it."""
+    quote = {} if point.evidence == "none" else {"quote": _QUOTE_IF_COVERED}
+    return _object({**quote, "status": _STATUS})
+
+
+def _example(point: Criterion) -> str:
+    quote = "" if point.evidence == "none" else '"quote": "<exact words, or nothing>", '
+    return f'{{{quote}"status": "<{" or ".join(STATUSES)}>"}}'
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -38,8 +38,7 @@ SIGNALS = {
     "canonicalised": "numbers written as 2.0 or as text",
     "unknown_field": "fields that the contract does not have",
     "duplicate_index": "points named twice in one list",
-    "coverage_overlap": "points both covered and missed: covered where a quote holds",
-    "coverage_incomplete": "points neither covered nor missed: missed",
+    "top_marks_without_points": "subscores at the top of their range though every point is missed",
     "malformed_evidence": "evidence without a point or a text",
     "unused_evidence": "evidence for a point that is not said to be covered",
     "quotes": "quotes offered, and apart by what was found, see `Evidence.status`",
@@ -74,7 +73,9 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
 
     A covered point stands on a quote that is found in the response, a misconception too: a point without one counts as
     missed, a misconception is dropped (under `failed_quote: count` both are kept and counted). Violations are
-    `kind:field` for what breaks the contract, in the order of the names, and `evidence_failed:criterion`.
+    `kind:field` for what breaks the contract, in the order of the names, for a point `kind_point:criterion` (missing:
+    neither covered nor missed; contradictory: both; malformed; unknown: a number that names none), and
+    `evidence_failed:criterion`.
     """
     whole, signals = numbered(bundle), Counter(claims.notes)
     keeps = bundle.protocol.failed_quote == "count"
@@ -90,8 +91,10 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
         signals["final_overwritten"] = int(claims.final != mean_of(bundle, traits))
     levels = {c.id: decided[c.id].level for c in whole.points.values()}
     _force_completeness(traits, levels, whole, signals)
+    if levels and not any(level != 0 for level in levels.values()):
+        signals["top_marks_without_points"] = sum(claims.subscores.get(t.id) == t.max for t in whole.traits)
     signals["contract_fail"] = int(bool(claims.broken))
-    violations = [f"{kind}:{name}" for name, kind in sorted(claims.broken.items())]
+    violations = [_violation(name, kind, whole) for name, kind in sorted(claims.broken.items())]
     return Settlement(
         claims,
         tuple(decided[criterion.id] for criterion in bundle.criteria),
@@ -104,29 +107,25 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
 
 
 def broken(bundle: Bundle, claims: Claims) -> Demand:
-    """What a contract repair asks for: the fields that are missing or broken. Where the covered points are in doubt so
-    are the missed ones and the evidence."""
+    """What a contract repair asks for: the fields, subscores and points that are missing or broken."""
     points, banned, traits = numbered(bundle)
     names = {name.partition(".")[0] for name in claims.broken}
-    if "covered" in names:
-        names |= {"missed", "evidence"}
-    asked = tuple(points) if "covered" in names else tuple(sorted(claims.covered or ()))
     return Demand(
         frozenset(names),
         tuple(trait for trait in traits if f"subscores.{trait.id}" in claims.broken),
-        asked if "evidence" in names else (),
+        tuple(number for number in points if f"points.{number}" in claims.broken),
         tuple(banned) if "misconceptions" in names else (),
     )
 
 
 def ungrounded(bundle: Bundle, verdict: Settlement) -> Demand:
-    """What a semantic repair asks for: evidence and coverage of what failed, and nothing else."""
+    """What a semantic repair asks for: the points and misconceptions whose evidence failed, and nothing else."""
     failed = {violation.partition(":")[2] for violation in verdict.violations}
     points, banned, _ = numbered(bundle)
     of_points = tuple(number for number, criterion in points.items() if criterion.id in failed)
     of_banned = tuple(number for number, criterion in banned.items() if criterion.id in failed)
-    names = {"covered", "missed", "evidence"} if of_points else set()
-    return Demand(frozenset(names | ({"misconceptions"} if of_banned else set())), (), of_points, of_banned)
+    names = {name for name, of in (("points", of_points), ("misconceptions", of_banned)) if of}
+    return Demand(frozenset(names), (), of_points, of_banned)
 
 
 def mean_of(bundle: Bundle, traits: Mapping[str, float]) -> float:
@@ -164,21 +163,12 @@ def canonical(verdict: Settlement, bundle: Bundle) -> dict[str, Any]:
 def _point(
     number: int, criterion: Criterion, claims: Claims, subject: Subject, keeps: bool, signals: Counter[str]
 ) -> Decision:
-    if claims.covered is None:
-        return _undecided(criterion, claims.broken["covered"])
-    offered = (claims.evidence or {}).get(number, ())
-    if number not in claims.covered:
-        signals["unused_evidence"] += len(offered)
-        is_stated = claims.missed is None or number in claims.missed
-        signals["coverage_incomplete"] += not is_stated
-        return Decision(criterion.id, 0, 0 if is_stated else None)
-    if claims.evidence is None and criterion.evidence != "none":
-        return _undecided(criterion, claims.broken["evidence"])
+    if number not in claims.points:
+        return _undecided(criterion, claims.broken[f"points.{number}"])
+    offered = claims.points[number]
+    if offered is None:
+        return Decision(criterion.id, 0, 0)
     decision = _grounded(criterion, offered, subject, "counted" if keeps else "demoted", signals)
-    if claims.missed and number in claims.missed:
-        signals["coverage_overlap"] += 1
-        if decision.verified is False:
-            return decision._replace(level=0, stated=None, verified=None, action="none")
     signals["covered_gold_evidence_invalid"] += decision.verified is False
     return decision
 
@@ -194,6 +184,14 @@ def _misconception(
     decision = _grounded(criterion, offered, subject, "counted" if keeps else "dropped", signals)
     signals["banned_evidence_invalid_dropped"] += decision.action == "dropped"
     return decision
+
+
+def _violation(name: str, kind: str, whole: Numbered) -> str:
+    """`kind:field`, or `kind_point:criterion` for a point."""
+    field, _, number = name.partition(".")
+    if field != "points":
+        return f"{kind}:{name}"
+    return f"{kind.removesuffix('_point')}_point:{whole.points[int(number)].id}"
 
 
 def _undecided(criterion: Criterion, problem: str) -> Decision:
@@ -243,7 +241,7 @@ def _prepare(claims: Claims, whole: Numbered, subject: Subject) -> None:
     if subject.match is None:
         return
     by_words = replace(subject, match=None)
-    offered = [(whole.points[n], quotes) for n, quotes in (claims.evidence or {}).items()]
+    offered = [(whole.points[n], quotes) for n, quotes in claims.points.items() if quotes is not None]
     offered += [(whole.misconceptions[n], quotes) for n, quotes in (claims.misconceptions or {}).items()]
     subject.match.prepare(
         unquoted(quote)
