@@ -25,7 +25,7 @@ from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request
 from tasks.text.tokens import tokens
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """Goes up whenever the same replies would be verified or scored differently."""
 
 

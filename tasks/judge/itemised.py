@@ -12,9 +12,11 @@ from tasks.judge import mend
 from tasks.judge.mend import kind_of, next_role
 from tasks.judge.protocol import Answer
 from tasks.judge.question import Question
+from tasks.judge.schema import citing
+from tasks.judge.unit_names import names_of
 from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.extract import extract
-from tasks.llm.request import Message, Reply, Request
+from tasks.llm.request import Message, Reply, Request, Same
 
 
 class Contract(NamedTuple):
@@ -87,10 +89,11 @@ def follow_up(
     schema: of the repair, where the first request had one.
     """
     system, user = first.messages
+    names = names_of(Same(asked.bundle))
     return replace(
         first,
         messages=(system, Message("user", f"{user.content}\n{text}")),
-        schema=None if first.schema is None else schema,
+        schema=None if first.schema is None or schema is None else citing(schema, asked.units, names),
         role=asked.role,
         data=asked,
         data_digest=asked.digest,

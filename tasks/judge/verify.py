@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.evidence import HOLDS, Subject, grounded
 from tasks.judge.schema import fields
+from tasks.judge.unit_names import PLAIN, UnitNames
 from tasks.text.numbers import number_of
 from tasks.text.quotes import unquoted
 
@@ -55,6 +56,8 @@ class Verdict:
     violations: tuple[str, ...] = ()
     text: str = field(default="", repr=False)
     """The response."""
+    names: UnitNames = PLAIN
+    """What its units are called in an artifact."""
 
     def artifact(self, criteria: Sequence[Criterion]) -> dict[str, Any]:
         """The canonical artifact on the criteria asked for: decided levels with the quotes that hold. Where a quote
@@ -62,10 +65,14 @@ class Verdict:
         given = {}
         for criterion, d in zip(criteria, self.decisions, strict=True):
             if d.level is not None:
-                quotes = [{"unit": e["unit_id"], "quote": self._words(e)} for e in d.evidence if e["status"] in HOLDS]
+                held = [row for row in d.evidence if row["status"] in HOLDS]
+                quotes = [{"unit": self._unit(row["unit_id"]), "quote": self._words(row)} for row in held]
                 whole = {"evidence": quotes, "diagnostic": d.diagnostic, "level": d.level}
                 given[criterion.id] = {name: whole[name] for name in fields(criterion)}
         return {"decisions": given}
+
+    def _unit(self, unit_id: str | None) -> str | None:
+        return None if unit_id is None else self.names.name(unit_id)
 
     def _words(self, row: dict[str, Any]) -> str:
         quote: str = self.text[row["start"] : row["end"]] if row["status"] == "semantic" else row["quote"]
@@ -85,7 +92,7 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     given = artifact.get("decisions")
     if not isinstance(given, dict):
         undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
-        return Verdict(undecided, Counter(), ("malformed_decision:*",), subject.text)
+        return Verdict(undecided, Counter(), ("malformed_decision:*",), subject.text, subject.names)
     if subject.match:
         by_words = _verdict(given, bundle, criteria, replace(subject, match=None))
         rows = [row for decision in by_words.decisions for row in decision.evidence if row["status"] in _REMAINS]
@@ -106,7 +113,7 @@ def _verdict(given: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion
         decisions.append(decision)
         if problem:
             violations.append(f"{problem}:{criterion.id}")
-    return Verdict(tuple(decisions), Counter(found), tuple(violations), subject.text)
+    return Verdict(tuple(decisions), Counter(found), tuple(violations), subject.text, subject.names)
 
 
 def _decide(
@@ -169,5 +176,18 @@ def _evidence(
             signals.append("malformed_evidence")
             continue
         # What is kept is what is verified, so that verifying it again finds the same.
-        offered.append((None if unit is None else str(unit)[:_KEPT_NAME], quote[:_KEPT]))
+        offered.append((_unit_id(unit, criterion, subject.names, signals), quote[:_KEPT]))
     return grounded(offered, criterion, subject, signals) if offered else ((), False)
+
+
+def _unit_id(cited: Any, criterion: Criterion, names: UnitNames, signals: list[str]) -> str | None:
+    """The unit that a quote cites; one that is not cited by its name counts as canonicalised."""
+    if cited is None:
+        return None
+    said = str(cited)[:_KEPT_NAME]
+    if not isinstance(cited, str | int):
+        return said
+    unit_id = names.unit_id(said, "p" if criterion.evidence == "span_level" else "s")
+    if said != names.name(unit_id):
+        signals.append("canonicalised")
+    return unit_id

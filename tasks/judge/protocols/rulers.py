@@ -15,6 +15,7 @@ from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, bui
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import Scored, conflicts, expected_share, score, trait_means
+from tasks.judge.unit_names import cited_by_name, names_of
 from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Decision, Verdict, verify
 from tasks.llm.ask import Attempt, Checked
@@ -74,10 +75,10 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion as decisions on the criteria asked for."""
-    decisions = {}
+    decisions, names = {}, names_of(Same(question.bundle))
     for criterion in question.criteria:
         level = opinion.levels[criterion.id]
-        evidence = list(opinion.evidence.get(criterion.id, ())) if level else []
+        evidence = cited_by_name(opinion.evidence.get(criterion.id, ()), names) if level else []
         whole = {"evidence": evidence, "diagnostic": opinion.because, "level": level}
         decisions[criterion.id] = {name: whole[name] for name in contract.fields(criterion)}
     return {"decisions": decisions}
