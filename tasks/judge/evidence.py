@@ -30,7 +30,7 @@ from tasks.text.quotes import Match, Span, Spelling, find_folded, fragments, is_
 from tasks.text.tokens import tokens
 from tasks.text.units import Unit
 
-INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo"})
+INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo", "shared", "irrelevant"})
 HOLDS = frozenset({"verified", "context", "semantic"})
 RARE = 100
 """One word alone proves something where at most one word in so many is it."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import mend
-from tasks.judge.mend import kind_of, next_role
+from tasks.judge.mend import SEMANTIC, kind_of, next_role
 from tasks.judge.protocol import Answer
 from tasks.judge.question import Question
 from tasks.judge.schema import citing
@@ -105,7 +105,7 @@ def follow_up(
 def mendable(violations: Sequence[str], bundle: Bundle) -> tuple[str, ...]:
     """The violations that a repair may mend: an answer that nobody asked for is passed over, and where the bundle only
     counts failed quotes they stand."""
-    passed = {"unknown_criterion"} | ({"evidence_failed"} if bundle.protocol.failed_quote == "count" else set())
+    passed = {"unknown_criterion"} | (SEMANTIC if bundle.protocol.failed_quote == "count" else set())
     return tuple(violation for violation in violations if violation.partition(":")[0] not in passed)
 
 

@@ -19,9 +19,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
+from tasks.judge.decision import FAILED, Decision
+from tasks.judge.doubts import settled
 from tasks.judge.evidence import HOLDS, Subject, grounded
 from tasks.judge.schema import fields
 from tasks.judge.unit_names import PLAIN, UnitNames
@@ -31,20 +33,6 @@ from tasks.text.quotes import unquoted
 _REMAINS = frozenset({"fabricated", "misattributed"})
 """Where a quote may still hold by what it means."""
 _KEPT, _KEPT_NAME = 2_000, 40
-_FAILED = {"demote": "demoted", "drop": "dropped", "count": "counted"}
-
-
-class Decision(NamedTuple):
-    """A verified decision. `level` is None with a `reason`; `evidence` are rows as the contract `Evidence` has them."""
-
-    criterion_id: str
-    level: int | None
-    stated: int | None = None
-    reason: str | None = None
-    evidence: tuple[dict[str, Any], ...] = ()
-    diagnostic: str = ""
-    verified: bool | None = None
-    action: str = "none"
 
 
 @dataclass(frozen=True)
@@ -83,7 +71,8 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     """The verdict on an artifact that was asked for these criteria of the bundle. Raises nothing, whatever is in it.
 
     Violations are `kind:criterion`: `missing_decision`, `unknown_criterion`, `malformed_decision`, `level_off_scale`,
-    `evidence_failed`. A decision that is missing or has no usable level is None with its reason, never 0.
+    `evidence_failed`, `shared_quote` (see `tasks.judge.doubts`). A decision that is missing or has no usable level is
+    None with its reason, never 0.
     Signals count `quotes` by what was found (see `Evidence.status`), `invalid_evidence`, `malformed_evidence` (entries
     without a quote), quotes that hold though they are written otherwise (`quote_case`, `quote_marks`, `quote_spacing`),
     `canonicalised` values, and what became of unsupported levels: `weak`, or `unsupported` and the
@@ -113,7 +102,9 @@ def _verdict(given: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion
         decisions.append(decision)
         if problem:
             violations.append(f"{problem}:{criterion.id}")
-    return Verdict(tuple(decisions), Counter(found), tuple(violations), subject.text, subject.names)
+    kept = settled(decisions, bundle.protocol, criteria)
+    signals, violations = Counter(found) + kept.signals, [*violations, *kept.violations]
+    return Verdict(kept.decisions, signals, tuple(violations), subject.text, subject.names)
 
 
 def _decide(
@@ -133,7 +124,7 @@ def _decide(
     if verified is False and criterion.evidence == "weakly_groundable":
         signals.append("weak")
     elif verified is False:
-        kept, action = level if on_failure == "count" else 0, _FAILED[on_failure]
+        kept, action = level if on_failure == "count" else 0, FAILED[on_failure]
         signals += ("unsupported", action)
     decision = Decision(criterion.id, kept, level, None, evidence, diagnostic, verified, action)
     return decision, None if action == "none" else "evidence_failed"

@@ -12,12 +12,12 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Judgments
 from tasks.judge import task as door
+from tasks.judge.decision import Decision
 from tasks.judge.keep import Earlier, differing, open_parts, signals, standing, unchanged, with_kept
 from tasks.judge.protocol import Part
 from tasks.judge.rows import Kept, Rater
 from tasks.judge.task import judge
 from tasks.judge.unit_names import PLAIN
-from tasks.judge.verify import Decision
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Reply
 from tasks.store.manifest import write_manifest
