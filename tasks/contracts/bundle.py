@@ -161,6 +161,9 @@ class Protocol(Frozen):
     evidence_match: Literal["lexical", "semantic"] = "lexical"
     """lexical: a quote must stand in the response; semantic: failing that, an encoder may find the span that says the
     same, recorded apart."""
+    shared_quotes: int | None = Field(default=None, ge=1, exclude_if=lambda most: most is None)
+    """How many criteria may stand on the same words: where more do, the words prove none of them. Null for any number,
+    and then left out of the content: bundles from before it was keep their ids."""
     echo: Literal["refused", "allowed"] = "refused"
     """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
     where criteria are the sentences of a model answer. A repetition of the question never is."""

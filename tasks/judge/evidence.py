@@ -21,6 +21,7 @@ from tasks.judge.echo import Wording, wording
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.semantic import Matcher
+from tasks.judge.unit_names import PLAIN, UnitNames, names_of
 from tasks.llm.encoder import minilm
 from tasks.llm.request import Same
 from tasks.text.edges import counts, has_two_words, is_single_word
@@ -29,7 +30,7 @@ from tasks.text.quotes import Match, Span, Spelling, find_folded, fragments, is_
 from tasks.text.tokens import tokens
 from tasks.text.units import Unit
 
-INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo"})
+INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo", "shared", "irrelevant"})
 HOLDS = frozenset({"verified", "context", "semantic"})
 RARE = 100
 """One word alone proves something where at most one word in so many is it."""
@@ -48,6 +49,8 @@ class Subject:
     """The same without the context, for criteria that take evidence from it."""
     match: Matcher | None = None
     """Who finds what a quote means where its words stand nowhere; None where only words count."""
+    names: UnitNames = PLAIN
+    """What the units are called where they are cited."""
     _regions: dict[tuple[int, int], Folded] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -91,7 +94,7 @@ def subject_of(question: Question) -> Subject:
     whole = wording(bundle, question.question, question.context) if question.context else apart
     semantic = question.bundle.protocol.evidence_match == "semantic"
     match = Matcher(text, question.units, minilm()) if semantic else None
-    return Subject(text, units, question.context, whole, apart, match)
+    return Subject(text, units, question.context, whole, apart, match, names_of(bundle))
 
 
 class Ground(NamedTuple):

@@ -14,12 +14,12 @@ from itertools import zip_longest
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
+from tasks.judge.decision import Decision
 from tasks.judge.keep import open_parts
 from tasks.judge.memory import Store, fitting, learn, recall
 from tasks.judge.protocol import NOTHING, Answer, How, Outcome, Part, Shown, how
 from tasks.judge.rows import Called, Case, Graded, Grading, Judged, Rater
 from tasks.judge.score import Scored
-from tasks.judge.verify import Decision
 from tasks.llm.ask import Attempt, Checked, Wave, ask, quiet
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import chosen, mend
-from tasks.judge.mend import kind_of, next_role
+from tasks.judge.mend import SEMANTIC, kind_of, next_role
 from tasks.judge.protocol import Answer
 from tasks.judge.question import Question
+from tasks.judge.schema import citing
+from tasks.judge.unit_names import names_of
 from tasks.judge.unscored import incomplete
 from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.extract import extract
-from tasks.llm.request import Message, Reply, Request
+from tasks.llm.request import Message, Reply, Request, Same
 
 Choose = Callable[[int], int]
 """The level that counts, from the stated one."""
@@ -101,10 +103,11 @@ def follow_up(
     schema: of the repair, where the first request had one.
     """
     system, user = first.messages
+    names = names_of(Same(asked.bundle))
     return replace(
         first,
         messages=(system, Message("user", f"{user.content}\n{text}")),
-        schema=None if first.schema is None else schema,
+        schema=None if first.schema is None or schema is None else citing(schema, asked.units, names),
         role=asked.role,
         data=asked,
         data_digest=asked.digest,
@@ -116,7 +119,7 @@ def follow_up(
 def mendable(violations: Sequence[str], bundle: Bundle) -> tuple[str, ...]:
     """The violations that a repair may mend: an answer that nobody asked for is passed over, and where the bundle only
     counts failed quotes they stand."""
-    passed = {"unknown_criterion"} | ({"evidence_failed"} if bundle.protocol.failed_quote == "count" else set())
+    passed = {"unknown_criterion"} | (SEMANTIC if bundle.protocol.failed_quote == "count" else set())
     return tuple(violation for violation in violations if violation.partition(":")[0] not in passed)
 
 

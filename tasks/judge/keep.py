@@ -12,15 +12,24 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.settings.judge import Judge
 from tasks.judge import prompt
+from tasks.judge.decision import Decision
 from tasks.judge.evidence import HOLDS, INVALID, ground, subject_of
 from tasks.judge.protocol import Part
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Kept
-from tasks.judge.verify import Decision
 from tasks.llm.request import Same
 
 _LEXICAL = HOLDS - {"semantic"}
-_RULES = ("name", "criteria_per_call", "failed_quote", "repair", "evidence_match", "echo", "level")
+_RULES = (
+    "name",
+    "criteria_per_call",
+    "failed_quote",
+    "repair",
+    "evidence_match",
+    "echo",
+    "level",
+    "shared_quotes",
+)
 
 
 _RATER = ("protocol", "backend", "model", "foreign", "truth")

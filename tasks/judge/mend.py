@@ -19,7 +19,7 @@ from tasks.llm.ask import Attempt
 Kind = Literal["contract", "semantic"]
 Role = Literal["contract_repair", "semantic_repair"]
 
-SEMANTIC = frozenset({"evidence_failed"})
+SEMANTIC = frozenset({"evidence_failed", "shared_quote", "irrelevant"})
 """Kinds of violation that leave the artifact well-formed; all others break the contract."""
 MAX_PREVIOUS = 4_000
 """Characters of the reply that a repair shows."""
@@ -32,6 +32,8 @@ _WORDS = (
     ("missing", "{what} is missing"),
     ("malformed", "{what} does not have the form that the contract names"),
     ("evidence_failed", "no quote given for {what} holds: it must be copied from the response, word for word"),
+    ("shared_quote", "the words quoted for {what} are quoted for too many others: each needs words of its own"),
+    ("irrelevant", "the words quoted for {what} say nothing of it"),
     ("unknown_point", "{what} is in doubt: a number names no point"),
     ("unknown_misconception", "{what} holds a number that names no misconception"),
     ("unknown", "{what} was not asked for"),

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.judge.unit_names import PLAIN, UnitNames, names_of
 from tasks.llm.request import Message, Same
 from tasks.text.templates import Templates
 from tasks.text.units import Unit
@@ -57,6 +58,7 @@ def system(
             "scale": _range(bundle.scale) + _counts(bundle),
             "reference": f"\nReference answer:\n{reference}\n" if reference else "",
             "examples": examples,
+            "units": names_of(Same(bundle)).forms(),
         },
         frozenset({"evidence" if any(c.evidence != "none" for c in criteria) else "bare"}),  # as `schema.fields` has it
     )
@@ -75,14 +77,16 @@ def _name_of(protocol: Protocol) -> str:
     return f"{protocol.name}_several" if protocol.criteria_per_call > 1 else protocol.name
 
 
-def response(text: str, units: Sequence[Unit]) -> str:
-    """The response, its sentences labelled with their units, between fences with a nonce made from its own content.
+def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
+    """The response, its sentences labelled with the names of their units, between fences with a nonce made from its own
+    content.
 
     The same response makes the same prompt; a response that held its own fence would have another nonce.
     """
     # A paragraph stands before the sentence that begins where it does: 'paragraph' < 'sentence'.
     ordered = sorted(units, key=lambda unit: (unit.start, unit.kind))
-    lines = (f"[{u.unit_id}]" + (f" {text[u.start : u.end]}" if u.kind == "sentence" else "") for u in ordered)
+    said = (f" {text[u.start : u.end]}" if u.kind == "sentence" else "" for u in ordered)
+    lines = (f"[{names.name(u.unit_id)}]{words}" for u, words in zip(ordered, said, strict=True))
     return fill("response", {"nonce": _nonce(text), "text": "\n".join(lines)})
 
 

@@ -14,6 +14,8 @@ from tasks.judge import prompt
 from tasks.judge.question import Question
 from tasks.judge.room import roomy
 from tasks.judge.rows import Case, Grading, Judged, Rater
+from tasks.judge.schema import citing
+from tasks.judge.unit_names import names_of
 from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.request import Message, Reply, Request, Same
 
@@ -133,12 +135,13 @@ def build(
         kept=kept,
         reference_answer=case.reference_answer,
     )
-    fenced = prompt.response(case.text, case.units)
+    names = names_of(Same(case.bundle))
+    fenced = prompt.response(case.text, case.units, names)
     content = "\n".join(text for text in (shown.text, fenced, task) if text)
     sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
     return Request(
         messages=(system, Message("user", content)),
-        schema=schema if rater.structured else None,
+        schema=citing(schema, case.units, names) if rater.structured else None,
         sampling=roomy(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens),
         want_logprobs=rater.want_logprobs,
         until=rater.until,

@@ -114,10 +114,11 @@ def _opinion(
 
 
 def _quoting(case: Case) -> Callable[[Criterion], dict[str, str]]:
-    """Criterion → a quote of the response that holds: its longest unit that does, since a reference answer may repeat
-    the question or the rubric."""
+    """Criterion → a quote of the response that holds: its longest sentence that does, since a reference answer may
+    repeat the question or the rubric."""
     subject = subject_of(first_requests(case, _NOBODY)[0].data)
-    longest = sorted(case.units, key=lambda unit: unit.start - unit.end)
+    sentences = [unit for unit in case.units if unit.kind == "sentence"]
+    longest = sorted(sentences, key=lambda unit: unit.start - unit.end)
     quotes = [(unit.unit_id, shortened(case.text[unit.start : unit.end], MAX_QUOTE)) for unit in longest]
 
     def quote(criterion: Criterion) -> dict[str, str]:

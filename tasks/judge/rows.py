@@ -16,8 +16,8 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.schema import Row, arrow_type, schema
 from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.tables.judging import Attempts, Evidence, Gradings, Judgments
+from tasks.judge.decision import Decision
 from tasks.judge.score import Scored
-from tasks.judge.verify import Decision
 from tasks.llm.ask import Asked
 from tasks.llm.backend import Backend
 from tasks.llm.request import Request

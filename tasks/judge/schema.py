@@ -4,15 +4,22 @@ Shapes: a checklist `{"decisions": {criterion: {"evidence": [{"unit", "quote"}],
 every criterion asked for stands exactly once; in the same way answers `{"answers": {criterion: "yes" or "no"}}`,
 components `{"components": {criterion: text or null}}` and traits `{"traits": {trait: {"evidence", "score"}}}`; and one
 stated score `{"rationale", "score"}`. Strings are bounded, so that a model that is held to the schema ends.
+
+What a quote may cite stands once in a schema, under `$defs`: `citing` lists there the units of one response, so that a
+model that is held to it cannot cite another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
+from tasks.contracts.bundle import Bundle, Criterion, EvidenceType, Scale, Trait
+from tasks.judge.unit_names import UnitNames
+from tasks.llm.request import Same
 from tasks.llm.schema import record
+from tasks.text.units import Unit
 
 MAX_QUOTE = 400
 MAX_QUOTES = 4
@@ -22,25 +29,19 @@ CHECKLIST_KEYS = frozenset({"decisions"})
 HOLISTIC_KEYS = frozenset({"score"})
 YES, NO = "yes", "no"
 
+MAX_NAME = 40
+MOST_LISTED = 500
+"""Of a kind with more units the schema says only how they are called: a list of many thousands would be the grammar."""
+
 _PROSE = {"type": "string", "maxLength": MAX_PROSE}
-_EVIDENCE = {
-    "type": "array",
-    "maxItems": MAX_QUOTES,
-    "items": {
-        "type": "object",
-        "properties": {
-            "unit": {"type": "string", "pattern": "^[sp][1-9][0-9]{0,4}$"},
-            "quote": {"type": "string", "minLength": 1, "maxLength": MAX_QUOTE},
-        },
-        "required": ["unit", "quote"],
-        "additionalProperties": False,
-    },
-}
+_QUOTE = {"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}
+_UNNAMED = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
 
 
 def checklist(criteria: Sequence[Criterion]) -> dict[str, Any]:
     """Schema of the decisions on these criteria, in their order."""
-    return record({"decisions": record({criterion.id: _decision(criterion) for criterion in criteria})})
+    cited = {_cites(criterion.evidence) for criterion in criteria if "evidence" in fields(criterion)}
+    return _open(record({"decisions": record({c.id: _decision(c) for c in criteria})}), cited)
 
 
 def holistic(bundle: Bundle) -> dict[str, Any]:
@@ -67,7 +68,55 @@ def components(criteria: Sequence[Criterion]) -> dict[str, Any]:
 
 def traits(of: Sequence[Trait]) -> dict[str, Any]:
     """Schema of a score with its quotes for each of these traits."""
-    return record({"traits": record({t.id: record({"evidence": _EVIDENCE, "score": _number(t)}) for t in of})})
+    scored = {t.id: record({"evidence": _evidence("unit"), "score": _number(t)}) for t in of}
+    return _open(record({"traits": record(scored)}), {"unit"} if of else set())
+
+
+def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -> Mapping[str, Any]:
+    """The schema of a contract for one response: what may be cited are its units, by their names.
+
+    Responses with as many units have the same schema, which is made once. A schema that cites nothing, and one for a
+    response without units, stays as it is.
+    """
+    if "$defs" not in schema or not units:
+        return schema
+    sentences = sum(unit.kind == "sentence" for unit in units)
+    return _citing(Same(schema), sentences, len(units) - sentences, names)
+
+
+@lru_cache(maxsize=4096)
+def _citing(schema: Same[Mapping[str, Any]], sentences: int, paragraphs: int, names: UnitNames) -> Mapping[str, Any]:
+    of_sentences, of_paragraphs = _units("s", sentences, names), _units("p", paragraphs, names)
+    listed = {"sentence": of_sentences, "unit": _either(of_sentences, of_paragraphs)}
+    return {**schema.value, "$defs": {name: listed[name] for name in schema.value["$defs"]}}
+
+
+def _units(kind: str, count: int, names: UnitNames) -> dict[str, Any]:
+    """Schema of the names of so many units of a kind."""
+    if count > MOST_LISTED:
+        return {"type": "string", "pattern": f"^{names.name(f'{kind}1')[:-1]}[1-9][0-9]{{0,4}}$"}
+    return {"type": "string", "enum": [names.name(f"{kind}{number}") for number in range(1, count + 1)]}
+
+
+def _either(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    if "enum" in first and "enum" in second:
+        return {"type": "string", "enum": [*first["enum"], *second["enum"]]}
+    return {"anyOf": [first, second]}
+
+
+def _cites(evidence: EvidenceType) -> str:
+    """What a quote of this type cites: a sentence, or a sentence or a paragraph."""
+    return "sentence" if evidence == "local_quote" else "unit"
+
+
+def _evidence(cited: str) -> dict[str, Any]:
+    quote = record({"unit": {"$ref": f"#/$defs/{cited}"}, "quote": _QUOTE})
+    return {"type": "array", "maxItems": MAX_QUOTES, "items": quote}
+
+
+def _open(schema: dict[str, Any], cited: set[str]) -> dict[str, Any]:
+    """The schema before it is known what there is to cite."""
+    return {**schema, "$defs": dict.fromkeys(sorted(cited), _UNNAMED)} if cited else schema
 
 
 def fields(criterion: Criterion) -> list[str]:
@@ -79,7 +128,7 @@ def fields(criterion: Criterion) -> list[str]:
 
 def _decision(criterion: Criterion) -> dict[str, Any]:
     level = {"type": "integer", "enum": list(range(len(criterion.levels)))}
-    known = {"evidence": _EVIDENCE, "diagnostic": _PROSE, "level": level}
+    known = {"evidence": _evidence(_cites(criterion.evidence)), "diagnostic": _PROSE, "level": level}
     return record({name: known[name] for name in fields(criterion)})
 
 

@@ -19,31 +19,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
+from tasks.judge.decision import FAILED, Decision
+from tasks.judge.doubts import settled
 from tasks.judge.evidence import HOLDS, Subject, grounded
 from tasks.judge.schema import fields
+from tasks.judge.unit_names import PLAIN, UnitNames
 from tasks.text.numbers import number_of
 from tasks.text.quotes import unquoted
 
 _REMAINS = frozenset({"fabricated", "misattributed"})
 """Where a quote may still hold by what it means."""
 _KEPT, _KEPT_NAME = 2_000, 40
-_FAILED = {"demote": "demoted", "drop": "dropped", "count": "counted"}
-
-
-class Decision(NamedTuple):
-    """A verified decision. `level` is None with a `reason`; `evidence` are rows as the contract `Evidence` has them."""
-
-    criterion_id: str
-    level: int | None
-    stated: int | None = None
-    reason: str | None = None
-    evidence: tuple[dict[str, Any], ...] = ()
-    diagnostic: str = ""
-    verified: bool | None = None
-    action: str = "none"
 
 
 @dataclass(frozen=True)
@@ -55,6 +44,8 @@ class Verdict:
     violations: tuple[str, ...] = ()
     text: str = field(default="", repr=False)
     """The response."""
+    names: UnitNames = PLAIN
+    """What its units are called in an artifact."""
 
     def artifact(self, criteria: Sequence[Criterion]) -> dict[str, Any]:
         """The canonical artifact on the criteria asked for: decided levels with the quotes that hold. Where a quote
@@ -62,10 +53,14 @@ class Verdict:
         given = {}
         for criterion, d in zip(criteria, self.decisions, strict=True):
             if d.level is not None:
-                quotes = [{"unit": e["unit_id"], "quote": self._words(e)} for e in d.evidence if e["status"] in HOLDS]
+                held = [row for row in d.evidence if row["status"] in HOLDS]
+                quotes = [{"unit": self._unit(row["unit_id"]), "quote": self._words(row)} for row in held]
                 whole = {"evidence": quotes, "diagnostic": d.diagnostic, "level": d.level}
                 given[criterion.id] = {name: whole[name] for name in fields(criterion)}
         return {"decisions": given}
+
+    def _unit(self, unit_id: str | None) -> str | None:
+        return None if unit_id is None else self.names.name(unit_id)
 
     def _words(self, row: dict[str, Any]) -> str:
         quote: str = self.text[row["start"] : row["end"]] if row["status"] == "semantic" else row["quote"]
@@ -76,7 +71,8 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     """The verdict on an artifact that was asked for these criteria of the bundle. Raises nothing, whatever is in it.
 
     Violations are `kind:criterion`: `missing_decision`, `unknown_criterion`, `malformed_decision`, `level_off_scale`,
-    `evidence_failed`. A decision that is missing or has no usable level is None with its reason, never 0.
+    `evidence_failed`, `shared_quote` (see `tasks.judge.doubts`). A decision that is missing or has no usable level is
+    None with its reason, never 0.
     Signals count `quotes` by what was found (see `Evidence.status`), `invalid_evidence`, `malformed_evidence` (entries
     without a quote), quotes that hold though they are written otherwise (`quote_case`, `quote_marks`, `quote_spacing`),
     `canonicalised` values, and what became of unsupported levels: `weak`, or `unsupported` and the
@@ -85,7 +81,7 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     given = artifact.get("decisions")
     if not isinstance(given, dict):
         undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
-        return Verdict(undecided, Counter(), ("malformed_decision:*",), subject.text)
+        return Verdict(undecided, Counter(), ("malformed_decision:*",), subject.text, subject.names)
     if subject.match:
         by_words = _verdict(given, bundle, criteria, replace(subject, match=None))
         rows = [row for decision in by_words.decisions for row in decision.evidence if row["status"] in _REMAINS]
@@ -106,7 +102,9 @@ def _verdict(given: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion
         decisions.append(decision)
         if problem:
             violations.append(f"{problem}:{criterion.id}")
-    return Verdict(tuple(decisions), Counter(found), tuple(violations), subject.text)
+    kept = settled(decisions, bundle.protocol, criteria)
+    signals, violations = Counter(found) + kept.signals, [*violations, *kept.violations]
+    return Verdict(kept.decisions, signals, tuple(violations), subject.text, subject.names)
 
 
 def _decide(
@@ -126,7 +124,7 @@ def _decide(
     if verified is False and criterion.evidence == "weakly_groundable":
         signals.append("weak")
     elif verified is False:
-        kept, action = level if on_failure == "count" else 0, _FAILED[on_failure]
+        kept, action = level if on_failure == "count" else 0, FAILED[on_failure]
         signals += ("unsupported", action)
     decision = Decision(criterion.id, kept, level, None, evidence, diagnostic, verified, action)
     return decision, None if action == "none" else "evidence_failed"
@@ -169,5 +167,18 @@ def _evidence(
             signals.append("malformed_evidence")
             continue
         # What is kept is what is verified, so that verifying it again finds the same.
-        offered.append((None if unit is None else str(unit)[:_KEPT_NAME], quote[:_KEPT]))
+        offered.append((_unit_id(unit, criterion, subject.names, signals), quote[:_KEPT]))
     return grounded(offered, criterion, subject, signals) if offered else ((), False)
+
+
+def _unit_id(cited: Any, criterion: Criterion, names: UnitNames, signals: list[str]) -> str | None:
+    """The unit that a quote cites; one that is not cited by its name counts as canonicalised."""
+    if cited is None:
+        return None
+    said = str(cited)[:_KEPT_NAME]
+    if not isinstance(cited, str | int):
+        return said
+    unit_id = names.unit_id(said, "p" if criterion.evidence == "span_level" else "s")
+    if said != names.name(unit_id):
+        signals.append("canonicalised")
+    return unit_id

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.compute as pc
 import yaml
 from scipy.stats import beta, spearmanr
 from sklearn.metrics import cohen_kappa_score

@@ -138,6 +138,8 @@ class Judge(Frozen):
     """off: no criterion demands evidence (rulers without phase II)."""
     evidence_match: Literal["lexical", "semantic"] = "lexical"
     """See `Protocol.evidence_match`."""
+    shared_quotes: int | None = Field(default=None, ge=1)
+    """See `Protocol.shared_quotes`."""
     echo: Literal["refused", "allowed"] | None = None
     """See `Protocol.echo`; where not given, allowed for rubrics made of a model answer and refused for the others."""
     level: Level = "stated"
@@ -193,6 +195,7 @@ class Judge(Frozen):
             consistency_memory=self.consistency_memory,
             context_tokens=self.context_tokens,
             evidence_match=self.evidence_match,
+            shared_quotes=self.shared_quotes,
             criteria_per_call=self.criteria_per_call,
             level=self.level,
         )

@@ -43,7 +43,16 @@ UNSCORED_REASONS: Mapping[str, str] = {
 }
 """Why there is no number."""
 QuoteStatus = Literal[
-    "verified", "misattributed", "fabricated", "duplicate", "too_short", "context", "echo", "semantic"
+    "verified",
+    "misattributed",
+    "fabricated",
+    "duplicate",
+    "too_short",
+    "context",
+    "echo",
+    "semantic",
+    "shared",
+    "irrelevant",
 ]
 QUOTES: Mapping[str, str] = {
     "verified": "stands where it was cited",
@@ -54,6 +63,8 @@ QUOTES: Mapping[str, str] = {
     "context": "stands in the question's material, which counts where the criterion allows it",
     "echo": "repeats the question or the rubric, which does not count",
     "semantic": "not in these words, but an encoder finds that the text says it",
+    "shared": "stands where it was cited, where too many criteria lean on the same words, which does not count",
+    "irrelevant": "stands where it was cited and says nothing of its criterion, which does not count",
 }
 STANDING: tuple[QuoteStatus, ...] = ("verified", "semantic")
 """Quotes with a place in the response."""

@@ -10,11 +10,12 @@ from typing import Any
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import itemised, prompt
 from tasks.judge import schema as contract
+from tasks.judge.decision import Decision
 from tasks.judge.protocol import Answer, Opinion, Part, Shown, build
 from tasks.judge.protocols.rulers import outcome, parts
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Rater
-from tasks.judge.verify import Decision, Verdict
+from tasks.judge.verify import Verdict
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Reply, Request, Same
 

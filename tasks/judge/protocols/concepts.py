@@ -16,6 +16,7 @@ from tasks.judge.protocol import Answer, Part, Shown, build
 from tasks.judge.protocols import rulers
 from tasks.judge.protocols.rulers import artifact, outcome, parts, schema
 from tasks.judge.rows import Case, Rater
+from tasks.judge.unit_names import UnitNames, names_of
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request, Same
@@ -76,30 +77,30 @@ def _opening(
     reference: str | None,
 ) -> Message:
     """What all responses of an item share."""
-    asked = criteria.value
-    shown = "".join(_example(number, one, asked) for number, one in enumerate(bundle.value.examples, 1))
+    asked, names = criteria.value, names_of(bundle)
+    shown = "".join(_example(number, one, asked, names) for number, one in enumerate(bundle.value.examples, 1))
     text = prompt.system(bundle.value, asked, question, context, reference=reference, examples=shown)
     return Message("system", text.rstrip("\n"))
 
 
-def _example(number: int, example: Example, criteria: tuple[Criterion, ...]) -> str:
+def _example(number: int, example: Example, criteria: tuple[Criterion, ...], names: UnitNames) -> str:
     """An example as its annotator would have seen it, and the answer in the contract's words."""
-    decisions = {c.id: _decision(c, example) for c in criteria if c.id in example.labels}
+    decisions = {c.id: _decision(c, example, names) for c in criteria if c.id in example.labels}
     values = {
         "number": str(number),
         "question": example.question,
         "reference": f"\nReference answer:\n{example.reference}\n" if example.reference else "",
-        "response": prompt.response(example.response, units(example.response)),
+        "response": prompt.response(example.response, units(example.response), names),
         "answer": json.dumps({"decisions": decisions}, ensure_ascii=False),
     }
     return prompt.fill("example", values)
 
 
-def _decision(criterion: Criterion, example: Example) -> dict[str, Any]:
+def _decision(criterion: Criterion, example: Example, names: UnitNames) -> dict[str, Any]:
     label, text = example.labels[criterion.id], example.response
     at = find(label.evidence, text)
     sentences = [unit for unit in units(text) if unit.kind == "sentence"]
     unit = next((one.unit_id for one in sentences if at and one.start <= at.start < one.end), "s1")
-    evidence = [{"unit": unit, "quote": label.evidence}] if label.evidence else []
+    evidence = [{"unit": names.name(unit), "quote": label.evidence}] if label.evidence else []
     whole = {"evidence": evidence, "diagnostic": criterion.levels[label.level], "level": label.level}
     return {name: whole[name] for name in contract.fields(criterion)}

@@ -10,13 +10,16 @@ from typing import Any
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import itemised, keep, prompt
 from tasks.judge import schema as contract
+from tasks.judge.decision import Decision
+from tasks.judge.doubts import most_shared, settled
 from tasks.judge.evidence import subject_of
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import Scored, conflicts, expected_share, score, trait_means
+from tasks.judge.unit_names import cited_by_name, names_of
 from tasks.judge.unscored import reason_of
-from tasks.judge.verify import Decision, Verdict, verify
+from tasks.judge.verify import Verdict, verify
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Reply, Request, Same
 
@@ -59,6 +62,9 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         decisions = _with_kept(case, decisions)
         counts.update(keep.signals(case))
         probabilities |= {name: kept.probabilities for name, kept in case.kept.items() if kept.probabilities}
+    kept = settled(decisions, case.bundle.protocol, _criteria(case, decisions))
+    decisions, counts = list(kept.decisions), counts + kept.signals
+    counts.update(most_shared(decisions))
     scored = score(case.bundle, {d.criterion_id: d.level for d in decisions})
     counts.update(conflicts(case.bundle, {d.criterion_id: d.level for d in decisions}))
     signals = {**counts, **_features(case, decisions, probabilities, scored), **itemised.signals(case.bundle, answers)}
@@ -74,10 +80,10 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion as decisions on the criteria asked for."""
-    decisions = {}
+    decisions, names = {}, names_of(Same(question.bundle))
     for criterion in question.criteria:
         level = opinion.levels[criterion.id]
-        evidence = list(opinion.evidence.get(criterion.id, ())) if level else []
+        evidence = cited_by_name(opinion.evidence.get(criterion.id, ()), names) if level else []
         whole = {"evidence": evidence, "diagnostic": opinion.because, "level": level}
         decisions[criterion.id] = {name: whole[name] for name in contract.fields(criterion)}
     return {"decisions": decisions}
@@ -111,6 +117,12 @@ _CONTRACT = itemised.Contract(
     schema=lambda question: contract.checklist(question.criteria),
     restated=_restated,
 )
+
+
+def _criteria(case: Case, decisions: Sequence[Decision]) -> list[Criterion]:
+    """The criteria of decisions, in their order."""
+    known = {criterion.id: criterion for criterion in case.bundle.criteria}
+    return [known[decision.criterion_id] for decision in decisions]
 
 
 def _with_kept(case: Case, decisions: list[Decision]) -> list[Decision]:

@@ -21,6 +21,7 @@ from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, bui
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import round_half_up, score
+from tasks.judge.unit_names import cited_by_name, names_of
 from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Verdict, verify
 from tasks.llm.ask import Attempt, Checked
@@ -82,13 +83,13 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion as scores of the traits, each with the quotes for its criteria or, without any, with all quotes."""
-    found = {}
+    found, names = {}, names_of(Same(question.bundle))
     for trait in question.traits:
         stated = round_half_up(opinion.traits[trait.id], trait)
         own = [q for c in question.bundle.of_trait(trait.id) for q in opinion.evidence.get(c.id, ())]
         quotes = own or [quote for quotes in opinion.evidence.values() for quote in quotes]
         distinct = [quote for at, quote in enumerate(quotes) if quote not in quotes[:at]]
-        evidence = [dict(quote) for quote in distinct[: contract.MAX_QUOTES]] if stated > trait.min else []
+        evidence = cited_by_name(distinct[: contract.MAX_QUOTES], names) if stated > trait.min else []
         found[trait.id] = {"evidence": evidence, "score": stated}
     return {"traits": found}
 

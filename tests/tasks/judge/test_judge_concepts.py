@@ -110,9 +110,11 @@ def test_examples_are_shown_as_input_and_output(case_of):
     )
     shown = system_of(bundle_of((example, example)), case_of)
     first = shown[shown.index("Worked example 1") : shown.index("Worked example 2")]
-    assert all(part in first for part in ("How do trees drink?", "Through the roots.", "[s2] Roots drink the rain."))
+    shown = ("How do trees drink?", "Through the roots.", "[sentence 2] Roots drink the rain.")
+    assert all(part in first for part in shown)
     answer = json.loads(next(line for line in first.splitlines() if line.startswith('{"decisions"')))
-    assert answer["decisions"]["A"] == {"evidence": [{"unit": "s2", "quote": "Roots drink the rain"}], "level": 2}
+    quote = {"unit": "sentence 2", "quote": "Roots drink the rain"}
+    assert answer["decisions"]["A"] == {"evidence": [quote], "level": 2}
     (request,) = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
     jsonschema.validate(answer, request.schema)
 

@@ -12,11 +12,12 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Judgments
 from tasks.judge import task as door
+from tasks.judge.decision import Decision
 from tasks.judge.keep import Earlier, differing, open_parts, signals, standing, unchanged, with_kept
 from tasks.judge.protocol import Part
 from tasks.judge.rows import Kept, Rater
 from tasks.judge.task import judge
-from tasks.judge.verify import Decision
+from tasks.judge.unit_names import PLAIN
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Reply
 from tasks.store.manifest import write_manifest
@@ -206,7 +207,7 @@ def script(request):
     for criterion in question.criteria:
         quote = QUOTES[criterion.id]
         found = [u.unit_id for u in question.units if quote in question.text[u.start : u.end] and u.kind == "sentence"]
-        made[criterion.id] = {"evidence": [{"unit": found[0], "quote": quote}], "level": 2} if found else {
+        made[criterion.id] = {"evidence": [{"unit": PLAIN.name(found[0]), "quote": quote}], "level": 2} if found else {
             "evidence": [], "level": 0}  # fmt: skip
     likely = {name: [0.1, 0.2, 0.7] for name in made}
     return Reply(text=json.dumps({"decisions": made}), level_probabilities=likely)

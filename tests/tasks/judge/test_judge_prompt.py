@@ -110,7 +110,8 @@ def test_several_criteria_in_a_call_are_spoken_of_as_several():
 def test_sentences_stand_under_their_paragraphs():
     text = "One. Two.\n\nThree."
     lines = prompt.response(text, units(text)).splitlines()
-    assert lines[1:-1] == ["[p1]", "[s1] One.", "[s2] Two.", "[p2]", "[s3] Three."]
+    first = ["[paragraph 1]", "[sentence 1] One.", "[sentence 2] Two."]
+    assert lines[1:-1] == [*first, "[paragraph 2]", "[sentence 3] Three."]
 
 
 def test_a_response_of_many_lines_takes_linear_time():
@@ -121,7 +122,8 @@ def test_a_response_of_many_lines_takes_linear_time():
 hostile = st.lists(
     st.one_of(
         st.text(max_size=12),
-        st.sampled_from(["=====", "=====END ", "=====RESPONSE ", "\n", "\r", "\u2028", "[s1] ", "{{nonce}}", "\ud800"]),
+        st.sampled_from(["=====", "=====END ", "=====RESPONSE ", "\n", "\r", "\u2028"]),
+        st.sampled_from(["[sentence 1] ", "{{nonce}}", "\ud800"]),
     ),
     max_size=12,
 ).map("".join)
@@ -171,7 +173,7 @@ def test_the_same_response_makes_the_same_prompt(text):
 @given(hostile)
 def test_every_line_of_the_response_begins_with_our_label(text):
     inside = prompt.response(text, units(text)).rstrip("\n").split("\n")[1:-1]
-    assert all(re.match(r"\[[sp]\d+\]", line) for line in inside if inside != [""])
+    assert all(re.match(r"\[(sentence|paragraph) \d+\]", line) for line in inside if inside != [""])
 
 
 def test_levels_and_anchors_are_printed_in_the_order_that_the_bundle_shows():

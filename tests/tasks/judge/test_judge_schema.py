@@ -5,14 +5,22 @@ import pytest
 from builders.bundles import bundle, trait
 
 from tasks.contracts.bundle import Criterion
-from tasks.judge.schema import MAX_PROSE, MAX_QUOTE, MAX_QUOTES, checklist, holistic
+from tasks.judge import schema as contract
+from tasks.judge.schema import MAX_PROSE, MAX_QUOTE, MAX_QUOTES, holistic
+from tasks.judge.unit_names import PLAIN
+from tasks.text.units import units
 
 CRITERIA = (
     Criterion(id="B", trait="t", text="b", levels=("no", "some", "yes")),
     Criterion(id="A", trait="t", text="a", evidence="none"),
     Criterion(id="G", trait="t", text="g", evidence="global_diagnostic"),
 )
-QUOTE = {"unit": "s1", "quote": "its words"}
+UNITS = units("Its words. And more.")
+QUOTE = {"unit": "sentence 1", "quote": "its words"}
+
+
+def checklist(criteria):
+    return contract.citing(contract.checklist(criteria), UNITS, PLAIN)
 
 
 def sound():
@@ -74,8 +82,9 @@ def test_refuses_what_is_no_level(level):
         ["its words"],
         [{"quote": "its words"}],
         [QUOTE | {"more": 1}],
-        [QUOTE | {"unit": "x1"}],
-        [QUOTE | {"unit": "s0"}],
+        [QUOTE | {"unit": "s1"}],
+        [QUOTE | {"unit": "sentence 3"}],
+        [QUOTE | {"unit": "paragraph 1"}],
         [QUOTE | {"unit": None}],
         [QUOTE | {"quote": ""}],
         [QUOTE | {"quote": "w" * (MAX_QUOTE + 1)}],
@@ -110,7 +119,7 @@ def test_strings_are_bounded_everywhere():
         strings += [node] if node.get("type") == "string" else []
         todo += [child for child in node.values() if isinstance(child, dict)]
     assert strings
-    assert all("maxLength" in node or "pattern" in node for node in strings)
+    assert all(node.keys() & {"maxLength", "pattern", "enum"} for node in strings)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_it_is_counted_apart_and_supports_the_level():
 def test_the_canonical_artifact_holds_the_words_of_the_response():
     bundle = bundle_of()
     artifact = decided([{"unit": "s1", "quote": "the cell give away their moisture"}]).artifact(bundle.criteria)
-    assert artifact["decisions"]["C1"]["evidence"] == [{"unit": "s1", "quote": "The cells lose their water."}]
+    assert artifact["decisions"]["C1"]["evidence"] == [{"unit": "sentence 1", "quote": "The cells lose their water."}]
 
 
 def test_the_wording_of_the_rubric_is_never_matched():

@@ -17,8 +17,8 @@ from tasks.llm.request import Reply
 from tasks.text.quotes import Match, Span
 
 ANYWHERE = Match((Span(0, 1),), "exact")
-HOLDS = [{"unit": "s1", "quote": "need light"}]
-FORGED = [{"unit": "s1", "quote": "nobody wrote this"}]
+HOLDS = [{"unit": "sentence 1", "quote": "need light"}]
+FORGED = [{"unit": "sentence 1", "quote": "nobody wrote this"}]
 
 
 def bundle_of(**protocol):

@@ -44,7 +44,12 @@ def status_of(quote, unit, evidence="local_quote", text=TEXT, **more):
         ("need light", "p2", "misattributed"),
         ("need light", "s9", "misattributed"),
         ("need light", "", "misattributed"),
-        ("need light", 1, "misattributed"),
+        ("need light", 1, "verified"),
+        ("need light", "1", "verified"),
+        ("need light", "[Sentence 1]", "verified"),
+        ("need light", "paragraph 1", "verified"),
+        ("need light", "sentence 9", "misattributed"),
+        ("need light", "sentences 1 and 2", "misattributed"),
         ("need light", ["s1"], "misattributed"),
         ("drink the sea", "s1", "fabricated"),
         ("drink the sea", None, "fabricated"),
@@ -149,8 +154,8 @@ def test_a_global_diagnostic_needs_a_statement_beside_its_quote(diagnostic):
 
 
 def test_signals_count_quotes_by_what_was_found():
-    quotes = [("s1", "need light"), ("s1", "Need  light"), ("s9", "sells très"), ("s1", "drink the sea"), ("s1", "He")]
-    given = {"evidence": [{"unit": unit, "quote": quote} for unit, quote in quotes], "level": 1}
+    said = ["need light", "Need  light", "sells très", "drink the sea", "He"]
+    given = {"evidence": [{"unit": "sentence 1", "quote": quote} for quote in said], "level": 1}
     assert judged(given, bundle_of("local_quote")).signals == {
         "quotes": 5,
         "verified": 1,
@@ -224,7 +229,8 @@ def test_missing_and_unknown_criteria_are_named():
 @pytest.mark.parametrize(
     ("evidence", "level", "canonicalised", "malformed"),
     [
-        ({"unit": "s1", "quote": "need light"}, 1, 1, 0),
+        ({"unit": "s1", "quote": "need light"}, 1, 2, 0),
+        ({"unit": "sentence 1", "quote": "need light"}, 1, 1, 0),
         ("need light", 1, 1, 0),
         (["need light"], 1, 0, 0),
         ([None, 5, [], {"unit": "s1"}, {"quote": ["need light"]}, {"quote": " "}], 0, 0, 6),

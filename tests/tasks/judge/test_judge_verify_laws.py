@@ -10,9 +10,10 @@ from builders.bundles import bundle, criterion, trait
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.judge.evidence import Subject
-from tasks.judge.schema import checklist
+from tasks.judge.evidence import HOLDS, Subject
+from tasks.judge.schema import checklist, citing
 from tasks.judge.score import score
+from tasks.judge.unit_names import PLAIN
 from tasks.judge.verify import verify
 from tasks.llm.extract import extract
 from tasks.text.fold import fold
@@ -71,7 +72,7 @@ def texts(draw):
 @st.composite
 def replies(draw, text, count, junk=True):
     """Decisions with quotes cut from the text, joined, varied or invented."""
-    found = [unit.unit_id for unit in units(text)]
+    found = [name for unit in units(text) for name in (unit.unit_id, PLAIN.name(unit.unit_id))]
     cut = st.tuples(st.integers(0, len(text)), st.integers(0, len(text))).map(lambda ab: text[min(ab) : max(ab)])
     quote = st.one_of(
         cut,
@@ -80,7 +81,7 @@ def replies(draw, text, count, junk=True):
         st.tuples(cut, cut).map(" ... ".join),
         st.sampled_from(["never written words", "no", " "]),
     )
-    entry = st.fixed_dictionaries({"unit": st.sampled_from([*found, "s77"]), "quote": quote})
+    entry = st.fixed_dictionaries({"unit": st.sampled_from([*found, "s77", "sentence 77", "C0"]), "quote": quote})
     entries = st.lists(entry, max_size=4)
     anything = st.recursive(
         st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -138,8 +139,19 @@ def test_verifying_the_canonical_artifact_changes_and_finds_nothing(case):
 def test_the_canonical_artifact_is_written_in_the_contract(case):
     bundle, artifact, subject = case
     verdict = verify(artifact, bundle, bundle.criteria, subject)
-    if all(d.level is not None and all(row["unit_id"] for row in d.evidence) for d in verdict.decisions):
-        jsonschema.validate(verdict.artifact(bundle.criteria), checklist(bundle.criteria))
+    schema = citing(checklist(bundle.criteria), list(subject.units.values()), subject.names)
+    may_cite = {"local_quote": sentences(subject)}
+    if all(d.level is not None for d in verdict.decisions) and all(
+        row["unit_id"] in may_cite.get(criterion.evidence, subject.units)
+        for criterion, d in zip(bundle.criteria, verdict.decisions, strict=True)
+        for row in d.evidence
+        if row["status"] in HOLDS
+    ):
+        jsonschema.validate(verdict.artifact(bundle.criteria), schema)
+
+
+def sentences(subject):
+    return {unit.unit_id for unit in subject.units.values() if unit.kind == "sentence"}
 
 
 @settings(max_examples=50, deadline=None)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import mend
+from tasks.judge.decision import Decision
 from tasks.judge.evidence import subject_of
 from tasks.judge.itemised import follow_up
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
@@ -27,7 +28,6 @@ from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import Scored, round_half_up, score
 from tasks.judge.unscored import incomplete, reason_of
-from tasks.judge.verify import Decision
 from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request, Same
@@ -231,12 +231,12 @@ def _is_of(role: mend.Role, violation: str) -> bool:
 def _told(violation: str, names: dict[str, str]) -> str:
     """A violation in the words of the contract."""
     kind, separator, what = violation.partition(":")
-    is_criterion = kind == "evidence_failed" or kind.endswith("_point")
+    is_criterion = kind in mend.SEMANTIC or kind.endswith("_point")
     return kind + separator + (names.get(what, what) if is_criterion else what)
 
 
 def _is_exhausted(answer: Asked[Any], verdict: Settlement) -> bool:
     """Whether evidence still fails after all the semantic repairs that there were."""
     mended = any(attempt.request.role == "semantic_repair" for attempt in answer.attempts)
-    fails = any(violation.startswith("evidence_failed:") for violation in verdict.violations)
+    fails = any(mend.kind_of((violation,)) == "semantic" for violation in verdict.violations)
     return mended and fails and answer.attempts[-1].reply.text is not None

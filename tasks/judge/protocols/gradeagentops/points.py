@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
+from tasks.judge.decision import Decision
+from tasks.judge.doubts import most_shared, settled
 from tasks.judge.evidence import HOLDS, Subject, ground, grounded
 from tasks.judge.numbered import Numbered, numbered
 from tasks.judge.protocols.gradeagentops.claims import Claims, Demand
 from tasks.judge.protocols.gradeagentops.gradesheet import plain
 from tasks.judge.score import round_half_up, share_of_points
-from tasks.judge.verify import Decision
 from tasks.text.quotes import unquoted
 
 COMPLETENESS = "completeness"
@@ -43,6 +44,11 @@ SIGNALS = {
     "unused_evidence": "evidence for a point that is not said to be covered",
     "quotes": "quotes offered, and apart by what was found, see `Evidence.status`",
     "invalid_evidence": "quotes that prove nothing",
+    "shared_quotes": "the most criteria that are credited on the same words, where that is more than one",
+    "unsupported": "claims that the bound on shared quotes left without a quote",
+    "demoted": "of these, points moved to missed",
+    "dropped": "of these, misconceptions dropped",
+    "counted": "of these, those that the bundle keeps",
     "quote_case": "quotes that hold, written with other capitals than the response has",
     "quote_marks": "quotes that hold, written with other apostrophes, hyphens or commas",
     "quote_spacing": "quotes that hold, with words split or joined",
@@ -86,6 +92,19 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     for number, criterion in whole.misconceptions.items():
         decided[criterion.id] = _misconception(number, criterion, claims, subject, keeps, signals)
     failed = [f"evidence_failed:{name}" for name, d in decided.items() if d.action != "none"]
+    banned = {criterion.id for criterion in whole.misconceptions.values()}
+    criteria = [c for c in bundle.criteria if c.id in decided]
+    failing = "counted" if keeps else "demoted"
+    within = settled(
+        [decided[c.id] for c in criteria],
+        bundle.protocol,
+        criteria,
+        lambda c: "dropped" if c.id in banned and not keeps else failing,
+    )
+    decided = {decision.criterion_id: decision for decision in within.decisions}
+    signals.update(within.signals)
+    signals.update(most_shared(within.decisions))
+    failed += within.violations
     traits = dict(claims.subscores)
     if len(traits) == len(whole.traits):
         signals["final_overwritten"] = int(claims.final != mean_of(bundle, traits))
