@@ -28,6 +28,8 @@ _STARTS = 20
 _GOES_ON = re.compile(r"[0-9.eE+-]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
+_STUB = re.compile(r"[\w.+-]*\Z")
+"""A number or word that the text ends with: more of it may have followed."""
 
 
 class Piece(NamedTuple):
@@ -130,7 +132,7 @@ def aligned(text: str, tokens: Sequence[Token]) -> list[Piece]:
 
 def offsets(text: str) -> dict[Path, int]:
     """Path → character offset of every value, up to 8 levels deep, of the first JSON object that can be read to
-    its end, among the first 20 that begin in a text.
+    its end, or to that of the text, among the first 20 that begin in a text.
 
     A path holds the keys and, in arrays, the positions. Of a key that is given twice the last one counts, as it does
     for `json.loads`. Empty where there is no object.
@@ -143,8 +145,8 @@ def offsets(text: str) -> dict[Path, int]:
 
 
 def _walk(text: str, start: int) -> dict[Path, int]:
-    """Offsets of all values of the object at `start`; empty where it is not one. Without recursion: a reply may nest as
-    deeply as it likes."""
+    """Offsets of all values of the object at `start`; without the last one where the text ends first, empty where it is
+    no object. Without recursion: a reply may nest as deeply as it likes."""
     found: dict[Path, int] = {}
     inside: list[
         tuple[Path | None, bool, int]
@@ -165,6 +167,8 @@ def _walk(text: str, start: int) -> dict[Path, int]:
                 i += 1
             elif text[i] == '"':
                 _, i = scanstring(text, i + 1, True)
+            elif _STUB.match(text, i):
+                raise IndexError
             elif scalar := _SCALAR.match(text, i):
                 i = scalar.end()
             else:
@@ -181,8 +185,10 @@ def _walk(text: str, start: int) -> dict[Path, int]:
                 i += 1
             else:
                 return found
-    except (IndexError, json.JSONDecodeError):
-        return {}
+    except (IndexError, json.JSONDecodeError) as error:
+        is_cut = isinstance(error, IndexError) or error.msg.startswith("Unterminated string")
+        found.pop(next(reversed(found), ()), None)
+        return found if is_cut else {}
 
 
 def _child(text: str, i: int, above: Path | None, opened: bool, position: int) -> tuple[Path | None, int]:

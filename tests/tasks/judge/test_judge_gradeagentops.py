@@ -447,6 +447,13 @@ def test_an_opinion_answers_the_contract_and_its_repairs():
     assert asked[1][1] == {"points": {"1": {"quote": QUOTES[1], "status": "covered"}}}
 
 
+def test_probabilities_of_an_answerer_that_reads_no_prose_are_under_the_criteria():
+    known = {"P1": [0.2, 0.8], "P3": [0.6, 0.4], "M1": [0.9, 0.1], "P2": [1.0]}
+    found = graded(bundle_of(), Reply(text=json.dumps(by_number(sound())), level_probabilities=known))
+    assert [row["level_probabilities"] for row in found.judgments] == [[0.2, 0.8], None, [0.6, 0.4], [0.9, 0.1]]
+    assert found.gradings[0]["confidence"] == pytest.approx((0.8 + 0.6 + 0.9) / 3)
+
+
 # Provenance, in a run.
 
 

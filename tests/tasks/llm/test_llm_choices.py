@@ -184,7 +184,7 @@ def test_every_value_stands_where_its_offset_says(tree, indent, ascii_only):
         assert json.JSONDecoder().raw_decode(text, found[path])[0] == value
 
 
-@pytest.mark.parametrize("text", ["", "no object", "{", '{"a":}', '{"a" 1}', "{a:1}", '{"a":1', '{"a":[1}', "[1]" * 3])
+@pytest.mark.parametrize("text", ["", "no object", "{", '{"a":}', '{"a" 1}', "{a:1}", '{"a":[1}', "[1]" * 3])
 def test_what_is_no_object_has_no_places(text):
     assert offsets(text) == {}
 
@@ -198,7 +198,19 @@ def test_of_a_key_given_twice_the_last_one_counts():
 
 
 def test_nesting_without_end_is_no_trouble():
-    assert offsets('{"a":' * 5_000) == {}
+    assert len(offsets('{"a":' * 5_000)) <= 9
+
+
+def test_of_an_object_that_is_cut_off_the_whole_values_have_places():
+    text = json.dumps({"a": {"level": 10, "b": "x"}, "c": [1, "yes", {"d": None}], "e": 2})
+    whole = offsets(text)
+    for at in range(len(text)):
+        for path, start in offsets(text[:at]).items():
+            value, end = json.JSONDecoder().raw_decode(text, start)
+            assert whole[path] == start
+            assert end <= at or isinstance(value, dict | list), text[:at]
+    cut = text[: text.index('"e"') + 5]
+    assert {("a", "level"), ("a", "b"), ("c", 1), ("c", 2, "d")} <= offsets(cut).keys()
 
 
 def test_a_reply_without_tokens_has_no_probabilities():

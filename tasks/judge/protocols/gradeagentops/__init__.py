@@ -127,7 +127,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         signals["semantic_exhausted_but_accepted"] = 1.0
     sure = confidence(verdict, probable, case.bundle)
     reason = reason_of(answer) if scored.score is None else None
-    return Outcome(Judged(case, verdict.decisions, probable.points), Grading(case, scored, signals, sure, reason))
+    return Outcome(Judged(case, verdict.decisions, probable.criteria), Grading(case, scored, signals, sure, reason))
 
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tasks.contracts.bundle import Bundle
+from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import chosen
 from tasks.judge.numbered import numbered
 from tasks.judge.protocols.gradeagentops.claims import STATUSES, Demand, everything
@@ -19,15 +19,16 @@ _WRITTEN = [sorted(STATUSES).index(status) for status in STATUSES]
 
 
 class Likely(NamedTuple):
-    """Probabilities of each level of the points, by criterion, and of each score of the judged traits."""
+    """Probabilities of each level of the criteria, and of each score of the judged traits."""
 
-    points: dict[str, list[float]]
+    criteria: dict[str, list[float]]
     traits: dict[str, list[float]]
 
 
 def likely(answer: Asked[Any], bundle: Bundle) -> Likely:
-    """What the last reply that was asked for it gave, in its place nothing where that gave none."""
-    points = numbered(bundle).points
+    """What the last reply that was asked for it gave, in its place nothing where that gave none. A model's reply has
+    points under their numbers; an answerer that reads no prose gives criteria under their names."""
+    points, banned, _ = numbered(bundle)
     found = Likely({}, {})
     for attempt in answer.attempts:
         asked: Demand = attempt.request.data.kept.asked if attempt.request.data.kept else everything(bundle)
@@ -35,7 +36,10 @@ def likely(answer: Asked[Any], bundle: Bundle) -> Likely:
             continue
         given = attempt.reply.level_probabilities or {}
         for number in asked.points:
-            _put(found.points, points[number].id, _of_status(given.get(str(number))))
+            own = _of_status(given.get(str(number))) or _of_levels(given, points[number])
+            _put(found.criteria, points[number].id, own)
+        for number in asked.misconceptions:
+            _put(found.criteria, banned[number].id, _of_levels(given, banned[number]))
         for trait in asked.traits:
             known = given.get(trait.id)
             _put(found.traits, trait.id, known if known and len(known) == trait.levels else None)
@@ -82,9 +86,9 @@ def confidence(verdict: Settlement, of: Likely, bundle: Bundle) -> float | None:
     """Mean probability of the sides of the points and of the subscores; None where the rater gives none."""
     stated: Mapping[str, float] = verdict.claims.subscores
     sides = [
-        of.points[d.criterion_id][d.stated]
+        of.criteria[d.criterion_id][d.stated]
         for d in verdict.decisions
-        if d.stated is not None and d.criterion_id in of.points
+        if d.stated is not None and d.criterion_id in of.criteria
     ]
     scores = [
         chosen.confidence(bundle.protocol, of.traits[trait.id], stated[trait.id], trait)
@@ -98,6 +102,11 @@ def confidence(verdict: Settlement, of: Likely, bundle: Bundle) -> float | None:
 def _of_status(known: list[float] | None) -> list[float] | None:
     """Probabilities of the levels of a point."""
     return [known[at] for at in _WRITTEN] if known and len(known) == len(STATUSES) else None
+
+
+def _of_levels(given: Mapping[str, list[float]], criterion: Criterion) -> list[float] | None:
+    known = given.get(criterion.id)
+    return known if known and len(known) == len(criterion.levels) else None
 
 
 def _claim(claim: Any, known: list[float] | None, bundle: Bundle) -> Any:
