@@ -14,6 +14,7 @@ from tasks.contracts.protocols import (
     FinalScore,
     Option,
     ProtocolName,
+    RelevanceRule,
     Repair,
     RubricMemory,
     Signal,
@@ -139,6 +140,8 @@ class Judge(Frozen):
     """See `Protocol.evidence_match`."""
     shared_quotes: int | None = Field(default=None, ge=1)
     """See `Protocol.shared_quotes`."""
+    relevance: RelevanceRule | None = None
+    """See `Protocol.relevance`; needs the sentence encoder."""
     echo: Literal["refused", "allowed"] | None = None
     """See `Protocol.echo`; where not given, allowed for rubrics made of a model answer and refused for the others."""
     repair: Repair | None = None
@@ -191,6 +194,7 @@ class Judge(Frozen):
             context_tokens=self.context_tokens,
             evidence_match=self.evidence_match,
             shared_quotes=self.shared_quotes,
+            relevance=self.relevance,
             criteria_per_call=self.criteria_per_call,
         )
 
