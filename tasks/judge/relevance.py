@@ -18,7 +18,7 @@ import numpy as np
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.decision import Decision
 from tasks.judge.doubts import HELD, Place
-from tasks.llm.encoder import Encoder, minilm
+from tasks.llm.encoder import Encoder, minilm, require_encoder
 from tasks.llm.request import Same
 
 _MOST_KEPT = 4_096
@@ -75,7 +75,10 @@ def wanted(criterion: Criterion) -> str:
 def relevance_of(bundle: Same[Bundle]) -> Relevance | None:
     """Who judges relevance under a bundle; None where it asks for none. BackendError where the encoder is not there."""
     asked = bundle.value.protocol.relevance
-    return Relevance(bundle.value.criteria, asked.least, minilm()) if asked else None
+    if asked is None:
+        return None
+    require_encoder("judge.relevance holds quotes against criteria by the sentence encoder (leave it out)")
+    return Relevance(bundle.value.criteria, asked.least, minilm())
 
 
 def _words(row: Mapping[str, object], text: str) -> str:

@@ -107,6 +107,7 @@ def verify_free(of, said):
 @pytest.mark.parametrize(("failed", "calls"), [("count", 1), ("demote", 1), ("repair", 2)])
 def test_only_repair_asks_again(failed, calls, monkeypatch):
     monkeypatch.setattr(relevance, "minilm", lambda: encode)
+    monkeypatch.setattr(relevance, "require_encoder", lambda why: None)
     of = bundle_of(failed, repair=Repair(contract=0, semantic=1))
     said = iter([{"A": ("sentence 1", LIGHT), "B": ("sentence 1", LIGHT)}, {"B": ("sentence 2", WATER)}])
     backend = Scripted(lambda _: Reply(text=json.dumps({"decisions": decisions(next(said))})))
