@@ -88,7 +88,7 @@ OTHER = {
     "evidence_match": "semantic",
     "echo": "allowed",
     "levels_shown": "descending",
-    "least": 0.5,
+    "least": 2,
     "failed": "repair",
 }
 
