@@ -12,7 +12,16 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tasks.contracts.errors import ContractError
-from tasks.contracts.protocols import ConsistencyMemory, FinalScore, Level, ProtocolName, Repair, RubricMemory, Signal
+from tasks.contracts.protocols import (
+    ConsistencyMemory,
+    FinalScore,
+    Level,
+    ProtocolName,
+    RelevanceRule,
+    Repair,
+    RubricMemory,
+    Signal,
+)
 from tasks.contracts.schema import Frozen
 
 EvidenceType = Literal["local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none"]
@@ -164,6 +173,8 @@ class Protocol(Frozen):
     shared_quotes: int | None = Field(default=None, ge=1, exclude_if=lambda most: most is None)
     """How many criteria may stand on the same words: where more do, the words prove none of them. Null for any number,
     and then left out of the content: bundles from before it was keep their ids."""
+    relevance: RelevanceRule | None = Field(default=None, exclude_if=lambda rule: rule is None)
+    """What becomes of quotes that say nothing of their criterion. Null for no check, and then left out as above."""
     echo: Literal["refused", "allowed"] = "refused"
     """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
     where criteria are the sentences of a model answer. A repetition of the question never is."""

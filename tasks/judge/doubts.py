@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tasks.contracts.bundle import Criterion, Protocol
@@ -20,7 +21,8 @@ from tasks.text.fold import folded
 
 Place = tuple[int, int]
 """Index of a decision and of a row of its evidence."""
-_HELD = frozenset({"verified", "context", "semantic", "shared"})
+NOTHING: Mapping[Place, str] = MappingProxyType({})
+HELD = frozenset({"verified", "context", "semantic", "shared"})
 _VIOLATION = {"shared": "shared_quote", "irrelevant": "irrelevant"}
 
 
@@ -38,7 +40,7 @@ def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
         ((i, j), row)
         for i, decision in enumerate(decisions)
         for j, row in enumerate(decision.evidence)
-        if row["status"] == "shared" or (decision.level and row["status"] in _HELD)
+        if row["status"] == "shared" or (decision.level and row["status"] in HELD)
     ]
     spans = [(place, (row["start"], row["end"])) for place, row in rows if row["start"] is not None]
     others = [(place, folded(row["quote"])) for place, row in rows if row["start"] is None]
@@ -64,18 +66,25 @@ def settled(
     decisions: Sequence[Decision],
     protocol: Protocol,
     criteria: Sequence[Criterion],
+    irrelevant: Mapping[Place, str] = NOTHING,
     action_of: Callable[[Criterion], str] | None = None,
 ) -> Doubted:
-    """The decisions by the protocol's bound on shared quotes; settling what is settled changes nothing.
+    """The decisions by what the protocol says of shared and of irrelevant quotes; settling what is settled changes
+    nothing.
 
-    criteria: of the decisions, in their order; action_of: what becomes of a level that no quote supports, where that is
-    not for the protocol alone to say.
+    criteria: of the decisions, in their order; irrelevant: the quotes that are, each with its status; action_of: what
+    becomes of a level that no quote supports, where that is not for the protocol alone to say.
     """
-    doubted = beyond(decisions, protocol.shared_quotes)
+    counted = Counter[str]()
+    if protocol.relevance and protocol.relevance.failed == "count":
+        counted, irrelevant = Counter(irrelevant.values()), NOTHING
+    doubted = beyond(decisions, protocol.shared_quotes) | dict(irrelevant)
     if not doubted:
-        return Doubted(tuple(decisions), Counter(), ())
+        return Doubted(tuple(decisions), counted, ())
     failed = FAILED[protocol.failed_quote]
-    return without(decisions, criteria, doubted, action_of or (lambda _: failed))
+    kept = without(decisions, criteria, doubted, action_of or (lambda _: failed))
+    kept.signals.update(counted)
+    return kept
 
 
 def without(
@@ -98,7 +107,7 @@ def without(
         rows = tuple(
             {**row, "status": statuses[j]} if j in statuses else row for j, row in enumerate(decision.evidence)
         )
-        holds = any(row["status"] in _HELD - {"shared"} for row in rows)
+        holds = any(row["status"] in HELD - {"shared"} for row in rows)
         settled[i] = decision._replace(evidence=rows)
         if holds or not decision.level or decision.verified is not True:
             continue

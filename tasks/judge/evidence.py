@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Criterion
 from tasks.judge.echo import Wording, wording
 from tasks.judge.question import Question
+from tasks.judge.relevance import Relevance, relevance_of
 from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.semantic import Matcher
 from tasks.judge.unit_names import PLAIN, UnitNames, names_of
@@ -49,6 +50,8 @@ class Subject:
     """The same without the context, for criteria that take evidence from it."""
     match: Matcher | None = None
     """Who finds what a quote means where its words stand nowhere; None where only words count."""
+    relevance: Relevance | None = None
+    """Who tells quotes that say nothing of their criterion; None where that is not asked."""
     names: UnitNames = PLAIN
     """What the units are called where they are cited."""
     _regions: dict[tuple[int, int], Folded] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -94,7 +97,7 @@ def subject_of(question: Question) -> Subject:
     whole = wording(bundle, question.question, question.context) if question.context else apart
     semantic = question.bundle.protocol.evidence_match == "semantic"
     match = Matcher(text, question.units, minilm()) if semantic else None
-    return Subject(text, units, question.context, whole, apart, match, names_of(bundle))
+    return Subject(text, units, question.context, whole, apart, match, relevance_of(bundle), names_of(bundle))
 
 
 class Ground(NamedTuple):

@@ -118,8 +118,10 @@ def follow_up(
 
 def mendable(violations: Sequence[str], bundle: Bundle) -> tuple[str, ...]:
     """The violations that a repair may mend: an answer that nobody asked for is passed over, and where the bundle only
-    counts failed quotes they stand."""
+    counts failed quotes, or has irrelevant ones demoted without a word, they stand."""
     passed = {"unknown_criterion"} | (SEMANTIC if bundle.protocol.failed_quote == "count" else set())
+    rule = bundle.protocol.relevance
+    passed |= {"irrelevant"} if rule is None or rule.failed != "repair" else set()
     return tuple(violation for violation in violations if violation.partition(":")[0] not in passed)
 
 

@@ -16,6 +16,7 @@ from tasks.judge.decision import Decision
 from tasks.judge.evidence import HOLDS, INVALID, ground, subject_of
 from tasks.judge.protocol import Part
 from tasks.judge.question import Question
+from tasks.judge.relevance import wanted
 from tasks.judge.rows import Case, Kept
 from tasks.llm.request import Same
 
@@ -29,6 +30,7 @@ _RULES = (
     "echo",
     "level",
     "shared_quotes",
+    "relevance",
 )
 
 
@@ -145,6 +147,8 @@ def _unchanged(earlier: Same[Earlier], bundle: Same[Bundle], question: str, cont
     old, new = earlier.value, bundle.value
     if any(getattr(old.bundle.protocol, rule) != getattr(new.protocol, rule) for rule in _RULES):
         return frozenset()
+    if new.protocol.relevance and [*map(wanted, old.bundle.criteria)] != [*map(wanted, new.criteria)]:
+        return frozenset()  # a quote is held against all criteria
     known = {criterion.id: criterion for criterion in old.bundle.criteria}
     same = set()
     for criterion in new.criteria:

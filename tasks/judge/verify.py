@@ -23,7 +23,7 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.decision import FAILED, Decision
-from tasks.judge.doubts import settled
+from tasks.judge.doubts import NOTHING, settled
 from tasks.judge.evidence import HOLDS, Subject, grounded
 from tasks.judge.schema import fields
 from tasks.judge.unit_names import PLAIN, UnitNames
@@ -71,8 +71,8 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     """The verdict on an artifact that was asked for these criteria of the bundle. Raises nothing, whatever is in it.
 
     Violations are `kind:criterion`: `missing_decision`, `unknown_criterion`, `malformed_decision`, `level_off_scale`,
-    `evidence_failed`, `shared_quote` (see `tasks.judge.doubts`). A decision that is missing or has no usable level is
-    None with its reason, never 0.
+    `evidence_failed`, `shared_quote`, `irrelevant` (see `tasks.judge.doubts`). A decision that is missing or has
+    no usable level is None with its reason, never 0.
     Signals count `quotes` by what was found (see `Evidence.status`), `invalid_evidence`, `malformed_evidence` (entries
     without a quote), quotes that hold though they are written otherwise (`quote_case`, `quote_marks`, `quote_spacing`),
     `canonicalised` values, and what became of unsupported levels: `weak`, or `unsupported` and the
@@ -102,7 +102,8 @@ def _verdict(given: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion
         decisions.append(decision)
         if problem:
             violations.append(f"{problem}:{criterion.id}")
-    kept = settled(decisions, bundle.protocol, criteria)
+    irrelevant = subject.relevance.irrelevant(decisions, subject.text) if subject.relevance else NOTHING
+    kept = settled(decisions, bundle.protocol, criteria, irrelevant)
     signals, violations = Counter(found) + kept.signals, [*violations, *kept.violations]
     return Verdict(kept.decisions, signals, tuple(violations), subject.text, subject.names)
 

@@ -15,6 +15,7 @@ from tasks.contracts.protocols import (
     Level,
     Option,
     ProtocolName,
+    RelevanceRule,
     Repair,
     RubricMemory,
     Signal,
@@ -140,6 +141,8 @@ class Judge(Frozen):
     """See `Protocol.evidence_match`."""
     shared_quotes: int | None = Field(default=None, ge=1)
     """See `Protocol.shared_quotes`."""
+    relevance: RelevanceRule | None = None
+    """See `Protocol.relevance`; needs the sentence encoder."""
     echo: Literal["refused", "allowed"] | None = None
     """See `Protocol.echo`; where not given, allowed for rubrics made of a model answer and refused for the others."""
     level: Level = "stated"
@@ -196,6 +199,7 @@ class Judge(Frozen):
             context_tokens=self.context_tokens,
             evidence_match=self.evidence_match,
             shared_quotes=self.shared_quotes,
+            relevance=self.relevance,
             criteria_per_call=self.criteria_per_call,
             level=self.level,
         )

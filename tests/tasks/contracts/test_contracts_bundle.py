@@ -49,8 +49,11 @@ CONTENT: dict[str, Any] = {
         }
     ],
     "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["trait_scores", "length"]}
-    | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1},
+    | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1}
+    | {"shared_quotes": 2, "relevance": {"least": -0.3, "failed": "demote"}},
 }
+LATER = ("shared_quotes", "relevance")
+"""Fields of a protocol that are left out of the content where they are null."""
 
 
 def bundle(content: dict[str, Any] = CONTENT) -> Bundle:
@@ -85,6 +88,8 @@ OTHER = {
     "evidence_match": "semantic",
     "echo": "allowed",
     "levels_shown": "descending",
+    "least": 2,
+    "failed": "repair",
 }
 
 
@@ -122,10 +127,11 @@ def test_every_change_of_content_changes_the_id(place: tuple[Any, ...]) -> None:
     assert bundle(changed(FULL, place)).bundle_id != bundle().bundle_id
 
 
-def test_a_bundle_without_a_count_has_the_id_that_it_had_before_counts_were() -> None:
+def test_a_bundle_without_what_came_later_has_the_id_that_it_had_before() -> None:
     composites = [{name: of[name] for name in of if name != "count"} for of in CONTENT["composites"]]
     before = "2fa59b64f78d95d09d0e5acd838af5ae816e226db433ff67000572ae416df8d5"
-    assert bundle(CONTENT | {"composites": composites}).bundle_id == before
+    protocol = {name: of for name, of in CONTENT["protocol"].items() if name not in LATER}
+    assert bundle(CONTENT | {"composites": composites, "protocol": protocol}).bundle_id == before
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import mend
 from tasks.judge.decision import Decision
 from tasks.judge.evidence import subject_of
-from tasks.judge.itemised import follow_up
+from tasks.judge.itemised import follow_up, mendable
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
 from tasks.judge.numbered import numbered
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
@@ -79,7 +79,9 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
     A prompt that would outgrow the context leaves out what memory showed, and then the end of the reply that failed.
     """
     bundle: Bundle = request.data.bundle
-    role, last = mend.next_role(history, bundle.protocol.repair), history[-1]
+    last = history[-1]
+    last = replace(last, checked=replace(last.checked, violations=mendable(last.checked.violations, bundle)))
+    role = mend.next_role([*history[:-1], last], bundle.protocol.repair)
     verdict: Settlement | None = last.checked.value
     if role is None or (role == "semantic_repair" and bundle.protocol.failed_quote == "count"):
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.decision import Decision
-from tasks.judge.doubts import most_shared, settled
+from tasks.judge.doubts import NOTHING, most_shared, settled
 from tasks.judge.evidence import HOLDS, Subject, ground, grounded
 from tasks.judge.numbered import Numbered, numbered
 from tasks.judge.protocols.gradeagentops.claims import Claims, Demand
@@ -45,7 +45,7 @@ SIGNALS = {
     "quotes": "quotes offered, and apart by what was found, see `Evidence.status`",
     "invalid_evidence": "quotes that prove nothing",
     "shared_quotes": "the most criteria that are credited on the same words, where that is more than one",
-    "unsupported": "claims that the bound on shared quotes left without a quote",
+    "unsupported": "claims left without a quote, as theirs were shared by too many or irrelevant",
     "demoted": "of these, points moved to missed",
     "dropped": "of these, misconceptions dropped",
     "counted": "of these, those that the bundle keeps",
@@ -94,11 +94,14 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     failed = [f"evidence_failed:{name}" for name, d in decided.items() if d.action != "none"]
     banned = {criterion.id for criterion in whole.misconceptions.values()}
     criteria = [c for c in bundle.criteria if c.id in decided]
+    made = [decided[c.id] for c in criteria]
+    irrelevant = subject.relevance.irrelevant(made, subject.text) if subject.relevance else NOTHING
     failing = "counted" if keeps else "demoted"
     within = settled(
-        [decided[c.id] for c in criteria],
+        made,
         bundle.protocol,
         criteria,
+        irrelevant,
         lambda c: "dropped" if c.id in banned and not keeps else failing,
     )
     decided = {decision.criterion_id: decision for decision in within.decisions}
