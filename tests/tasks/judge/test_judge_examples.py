@@ -115,7 +115,8 @@ def test_by_level_the_most_typical_are_chosen_and_what_would_be_cut_comes_last()
     item = GradedItem([*typical, odd, long], WorkedExamples(count=4))
     assert len(long.text) > LONGEST
     chosen = [e.response_id for e in item.beside("x", None, "words")]
-    assert sorted(chosen[:3]) == ["t0", "t1", "t2"] and chosen[3] == "odd"
+    assert sorted(chosen[:3]) == ["t0", "t1", "t2"]
+    assert chosen[3] == "odd"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,8 @@ def test_examples_stand_before_the_response_and_the_nearest_last_in_what_the_tab
 
 def test_without_examples_a_request_is_what_it_was():
     (request,) = first_requests(taught(), NOBODY)
-    assert request.messages[1].content.startswith("=====RESPONSE") and request.memory == ()
+    assert request.messages[1].content.startswith("=====RESPONSE")
+    assert request.memory == ()
 
 
 hostile = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
@@ -204,7 +206,8 @@ def test_an_example_stays_on_its_line(texts):
     shown = show(examples, Part("all"), taught().bundle).text
     head, opening, *body, closing = shown.splitlines()
     code = opening.split()[1].strip("=")
-    assert closing == f"=====END {code}=====" and head.startswith("Other responses")
+    assert closing == f"=====END {code}====="
+    assert head.startswith("Other responses")
     assert not any(code in text for text in texts)
     assert len(body) == 2 * len(texts)
     for said, decided, of in zip(body[::2], body[1::2], reversed(examples), strict=True):
