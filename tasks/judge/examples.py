@@ -1,10 +1,10 @@
 """Which responses that people graded are shown beside another one.
 
-Nobody is shown a judge who was told his own label. A response is kin of itself, of what its author wrote and of what
-says the same words; its kin is never among its examples. Who is left out must not be told by what is left, either: were
-the only response of score 3 an example for all but itself, a judge could learn that whoever misses a 3 has one. So by
-level every labelled response is shown the same scores: a score stands in for as many examples as the labelled response
-with the most kin of that score has left. By similarity what is shown depends on neighbours alone.
+No response is judged beside its own label, for what is calibrated on it would promise too much. A response is kin of
+itself, of what its author wrote and of what says the same words; its kin is never among its examples. Nor may what is
+left tell who is left out: were the only response of score 3 an example for all but itself, whoever misses a 3 would be
+known to have one. So by level every labelled response is shown the same scores: of each score no more examples than the
+labelled response with the most kin among them has left. By similarity the own label has no part in the choice.
 
 Likeness is the cosine of TF-IDF weights of n-grams of characters, within words and over the item's labelled responses.
 """
@@ -55,7 +55,7 @@ class GradedItem:
         self._read = TfidfVectorizer(analyzer="char_wb", ngram_range=GRAMS, sublinear_tf=True)
         self._vectors = self._read.fit_transform([_readable(example.text) for example in self._graded])
         self._ranked = self._by_level() if plan.by == "level" else {}
-        self._wanted = spread({score: self._sure(score) for score in self._ranked}, plan.count)
+        self._wanted = spread(self._sure(), plan.count)
 
     @property
     def shows(self) -> bool:
@@ -95,11 +95,13 @@ class GradedItem:
         is_cut = np.array([len(self._graded[at].text) > LONGEST for at in mine])
         return [mine[at] for at in np.lexsort((-central, is_cut))]
 
-    def _sure(self, score: float) -> int:
-        """Examples of a score that no labelled response has to miss: all, less the most that are kin of one."""
-        mine = set(self._ranked[score])
-        kin = (self._kin(example.response_id, example.author_id, example.text) for example in self._graded)
-        return len(mine) - max(len(mine & own) for own in kin)
+    def _sure(self) -> dict[float, int]:
+        """Score → examples that no labelled response has to miss: all of it, less the most that are kin of one."""
+        most = Counter[float]()
+        for example in self._graded if self._ranked else ():
+            kin = self._kin(example.response_id, example.author_id, example.text)
+            most |= Counter(self._graded[at].score for at in kin)
+        return {score: len(ranked) - most[score] for score, ranked in self._ranked.items()}
 
 
 def spread(left: Mapping[float, int], count: int) -> list[float]:

@@ -23,7 +23,7 @@ _LEXICAL = HOLDS - {"semantic"}
 _RULES = ("name", "criteria_per_call", "failed_quote", "repair", "evidence_match", "echo")
 
 
-_RATER = ("protocol", "backend", "model", "foreign", "truth", "sampling")
+_RATER = ("protocol", "backend", "model", "foreign", "truth", "sampling", "examples")
 _ENGINE = ("model", "structured", "logprobs", "options")
 
 

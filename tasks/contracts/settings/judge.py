@@ -179,12 +179,14 @@ class Judge(Frozen):
         return self
 
     def _idle_examples(self) -> str | None:
-        """Why nobody would read the worked examples."""
+        """Why worked examples would be idle, or would tell a response its own label."""
         if not PROTOCOLS[self.protocol].teaches:
             return f"examples belong to protocol: {protocols_where(lambda of: bool(of.teaches))}"
         if self.foreign or not BACKENDS[self.backend].reads_prose:
             readers = ", ".join(name for name, backend in BACKENDS.items() if backend.reads_prose)
             return f"examples are for a judge that reads prose, backend: {readers}, without a foreign table"
+        if self.consistency_memory:
+            return "with examples, consistency_memory would show a response what others got who were shown its label"
         if self.keep:
             return "decisions that 'keep' lets stand were taken beside other examples, or none"
         return None

@@ -15,6 +15,7 @@ from tasks.contracts.protocols import PROTOCOLS, WorkedExamples
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.examples import LONGEST, GradedItem, WorkedExample, spread
 from tasks.judge.grade import check, first_requests, grade_batch, repair
+from tasks.judge.keep import differing
 from tasks.judge.protocol import Part
 from tasks.judge.rows import Rater
 from tasks.judge.worked import show
@@ -267,10 +268,21 @@ def test_answerers_that_read_no_prose_refuse_examples(backend):
         Judge(backend=backend, examples={}, **truth)
 
 
-def test_kept_decisions_refuse_examples():
-    engine = {"backend": "openai", "engine": {"model": "m", "urls": ["http://127.0.0.1:1/v1"]}}
+ENGINE = {"backend": "openai", "engine": {"model": "m", "urls": ["http://127.0.0.1:1/v1"]}}
+
+
+def test_kept_decisions_refuse_examples_and_are_of_another_rater_without_them():
     with pytest.raises(ValueError, match="beside other examples"):
-        Judge(examples={}, keep="earlier", **engine)
+        Judge(examples={}, keep="earlier", **ENGINE)
+    earlier = Judge(examples={}, **ENGINE).model_dump(mode="json")
+    assert differing(earlier, Judge(**ENGINE)) == ["examples"]
+    assert differing({name: of for name, of in earlier.items() if name != "examples"}, Judge(**ENGINE)) == []
+
+
+def test_consistency_memory_refuses_examples():
+    """Its exemplars may have copied a label, and would hand it to the response whose label it is."""
+    with pytest.raises(ValueError, match="who were shown its label"):
+        Judge(protocol="gradeagentops", examples={}, consistency_memory={}, **ENGINE)
 
 
 # What a judge that copies could know.
