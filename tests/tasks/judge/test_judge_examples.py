@@ -205,10 +205,11 @@ hostile = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
 def test_an_example_stays_on_its_line(texts):
     examples = [example(f"e{n}", text, float(n)) for n, text in enumerate(texts)]
     shown = show(examples, Part("all"), taught().bundle).text
-    head, opening, *body, closing = shown.splitlines()
+    head, opening, *body, closing, last = shown.splitlines()
     code = opening.split()[1].strip("=")
     assert closing == f"=====END {code}====="
     assert head.startswith("Other responses")
+    assert last.startswith("Now comes the response")
     assert not any(code in text for text in texts)
     assert len(body) == 2 * len(texts)
     for said, decided, of in zip(body[::2], body[1::2], reversed(examples), strict=True):
