@@ -111,11 +111,16 @@ def scores(run: Run) -> tuple[pd.DataFrame, dict[str, tuple[float, float, float]
 
 
 def agreement(frame: pd.DataFrame, column: str, scales: Mapping[str, tuple[float, float, float]]) -> str:
-    """Mean over items of the QWK of the held-out answers that have a score, its interval, and how many these are."""
+    """Mean over items of the QWK of the held-out answers that have a score, its interval, and how many these are.
+
+    Items where it is undefined have no part in it.
+    """
     test = frame[(frame["split"] == "test") & frame["target"].notna() & frame[column].notna()]
     pairs = [(scales[at], of["target"].to_numpy(float), of[column].to_numpy(float)) for at, of in _by_item(test)]
     if not pairs:
         return "no score"
+    if np.isnan(_mean_qwk(pairs)):
+        return f"undefined n={len(test)}"
     luck = np.random.default_rng(0)
     drawn = [_mean_qwk(pairs, luck) for _ in range(DRAWS)]
     low, high = np.nanquantile(drawn, (0.025, 0.975))
@@ -136,8 +141,9 @@ def _mean_qwk(pairs: list[tuple[Any, np.ndarray, np.ndarray]], luck: np.random.G
     values = []
     for scale, human, own in pairs:
         rows = luck.integers(len(human), size=len(human)) if luck else slice(None)
-        values.append(qwk(human[rows], own[rows], *scale).value or 0.0)
-    return float(np.mean(values))
+        value = qwk(human[rows], own[rows], *scale).value
+        values.append(np.nan if value is None else value)
+    return float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
 
 
 def _by_item(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
