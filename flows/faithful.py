@@ -212,6 +212,9 @@ def _refuse_deaf(judge: Judge, file: str) -> None:
     if judge.foreign:
         rule = "recorded replies of a foreign judge were given under the scheme as it is"
         raise InputError(rule, file=file, field="judge.foreign", hint=f"use the judge itself: {serving('schemes')}")
+    if judge.examples:
+        rule = "people graded the examples under the scheme as it is: they would speak against every edit"
+        raise InputError(rule, file=file, field="judge.examples", hint="leave them out")
     if "schemes" not in BACKENDS[judge.backend].serves:
         rule = f"a judge with backend '{judge.backend}' reads no mark scheme"
         raise InputError(rule, file=file, field="judge.backend", hint=f"use {serving('schemes')}")

@@ -47,7 +47,7 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     fit(run, settings, base, data.items, data.gradings, locked.bundles)
     to_judge = settings.judge, base, data.items, data.responses, locked.bundles
     grader = grader_of(settings.judge, base)
-    judged = checked(run, judge(run, *to_judge, token_budget, people, grader))
+    judged = checked(run, judge(run, *to_judge, token_budget, people, grader, settings.evaluation.target))
     answered = data.items, data.responses, data.gradings, judged.gradings
     scored = checked(run, calibrate(run, settings, *answered, locked.bundles))
     decided = data.judgments, judged.judgments

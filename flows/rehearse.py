@@ -22,6 +22,7 @@ from tasks.judge.levels import widest
 from tasks.judge.prove import prove_bundle
 from tasks.judge.rows import Case, Rater
 from tasks.judge.tables import cases_of
+from tasks.judge.teaching import People, teaching_of
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.foreign import foreign_rows
 from tasks.lock.remake import asks
@@ -128,9 +129,11 @@ def _rehearse(
         if study.releases:
             fit.fn(run, study, base, data.items, data.gradings, locked.bundles)
         bundles = {row["rubric_id"]: row for row in before or run.read(locked.bundles).to_pylist()}
+        people = People(data.gradings, data.judgments, study.evaluation.target)
+        teaching = teaching_of(run, study.judge.examples, data.items, data.responses, locked.bundles, people)
         items = []
         for item in sorted(run.read(data.items).to_pylist(), key=lambda row: row["item_id"]):
-            cases = cases_of(run, data.responses, item, bundles[item["rubric_id"]])
+            cases = teaching(cases_of(run, data.responses, item, bundles[item["rubric_id"]]))
             items.append((item, Bundle.model_validate_json(bundles[item["rubric_id"]]["content"]), cases))
         lint = [(row["rubric_id"], warning) for row in run.read(locked.rubrics).to_pylist() for warning in row["lint"]]
         return Rehearsed(study, items, lint, made and before is None)

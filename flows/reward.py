@@ -47,7 +47,8 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     if settings.reward and settings.reward.rater is None:
         people = data.gradings, data.judgments
         asked = settings.judge, base, data.items, data.responses, locked.bundles
-        judged = checked(run, judge(run, *asked, token_budget, people, grader_of(settings.judge, base)))
+        grader, target = grader_of(settings.judge, base), settings.evaluation.target
+        judged = checked(run, judge(run, *asked, token_budget, people, grader, target))
     decided = judged[0] if judged else data.judgments
     given = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
     paid = checked(run, pay(run, settings, base, *given, decided))

@@ -258,6 +258,9 @@ def _refuse_idle(judge: Judge, path: Path) -> None:
     if "rollouts" not in BACKENDS[judge.backend].serves or judge.foreign:
         rule = "this judge knows only the responses of its data, no rollouts"
         raise InputError(rule, file=path, field="judge.backend", hint=f"use {serving('rollouts')}")
+    if judge.examples:
+        rule = "a rollout is judged without worked examples; leave 'examples' out"
+        raise InputError(rule, file=path, field="judge.examples")
     if judge.samples > 1:
         raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
 

@@ -23,6 +23,8 @@ Signal = Literal[
 ]
 Level = Literal["stated", "likeliest", "expected"]
 Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory"]
+Taught = Literal["score", "traits", "criteria"]
+"""What of people's grading a worked example can show."""
 
 
 class RegisteredProtocol(Frozen):
@@ -45,6 +47,9 @@ class RegisteredProtocol(Frozen):
     can stand."""
     shows_examples: bool = False
     """Whether the judge is shown the rubric's labelled examples."""
+    teaches: tuple[Taught, ...] = ()
+    """What `judge.examples` shows of how people graded: what the judge itself states. With 'score' among it the others
+    are shown where people gave them; without, only responses that have all of it are examples. Empty: none are."""
     reads_foreign: bool = False
     """Whether replies of judges that know nothing of our contracts can be read: they hold one score."""
     is_trained: bool = False
@@ -58,11 +63,21 @@ _FEATURES: tuple[Signal, ...] = ("trait_scores", "length", "confidence", "uncert
 PROTOCOLS: dict[str, RegisteredProtocol] = {
     # One call with the whole checklist.
     "rulers": RegisteredProtocol(
-        final_score="trait_mean", signals=_FEATURES, decides=("criteria",), quotes="criteria", keeps_decisions=True
+        final_score="trait_mean",
+        signals=_FEATURES,
+        decides=("criteria",),
+        quotes="criteria",
+        keeps_decisions=True,
+        teaches=("score", "criteria"),
     ),
     # Traits by the raw rubric, with quotes: rulers without phase I.
     "unlocked": RegisteredProtocol(
-        final_score="trait_mean", signals=_FEATURES, decides=("traits",), quotes="traits", shape="judged_traits"
+        final_score="trait_mean",
+        signals=_FEATURES,
+        decides=("traits",),
+        quotes="traits",
+        shape="judged_traits",
+        teaches=("traits",),
     ),
     # A call per criterion, or per few of them.
     "pointwise": RegisteredProtocol(
@@ -72,17 +87,22 @@ PROTOCOLS: dict[str, RegisteredProtocol] = {
         quotes="criteria",
         keeps_decisions=True,
         options=("criteria_per_call",),
+        teaches=("criteria",),
     ),
     # One holistic score.
-    "dhs": RegisteredProtocol(final_score="judged", signals=("score", "length"), reads_foreign=True),
+    "dhs": RegisteredProtocol(
+        final_score="judged", signals=("score", "length"), reads_foreign=True, teaches=("score",)
+    ),
     # Components are extracted, then scored.
-    "autoscore": RegisteredProtocol(final_score="judged", signals=("score",)),
+    "autoscore": RegisteredProtocol(final_score="judged", signals=("score",), teaches=("score",)),
     # Yes or no to every criterion.
     "checkeval": RegisteredProtocol(
         final_score="weighted_points", signals=("score",), decides=("criteria",), shape="yes_no", keeps_decisions=True
     ),
     # A call per trait.
-    "mts": RegisteredProtocol(final_score="trait_mean", signals=("score",), decides=("traits",), shape="judged_traits"),
+    "mts": RegisteredProtocol(
+        final_score="trait_mean", signals=("score",), decides=("traits",), shape="judged_traits", teaches=("traits",)
+    ),
     # One call with judged subscores and covered points.
     "gradeagentops": RegisteredProtocol(
         final_score="trait_mean",
@@ -92,6 +112,7 @@ PROTOCOLS: dict[str, RegisteredProtocol] = {
         quotes="criteria",
         shape="points",
         options=("consistency_memory", "rubric_memory"),
+        teaches=("score", "traits", "criteria"),
     ),
     # One ordinal label per concept, the lower where torn, as annotators give them.
     "concepts": RegisteredProtocol(
@@ -151,6 +172,17 @@ class RubricMemory(Frozen):
     """Most gold points shown."""
     misconceptions: int = Field(default=2, ge=0)
     """Most misconceptions shown."""
+
+
+class WorkedExamples(Frozen):
+    """Responses to the same item as people graded them, shown to the judge: never of the test split, never one that is
+    itself judged, of the same author or of the same words."""
+
+    count: int = Field(default=4, ge=1, le=16)
+    """Most examples shown."""
+    by: Literal["level", "similarity"] = "level"
+    """level: spread over the scores that people gave, of each the most typical, the same for the whole item;
+    similarity: for each response those that are most like it."""
 
 
 class ConsistencyMemory(Frozen):

@@ -30,16 +30,6 @@ _NOTHING = pa.schema(
 ).empty_table()
 
 
-def people_marks(marks: pa.Table, target: str) -> pa.Table:
-    """The marks to compare with: those of the target rater where that is a person who marked, else everybody's.
-
-    marks: response_id, criterion_id, rater_id, rater_kind, decision.
-    """
-    given = marks.filter(pc.and_(pc.equal(marks["rater_kind"], "human"), pc.is_valid(marks["decision"])))
-    own = given.filter(pc.equal(given["rater_id"], target))
-    return own if len(own) else given
-
-
 def decided(judgments: Iterable[pa.RecordBatch], marks: pa.Table, responses: pd.DataFrame) -> pd.DataFrame:
     """One row per decision with probabilities and mark of it: response_id, criterion_id, item_id, cluster, `levels` of
     the criterion, `confidence` of the likeliest one and whether it is `correct`; `brier`, `ranked` and `log_loss`.

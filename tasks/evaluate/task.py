@@ -14,11 +14,12 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Evaluation, Study
 from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
-from tasks.evaluate.decisions import CRITERION, decided, decision_figures, people_marks
+from tasks.evaluate.decisions import CRITERION, decided, decision_figures
 from tasks.evaluate.figures import figures
 from tasks.evaluate.raters import SCORE, Marked, rater_effects
 from tasks.evaluate.slices import Record
 from tasks.stats.scores import resampled, score_frame
+from tasks.stats.target import people_marks
 from tasks.store.naming import named
 from tasks.store.scores import read_scores
 from tasks.store.warehouse import Rows, Run, give_back

@@ -14,9 +14,10 @@ from itertools import zip_longest
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
+from tasks.judge import worked
 from tasks.judge.decision import Decision
 from tasks.judge.keep import open_parts
-from tasks.judge.memory import Store, fitting, learn, recall
+from tasks.judge.memory import FORGOTTEN, Memory, Store, fitting, learn, recall
 from tasks.judge.protocol import NOTHING, Answer, How, Outcome, Part, Shown, how
 from tasks.judge.rows import Called, Case, Graded, Grading, Judged, Rater
 from tasks.judge.score import Scored
@@ -52,8 +53,7 @@ def too_short(case: Case) -> bool:
 
 def first_requests(case: Case, rater: Rater) -> list[Request]:
     """What is asked about a case before anything is answered, without what memory would show."""
-    protocol = _how(case.bundle)
-    return [protocol.request(case, part, (), NOTHING, rater) for part in protocol.parts(case.bundle, ())]
+    return [_request(case, part, (), rater) for part in _how(case.bundle).parts(case.bundle, ())]
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
@@ -103,8 +103,8 @@ def _graded(
     found: dict[int, tuple[list[Answer], Outcome]] = {}
     for indices in rounds(cases):
         mine = [cases[i] for i in indices]
-        shown = [_shown(case, stores[case.item_id], rater) for case in mine]
-        made = _asked(mine, shown, rater, replies, on_wave)
+        recalled = [recall(case, stores[case.item_id]) for case in mine]
+        made = _asked(mine, recalled, rater, replies, on_wave)
         found |= zip(indices, made, strict=True)
         for case, (_, outcome) in zip(mine, made, strict=True):
             stores[case.item_id] = learn(stores[case.item_id], case, outcome)
@@ -113,7 +113,7 @@ def _graded(
 
 def _asked(
     cases: Sequence[Case],
-    shown: Sequence[Shown],
+    recalled: Sequence[Memory],
     rater: Rater,
     replies: ReplyStore,
     on_wave: Callable[[Wave], None],
@@ -121,22 +121,24 @@ def _asked(
     """Answers and outcome of each case: all that can be asked at once is one batch."""
     answers: list[list[Answer]] = [[] for _ in cases]
     while asking := [(i, part) for i, case in enumerate(cases) for part in _next(case, answers[i])]:
-        requests = [
-            _how(cases[i].bundle).request(cases[i], part, tuple(answers[i]), shown[i], rater) for i, part in asking
-        ]
+        requests = [_request(cases[i], part, tuple(answers[i]), rater, recalled[i]) for i, part in asking]
         asked = ask(requests, rater.backend, replies, check, repair, on_wave, rater.mender)
         for (i, part), answer in zip(asking, asked, strict=True):
             answers[i].append(Answer(part, answer))
     return [(given, _how(case.bundle).outcome(case, given)) for case, given in zip(cases, answers, strict=True)]
 
 
-def _shown(case: Case, store: Store, rater: Rater) -> Shown:
-    """What memory shows beside a response."""
-    protocol = case.bundle.protocol
-    if protocol.rubric_memory is None and protocol.consistency_memory is None:
-        return NOTHING
-    (bare,) = first_requests(case, rater)
-    return fitting(recall(case, store), case.bundle, bare)
+def _request(case: Case, part: Part, before: tuple[Answer, ...], rater: Rater, recalled: Memory = FORGOTTEN) -> Request:
+    """The first request for a part: as many worked examples beside the response as the context holds, then as much of
+    what memory recalls."""
+
+    def showing(shown: Shown) -> Request:
+        return _how(case.bundle).request(case, part, before, shown, rater)
+
+    shown = worked.fitting(case, part, showing(NOTHING)) if case.examples else NOTHING
+    if recalled != FORGOTTEN:
+        shown = shown.then(fitting(recalled, case.bundle, showing(shown)))
+    return showing(shown)
 
 
 def _next(case: Case, before: list[Answer]) -> list[Part]:

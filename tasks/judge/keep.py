@@ -34,7 +34,7 @@ _RULES = (
 )
 
 
-_RATER = ("protocol", "backend", "model", "foreign", "truth")
+_RATER = ("protocol", "backend", "model", "foreign", "truth", "examples")
 _ENGINE = ("model", "structured", "logprobs", "options")
 
 

@@ -18,8 +18,6 @@ Exemplars are student texts: each stands on one line as a JSON string, inside a 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -66,6 +64,9 @@ class Memory(NamedTuple):
 
     exemplars: tuple[Exemplar, ...] = ()
     cards: tuple[Criterion, ...] = ()
+
+
+FORGOTTEN = Memory()
 
 
 def weights(collection: Sequence[Words]) -> dict[str, float]:
@@ -142,18 +143,24 @@ def fitting(memory: Memory, bundle: Bundle, bare: Request) -> Shown:
     Characters over CHARACTERS_PER_TOKEN stand for tokens. Exemplars go first, the least similar of them before the
     others, then cards; the request itself is never cut.
     """
-    shown, context = show(memory, bundle), bundle.protocol.context_tokens
-    if context is None:
-        return shown
-    room = (context - bare.sampling.longest) * CHARACTERS_PER_TOKEN
-    room -= sum(len(message.content) for message in bare.messages)
-    while shown.text and len(shown.text) + 1 > room:
+    shown, most = show(memory, bundle), room(bundle, bare)
+    while len(shown.text) > most and shown.text:
         if memory.exemplars:
             memory = memory._replace(exemplars=memory.exemplars[:-1])
         else:
             memory = memory._replace(cards=memory.cards[:-1])
         shown = show(memory, bundle)
     return shown
+
+
+def room(bundle: Bundle, bare: Request) -> float:
+    """Characters of a text that the context holds beside a request and its longest reply, the line break after the text
+    counted; infinite where the bundle names no bound."""
+    context = bundle.protocol.context_tokens
+    if context is None:
+        return math.inf
+    held = (context - bare.sampling.longest) * CHARACTERS_PER_TOKEN
+    return float(held - sum(len(message.content) for message in bare.messages) - 1)
 
 
 def show(memory: Memory, bundle: Bundle) -> Shown:
@@ -175,12 +182,11 @@ def _of_cards(chosen: Sequence[Criterion], bundle: Bundle) -> str:
 
 def _of_exemplars(chosen: Sequence[Exemplar]) -> str:
     text = "\n".join(_line(number, exemplar) for number, exemplar in enumerate(chosen, 1))
-    nonce = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return prompt.fill("exemplars", {"exemplars": text, "nonce": nonce}).rstrip("\n")
+    return prompt.fill("exemplars", {"exemplars": text, "nonce": prompt.nonce(text)}).rstrip("\n")
 
 
 def _line(number: int, exemplar: Exemplar) -> str:
-    said = json.dumps(" ".join(exemplar.excerpt.split()), ensure_ascii=False)
+    said = prompt.quoted(exemplar.excerpt)
     subscores = ", ".join(f"{name} {value:g}" for name, value in exemplar.subscores.items())
     covered = ", ".join(map(str, exemplar.covered)) or "none"
     return f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}; answer: {said}"

@@ -7,7 +7,6 @@ reply could not be read (`unreadable` beside the rest) is judged by the rest.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -74,11 +73,10 @@ def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: 
     MAX_PREVIOUS characters are shown as data: every line of it is marked, and the fence carries a code made from it.
     """
     shown = previous[:MAX_PREVIOUS]
-    nonce = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return prompt.fill(
         "repair",
         {
-            "nonce": nonce,
+            "nonce": prompt.nonce(shown),
             "previous": "\n".join(f"| {line}" for line in shown.splitlines()) or "| (nothing)",
             "failed": "\n".join(f"- {_in_words(violation)}" for violation in violations),
             "demand": _DEMAND[role].format(mends=", ".join(mends)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -87,7 +88,7 @@ def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
     ordered = sorted(units, key=lambda unit: (unit.start, unit.kind))
     said = (f" {text[u.start : u.end]}" if u.kind == "sentence" else "" for u in ordered)
     lines = (f"[{names.name(u.unit_id)}]{words}" for u, words in zip(ordered, said, strict=True))
-    return fill("response", {"nonce": _nonce(text), "text": "\n".join(lines)})
+    return fill("response", {"nonce": nonce(text), "text": "\n".join(lines)})
 
 
 def components(found: Mapping[str, str | None]) -> str:
@@ -98,10 +99,16 @@ def components(found: Mapping[str, str | None]) -> str:
     said = [f"{name}: {'(nothing)' if text is None else text}" for name, text in found.items()]
     lines = [f"| {line}" for text in said for line in text.splitlines()]
     content = "\n".join(lines)
-    return fill("components", {"nonce": _nonce(content), "components": content}).rstrip("\n")
+    return fill("components", {"nonce": nonce(content), "components": content}).rstrip("\n")
 
 
-def _nonce(text: str) -> str:
+def quoted(text: str) -> str:
+    """A student's text on one line, as a JSON string: no line break in it, and no quotation mark that could end it."""
+    return json.dumps(" ".join(text.split()), ensure_ascii=False)
+
+
+def nonce(text: str) -> str:
+    """The code of a fence around a text, made of the text: 16 hex digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

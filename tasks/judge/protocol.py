@@ -38,10 +38,15 @@ class Answer(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What memory adds to a prompt, and where it comes from ('card:<criterion>', 'exemplar:<response>')."""
+    """What worked examples and memory add to a prompt, and where it comes from ('example:<response>',
+    'card:<criterion>', 'exemplar:<response>')."""
 
     text: str = ""
     sources: tuple[str, ...] = ()
+
+    def then(self, other: Shown) -> Shown:
+        """This, and then the other."""
+        return Shown("\n".join(text for text in (self.text, other.text) if text), self.sources + other.sources)
 
 
 NOTHING = Shown()
@@ -115,8 +120,8 @@ def build(
     mends: tuple[str, ...] = (),
     kept: Any = None,
 ) -> Request:
-    """A request about a case: the system message, which all responses of an item share; then what memory shows, the
-    fenced response, and `task`, what is to be done beyond the system message, such as what a repair shall mend.
+    """A request about a case: the system message, which all responses of an item share; then what is shown beside it,
+    the fenced response, and `task`, what is to be done beyond the system message, such as what a repair shall mend.
 
     kept: what earlier attempts have settled, for the check to carry over.
     """

@@ -17,6 +17,7 @@ from tasks.contracts.schema import Row, arrow_type, schema
 from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.tables.judging import Attempts, Evidence, Gradings, Judgments
 from tasks.judge.decision import Decision
+from tasks.judge.examples import WorkedExample
 from tasks.judge.score import Scored
 from tasks.llm.ask import Asked
 from tasks.llm.backend import Backend
@@ -51,6 +52,8 @@ class Case:
     reference_answer: str | None = None
     kept: Mapping[str, Kept] = field(default_factory=dict)
     """Criterion → what stands of an earlier run and is not asked again."""
+    examples: tuple[WorkedExample, ...] = ()
+    """What people graded and the judge is shown beside the response, the most wanted first."""
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,11 @@ from tasks.judge.shards import libraries_aside, shards, whole_items
 from tasks.judge.simulated import known
 from tasks.judge.standing import keeping_of
 from tasks.judge.tables import item_counts, shard_cases
+from tasks.judge.teaching import People, teaching_of
 from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.foreign import foreign_scores
 from tasks.llm.replies import ReplyStore
+from tasks.stats.target import MEAN
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
@@ -55,13 +57,15 @@ def judge(
     token_budget: int | None = None,
     people: tuple[TableRef, TableRef] | None = None,
     grader: Grader | None = None,
+    target: str = MEAN,
     stage: str = "judge",
 ) -> Judged:
     """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice.
 
     token_budget: tokens of prompts and replies that may be asked for now; BudgetSpent where they do not suffice.
-    people: human gradings and judgments, for the simulated rater. grader: the trained grader, where the plan's backend
-    is one. stage: under which name the tables are written. InputError where there is no response.
+    people: human gradings and judgments, for the simulated rater and for worked examples. grader: the trained grader,
+    where the plan's backend is one. target: the human score that examples show, see `Evaluation.target`. stage: under
+    which name the tables are written. InputError where there is no response, or no example for an item.
     """
     if not responses.rows:
         hint = "the sources give items alone; name those of the responses beside them"
@@ -73,10 +77,13 @@ def judge(
         with ReplyStore(run.warehouse.replies) as replies, libraries_aside():
             progress = Progress(plan.samples * sum(count for _, count, done in cut if not done), _say())
             who = progress.watch(_within(token_budget, _rater(run, plan, base, replies, people, grader)))
+            teaching = teaching_of(
+                run, plan.examples, items, responses, bundles, People(*people, target) if people else None
+            )
             recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
             keeping = keeping_of(run, plan, who.rater_id)
             for name, some in shard_cases(run, items, responses, bundles, cut):
-                cases = keeping(some)
+                cases = teaching(keeping(some))
                 graded = [grade_batch(cases, one, replies, progress.wave) for one in repeated(who, plan.samples)]
                 if plan.foreign:
                     signal_recorded(graded, recorded, plan.foreign)

@@ -25,3 +25,13 @@ def target_scores(people: pa.Table, target: str) -> pa.Table:
     given = given.sort_by([("response_id", "ascending"), ("score", "ascending")])
     means = given.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
     return means.rename_columns(["response_id", "score"])
+
+
+def people_marks(marks: pa.Table, target: str) -> pa.Table:
+    """The marks to compare with: those of the target rater where that is a person who marked, else everybody's.
+
+    marks: response_id, criterion_id, rater_id, rater_kind, decision.
+    """
+    given = marks.filter(pc.and_(pc.equal(marks["rater_kind"], "human"), pc.is_valid(marks["decision"])))
+    own = given.filter(pc.equal(given["rater_id"], target))
+    return own if len(own) else given

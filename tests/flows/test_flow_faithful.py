@@ -179,6 +179,7 @@ def test_what_was_judged_before_a_run_died_is_not_asked_again(
         ("protocol: dhs, backend: embedded", TRAINED, "backend 'trained' reads no mark scheme"),
         ("backend: embedded", "backend: simulated, truth: {rater: gold}", "backend 'simulated' reads no mark scheme"),
         ("backend: embedded", FOREIGN, "given under the scheme as it is"),
+        ("backend: embedded", "backend: openai, engine: {model: m}, examples: {}", "speak against every edit"),
         (",test,", ",train,", "no test response has a score of 'gold'"),
         ("Names the cause of heat.", "Names the cause (3 marks).", "rubric 'points' cannot be edited"),
         ("scale: {min: 0, max: 4}", "scale: {min: 0, max: 4, step: 0.5}", "marks are whole numbers"),

@@ -526,6 +526,7 @@ def test_a_run_of_another_study_is_refused(tmp_path: Path) -> None:
         (("reward:", "graph: {backend: embedded} #"), "no section 'reward'"),
         (("backend: embedded}", "backend: simulated, truth: {rater: one}}"), "no rollouts"),
         (("backend: embedded}", "backend: embedded, samples: 3}"), "judged once"),
+        (("backend: embedded}", "backend: openai, engine: {model: m}, examples: {}}"), "without worked examples"),
     ],
 )
 def test_a_study_that_cannot_train_is_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:

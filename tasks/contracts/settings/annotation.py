@@ -51,6 +51,8 @@ class Annotation(Frozen):
                 raise ValueError(
                     f"annotator '{name}': backend '{judge.backend}' gives no labels; use {serving('annotate')}"
                 )
+            if judge.examples:
+                raise ValueError(f"annotator '{name}': the examples that annotators see are those of the rubric")
         return self
 
     @property

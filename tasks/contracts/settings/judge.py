@@ -19,6 +19,7 @@ from tasks.contracts.protocols import (
     Repair,
     RubricMemory,
     Signal,
+    WorkedExamples,
     protocols_where,
 )
 from tasks.contracts.schema import Frozen
@@ -153,6 +154,8 @@ class Judge(Frozen):
     """See `RubricMemory`; null for none."""
     consistency_memory: ConsistencyMemory | None = None
     """See `ConsistencyMemory`; null for none."""
+    examples: WorkedExamples | None = None
+    """See `WorkedExamples`; null for none."""
     context_tokens: int | None = Field(default=None, ge=256)
     """See `Protocol.context_tokens`."""
     criteria_per_call: int = Field(default=1, ge=1)
@@ -178,10 +181,25 @@ class Judge(Frozen):
             raise ValueError("with temperature 0 every sample is the same reply; set judge.sampling.temperature")
         if self.level != "stated" and not (self.engine and self.engine.logprobs):
             raise ValueError(f"level: {self.level} needs the model's log-probabilities; set judge.engine.logprobs")
+        if self.examples and (problem := self._idle_examples()):
+            raise ValueError(problem)
         for option in sorted({*get_args(Option)} - {*known.options}):
             if getattr(self, option) != type(self).model_fields[option].default:
                 raise ValueError(f"{option} belongs to protocol: {_taking(option)}")
         return self
+
+    def _idle_examples(self) -> str | None:
+        """Why worked examples would be idle, or would tell a response its own label."""
+        if not PROTOCOLS[self.protocol].teaches:
+            return f"examples belong to protocol: {protocols_where(lambda of: bool(of.teaches))}"
+        if self.foreign or not BACKENDS[self.backend].reads_prose:
+            readers = ", ".join(name for name, backend in BACKENDS.items() if backend.reads_prose)
+            return f"examples are for a judge that reads prose, backend: {readers}, without a foreign table"
+        if self.consistency_memory:
+            return "with examples, consistency_memory would show a response what others got who were shown its label"
+        if self.keep:
+            return "decisions that 'keep' lets stand were taken beside other examples, or none"
+        return None
 
     def as_protocol(self) -> Protocol:
         """The protocol as the bundle carries it."""

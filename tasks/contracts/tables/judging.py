@@ -204,14 +204,15 @@ class Attempts(Row):
     mends: list[str]
     """What a repair was asked to mend: fields or criteria; empty for a first call."""
     memory: list[str]
-    """What memory put into the prompt: 'card:<criterion>' and 'exemplar:<response>', in the order shown."""
+    """What worked examples and memory put into the prompt: 'example:<response>', 'card:<criterion>' and
+    'exemplar:<response>', in the order shown."""
     system: str | None
     """The system message; null where the answerer reads no prose."""
     prompt: str | None
     """The user's message: memory, response and, in a repair, what is to be mended; null where the answerer reads no
     prose."""
     characters: dict[str, int]
-    """Characters of the prompt by part: bundle, memory, response, repair."""
+    """Characters of the prompt by part: bundle, memory (with worked examples), response, repair."""
     prompt_tokens: Annotated[int, Ge(0)] | None
     """Tokens of the request, as the backend counts them."""
     completion_tokens: Annotated[int, Ge(0)] | None

@@ -35,13 +35,13 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-    """The request for the components, or for the score in view of them."""
+    """The request for the components, or for the score in view of them; only who scores is shown anything beside."""
     name = "autoscore_extract" if part == EXTRACT else "autoscore"
     of = Same(case.bundle), Same(case.bundle.criteria)
     system = prompt.opening(*of, case.question, case.context, name=name)
     contract_of = schema(case.bundle, part)
     if part == EXTRACT:
-        return build(case, part, rater, system, contract_of, KEYS, shown=shown, role="extract")
+        return build(case, part, rater, system, contract_of, KEYS, role="extract")
     found = prompt.components(before[0].asked.value or {})
     return build(case, part, rater, system, contract_of, contract.HOLISTIC_KEYS, shown=shown, task=found)
 

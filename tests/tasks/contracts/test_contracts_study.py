@@ -155,3 +155,10 @@ def test_pointwise_takes_several_criteria_a_call() -> None:
 def test_a_study_survives_its_own_json() -> None:
     study = Study.model_validate(STUDY)
     assert Study.model_validate_json(study.model_dump_json()) == study
+
+
+def test_annotators_are_shown_no_examples_but_those_of_the_rubric(tmp_path: Path) -> None:
+    judge = {"backend": "openai", "engine": {"model": "m"}, "examples": {}}
+    annotation = {"annotators": {"one": judge, "two": {"backend": "embedded"}}}
+    with pytest.raises(InputError, match="annotator 'one': the examples that annotators see are those of the rubric"):
+        load_study(written(tmp_path, {**STUDY, "annotation": annotation}))

@@ -10,9 +10,10 @@ import pytest
 from tasks.contracts.schema import conform, schema
 from tasks.contracts.tables.evaluation import Metrics
 from tasks.contracts.tables.judging import Judgments
-from tasks.evaluate.decisions import decided, decision_figures, ece_interval, people_marks
+from tasks.evaluate.decisions import decided, decision_figures, ece_interval
 from tasks.stats.bootstrap import interval, resample_counts
 from tasks.stats.probability import bins_of, ece, top
+from tasks.stats.target import people_marks
 
 KINDS = {("a", "P1"): "gold_point", ("a", "M1"): "misconception"}
 

@@ -22,8 +22,8 @@ PROTOCOLS = {
     "concepts": "weighted_points",
 }
 OTHERS = {"response", "components", "autoscore_extract", "pointwise_several"}
-ELSEWHERE = {"gradeagentops", "repair", "cards", "exemplars", "example"}
-"""Filled by mend.py, memory.py and the protocol of that name, and tested there."""
+ELSEWHERE = {"gradeagentops", "repair", "cards", "exemplars", "example", "worked"}
+"""Filled by mend.py, memory.py, worked.py and the protocol of that name, and tested there."""
 INJECTIONS = ("{{rubric}}", "{{question}} {{text}} {{nonce}}", r"\1 \g<0>", "{0} %s ${text}")
 
 

@@ -1,0 +1,164 @@
+"""Worked examples of a study: what people graded outside the test split, beside every response that is judged."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from tasks.contracts.bundle import Bundle
+from tasks.contracts.errors import InputError
+from tasks.contracts.protocols import PROTOCOLS, WorkedExamples
+from tasks.contracts.reference import TableRef
+from tasks.judge.examples import GradedItem, WorkedExample
+from tasks.judge.rows import Case
+from tasks.judge.score import round_half_up
+from tasks.judge.tables import Sheet, sheets_of
+from tasks.stats.target import people_marks, target_scores
+from tasks.store.warehouse import Run
+
+TAUGHT = ("train", "calibration", "chosen")
+"""The splits whose labels a judge may see."""
+_HINT = (
+    "examples are responses of the calibration split that people scored, with marks on every criterion under pointwise "
+    "and scores of every judged trait under mts and unlocked; by level two of a score, of different authors and words"
+)
+_SOME = 3
+"""Items that an error names."""
+
+
+class Told(NamedTuple):
+    """What people said of responses: response → score, trait → score, criterion → level, each the mean of those that
+    count."""
+
+    scores: Mapping[str, float]
+    traits: Mapping[str, Mapping[str, float]]
+    levels: Mapping[str, Mapping[str, float]]
+
+
+class People(NamedTuple):
+    """Human gradings and judgments, and whose count: see `Evaluation.target`."""
+
+    gradings: TableRef
+    judgments: TableRef
+    target: str
+
+
+def teaching_of(
+    run: Run,
+    plan: WorkedExamples | None,
+    items: TableRef,
+    responses: TableRef,
+    bundles: TableRef,
+    people: People | None,
+) -> Callable[[list[Case]], list[Case]]:
+    """Gives cases the worked examples that they are shown; the same cases where the study asks for none.
+
+    InputError for items of which people graded nothing that could be shown.
+    """
+    if plan is None:
+        return lambda cases: cases
+    assert people is not None  # flows that know nobody's grading refuse the setting
+    graded = _graded(run, items, responses, bundles, people)
+    asked = pc.unique(run.read(responses, ["item_id"])["item_id"]).to_pylist()
+    known = {item_id: GradedItem(examples, plan) for item_id, examples in graded.items() if examples}
+    shown = {item_id for item_id, item in known.items() if item.shows}
+    if lacking := sorted(set(asked) - shown):
+        raise InputError(_problem(lacking, graded), field="judge.examples", hint=_HINT)
+
+    def teaching(cases: list[Case]) -> list[Case]:
+        mine = ds.field("response_id").isin([case.response_id for case in cases])
+        rows = run.read(responses, ["response_id", "author_id"], mine)
+        author = dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        return [
+            replace(case, examples=known[case.item_id].beside(case.response_id, author[case.response_id], case.text))
+            for case in cases
+        ]
+
+    return teaching
+
+
+def _graded(
+    run: Run, items: TableRef, responses: TableRef, bundles: TableRef, people: People
+) -> dict[str, list[WorkedExample]]:
+    """Item → its responses outside the test split that people graded as far as the protocol shows it."""
+    columns = ["response_id", "item_id", "author_id", "text"]
+    rows = run.read(responses, columns, ds.field("split").isin(TAUGHT))
+    told, sheets = _told(run, people, rows["response_id"]), sheets_of(run, items, bundles)
+    of_item = defaultdict[str, list[dict[str, Any]]](list)
+    for row in rows.to_pylist():
+        if row["response_id"] in told.scores:
+            of_item[row["item_id"]].append(row)
+    return {item_id: list(_examples(mine, told, sheets[item_id])) for item_id, mine in of_item.items()}
+
+
+def _examples(rows: Sequence[Mapping[str, Any]], told: Told, sheet: Sheet) -> Iterator[WorkedExample]:
+    """Those of an item's scored responses that have all that the protocol wants of an example."""
+    _, bundle, _ = sheet
+    wanted = _wanted(bundle)
+    comparable = _comparable(bundle, [told.levels.get(row["response_id"], {}) for row in rows])
+    traits = {trait.id: trait for trait in bundle.traits if trait.source == "judged"}
+    for row in rows:
+        name = row["response_id"]
+        said = told.traits.get(name, {})
+        of_traits = {t: round_half_up(said[t], trait) for t, trait in traits.items() if t in said}
+        levels = {c: int(level + 0.5) for c, level in told.levels.get(name, {}).items() if c in comparable}
+        if wanted <= {*of_traits, *levels}:
+            score = round_half_up(told.scores[name], bundle.scale)
+            yield WorkedExample(name, row["author_id"], row["text"], score, of_traits, levels)
+
+
+def _wanted(bundle: Bundle) -> set[str]:
+    """Traits and criteria that people must have decided: all that the protocol states where it states no score."""
+    teaches = PROTOCOLS[bundle.protocol.name].teaches
+    if "score" in teaches:
+        return set()
+    traits = {trait.id for trait in bundle.traits if trait.source == "judged"} if "traits" in teaches else set()
+    return traits | ({criterion.id for criterion in bundle.criteria} if "criteria" in teaches else set())
+
+
+def _comparable(bundle: Bundle, levels: Iterable[Mapping[str, float]]) -> set[str]:
+    """The criteria that people marked on no more levels than the bundle has."""
+    top = {criterion.id: criterion.top for criterion in bundle.criteria}
+    beyond = {name for marks in levels for name, level in marks.items() if level > top.get(name, -1)}
+    return top.keys() - beyond
+
+
+def _told(run: Run, people: People, ids: pa.ChunkedArray) -> Told:
+    """What people said of these responses: a named target's own word or, where it gave none of a kind, everybody's."""
+    mine = ds.field("response_id").isin(ids.combine_chunks())
+    given = run.read(people.gradings, ["response_id", "rater_id", "rater_kind", "score", "trait_scores"], mine)
+    marks = run.read(people.judgments, ["response_id", "criterion_id", "rater_id", "rater_kind", "decision"], mine)
+    scores = target_scores(given.select(["response_id", "rater_id", "rater_kind", "score"]), people.target)
+    traits = [row for row in given.to_pylist(maps_as_pydicts="strict") if row["trait_scores"]]
+    persons = [row for row in traits if row["rater_kind"] == "human"]
+    own = [row for row in traits if row["rater_id"] == people.target] or persons
+    of_traits = ((row["response_id"], name, score) for row in own for name, score in row["trait_scores"].items())
+    chosen = people_marks(marks, people.target).select(["response_id", "criterion_id", "decision"])
+    return Told(
+        dict(zip(*(column.to_pylist() for column in scores.columns), strict=True)),
+        _means(of_traits),
+        _means(tuple(row.values()) for row in chosen.to_pylist()),
+    )
+
+
+def _means(said: Iterable[Sequence[Any]]) -> dict[str, dict[str, float]]:
+    """Response → name → mean, of (response, name, number)."""
+    numbers = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
+    for response_id, name, number in said:
+        numbers[response_id][name].append(number)
+    return {name: {key: fmean(sorted(of)) for key, of in mine.items()} for name, mine in numbers.items()}
+
+
+def _problem(lacking: Collection[str], graded: Mapping[str, Collection[WorkedExample]]) -> str:
+    """What is wrong with items that have no example to show."""
+    some = ", ".join(f"'{name}'" for name in sorted(lacking)[:_SOME])
+    more = f" and {len(lacking) - _SOME} more" if len(lacking) > _SOME else ""
+    most = max(len(graded.get(name, ())) for name in lacking)
+    return f"there is no worked example to show for item {some}{more}, with {most} usable labels at most"
