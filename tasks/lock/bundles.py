@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from tasks.llm.replies import ReplyStore
 from tasks.lock import offline
 from tasks.lock.contract import MadeRubric
 from tasks.lock.lock import lock
+from tasks.lock.meaning import Remark, unsaid, untyped
 from tasks.lock.remake import Maker, asks, ordered, presented, remade
 
 
@@ -26,6 +27,8 @@ class Finished(NamedTuple):
     origin: str
     """Who wrote it, see the table `rubrics`."""
     bundle: Bundle
+    unsaid: tuple[Remark, ...]
+    """What its prompts lack."""
 
 
 def finished(
@@ -55,11 +58,13 @@ def finished(
         types[item["rubric_id"]].add(item["type"])
     origins = {name: _origin(study, name in known) for name in found}
     return {
-        name: Finished(
-            one, origins[name], lock(one.rubric, _protocol(study, origins[name]), types[name], study.judge.evidence)
-        )
-        for name, one in ordered(made, study.rubrics).items()
+        name: _finished(one, origins[name], study, types[name]) for name, one in ordered(made, study.rubrics).items()
     }
+
+
+def _finished(one: MadeRubric, origin: str, study: Study, item_types: Collection[str]) -> Finished:
+    bundle = lock(one.rubric, _protocol(study, origin), item_types, study.judge.evidence)
+    return Finished(one, origin, bundle, (*untyped(bundle, item_types), *unsaid(bundle)))
 
 
 def _protocol(study: Study, origin: str) -> Protocol:
