@@ -13,11 +13,8 @@ from dataclasses import replace
 
 from tasks.judge.rows import Graded, Rater
 from tasks.llm.ask import Wave
-from tasks.llm.calls import Calls, Watched, in_words, pace
+from tasks.llm.calls import EVERY_S, WAITING_S, Calls, Watched, in_words, pace
 from tasks.llm.request import Reply, Request
-
-EVERY_S, WAITING_S = 5.0, 10.0
-"""Seconds between lines while replies come, and while none does."""
 
 
 class Progress:

@@ -14,7 +14,8 @@ from operator import length_hint
 from tasks.llm.backend import Around, Backend
 from tasks.llm.request import Reply, Request
 
-LOOK_S = 1.0
+LOOK_S, EVERY_S, WAITING_S = 1.0, 5.0, 10.0
+"""Seconds between looks; between lines while replies come, and while none does."""
 
 
 class Calls:
@@ -113,6 +114,45 @@ class _Telling:
 
     def __length_hint__(self) -> int:
         return length_hint(self._inside)
+
+
+class Told(Around):
+    """A backend that says a line now and then on how the calls put to it come along, for who has no more to tell."""
+
+    def __init__(
+        self, backend: Backend, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """say: takes a line."""
+        super().__init__(backend)
+        self._say, self._calls, self._said = say, Calls(clock), clock()
+        self._watched = Watched(backend, lambda request, reply: self._calls.replied(reply))
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields as the backend does."""
+        self._calls.opened(len(requests))
+        return self._watched.answer(requests)
+
+    def look(self) -> None:
+        """Say a line where calls are open and the last line is long enough ago."""
+        waited = self._calls.waited()
+        if not self._calls.open or self._calls.clock() - self._said < (EVERY_S if waited is None else WAITING_S):
+            return
+        self._said = self._calls.clock()
+        open_, left = self._calls.open, self._calls.left()
+        if waited is not None:
+            what = "replies" if open_ > 1 else "reply"
+            self._say(f"waiting for the first of {open_:,} {what}, {in_words(waited)}")
+        else:
+            rest = f", {in_words(left)} left for these" if left is not None else ""
+            self._say(f"{open_:,} calls open, {self._calls.answered:,} answered{self._calls.rates()}{rest}")
+
+
+@contextmanager
+def telling(backend: Backend, say: Callable[[str], None]) -> Iterator[Backend]:
+    """The backend, with lines about its calls as long as this lasts."""
+    told = Told(backend, say)
+    with looking(told.look):
+        yield told
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from tasks.contracts.bundle import Bundle, Protocol, Rubric
 from tasks.contracts.settings.study import Study
 from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
+from tasks.llm.calls import telling
 from tasks.llm.replies import ReplyStore
 from tasks.lock import offline
 from tasks.lock.contract import MadeRubric
@@ -51,8 +52,9 @@ def finished(
         structured = study.judge.engine is None or study.judge.engine.structured
         with ReplyStore(replies) as store:
             backend = model_by(store) if speaks(study.judge) else Offline(offline.MODEL, offline.answer)
-            maker = Maker(backend, store, study.judge.sampling, structured)
-            made = remade(made, known, items, study.rubrics, maker)
+            with telling(backend, lambda line: print(f"lock: {line}")) as told:
+                maker = Maker(told, store, study.judge.sampling, structured)
+                made = remade(made, known, items, study.rubrics, maker)
     types: dict[str, set[str]] = {name: set() for name in found}
     for item in items:
         types[item["rubric_id"]].add(item["type"])

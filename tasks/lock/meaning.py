@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
+from tasks.contracts.bundle import Bundle, Criterion, Scale
 from tasks.contracts.protocols import PROTOCOLS
 from tasks.lock.shape import GENERAL, SUBSCORES
 from tasks.text.tokens import tokens
@@ -40,7 +40,7 @@ def unsaid(bundle: Bundle) -> list[Remark]:
     if known.final_score == "judged":
         asked += _score(bundle)
     if "traits" in known.decides:
-        asked += (remark for trait in bundle.traits if trait.source == "judged" for remark in _trait(bundle, trait))
+        asked += _traits(bundle)
     leveled = known.quotes == "criteria" and known.shape == "as_written"
     return asked + [remark for criterion in bundle.criteria for remark in _criterion(criterion, leveled)]
 
@@ -72,18 +72,19 @@ def _counts(bundle: Bundle) -> bool:
     return all(criterion.count for criterion in bundle.whole)
 
 
-def _trait(bundle: Bundle, trait: Trait) -> Iterator[Remark]:
-    """A trait that the judge scores: by its anchors, by the prose, or as a published subscore."""
-    points = PROTOCOLS[bundle.protocol.name].shape == "points"
-    if trait.anchors or _names(bundle.text, trait) or (points and trait.id in _EXPLAINED):
+def _traits(bundle: Bundle) -> Iterator[Remark]:
+    """The traits that the judge scores: by their anchors, by the prose, or as published subscores."""
+    known, prose = PROTOCOLS[bundle.protocol.name], bundle.text.strip()
+    explained = _EXPLAINED if known.shape == "points" else frozenset()
+    judged = [trait for trait in bundle.traits if trait.source == "judged" and trait.id not in explained]
+    bare = [trait for trait in judged if not trait.anchors and not _names(prose, trait)]
+    if not bare:
         return
-    what = f"trait {trait.id}: {bundle.protocol.name} asks for {trait.min:g} to {trait.max:g}"
-    write = f"give the trait anchors, or {_WRITE}"
-    if bundle.text.strip():
-        yield Remark(f"{what}, and the prose names fewer than two of these scores; {write}", False)
-    else:
-        listed = PROTOCOLS[bundle.protocol.name].quotes is None and any(bundle.of_trait(trait.id))  # what makes it up
-        yield Remark(f"{what}, and its prompt says of none what it means; {write}", not listed)
+    listed = known.quotes is None and all(any(bundle.of_trait(trait.id)) for trait in bare)  # what makes each up
+    missing = "the prose names fewer than two of these" if prose else "its prompt says of none what it means"
+    names = ", ".join(trait.id for trait in bare)
+    what = f"traits {names}: {bundle.protocol.name} asks for a score of each, and {missing}"
+    yield Remark(f"{what}; give them anchors, or {_WRITE}", not prose and not listed)
 
 
 def _criterion(criterion: Criterion, leveled: bool) -> Iterator[Remark]:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tasks.contracts.settings.engine import Sampling
 from tasks.judge.grade import grade_batch
-from tasks.judge.progress import EVERY_S, WAITING_S, Progress
+from tasks.judge.progress import Progress
 from tasks.judge.rows import Rater
 from tasks.llm.ask import Wave
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.calls import looking
+from tasks.llm.calls import EVERY_S, WAITING_S, Told, looking
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request
 
@@ -209,6 +209,18 @@ def test_a_thread_looks_while_nobody_tells():
     with looking(looked.set, every=0.01):
         assert looked.wait(5)
     assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+
+
+def test_who_has_no_more_to_tell_says_how_its_calls_come_along():
+    said, lines = Said(0), []
+    slow = Slow(said, first=30, each=7)
+    told = Told(slow, lambda line: lines.append(line), said.clock)
+    said.progress.look = told.look
+    assert [reply.text for _, reply in told.answer(REQUESTS * 2)] == [GOOD] * 6
+    assert lines[:3] == [f"waiting for the first of 6 replies, {n} s" for n in (10, 20, 30)]
+    assert lines[-1].startswith("1 calls open, 5 answered, 0.0")
+    said.looks(100)
+    assert len(lines) == 3 + 7
 
 
 def test_an_error_inside_ends_the_looking():

@@ -69,7 +69,7 @@ def test_a_number_that_nothing_explains_is_remarked(protocol: str, one: Rubric) 
         explained = any(words in final for words in ("sentinel low", "sentinel anchor", "points for"))
         assert ("text" in fields) == (not explained)
     if protocol in ("mts", "unlocked"):
-        assert ("trait t" in fields) == ("sentinel low" not in final and "sentinel anchor" not in final)
+        assert ("traits t" in fields) == ("sentinel low" not in final and "sentinel anchor" not in final)
     for criterion in bundle.criteria if PROTOCOLS[protocol].quotes == "criteria" else ():
         named = criterion.text == "Clarity" and criterion.kind == "checklist"  # a point may be one word
         numbered = protocol != "gradeagentops" and criterion.levels[0] in ("0", "1.")
