@@ -21,6 +21,7 @@ from tasks.judge.prove import prove_bundle
 from tasks.judge.rows import Case, Rater
 from tasks.judge.tables import cases_of
 from tasks.llm.backends.scripted import Scripted
+from tasks.llm.cpu import harmful, this_machine
 from tasks.llm.foreign import foreign_rows
 from tasks.lock.meaning import unsaid
 from tasks.lock.remake import asks
@@ -71,9 +72,22 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     yield from proved(rehearsed.study.judge, study_file.parent, house, cases)
     yield from _proved_graphs(rehearsed, study_file.parent)
     yield from _linted(rehearsed)
+    yield from _harmful(rehearsed.study, study_file.parent)
     yield from _proved_bundles(rehearsed, "item")
     if rehearsed.study.annotation:
         yield from _proved_bundles(_rehearse(study_file, limit, rehearsed.study.annotation.asked), "annotators, item")
+
+
+def _harmful(study: Study, base: Path) -> Iterator[tuple[str, str, str]]:
+    """Settings of the study's models that do harm on this machine."""
+    annotators = study.annotation.annotators if study.annotation else {}
+    models = {
+        "judge": study.judge,
+        "graph": study.graph,
+        **{f"annotator {name}": one for name, one in annotators.items()},
+    }
+    for name, choice in models.items():
+        yield from (("warning", name, line) for line in harmful(choice, base, this_machine()))
 
 
 def _linted(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
