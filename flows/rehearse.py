@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from flows.earlier import locked_before, opened, proved
-from tasks.contracts.backends import BACKENDS, speaks
+from tasks.contracts.backends import BACKENDS, Choice, speaks
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
@@ -80,12 +80,10 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
 
 def _harmful(study: Study, base: Path) -> Iterator[tuple[str, str, str]]:
     """Settings of the study's models that do harm on this machine."""
-    annotators = study.annotation.annotators if study.annotation else {}
-    models = {
-        "judge": study.judge,
-        "graph": study.graph,
-        **{f"annotator {name}": one for name, one in annotators.items()},
-    }
+    models: dict[str, Choice] = {"judge": study.judge, "graph": study.graph}
+    models["judge, repairs"] = study.judge.model_copy(update={"engine": study.judge.repair_engine})
+    for name, one in study.annotation.annotators.items() if study.annotation else ():
+        models[f"annotator {name}"] = one
     for name, choice in models.items():
         yield from (("warning", name, line) for line in harmful(choice, base, this_machine()))
 
