@@ -111,7 +111,7 @@ def test_physics_problems_carry_their_most_detailed_rubric() -> None:
 
 @pytest.mark.parametrize("given", [{"rubric_text": ["Score 1: x", None]}, {}])
 def test_asap_aes_sets_may_lack_a_guide(given: dict[str, list[str | None]]) -> None:
-    sets = asap_aes.prepare("prompts_rubrics.jsonl", pd.DataFrame({"source_text": ["s", None], **given}))
+    sets = asap_aes.prepare("prompts_rubrics.jsonl", pd.DataFrame({"source_text": ["s", None], **given}, dtype=object))
     assert sets["rubric_text"].tolist() == given.get("rubric_text", [None, None])
 
 
