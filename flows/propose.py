@@ -17,7 +17,7 @@ from tasks.ingest.task import ingest
 from tasks.judge.task import credential
 from tasks.llm.opening import open_backend
 from tasks.llm.replies import ReplyStore
-from tasks.lock.rubric import authored
+from tasks.lock.rubric import authored, guided
 from tasks.store.warehouse import Warehouse, write_atomically
 
 
@@ -34,8 +34,9 @@ def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: 
     if not speaks(asked):
         rule = f"backend '{asked.backend}' proposes nothing; name a language model"
         raise InputError(rule, field="annotation.annotators", hint="backend: vllm or openai with an engine")
-    text, scale = _given(study, base)
-    wanted = Brief(study.name, scale, _items(study, base), study.name, text, concepts, levels)
+    items = _items(study, base)
+    text, scale = _given(study, base, items)
+    wanted = Brief(study.name, scale, items, study.name, text, concepts, levels)
     with ReplyStore(Warehouse.open(warehouse).replies) as replies:
         structured = asked.engine.structured if asked.engine else True
         model = open_backend(asked, base, replies, credential)
@@ -52,11 +53,12 @@ def _line(row: dict[str, Any]) -> str:
     return f"{row['outcome']:7} {row['rule']}, {row['subject']}: {row['detail']}"
 
 
-def _given(study: Study, base: Path) -> tuple[str, Scale]:
+def _given(study: Study, base: Path, items: list[dict[str, Any]]) -> tuple[str, Scale]:
     """Prose and scale of the study's first rubric, or the scale that rubrics are derived on."""
     known = list(authored(base / study.rubrics.file, True).values()) if study.rubrics.file else []
     if known:
-        return known[0].text, known[0].scale
+        its = next((item for item in items if item["rubric_id"] == known[0].rubric_id), {})
+        return guided(known[0], its).text, known[0].scale
     assert study.rubrics.derive  # the contract demands one of the two
     if study.rubrics.derive.scale is None:
         raise InputError("concepts are proposed for one scale; name it", field="rubrics.derive.scale")

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from flows.earlier import locked_before, opened, proved
-from tasks.contracts.backends import BACKENDS
+from tasks.contracts.backends import BACKENDS, Choice, speaks
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.settings.engine import MOST_LOGPROBS
 from tasks.contracts.settings.judge import Judge
@@ -24,7 +24,9 @@ from tasks.judge.rows import Case, Rater
 from tasks.judge.tables import cases_of
 from tasks.judge.teaching import People, teaching_of
 from tasks.llm.backends.scripted import Scripted
+from tasks.llm.cpu import harmful, this_machine
 from tasks.llm.foreign import foreign_rows
+from tasks.lock.meaning import unsaid
 from tasks.lock.remake import asks
 from tasks.lock.task import fit, lock
 from tasks.store.warehouse import Warehouse
@@ -73,11 +75,35 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     yield from proved(rehearsed.study.judge, study_file.parent, house, cases)
     yield from _proved_graphs(rehearsed, study_file.parent)
     yield from _few_alternatives(rehearsed)
-    for rubric_id, warning in rehearsed.lint:
-        yield "warning", f"rubric {rubric_id}", warning
+    yield from _linted(rehearsed)
+    yield from _harmful(rehearsed.study, study_file.parent)
     yield from _proved_bundles(rehearsed, "item")
     if rehearsed.study.annotation:
         yield from _proved_bundles(_rehearse(study_file, limit, rehearsed.study.annotation.asked), "annotators, item")
+
+
+def _harmful(study: Study, base: Path) -> Iterator[tuple[str, str, str]]:
+    """Settings of the study's models that do harm on this machine."""
+    models: dict[str, Choice] = {"judge": study.judge, "graph": study.graph}
+    models["judge, repairs"] = study.judge.model_copy(update={"engine": study.judge.repair_engine})
+    for name, one in study.annotation.annotators.items() if study.annotation else ():
+        models[f"annotator {name}"] = one
+    for name, choice in models.items():
+        yield from (("warning", name, line) for line in harmful(choice, base, this_machine()))
+
+
+def _linted(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
+    """Each remark once, with all the rubrics that it is about; wrong where a language model would have to guess."""
+    about: dict[str, list[str]] = {}
+    for rubric_id, remark in rehearsed.lint:
+        about.setdefault(remark, []).append(rubric_id)
+    bundles = {bundle.bundle_id: bundle for _, bundle, _ in rehearsed.items}.values()
+    judge = rehearsed.study.judge
+    asked = speaks(judge) and judge.foreign is None
+    blind = {remark.text for bundle in bundles for remark in unsaid(bundle) if remark.blind}
+    for remark, names in about.items():
+        kind = "wrong" if remark in blind and asked else "warning"
+        yield kind, f"rubric {names[0]}" if len(names) == 1 else f"rubrics {', '.join(names)}", remark
 
 
 def _proved_bundles(rehearsed: Rehearsed, what: str) -> Iterator[tuple[str, str, str]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 _EVERY_S = 5.0
+_SILENT_S = 30.0
+"""Seconds after which a chunk that is still worked on is told of."""
 
 
 class Progress:
@@ -13,11 +15,11 @@ class Progress:
     def __init__(self, what: str, total: int, done: int | None = None) -> None:
         """done: what an earlier session did, which does not count for the speed; None for what is reached first."""
         self._what, self._total, self._before = what, total, done
-        self._start = self._last = time.monotonic()
+        self._start = self._last = self._heard = time.monotonic()
 
     def reached(self, done: int) -> None:
         """So many are done now; a line if the last one is long enough ago, or nothing is left."""
-        now = time.monotonic()
+        now = self._heard = time.monotonic()
         if self._before is None:
             self._before, self._start = done, now
         if now - self._last < _EVERY_S and done < self._total:
@@ -26,6 +28,14 @@ class Progress:
         rate = (done - self._before) / max(now - self._start, 1e-9)
         left = f", {_words((self._total - done) / rate)} left" if rate and done < self._total else ""
         print(f"edit: {self._what} {done:,} of {self._total:,}, {rate:.3g}/s{left}")
+
+    def look(self) -> None:
+        """A line where nothing was reached for long: the chunk is still worked on."""
+        now = time.monotonic()
+        if now - max(self._heard, self._last) < _SILENT_S:
+            return
+        self._last = now
+        print(f"edit: {self._what}, {self._total:,} in all: at work on the same chunk for {_words(now - self._heard)}")
 
 
 def _words(seconds: float) -> str:

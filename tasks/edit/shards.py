@@ -12,6 +12,7 @@ from tasks.contracts.settings.edit import Arm
 from tasks.edit.phases import Record
 from tasks.edit.progress import Progress
 from tasks.edit.rollout import Sample
+from tasks.llm.calls import looking
 from tasks.store.digest import digest_of
 from tasks.store.warehouse import Rows, Run
 
@@ -34,10 +35,11 @@ def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, what: 
     todo = [(shard, part) for shard, part in chunks(name, samples) if not run.done(STAGE, shard)]
     done = len(samples) - sum(len(part) for _, part in todo)
     progress = Progress(what, len(samples) * each, done * each)
-    for shard, part in todo:
-        run.commit(STAGE, shard, fill(shard, part))
-        done += len(part)
-        progress.reached(done * each)
+    with looking(progress.look):
+        for shard, part in todo:
+            run.commit(STAGE, shard, fill(shard, part))
+            done += len(part)
+            progress.reached(done * each)
 
 
 def luck(shard: str) -> int:

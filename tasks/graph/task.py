@@ -23,6 +23,7 @@ from tasks.graph.rows import edge_rows, graph_row, node_rows
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
 from tasks.llm.backends.offline import Offline
+from tasks.llm.calls import telling
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.replies import ReplyStore
 from tasks.store.naming import named
@@ -56,12 +57,12 @@ def graph(
         written = authored(base / plan.file, found) if plan.file else {}
         votes = read_votes(base / plan.votes, found) if plan.votes else []
         with ReplyStore(run.warehouse.replies) as replies:
-            annotator = None
-            if len(written) < len(found):
-                rules = Offline(MODEL, answer)
-                backend = open_backend(plan, base, replies, key_of) if speaks(plan) else rules
-                annotator = Annotator(backend, replies, plan, _say)
-            built = build(found, written, votes, annotator)
+            rules = Offline(MODEL, answer)
+            asking = len(written) < len(found)
+            backend = open_backend(plan, base, replies, key_of) if asking and speaks(plan) else rules
+            with telling(backend, _say) as told:
+                annotator = Annotator(told, replies, plan, _say) if asking else None
+                built = build(found, written, votes, annotator)
         return {
             RubricGraphs: [graph_row(one) for one in built],
             GraphNodes: [row for one in built for row in node_rows(one)],

@@ -68,7 +68,7 @@ def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
     be one, see `listed`.
     """
     lists = ("reference_answer", "key_elements", "key_weights", "misconceptions", "criteria")
-    allowed = {"item_id", "question", "context", "type", "rubric_id", *lists}
+    allowed = {"item_id", "question", "context", "type", "rubric_id", "rubric_text", *lists}
     mapping = {name: column for name, column in source.items.items() if name not in lists}
     named = _texts(source, frame, source.items, mapping, allowed, ("item_id", "question"))
     columns = {name: source.items.get(name, {"const": None}) for name in lists}
@@ -100,6 +100,7 @@ def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Reco
         "misconceptions": told("misconceptions"),
         "criteria": listed(record["criteria"], file, row, names["criteria"]),
         "reference_answers": model if len(model) > 1 else None,
+        "rubric_text": text_or_none(record.get("rubric_text")),
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -21,23 +22,32 @@ from tasks.judge.memory import FORGOTTEN, Memory, Store, fitting, learn, recall
 from tasks.judge.protocol import NOTHING, Answer, How, Outcome, Part, Shown, how
 from tasks.judge.rows import Called, Case, Graded, Grading, Judged, Rater
 from tasks.judge.score import Scored
-from tasks.llm.ask import Attempt, Checked, Wave, ask, quiet
+from tasks.llm.ask import Asked, Attempt, Checked, OnOpen, Wave, ask, quiet, unheard
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request
 from tasks.text.tokens import tokens
 
+Put = Callable[[Sequence[Request]], list[Asked[Any]]]
 PROTOCOL_VERSION = 5
 """Goes up whenever the same replies would be verified or scored differently."""
 
 
 def grade_batch(
-    cases: Sequence[Case], rater: Rater, replies: ReplyStore, on_wave: Callable[[Wave], None] = quiet
+    cases: Sequence[Case],
+    rater: Rater,
+    replies: ReplyStore,
+    on_wave: Callable[[Wave], None] = quiet,
+    on_open: OnOpen = unheard,
 ) -> Graded:
-    """Grade cases under their bundles; a case without enough words is settled without a call."""
+    """Grade cases under their bundles; a case without enough words is settled without a call.
+
+    on_open, on_wave: are told of the beginning and the end of each wave of calls.
+    """
     graded = Graded(rater)
     short = [too_short(case) for case in cases]
     asking = [case for case, settled in zip(cases, short, strict=True) if not settled]
-    found = iter(_graded(asking, rater, replies, on_wave))
+    put = partial(_put, rater=rater, replies=replies, on_wave=on_wave, on_open=on_open)
+    found = iter(_graded(asking, rater, put))
     for case, settled in zip(cases, short, strict=True):
         answers, outcome = ([], _precheck(case)) if settled else next(found)
         graded.called += [Called(case, part.name, asked) for part, asked in answers]
@@ -95,16 +105,25 @@ def _place(case: Case, seed: int | None) -> str:
     return hashlib.sha256(f"{seed}:{case.item_id}:{case.response_id}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _graded(
-    cases: Sequence[Case], rater: Rater, replies: ReplyStore, on_wave: Callable[[Wave], None]
-) -> list[tuple[list[Answer], Outcome]]:
+def _put(
+    requests: Sequence[Request],
+    rater: Rater,
+    replies: ReplyStore,
+    on_wave: Callable[[Wave], None],
+    on_open: OnOpen,
+) -> list[Asked[Any]]:
+    """What came of requests put to the rater."""
+    return ask(requests, rater.backend, replies, check, repair, on_wave, rater.mender, on_open)
+
+
+def _graded(cases: Sequence[Case], rater: Rater, put: Put) -> list[tuple[list[Answer], Outcome]]:
     """Answers and outcome of each case, in the order of the cases."""
     stores: defaultdict[str, Store] = defaultdict(tuple)
     found: dict[int, tuple[list[Answer], Outcome]] = {}
     for indices in rounds(cases):
         mine = [cases[i] for i in indices]
         recalled = [recall(case, stores[case.item_id]) for case in mine]
-        made = _asked(mine, recalled, rater, replies, on_wave)
+        made = _asked(mine, recalled, rater, put)
         found |= zip(indices, made, strict=True)
         for case, (_, outcome) in zip(mine, made, strict=True):
             stores[case.item_id] = learn(stores[case.item_id], case, outcome)
@@ -112,18 +131,13 @@ def _graded(
 
 
 def _asked(
-    cases: Sequence[Case],
-    recalled: Sequence[Memory],
-    rater: Rater,
-    replies: ReplyStore,
-    on_wave: Callable[[Wave], None],
+    cases: Sequence[Case], recalled: Sequence[Memory], rater: Rater, put: Put
 ) -> list[tuple[list[Answer], Outcome]]:
     """Answers and outcome of each case: all that can be asked at once is one batch."""
     answers: list[list[Answer]] = [[] for _ in cases]
     while asking := [(i, part) for i, case in enumerate(cases) for part in _next(case, answers[i])]:
         requests = [_request(cases[i], part, tuple(answers[i]), rater, recalled[i]) for i, part in asking]
-        asked = ask(requests, rater.backend, replies, check, repair, on_wave, rater.mender)
-        for (i, part), answer in zip(asking, asked, strict=True):
+        for (i, part), answer in zip(asking, put(requests), strict=True):
             answers[i].append(Answer(part, answer))
     return [(given, _how(case.bundle).outcome(case, given)) for case, given in zip(cases, answers, strict=True)]
 

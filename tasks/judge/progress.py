@@ -1,98 +1,150 @@
-"""What a judging run says while it runs: rows done, throughput, tokens, unscored share, time left."""
+"""What a judging run says while it runs: responses answered and graded, calls, tokens, unscored share, time left.
+
+A shard is graded at once, when all its replies are there and mended; what is answered before is told as it comes.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import length_hint
 
 from tasks.judge.rows import Graded, Rater
 from tasks.llm.ask import Wave
-from tasks.llm.backend import Around, Backend
+from tasks.llm.calls import EVERY_S, WAITING_S, Calls, Watched, in_words, pace
 from tasks.llm.request import Reply, Request
-
-_EVERY_S = 2.0
-
-
-class _Watched(Around):
-    """A backend that tells of every reply as it passes."""
-
-    def __init__(self, backend: Backend, tick: Callable[[], None]) -> None:
-        super().__init__(backend)
-        self._tick = tick
-
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        return _Ticking(self._backend.answer(requests), self._tick)
-
-
-class _Ticking:
-    """An iterator that tells of everything that it gives, and knows as much as the one inside of what is left."""
-
-    def __init__(self, inside: Iterator[tuple[int, Reply]], tick: Callable[[], None]) -> None:
-        self._inside, self._tick = inside, tick
-
-    def __iter__(self) -> Iterator[tuple[int, Reply]]:
-        return self
-
-    def __next__(self) -> tuple[int, Reply]:
-        numbered = next(self._inside)
-        self._tick()
-        return numbered
-
-    def __length_hint__(self) -> int:
-        return length_hint(self._inside)
 
 
 class Progress:
-    """Counts waves and graded responses and says a line now and then (plain text, so that it reads in any log)."""
+    """Counts calls and graded responses and says a line now and then (plain text, so that it reads in any log).
 
-    def __init__(self, total: int, say: Callable[[str, float], None]) -> None:
-        """say: takes the line and the share of the responses that are graded."""
-        self._total, self._say = total, say
-        self._start = self._last = time.monotonic()
-        self._said = -1
-        self._done = self._unscored = self._asked = self._stored = self._repaired = self._tokens = 0
+    The time left is told by the pace of the replies and, once a shard is graded, by the time that a response took with
+    all its repairs; before that nobody knows how many there will be, and the time is a lower bound.
+    """
+
+    def __init__(
+        self, total: int, say: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """total: responses to grade, each repetition by itself. say: takes the line and the share that is done. clock:
+        seconds."""
+        self._total, self._say, self._clock = total, say, clock
+        self._calls = Calls(clock)
+        self._start = self._last = clock()
+        self._said, self._share = "", 0.0
+        self._done = self._unscored = self._stored = self._repairs = self._repaired = 0
+        self._shard = self._start
+        """When the present shard began."""
+        self._begun: set[tuple[str, int]] = set()
+        """Responses of the present shard that were asked about, by id and repetition."""
+        self._waiting: Counter[tuple[str, int]] = Counter()
+        """Those of them that wait for replies, and for how many."""
+        self._lock = threading.Lock()
 
     def watch(self, rater: Rater) -> Rater:
-        """The rater with backends that say a line now and then while a long wave is answered."""
-        mender = rater.mender and _Watched(rater.mender, self._tick)
-        return replace(rater, backend=_Watched(rater.backend, self._tick), mender=mender)
+        """The rater with backends that tell of every reply."""
+        mender = rater.mender and Watched(rater.mender, self._replied)
+        return replace(rater, backend=Watched(rater.backend, self._replied), mender=mender)
 
-    def _tick(self) -> None:
-        self._asked += 1
-        self._now_and_then()
+    def opened(self, requests: Sequence[Request], missing: Sequence[Request]) -> None:
+        """A wave begins. missing: those of its requests that no stored reply answers."""
+        with self._lock:
+            self._calls.opened(len(missing))
+            self._repairs += sum(request.role.endswith("repair") for request in missing)
+            self._begun.update(map(_key, requests))
+            self._waiting = Counter(map(_key, missing))
+        self.look()
+
+    def _replied(self, request: Request, reply: Reply) -> None:
+        with self._lock:
+            self._calls.replied(reply)
+            self._waiting[_key(request)] -= 1
+        self.look()
 
     def wave(self, wave: Wave) -> None:
-        """Add a wave of calls."""
-        self._stored += wave.from_store
-        self._repaired += wave.repaired
-        self._tokens += wave.prompt_tokens + wave.completion_tokens
+        """Add a wave of calls that is over."""
+        with self._lock:
+            self._calls.opened(0)
+            self._waiting.clear()
+            self._stored += wave.from_store
+            self._repaired += wave.repaired
 
     def graded(self, graded: Graded) -> None:
         """Add graded responses."""
-        self._done += len(graded.gradings)
-        self._unscored += sum(one.scored.score is None for one in graded.gradings)
-        self._now_and_then()
+        with self._lock:
+            self._done += len(graded.gradings)
+            self._unscored += sum(grading.scored.score is None for grading in graded.gradings)
+            self._begun.clear()
+            self._shard = self._clock()
+        self.look()
 
-    def _now_and_then(self) -> None:
-        if time.monotonic() - self._last >= _EVERY_S:
-            self._last = time.monotonic()
-            self._line()
+    def look(self) -> None:
+        """Say a line if the last one is long enough ago, and something has come since or is waited for long enough."""
+        with self._lock:
+            quiet = self._clock() - self._last
+            waited = self._calls.waited()
+            if quiet >= (EVERY_S if waited is None else WAITING_S):
+                self._tell(self._line() if waited is None else self._patience(waited))
 
     def end(self) -> None:
         """Say the last line, unless it was just said."""
-        if self._said != self._done:
-            self._line()
+        with self._lock:
+            self._tell(self._line())
 
-    def _line(self) -> None:
-        self._said = self._done
-        seconds = time.monotonic() - self._start
-        rate = self._done / seconds if seconds else 0.0
-        left = f", {(self._total - self._done) / rate:.0f} s left" if rate and self._done < self._total else ""
-        tokens = f", {self._tokens:,} tokens" if self._tokens else ""
-        self._say(
-            f"judge: {self._done:,}/{self._total:,} responses, {rate:,.0f}/s, {self._asked:,} calls, "
-            f"{self._stored:,} replies reused, {self._repaired:,} repairs, {self._unscored:,} unscored{tokens}{left}",
-            self._done / self._total,
+    def _tell(self, line: str) -> None:
+        self._last = self._clock()
+        self._share = max(self._share, self._part())
+        if line != self._said:
+            self._said = line
+            self._say(line, self._share)
+
+    def _patience(self, waited: float) -> str:
+        """Prompts are still read: no reply of the wave has come yet."""
+        what = "replies" if self._calls.open > 1 else "reply"
+        return (
+            f"judge: {self._done:,}/{self._total:,} responses, waiting for the first of {self._calls.open:,} {what}, "
+            f"{in_words(waited)}{self._left()}"
         )
+
+    def _line(self) -> str:
+        seconds = self._clock() - self._start
+        answered = self._answered()
+        rate = f", {pace(self._done / seconds)}/s" if self._done and seconds > 0 else ""
+        shard = f", {answered:,} more answered" if answered and self._done < self._total else ""
+        repairs = f"{self._repaired:,} of {self._repairs:,} repairs" if self._repairs else "no repairs"
+        counted = self._calls.prompt_tokens + self._calls.reply_tokens
+        tokens = f", {counted:,} tokens" if counted else ""
+        return (
+            f"judge: {self._done:,}/{self._total:,} responses{shard}{rate}, {self._calls.answered:,} calls"
+            f"{self._calls.rates()}, {self._stored:,} replies reused, {repairs}, {self._unscored:,} unscored"
+            f"{tokens}{self._left()}"
+        )
+
+    def _answered(self) -> int:
+        """Responses of the present shard to which no reply is waited for."""
+        return len(self._begun) - sum(count > 0 for count in self._waiting.values())
+
+    def _left(self) -> str:
+        seconds = self._seconds_left()
+        if seconds is None or self._done >= self._total:
+            return ""
+        return f", {'about' if self._done else 'at least'} {in_words(seconds)} left"
+
+    def _seconds_left(self) -> float | None:
+        """What is open by its own pace; the rest of the shard, and those to come, by the time that a response took."""
+        spent, begun, open_ = self._clock() - self._shard, len(self._begun), self._calls.left()
+        if self._done:
+            each = (self._shard - self._start) / self._done
+            return max(open_ or 0.0, begun * each - spent) + (self._total - self._done - begun) * each
+        if open_ is None or not begun:
+            return None
+        return open_ + (self._total - begun) * (spent + open_) / begun
+
+    def _part(self) -> float:
+        """The share of the responses that are answered or graded."""
+        return min(1.0, (self._done + self._answered()) / self._total) if self._total else 1.0
+
+
+def _key(request: Request) -> tuple[str, int]:
+    return request.subject, request.sampling.seed

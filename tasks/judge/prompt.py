@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from tasks.contracts.protocols import PROTOCOLS
 from tasks.judge.unit_names import PLAIN, UnitNames, names_of
 from tasks.llm.request import Message, Same
 from tasks.text.templates import Templates
@@ -46,23 +47,33 @@ def system(
     traits: those to be scored; name: of the template, the protocol's own where not given; reference: the model answer,
     and examples: worked ones, for templates that show them.
     """
-    return fill(
-        name or _name_of(bundle.protocol),
-        {
-            "question": question,
-            "context": f"\nMaterial that belongs to the question:\n{context}\n" if context else "",
-            "rubric": bundle.text,
-            "criteria": "\n".join(_criterion(c, bundle.protocol) for c in criteria),
-            "statements": "\n".join(_statement(c, bundle.protocol.show_weights) for c in criteria),
-            "traits": "\n".join(_trait(trait, bundle.protocol) for trait in traits),
-            "guidance": "\n".join(_statement(c, bundle.protocol.show_weights) for c in criteria) or bundle.text,
-            "scale": _range(bundle.scale) + _counts(bundle),
-            "reference": f"\nReference answer:\n{reference}\n" if reference else "",
-            "examples": examples,
-            "units": names_of(Same(bundle)).forms(),
-        },
-        frozenset({"evidence" if any(c.evidence != "none" for c in criteria) else "bare"}),  # as `schema.fields` has it
-    )
+    values = {
+        "question": question,
+        "context": under("Material that belongs to the question:", context),
+        "rubric": bundle.text.strip(),
+        "criteria": "\n".join(_criterion(c, bundle.protocol) for c in criteria),
+        "statements": "\n".join(_statement(c, bundle.protocol.show_weights) for c in criteria),
+        "traits": "\n".join(_trait(trait, bundle.protocol) for trait in traits),
+        "anchors": "\n".join(_trait(trait, bundle.protocol) for trait in bundle.traits if trait.anchors),
+        # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
+        "guidance": "" if criteria and all(trait.anchors for trait in traits) else bundle.text.strip(),
+        "scale": _range(bundle.scale) + _counts(bundle),
+        "reference": under("Reference answer:", reference),
+        "examples": examples,
+        "units": names_of(Same(bundle)).forms(),
+    }
+    demanded = "evidence" if any(c.evidence != "none" for c in criteria) else "bare"  # as `schema.fields` has it
+    return fill(name or _name_of(bundle.protocol), values, speaking(values) | {demanded})
+
+
+def under(heading: str, text: str | None) -> str:
+    """A text under its heading, a blank line before it; nothing where the text says nothing."""
+    return f"\n{heading}\n{text}\n" if text and text.strip() else ""
+
+
+def speaking(values: Mapping[str, str]) -> frozenset[str]:
+    """The values that say something: a template's section of such a name stands only then, so that none is empty."""
+    return frozenset(name for name, value in values.items() if value.strip())
 
 
 @lru_cache(maxsize=1024)
@@ -150,8 +161,10 @@ def _shown(ascending: list[str], protocol: Protocol) -> list[str]:
 
 def _criterion(criterion: Criterion, protocol: Protocol) -> str:
     levels = "; ".join(_shown([f"{level} = {anchor}" for level, anchor in enumerate(criterion.levels)], protocol))
+    demand = f"\n  evidence: {_DEMANDS[criterion.evidence]}{_SOURCES[criterion.evidence_from]}"
+    if PROTOCOLS[protocol.name].quotes is None:
+        demand = ""  # nobody is asked for any
     return (
         f"- {criterion.id} [{criterion.kind}]{_weight(criterion, protocol.show_weights)}: {criterion.text}\n"
-        f"  levels: {levels}\n"
-        f"  evidence: {_DEMANDS[criterion.evidence]}{_SOURCES[criterion.evidence_from]}"
+        f"  levels: {levels}{demand}"
     )

@@ -31,6 +31,7 @@ from tasks.judge.standing import keeping_of
 from tasks.judge.tables import item_counts, shard_cases
 from tasks.judge.teaching import People, teaching_of
 from tasks.llm.budget import Budgeted, Purse
+from tasks.llm.calls import looking
 from tasks.llm.foreign import foreign_scores
 from tasks.llm.replies import ReplyStore
 from tasks.stats.target import MEAN
@@ -82,15 +83,19 @@ def judge(
             )
             recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
             keeping = keeping_of(run, plan, who.rater_id)
-            for name, some in shard_cases(run, items, responses, bundles, cut):
-                cases = teaching(keeping(some))
-                graded = [grade_batch(cases, one, replies, progress.wave) for one in repeated(who, plan.samples)]
-                if plan.foreign:
-                    signal_recorded(graded, recorded, plan.foreign)
-                parts = [one.tables() for one in graded]
-                run.commit(stage, name, {row: pa.concat_tables([part[row] for part in parts]) for row in parts[0]})
-                for one in graded:
-                    progress.graded(one)
+            with looking(progress.look):
+                for name, some in shard_cases(run, items, responses, bundles, cut):
+                    cases = teaching(keeping(some))
+                    graded = [
+                        grade_batch(cases, one, replies, progress.wave, progress.opened)
+                        for one in repeated(who, plan.samples)
+                    ]
+                    if plan.foreign:
+                        signal_recorded(graded, recorded, plan.foreign)
+                    parts = [one.tables() for one in graded]
+                    run.commit(stage, name, {row: pa.concat_tables([part[row] for part in parts]) for row in parts[0]})
+                    for one in graded:
+                        progress.graded(one)
             progress.end()
     return Judged(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
 

@@ -94,6 +94,14 @@ def quiet(wave: Wave) -> None:
     """The progress report that says nothing."""
 
 
+OnOpen = Callable[[Sequence[Request], Sequence[Request]], None]
+"""Told of a wave that begins: its requests, and those of them that are not in the reply store."""
+
+
+def unheard(requests: Sequence[Request], missing: Sequence[Request]) -> None:
+    """The report of a wave's beginning that says nothing."""
+
+
 def ask(
     requests: Sequence[Request],
     backend: Backend,
@@ -102,10 +110,11 @@ def ask(
     repair: Callable[[Request, tuple[Attempt[T], ...]], Request | None] = never,
     on_wave: Callable[[Wave], None] = quiet,
     mender: Backend | None = None,
+    on_open: OnOpen = unheard,
 ) -> list[Asked[T]]:
     """Asks everything once, then again whatever `repair` wants to ask of what failed, and so on. Keeps the order.
 
-    mender: who answers the repairs; the same backend where not given.
+    mender: who answers the repairs; the same backend where not given. on_open: is told of each wave before it is asked.
 
     check: pure; sees only replies with a text. An error reply has no value and the violation 'no_reply'.
     repair: pure; gets the first request and all attempts, returns the next request, or None when the budgets are spent.
@@ -117,7 +126,7 @@ def ask(
     cases: list[_Case[T]] = [_Case(request, request) for request in requests]
     pending, number = cases, 0
     while pending:
-        on_wave(_run_wave(number, pending, backend, replies, check))
+        on_wave(_run_wave(number, pending, backend, replies, check, on_open))
         backend = mender or backend
         pending = [case for case in pending if _has_failed(case.history[-1]) and _goes_on(case, backend, repair)]
         number += 1
@@ -141,12 +150,14 @@ def _run_wave(
     backend: Backend,
     replies: ReplyStore,
     check: Callable[[Request, Reply], Checked[T]],
+    on_open: OnOpen,
 ) -> Wave:
     """Appends one attempt to each case."""
     started = time.monotonic()
     digests = [digest(case.now, backend.model, backend.by_subject) for case in cases]
     known = replies.get_many(digests)
     missing = {key: case.now for key, case in zip(digests, cases, strict=True) if key not in known}
+    on_open([case.now for case in cases], list(missing.values()))
     fresh, theirs = _answered(missing, backend, replies)
     known |= theirs
     unpaid = set(fresh)

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 from tasks.contracts.backends import Choice
 from tasks.llm.backend import Backend
+from tasks.llm.cpu import harmful, this_machine
 from tasks.llm.replies import ReplyStore
 
 KeyOf = Callable[[str], str | None]
@@ -30,8 +31,10 @@ def open_backend(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf 
     """The backend that settings name.
 
     base: the folder from which a relative folder of weights is meant. InputError for settings that the backend cannot
-    take, BackendError where its library or its model is missing.
+    take, BackendError where its library or its model is missing. Prints a line for each that does harm on this machine.
     """
+    for line in harmful(choice, base, this_machine()):
+        print(f"{choice.backend}: {line}")
     return _module(choice).opened(choice, base, replies, key_of)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +11,12 @@ from tasks.contracts.bundle import Bundle, Protocol, Rubric
 from tasks.contracts.settings.study import Study
 from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
+from tasks.llm.calls import telling
 from tasks.llm.replies import ReplyStore
 from tasks.lock import offline
 from tasks.lock.contract import MadeRubric
 from tasks.lock.lock import lock
+from tasks.lock.meaning import Remark, unsaid, untyped
 from tasks.lock.remake import Maker, asks, ordered, presented, remade
 
 
@@ -26,6 +28,8 @@ class Finished(NamedTuple):
     origin: str
     """Who wrote it, see the table `rubrics`."""
     bundle: Bundle
+    unsaid: tuple[Remark, ...]
+    """What its prompts lack."""
 
 
 def finished(
@@ -48,18 +52,21 @@ def finished(
         structured = study.judge.engine is None or study.judge.engine.structured
         with ReplyStore(replies) as store:
             backend = model_by(store) if speaks(study.judge) else Offline(offline.MODEL, offline.answer)
-            maker = Maker(backend, store, study.judge.sampling, structured)
-            made = remade(made, known, items, study.rubrics, maker)
+            with telling(backend, lambda line: print(f"lock: {line}")) as told:
+                maker = Maker(told, store, study.judge.sampling, structured)
+                made = remade(made, known, items, study.rubrics, maker)
     types: dict[str, set[str]] = {name: set() for name in found}
     for item in items:
         types[item["rubric_id"]].add(item["type"])
     origins = {name: _origin(study, name in known) for name in found}
     return {
-        name: Finished(
-            one, origins[name], lock(one.rubric, _protocol(study, origins[name]), types[name], study.judge.evidence)
-        )
-        for name, one in ordered(made, study.rubrics).items()
+        name: _finished(one, origins[name], study, types[name]) for name, one in ordered(made, study.rubrics).items()
     }
+
+
+def _finished(one: MadeRubric, origin: str, study: Study, item_types: Collection[str]) -> Finished:
+    bundle = lock(one.rubric, _protocol(study, origin), item_types, study.judge.evidence)
+    return Finished(one, origin, bundle, (*untyped(bundle, item_types), *unsaid(bundle)))
 
 
 def _protocol(study: Study, origin: str) -> Protocol:

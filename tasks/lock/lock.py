@@ -50,6 +50,8 @@ def lock(
                 f"{scale.min:g}..{scale.max:g}"
             )
     decided, composites = parted(rubric)
+    if holistic and not known.decides and len({criterion.weight for criterion in decided}) > 1:
+        protocol = protocol.model_copy(update={"show_weights": True})  # the score that is asked for depends on them
     return Bundle(
         text=rubric.text,
         scale=rubric.scale,

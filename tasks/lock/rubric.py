@@ -27,7 +27,7 @@ class RubricFile(Frozen):
 def authored(path: Path, induced: bool = False) -> dict[str, Rubric]:
     """Authored rubrics by id; InputError names the file, the field and the rule.
 
-    induced: their criteria will be made of their prose, which they then need; traits and criteria may be missing.
+    induced: their criteria will be made of their prose; traits and criteria may be missing.
     """
     found: dict[str, Rubric] = {}
     for rubric in parse(RubricFile, read_yaml(path), path).rubrics:
@@ -43,7 +43,9 @@ def authored(path: Path, induced: bool = False) -> dict[str, Rubric]:
 def rubrics_of(items: Iterable[Mapping[str, Any]], known: Mapping[str, Rubric], plan: Rubrics) -> dict[str, Rubric]:
     """The rubric of every item by id: an authored one, or one derived from the item.
 
-    InputError for an item that names no known rubric, and for two items that share one but would derive different ones.
+    Its prose is its author's, and then the scoring guide that the item carries. InputError for an item that names no
+    known rubric, for two items that share one but would make different ones of it, and for a rubric without the prose
+    that its criteria are to be made of.
     """
     found: dict[str, Rubric] = {}
     for item in items:
@@ -51,12 +53,26 @@ def rubrics_of(items: Iterable[Mapping[str, Any]], known: Mapping[str, Rubric], 
         if name not in known and plan.derive is None:
             rule, hint = f"item '{item['item_id']}' names an unknown rubric '{name}'", f"there are {', '.join(known)}"
             raise InputError(rule, file=plan.file, field="rubric_id", hint=hint)
-        rubric = known[name] if plan.derive is None or name in known else derived(item, plan.derive)
+        rubric = guided(known[name] if plan.derive is None or name in known else derived(item, plan.derive), item)
         earlier = found.setdefault(name, rubric)
         if earlier.criteria != rubric.criteria:
             rule = f"item '{item['item_id']}' shares rubric '{name}' with another that carries a different answer"
             raise InputError(rule, field="rubric_id", hint="leave rubric_id out where rubrics are derived")
+        if name in known and earlier.text != rubric.text:
+            rule = (
+                f"item '{item['item_id']}' shares rubric '{name}' with another that carries a different scoring guide"
+            )
+            raise InputError(rule, field="rubric_text", hint="give each guide a rubric of its own")
+        if plan.induce and name in known and not rubric.text.strip():
+            raise InputError(f"rubric '{name}': has no prose that criteria could be made of", file=plan.file)
     return found
+
+
+def guided(rubric: Rubric, item: Mapping[str, Any]) -> Rubric:
+    """The rubric with the scoring guide that an item carries after its author's own prose."""
+    guide = (item.get("rubric_text") or "").strip()
+    own = rubric.text.strip()
+    return rubric.model_copy(update={"text": f"{own}\n\n{guide}" if own else guide}) if guide else rubric
 
 
 def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
@@ -156,8 +172,6 @@ def broken(rubric: Rubric, induced: bool = False) -> str | None:
     """
     traits = [trait.id for trait in rubric.traits]
     ids = [criterion.id for criterion in rubric.criteria]
-    if induced and not rubric.text.strip():
-        return "has no prose that criteria could be made of"
     if not induced and not (traits and ids):
         return "has no trait" if not traits else "has no criterion"
     for name, values in (("trait", traits), ("criterion", ids)):

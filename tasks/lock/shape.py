@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tasks.contracts.bundle import Criterion, Protocol, Rubric, Trait
-from tasks.contracts.errors import ContractError
 from tasks.contracts.protocols import PROTOCOLS
 from tasks.lock.rubric import parted
 
@@ -14,6 +13,8 @@ SUBSCORES = {
     "argumentative": ("clarity", "coherence", "originality", "dialecticality"),
 }
 """Item type → the traits that GradeAgentOps' judge scores (section 2.1)."""
+GENERAL = ("accuracy", "clarity", "completeness")
+"""What it scores of items of any other type: what both kinds of answers can be asked for, and nothing of one alone."""
 COVERAGE = "coverage"
 
 
@@ -21,13 +22,12 @@ def shaped(rubric: Rubric, protocol: Protocol, item_types: Collection[str]) -> R
     """The rubric as the protocol judges it.
 
     points: criteria are covered or missed, sub-points each for itself, and the judge scores the rubric's judged traits,
-    or the published ones of its items' type on the rubric's scale; ContractError for another type, or several.
-    judged_traits: the judge scores every trait. yes_no: every criterion is a question with yes or no. as_written: the
-    rubric as it is.
+    or those of its items' type on the rubric's scale, see `subscores`. judged_traits: the
+    judge scores every trait. yes_no: every criterion is a question with yes or no. as_written: the rubric as it is.
     """
     match PROTOCOLS[protocol.name].shape:
         case "points":
-            return _points(rubric, protocol.name, item_types)
+            return _points(rubric, item_types)
         case "judged_traits":
             traits = tuple(trait.model_copy(update={"source": "judged"}) for trait in rubric.traits)
             return rubric.model_copy(update={"traits": traits})
@@ -43,17 +43,17 @@ def without_evidence(rubric: Rubric) -> Rubric:
     return rubric.model_copy(update={"criteria": criteria})
 
 
-def _points(rubric: Rubric, protocol: str, item_types: Collection[str]) -> Rubric:
+def subscores(item_types: Collection[str]) -> tuple[str, ...]:
+    """The published subscores where all items are of one published type, the general ones otherwise."""
+    (name,) = item_types if len(item_types) == 1 else ("",)
+    return SUBSCORES.get(name, GENERAL)
+
+
+def _points(rubric: Rubric, item_types: Collection[str]) -> Rubric:
     judged = tuple(trait for trait in rubric.traits if trait.source == "judged")
     low, high, step = rubric.scale.bounds
     if not judged:
-        if len(item_types) != 1 or not SUBSCORES.keys() >= set(item_types):
-            given = " and ".join(f"'{name}'" for name in sorted(item_types))
-            raise ContractError(
-                f"rubric '{rubric.rubric_id}': protocol '{protocol}' needs judged traits in the rubric, or all its "
-                f"items of one type, {' or '.join(SUBSCORES)}, not {given}"
-            )
-        (names,) = (SUBSCORES[name] for name in item_types)
+        names = subscores(item_types)
         judged = tuple(Trait(id=n, name=n.title(), min=low, max=high, step=step, source="judged") for n in names)
     coverage = Trait(id=COVERAGE, name="Coverage of the gold points", min=low, max=high, step=step)
     return rubric.model_copy(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.lock.contract import MadeRubric
 from tasks.lock.lint import lint
+from tasks.lock.meaning import Remark
 from tasks.lock.people import Offence, mark_place, off_scale, score_place, unknown_mark
 from tasks.lock.steps import marked, off_step, too_tolerant
 from tasks.store.warehouse import Run
@@ -75,14 +76,14 @@ def refuse_unknown_marks(
             raise InputError(offence.rule, **(place._asdict() if place else {"field": "level"}))
 
 
-def rubric_row(made: MadeRubric, origin: str) -> dict[str, Any]:
-    """A row of `rubrics`."""
+def rubric_row(made: MadeRubric, origin: str, lacking: Iterable[Remark] = ()) -> dict[str, Any]:
+    """A row of `rubrics`. lacking: what its prompts do not say."""
     content = json.dumps(made.rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
     return {
         "rubric_id": made.rubric.rubric_id,
         "title": made.rubric.title,
         "origin": origin,
         "content": content,
-        "lint": lint(made.rubric),
+        "lint": [*lint(made.rubric), *(remark.text for remark in lacking)],
         "calls": list(made.calls),
     }

@@ -62,7 +62,7 @@ def lock(
             study, found, known, asked, replies, lambda store: open_backend(study.judge, base, store, key_of)
         )
         return {
-            Rubrics: [rubric_row(one.made, one.origin) for one in locked.values()],
+            Rubrics: [rubric_row(one.made, one.origin, one.unsaid) for one in locked.values()],
             Bundles: [
                 {"rubric_id": name, "bundle_id": one.bundle.bundle_id, "content": one.bundle.canonical()}
                 for name, one in locked.items()

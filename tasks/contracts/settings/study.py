@@ -73,7 +73,8 @@ class Source(Frozen):
     """Only rows in which each of these columns has this value."""
     items: dict[str, Column] = {}
     """Canonical column of `items` → column. Repeated rows must agree. key_elements, key_weights, misconceptions and
-    criteria are lists, of JSON in a CSV cell; reference_answer may be one, of several answers each as good."""
+    criteria are lists, of JSON in a CSV cell; reference_answer may be one, of several answers each as good;
+    rubric_text is the scoring guide that people had, which follows on the rubric's own prose."""
     responses: dict[str, Column] = {}
     """Canonical column of `responses` (response_id, item_id, author_id, text, split) → column."""
     groups: dict[str, str] = {}

@@ -61,6 +61,8 @@ class Items(Row):
     """Criteria of the rubric, where the source lists them with the item."""
     reference_answers: list[str] | None
     """The model answers one by one, each as good as the others, where the source gives several."""
+    rubric_text: str | None
+    """The scoring guide that people had, where the source carries it: the prose of the item's rubric."""
 
 
 class Responses(Row):

@@ -13,10 +13,13 @@ SUMMED = (1, 7, 8)
 
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Essays: trait columns get their set's names, and one rater's score is put on the resolved scale."""
+    """Essays: trait columns get their set's names, and one rater's score is put on the resolved scale. Sets: what kind
+    each is, and the raters' guide where the file has it."""
     if "essay" not in frame:
         kinds = ["source_dependent" if text else "persuasive_or_narrative" for text in frame["source_text"]]
-        return frame.assign(kind=pd.Series(kinds, index=frame.index, dtype=object))
+        guides = frame["rubric_text"] if "rubric_text" in frame else [None] * len(frame)
+        columns_of = {"kind": kinds, "rubric_text": list(guides)}
+        return frame.assign(**{name: pd.Series(of, frame.index, dtype=object) for name, of in columns_of.items()})
     columns: dict[str, pd.Series] = {}
     summed = frame["essay_set"].isin(SUMMED)
     for rater in (1, 2):

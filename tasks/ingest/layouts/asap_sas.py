@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 
 _PARAGRAPH_MARK = re.compile(r"(?:(?<!\s)\s++)?\^\s?[pP]\s*")  # blanks are tried once, not from each
+_TITLES = re.compile(r"\A(?:\s*(?:rubric range|scoring rubric)\s*:[^\n]*(?:\n|\Z))+", re.IGNORECASE)
+_GUIDE = ("rubric_text", "key_elements", "possible_answers_text")
 
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Answers: the transcribers' mark for a new paragraph becomes a line break. Key elements: headings, 'other' go."""
+    """Answers: the transcribers' mark for a new paragraph becomes a line break. Key elements: headings, 'other' go; the
+    scoring guide that raters had is the rubric's text with all of them, and the answers that it gives as possible."""
     if "student_answer" in frame:
         return frame.assign(student_answer=frame["student_answer"].map(lambda text: _PARAGRAPH_MARK.sub("\n", text)))
     elements = [
         [e for e in found or [] if not e.rstrip().endswith(":") and not e.lower().startswith("other")]
         for found in frame["key_elements"]
     ]
-    return frame.assign(key_elements=pd.Series(elements, index=frame.index, dtype=object))
+    parts = zip(*(frame[name] if name in frame else [None] * len(frame) for name in _GUIDE), strict=True)
+    columns = {"key_elements": elements, "guide": [_guide(*row) for row in parts]}
+    return frame.assign(**{name: pd.Series(of, frame.index, dtype=object) for name, of in columns.items()})
+
+
+def _guide(rubric: Any, elements: Iterable[str] | None, possible: Any) -> str | None:
+    """The parts of a scoring guide that the source has, under each other; None where it has no rubric's text."""
+    if not isinstance(rubric, str) or not rubric.strip():
+        return None
+    listed = [e if e.rstrip().endswith(":") else f"- {e}" for e in elements or ()]
+    keys = "\n".join(["Key elements:", *listed]) if listed else ""
+    said = (_TITLES.sub("", rubric), keys, possible if isinstance(possible, str) else "")
+    return "\n\n".join(part.strip() for part in said if part.strip())

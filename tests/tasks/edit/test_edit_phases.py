@@ -322,3 +322,15 @@ def test_progress_counts_what_this_session_did(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == ""  # too soon
     progress.reached(960)
     assert capsys.readouterr().out.startswith("edit: seed 0: rollouts 960 of 960, ")
+
+
+def test_a_chunk_that_takes_long_is_told_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(100, 1000))  # one to begin with, and one for each look
+    monkeypatch.setattr("tasks.edit.progress.time.monotonic", lambda: next(seconds))
+    progress = Progress("seed 0: rollouts", 960, 320)
+    for _ in range(91):
+        progress.look()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"edit: seed 0: rollouts, 960 in all: at work on the same chunk for {n} s" for n in (30, 60, 90)]

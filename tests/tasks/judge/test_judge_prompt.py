@@ -62,11 +62,12 @@ def test_a_trait_is_shown_with_its_range_and_its_anchors():
     assert "THE RUBRIC" in text  # nothing else says what makes it up
 
 
-def test_a_trait_s_own_criteria_stand_in_place_of_the_prose():
-    bundle = bundle_of("mts")
-    text = prompt.system(bundle, bundle.criteria, "WHY?", None, bundle.traits)
+@pytest.mark.parametrize("anchors", [(), ({"score": 1, "text": "halting"},)])
+def test_a_trait_s_own_criteria_and_anchors_stand_in_place_of_the_prose(anchors):
+    bundle, trait = bundle_of("mts"), Trait(id="t", name="Flow", min=1, max=3, anchors=anchors)
+    text = prompt.system(bundle, bundle.criteria, "WHY?", None, (trait,))
     assert "- P1: names the cause" in text
-    assert "THE RUBRIC" not in text
+    assert ("THE RUBRIC" in text) == (not anchors)
 
 
 def test_a_placeholder_without_a_value_is_a_key_error():

@@ -10,6 +10,7 @@ from tasks.contracts.bundle import Protocol, Rubric
 from tasks.contracts.errors import ContractError
 from tasks.lock.lint import lint
 from tasks.lock.lock import lock
+from tasks.lock.meaning import untyped
 
 TRAIT = {"id": "t", "name": "T", "min": 0, "max": 3}
 
@@ -154,9 +155,16 @@ def test_the_linter_warns_once_of_each(criteria: list[dict[str, Any]], warnings:
 
 
 @pytest.mark.parametrize(
-    ("types", "given"), [(["technical", "argumentative"], "'argumentative' and 'technical'"), (["essay"], "'essay'")]
+    ("types", "subscores"),
+    [
+        (["technical"], ["accuracy", "clarity", "completeness", "terminology"]),
+        (["argumentative"], ["clarity", "coherence", "originality", "dialecticality"]),
+        (["technical", "argumentative"], ["accuracy", "clarity", "completeness"]),
+        (["Biology"], ["accuracy", "clarity", "completeness"]),
+        ([""], ["accuracy", "clarity", "completeness"]),
+    ],
 )
-def test_gradeagentops_takes_its_subscores_from_one_known_type(types: list[str], given: str) -> None:
-    with pytest.raises(ContractError, match=rf"all its items of one type, technical or argumentative, not {given}"):
-        lock(rubric(), protocol("gradeagentops"), types)
-    assert [t.id for t in lock(rubric(), protocol("gradeagentops"), ["technical"]).traits][:1] == ["accuracy"]
+def test_gradeagentops_scores_items_of_any_type(types: list[str], subscores: list[str]) -> None:
+    bundle = lock(rubric(), protocol("gradeagentops"), types)
+    assert [trait.id for trait in bundle.traits if trait.source == "judged"] == subscores
+    assert len(untyped(bundle, types)) == (subscores == ["accuracy", "clarity", "completeness"])

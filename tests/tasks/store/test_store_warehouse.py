@@ -60,7 +60,7 @@ def test_rows_come_back_as_they_were_written(run: Run) -> None:
     rows = [item("a", context="\x00 é\r\n"), item("b", question="x" * 2**20)]
     ref = written(run, "ingest", rows)
     nullable = ("context", "reference_answer", "key_weights", "misconceptions", "criteria", "reference_answers")
-    nulls = dict.fromkeys(nullable)
+    nulls = dict.fromkeys((*nullable, "rubric_text"))
     assert run.read(ref).to_pylist() == [nulls | row for row in rows]
     assert (ref.table, ref.stage, ref.path, ref.rows) == ("items", "ingest", "one/items/ingest", 2)
 

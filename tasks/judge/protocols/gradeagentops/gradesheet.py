@@ -37,21 +37,17 @@ _STATUS = {"type": "string", "enum": [*STATUSES]}
 def system(bundle: Same[Bundle], question: str, context: str | None, reference: str | None) -> Message:
     of, asked = bundle.value, everything(bundle.value)
     low, high, step = of.scale.bounds
-    return Message(
-        "system",
-        prompt.fill(
-            "gradeagentops",
-            {
-                "question": question,
-                "context": f"\nMaterial that belongs to the question:\n{context}\n" if context else "",
-                "reference": f"\nA model answer:\n{reference}\n" if reference else "",
-                "points": _listed(of),
-                "dimensions": "\n".join(_dimension(trait) for trait in asked.traits),
-                "scale": f"{low:g} to {high:g} in steps of {step:g}",
-                "form": form(of, asked),
-            },
-        ),
-    )
+    values = {
+        "question": question,
+        "context": prompt.under("Material that belongs to the question:", context),
+        "reference": prompt.under("A model answer:", reference),
+        "rubric": of.text.removeprefix(reference or "").strip(),  # a derived rubric's prose begins with that answer
+        "points": _listed(of),
+        "dimensions": "\n".join(_dimension(trait) for trait in asked.traits),
+        "scale": f"{low:g} to {high:g} in steps of {step:g}",
+        "form": form(of, asked),
+    }
+    return Message("system", prompt.fill("gradeagentops", values, prompt.speaking(values)))
 
 
 def schema(bundle: Bundle, asked: Demand) -> dict[str, Any]:

@@ -1,0 +1,185 @@
+"""Calls that are under way: how many are answered, how fast, and how long the rest will take. Kept by whoever asks, and
+looked at from a thread of its own, for whoever asks is waiting then."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from operator import length_hint
+
+from tasks.llm.backend import Around, Backend
+from tasks.llm.request import Reply, Request
+
+LOOK_S, EVERY_S, WAITING_S = 1.0, 5.0, 10.0
+"""Seconds between looks; between lines while replies come, and while none does."""
+
+
+class Calls:
+    """Counts what is asked and what is answered."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: seconds, as `time.monotonic`."""
+        self.clock = clock
+        self.begun = self.answered = self.prompt_tokens = self.reply_tokens = 0
+        self._wave = 0
+        """Calls that were answered when the present wave began."""
+        self._opened = self._first = self._last = clock()
+        """When the present wave began; when the first and the last reply of it came."""
+        self._started: float | None = None
+
+    def opened(self, calls: int) -> None:
+        """So many calls begin; those begun before are over, whoever answered them."""
+        self.begun = self.answered + calls
+        self._wave, self._opened = self.answered, self.clock()
+        if calls and self._started is None:
+            self._started = self._opened
+
+    def replied(self, reply: Reply) -> None:
+        """A call is answered."""
+        self._last = self.clock()
+        if self.answered == self._wave:
+            self._first = self._last
+        self.answered += 1
+        self.prompt_tokens += reply.prompt_tokens or 0
+        self.reply_tokens += reply.completion_tokens or 0
+
+    @property
+    def open(self) -> int:
+        """Calls that are not answered yet."""
+        return max(0, self.begun - self.answered)
+
+    def waited(self) -> float | None:
+        """Seconds since the present wave began, as long as none of it is answered; None otherwise."""
+        return self.clock() - self._opened if self.open and self.answered == self._wave else None
+
+    def per_second(self, count: float) -> float:
+        """So many of anything over the time since the first call; 0 before."""
+        seconds = 0.0 if self._started is None else self.clock() - self._started
+        return count / seconds if seconds > 0 else 0.0
+
+    def rates(self) -> str:
+        """Calls and tokens of replies a second, as far as the backend counts these; '' while there is none."""
+        calls, tokens = self.per_second(self.answered), self.per_second(self.reply_tokens)
+        return (f", {pace(calls)} calls/s" if calls else "") + (f", {pace(tokens)} reply tokens/s" if tokens else "")
+
+    def left(self) -> float | None:
+        """Seconds until all that is open is answered; None where that cannot be told yet.
+
+        By the pace from the first reply of the wave on: where many prompts are read together the first comes late and
+        the others soon after. A pause that is longer than the pace makes it slower.
+        """
+        now, came = self.clock(), self.answered - self._wave
+        if not self.open:
+            return 0.0
+        if came >= 2:
+            each = max((self._last - self._first) / (came - 1), (now - self._first) / came)
+        elif self.answered >= 2:
+            each = 1 / (self.per_second(self.answered) or math.inf)
+        else:
+            return None
+        return max(0.0, self.open * each - min(now - self._last, each))
+
+
+class Watched(Around):
+    """A backend that tells of every reply as it passes."""
+
+    def __init__(self, backend: Backend, tell: Callable[[Request, Reply], None]) -> None:
+        super().__init__(backend)
+        self._tell = tell
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields as the backend does."""
+        return _Telling(self._backend.answer(requests), requests, self._tell)
+
+
+class _Telling:
+    """An iterator that tells of everything that it gives, and knows as much as the one inside of what is left."""
+
+    def __init__(
+        self, inside: Iterator[tuple[int, Reply]], requests: Sequence[Request], tell: Callable[[Request, Reply], None]
+    ) -> None:
+        self._inside, self._requests, self._tell = inside, requests, tell
+
+    def __iter__(self) -> Iterator[tuple[int, Reply]]:
+        return self
+
+    def __next__(self) -> tuple[int, Reply]:
+        index, reply = next(self._inside)
+        self._tell(self._requests[index], reply)
+        return index, reply
+
+    def __length_hint__(self) -> int:
+        return length_hint(self._inside)
+
+
+class Told(Around):
+    """A backend that says a line now and then on how the calls put to it come along, for who has no more to tell."""
+
+    def __init__(
+        self, backend: Backend, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """say: takes a line."""
+        super().__init__(backend)
+        self._say, self._calls, self._said = say, Calls(clock), clock()
+        self._watched = Watched(backend, lambda request, reply: self._calls.replied(reply))
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields as the backend does."""
+        self._calls.opened(len(requests))
+        return self._watched.answer(requests)
+
+    def look(self) -> None:
+        """Say a line where calls are open and the last line is long enough ago."""
+        waited = self._calls.waited()
+        if not self._calls.open or self._calls.clock() - self._said < (EVERY_S if waited is None else WAITING_S):
+            return
+        self._said = self._calls.clock()
+        open_, left = self._calls.open, self._calls.left()
+        if waited is not None:
+            what = "replies" if open_ > 1 else "reply"
+            self._say(f"waiting for the first of {open_:,} {what}, {in_words(waited)}")
+        else:
+            rest = f", {in_words(left)} left for these" if left is not None else ""
+            self._say(f"{open_:,} calls open, {self._calls.answered:,} answered{self._calls.rates()}{rest}")
+
+
+@contextmanager
+def telling(backend: Backend, say: Callable[[str], None]) -> Iterator[Backend]:
+    """The backend, with lines about its calls as long as this lasts."""
+    told = Told(backend, say)
+    with looking(told.look):
+        yield told
+
+
+@contextmanager
+def looking(look: Callable[[], None], every: float = LOOK_S) -> Iterator[None]:
+    """Calls `look` every so many seconds from a thread of its own, in the context of whoever enters."""
+    over, context = threading.Event(), copy_context()
+
+    def keep_looking() -> None:
+        while not over.wait(every):
+            look()
+
+    thread = threading.Thread(target=context.run, args=(keep_looking,), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def pace(rate: float) -> str:
+    """A rate as people say it: two digits of a small one."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
+def in_words(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
