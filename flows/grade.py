@@ -23,14 +23,20 @@ own_server()
 
 @flow(name="grade", flow_run_name="{study}")
 def grade(
-    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+    study: str,
+    warehouse: str = "data/warehouse",
+    limit: int | None = None,
+    token_budget: int | None = None,
+    model: str | None = None,
+    url: str | None = None,
 ) -> str:
     """Grade the responses of a study file; returns the run's id. The same study resumes itself.
 
     token_budget: tokens that the judge may ask for now. Where they do not suffice, the run stops with BudgetSpent, and
     the same call continues it.
+    model: a language model in place of the study's judge, behind the server at `url` or else loaded here.
     """
-    job = plan(study, warehouse, limit)
+    job = plan(study, warehouse, limit, model, url)
     tables = stages(job, token_budget)
     data_docs(job.run)
     report(job.run, job.study, record(job, tables))

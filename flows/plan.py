@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from tasks.calibrate.calibration import FORMAT as CALIBRATION_VERSION
 from tasks.contracts.backends import BACKENDS
+from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.engine import Engine
+from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.sources import sources
 from tasks.judge.grade import PROTOCOL_VERSION
@@ -16,6 +21,9 @@ from tasks.llm.backends.vllm import weights
 from tasks.store.digest import digest_of, file_digest
 from tasks.store.manifest import code_digest, graded_by, write_manifest
 from tasks.store.warehouse import Run, Warehouse
+
+_LOGPROBS = 20
+"""The most that servers give: a score of many levels needs them all."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +37,39 @@ class Plan:
     identity: dict[str, Any]
 
 
-def plan(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:
-    """Read a study and find its run: the same study, inputs and code make the same run id, and so resume."""
+def plan(
+    study_file: str | Path,
+    warehouse: str | Path,
+    limit: int | None = None,
+    model: str | None = None,
+    url: str | None = None,
+) -> Plan:
+    """Read a study and find its run: the same study, inputs and code make the same run id, and so resume.
+
+    model: a language model in place of the study's judge, by name or folder; url: of the server that has it, none where
+    it is to be loaded in this process.
+    """
     path = Path(study_file)
-    return planned(load_study(path), path.parent, warehouse, limit)
+    study = load_study(path)
+    if model is not None:
+        study = study.model_copy(update={"judge": asking_model(study.judge, model, url)})
+    elif url is not None:
+        raise InputError("a server is named and no model of it", field="--url", hint="name the model: --model NAME")
+    return planned(study, path.parent, warehouse, limit)
+
+
+def asking_model(judge: Judge, model: str, url: str | None) -> Judge:
+    """The same judge with a language model as its backend; InputError where its protocol takes none."""
+    own = judge.engine or Engine(model=model, logprobs=_LOGPROBS)
+    name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
+    engine = own.model_copy(update={"model": name} | ({"urls": (url,)} if url else {}))
+    others = dict.fromkeys(("model", "replies", "foreign", "truth", "grader"))
+    try:
+        return Judge.model_validate(
+            judge.model_dump() | others | {"backend": "openai" if url else "vllm", "engine": engine}
+        )
+    except ValidationError as error:
+        raise InputError(f"no language model can take this judge's place: {error.errors()[0]['msg']}") from error
 
 
 def planned(
@@ -57,6 +94,7 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     judges = [study.judge, *annotators]
     files = [str(Path(study.data.folder) / source.file) for source in sources(study.data)]
     files += [judge.foreign.file for judge in judges if judge.foreign]
+    files += [asked.replies or "" for asked in (*judges, study.graph)]
     files += [study.rubrics.file or "", study.judge.grader or "", study.graph.file or "", study.graph.votes or ""]
     files += [study.reward.edge_retention or ""] if study.reward else []
     engines = [(one.backend, one.engine) for one in (*judges, study.graph)]
