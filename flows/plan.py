@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.sources import sources
 from tasks.judge.grade import PROTOCOL_VERSION
 from tasks.llm.backends.vllm import weights
+from tasks.llm.recording import read_recording
 from tasks.store.digest import digest_of, file_digest
 from tasks.store.manifest import code_digest, graded_by, write_manifest
 from tasks.store.warehouse import Run, Warehouse
@@ -35,6 +39,8 @@ class Plan:
     run: Run
     limit: int | None
     identity: dict[str, Any]
+    beside: dict[str, Plan] = field(default_factory=dict)
+    """What its scores stand beside, by what that is called."""
 
 
 def plan(
@@ -43,11 +49,12 @@ def plan(
     limit: int | None = None,
     model: str | None = None,
     url: str | None = None,
+    beside: str | Path | None = None,
 ) -> Plan:
     """Read a study and find its run: the same study, inputs and code make the same run id, and so resume.
 
     model: a language model in place of the study's judge, by name or folder; url: of the server that has it, none where
-    it is to be loaded in this process.
+    it is to be loaded in this process; beside: a further study file that its scores stand beside.
     """
     path = Path(study_file)
     study = load_study(path)
@@ -55,6 +62,9 @@ def plan(
         study = study.model_copy(update={"judge": asking_model(study.judge, model, url)})
     elif url is not None:
         raise InputError("a server is named and no model of it", field="--url", hint="name the model: --model NAME")
+    if beside is not None:
+        more = os.path.relpath(beside, path.parent), *study.evaluation.beside
+        study = study.model_copy(update={"evaluation": study.evaluation.model_copy(update={"beside": more})})
     return planned(study, path.parent, warehouse, limit)
 
 
@@ -77,14 +87,37 @@ def planned(
 ) -> Plan:
     """The run of a study whose paths are relative to `base`. votes: digest of what people said of it until now, where
     the run rests on that."""
+    beside = dict(_beside(study, base, warehouse, limit))
     identity = {
         "study": study.model_dump(mode="json"),
         "inputs": inputs(study, base) | (votes or {}),
         "limit": limit,
         "code": code_digest(),
     }
+    if recordings := dict(_recordings(study, base)):
+        identity["recordings"] = recordings
+    if beside:
+        identity["beside"] = {name: one.run.run_id for name, one in beside.items()}
     run_id = f"{study.name}-{digest_of(identity)[:10]}"
-    return Plan(study, base, Warehouse.open(warehouse).run(run_id), limit, identity)
+    return Plan(study, base, Warehouse.open(warehouse).run(run_id), limit, identity, beside)
+
+
+def _recordings(study: Study, base: Path) -> Iterator[tuple[str, str]]:
+    """File of recorded replies → where they come from; what cannot be read is left to the stage that needs it."""
+    annotators = study.annotation.annotators.values() if study.annotation else ()
+    for name in {asked.replies: None for asked in (study.judge, *annotators, study.graph) if asked.replies}:
+        with suppress(InputError):
+            yield name, read_recording(base / name).header.told
+
+
+def _beside(study: Study, base: Path, warehouse: str | Path, limit: int | None) -> Iterator[tuple[str, Plan]]:
+    """What the study's scores stand beside: name and backend of each such study, and its run. What stands beside that
+    in turn is left out."""
+    for name in study.evaluation.beside:
+        other = load_study(base / name)
+        alone = other.evaluation.model_copy(update={"beside": ()})
+        job = planned(other.model_copy(update={"evaluation": alone}), (base / name).parent, warehouse, limit)
+        yield f"{other.name} ({other.judge.backend})", job
 
 
 def inputs(study: Study, base: Path) -> dict[str, str]:
