@@ -53,9 +53,9 @@ def sentence(rows: Sequence[Agreeing], found: Outcome, target: str) -> str:
     )
     if not rows:
         return f"{start}; there are no human scores to agree with."
-    told = [f"{say.name(row.name)} {_of(row.shown)}" for row in rows]
+    told = [f"{row.name} {_of(row.shown)}" for row in rows]
     n = say.plural(rows[0].shown.n, "held-out response")
-    return f"{start}; on {n} agreement with '{say.name(target)}' (QWK) is: {', '.join(told)}."
+    return say.plain(f"{start}; on {n} agreement with '{say.name(target)}' (QWK) is: {', '.join(told)}.")
 
 
 def _of(figure: Estimate) -> str:

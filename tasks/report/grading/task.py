@@ -50,7 +50,12 @@ def report(run: Run, study: Study, manifest: Path) -> None:
     create_table_artifact([dict(zip(HEADER, row, strict=True)) for row in rows], key="grade-metrics")
     create_markdown_artifact(markdown(f"Run {run.run_id}", rows, flags, facts), key="grade-summary")
     show(rows, flags, facts)
-    end(sentence(shown.standing, shown.outcome, study.evaluation.target), lines(shown.standing), shown.sources, place)
+    end(
+        say.plain(sentence(shown.standing, shown.outcome, study.evaluation.target)),
+        lines(shown.standing),
+        shown.sources,
+        place,
+    )
 
 
 def write_page(run: Run) -> Path:
