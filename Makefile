@@ -11,12 +11,29 @@ ifneq ($(PIP_FIND_LINKS),)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 endif
 
-.PHONY: setup run test test-vllm bench grid kills lint clean
+.PHONY: setup run real record test test-vllm bench grid kills lint clean
 
 setup: $(VENV)/setup.stamp
 
 run: setup
 	$(BIN)/rubricflow grade data/demo/study.yaml
+
+# The demo by a language model of your own, beside the recorded one: MODEL is its name at the server URL, or a folder of
+# weights, or a name of the hub, that vLLM loads here. LIMIT=5 takes five answers of each question.
+real: real-model
+	$(REAL) --model "$(MODEL)" $(if $(URL),--url "$(URL)") $(if $(LIMIT),--limit $(LIMIT)) --beside data/demo/study.yaml
+
+# Records what a model says to the demo: NAME is what to call it, WEIGHTS the folder whose digest is recorded.
+record: real-model
+	$(REAL) --model "$(MODEL)" $(if $(URL),--url "$(URL)") $(if $(LIMIT),--limit $(LIMIT))
+	$(BIN)/rubricflow replies --to data/demo/replies.parquet $(if $(NAME),--name "$(NAME)") $(if $(WEIGHTS),--weights "$(WEIGHTS)")
+
+REAL = $(if $(URL),$(BIN),$(VLLM)/bin)/rubricflow grade data/demo/study.yaml
+
+.PHONY: real-model
+real-model: $(if $(MODEL),setup $(if $(URL),,$(VLLM)/test.stamp))
+	@test -n "$(MODEL)" || { echo "name a model: make $(MAKECMDGOALS) MODEL=NAME URL=http://127.0.0.1:8000/v1 asks an OpenAI-compatible server;" \
+	  "make $(MAKECMDGOALS) MODEL=FOLDER loads its weights here with vLLM" >&2; exit 2; }
 
 test: $(VENV)/test.stamp
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)

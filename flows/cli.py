@@ -27,6 +27,7 @@ COMMANDS = (
     look.report,
     look.verify,
     look.compare,
+    look.replies,
 )
 """In the order in which the help lists them."""
 app = typer.Typer(

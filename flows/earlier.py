@@ -11,9 +11,10 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge.grade import first_requests, too_short
 from tasks.judge.rater import rater
-from tasks.judge.rows import Case
+from tasks.judge.rows import Case, Rater
+from tasks.llm.recording import read_recording
 from tasks.llm.replies import ReplyStore
-from tasks.llm.request import digest
+from tasks.llm.request import Request, digest
 from tasks.store.warehouse import MARKER, Warehouse
 
 
@@ -38,15 +39,37 @@ def proved(judge: Judge, base: Path, house: Warehouse | None, cases: Iterable[Ca
         held = judge.keep in runs
         said = f"run '{judge.keep}' is in the warehouse" if held else f"no finished run '{judge.keep}'; {there}"
         yield "ok" if held else "wrong", "judge.keep", said
-    if judge.backend == "replay" and judge.foreign is None:
+    if judge.replies is not None:
+        yield _recorded(judge, base / judge.replies, base, cases)
+    elif judge.backend == "replay" and judge.foreign is None:
         asked, known = _replayed(judge, base, house, cases)
         yield "ok" if known else "wrong", "recorded replies", f"{known} of {asked} first calls are in the reply store"
+
+
+def _recorded(judge: Judge, path: Path, base: Path, cases: Iterable[Case]) -> tuple[str, str, str]:
+    """On the file of recorded replies: whether it holds one to every first call; what memory shows is not known yet."""
+    recording = read_recording(path)
+    with ReplyStore(":memory:") as store:
+        who = rater(judge, base, store)
+    requests = _first(cases, who)
+    missing = [request for request in requests if digest(request, who.backend.model) not in recording]
+    if missing and not (judge.rubric_memory or judge.consistency_memory):
+        return (
+            "wrong",
+            "recorded replies",
+            recording.refuse(missing, len(requests), recording.speaker(judge.model)).rule,
+        )
+    return "ok", "recorded replies", f"{len(requests)} first calls are in {path}: {recording.header.told}"
+
+
+def _first(cases: Iterable[Case], who: Rater) -> list[Request]:
+    """What is asked first about the cases that are not settled without a call."""
+    return [request for case in cases if not too_short(case) for request in first_requests(case, who)]
 
 
 def _replayed(judge: Judge, base: Path, house: Warehouse | None, cases: Iterable[Case]) -> tuple[int, int]:
     """(first calls, how many of them the reply store knows)."""
     with ReplyStore(house.replies if house and house.replies.is_file() else ":memory:") as store:
         who = rater(judge, base, store)
-        requests = [request for case in cases if not too_short(case) for request in first_requests(case, who)]
-        digests = {digest(request, who.backend.model) for request in requests}
+        digests = {digest(request, who.backend.model) for request in _first(cases, who)}
         return len(digests), len(store.get_many(digests))

@@ -221,4 +221,4 @@ def _refuse_deaf(judge: Judge, file: str) -> None:
 
 
 if __name__ == "__main__":
-    faithful("data/demo/study.yaml")
+    faithful("data/demo/baseline.yaml")

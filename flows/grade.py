@@ -11,11 +11,13 @@ from flows.trained import grader_of
 from tasks.calibrate.task import calibrate
 from tasks.check.task import checked, data_docs
 from tasks.contracts.reference import TableRef
+from tasks.contracts.tables.calibration import Predictions
 from tasks.evaluate.task import evaluate
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import fit, lock
-from tasks.report.grading.task import report
+from tasks.report.grading.task import report, write_page
+from tasks.store.warehouse import Run
 
 without_tracebacks()
 own_server()
@@ -23,14 +25,22 @@ own_server()
 
 @flow(name="grade", flow_run_name="{study}")
 def grade(
-    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+    study: str,
+    warehouse: str = "data/warehouse",
+    limit: int | None = None,
+    token_budget: int | None = None,
+    model: str | None = None,
+    url: str | None = None,
+    beside: str | None = None,
 ) -> str:
     """Grade the responses of a study file; returns the run's id. The same study resumes itself.
 
     token_budget: tokens that the judge may ask for now. Where they do not suffice, the run stops with BudgetSpent, and
     the same call continues it.
+    model: a language model in place of the study's judge, behind the server at `url` or else loaded here.
+    beside: a further study file that the scores stand beside.
     """
-    job = plan(study, warehouse, limit)
+    job = plan(study, warehouse, limit, model, url, beside)
     tables = stages(job, token_budget)
     data_docs(job.run)
     report(job.run, job.study, record(job, tables))
@@ -40,6 +50,7 @@ def grade(
 def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     """What every stage of a run wrote, checked before the next one reads it; finished stages are passed over."""
     run, settings, base, limit = job.run, job.study, job.base, job.limit
+    others = {name: scores_of(one) for name, one in job.beside.items()}
 
     data = checked(run, ingest(run, settings, base, limit))
     people = data.gradings, data.judgments
@@ -51,8 +62,16 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     answered = data.items, data.responses, data.gradings, judged.gradings
     scored = checked(run, calibrate(run, settings, *answered, locked.bundles))
     decided = data.judgments, judged.judgments
-    agreed = checked(run, evaluate(run, settings, *answered, scored.predictions, locked.bundles, *decided))
+    agreed = checked(run, evaluate(run, settings, *answered, scored.predictions, locked.bundles, *decided, others))
     return [*data, *locked, *judged, *scored, *agreed]
+
+
+def scores_of(job: Plan) -> tuple[Run, TableRef]:
+    """The run of a study that stands beside another one, and its predictions: graded where it is not yet."""
+    print(f"beside it: {job.run.run_id}")
+    record(job, stages(job))
+    write_page(job.run)
+    return job.run, job.run.ref(Predictions, "calibrate")
 
 
 if __name__ == "__main__":

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from tasks.calibrate.calibration import FORMAT as CALIBRATION_VERSION
 from tasks.contracts.backends import BACKENDS
+from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.engine import Engine
+from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.sources import sources
 from tasks.judge.grade import PROTOCOL_VERSION
 from tasks.llm.backends.vllm import weights
+from tasks.llm.recording import read_recording
 from tasks.store.digest import digest_of, file_digest
 from tasks.store.manifest import code_digest, graded_by, write_manifest
 from tasks.store.warehouse import Run, Warehouse
+
+_LOGPROBS = 20
+"""The most that servers give: a score of many levels needs them all."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +39,47 @@ class Plan:
     run: Run
     limit: int | None
     identity: dict[str, Any]
+    beside: dict[str, Plan] = field(default_factory=dict)
+    """What its scores stand beside, by what that is called."""
 
 
-def plan(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:
-    """Read a study and find its run: the same study, inputs and code make the same run id, and so resume."""
+def plan(
+    study_file: str | Path,
+    warehouse: str | Path,
+    limit: int | None = None,
+    model: str | None = None,
+    url: str | None = None,
+    beside: str | Path | None = None,
+) -> Plan:
+    """Read a study and find its run: the same study, inputs and code make the same run id, and so resume.
+
+    model: a language model in place of the study's judge, by name or folder; url: of the server that has it, none where
+    it is to be loaded in this process; beside: a further study file that its scores stand beside.
+    """
     path = Path(study_file)
-    return planned(load_study(path), path.parent, warehouse, limit)
+    study = load_study(path)
+    if model is not None:
+        study = study.model_copy(update={"judge": asking_model(study.judge, model, url)})
+    elif url is not None:
+        raise InputError("a server is named and no model of it", field="--url", hint="name the model: --model NAME")
+    if beside is not None:
+        more = os.path.relpath(beside, path.parent), *study.evaluation.beside
+        study = study.model_copy(update={"evaluation": study.evaluation.model_copy(update={"beside": more})})
+    return planned(study, path.parent, warehouse, limit)
+
+
+def asking_model(judge: Judge, model: str, url: str | None) -> Judge:
+    """The same judge with a language model as its backend; InputError where its protocol takes none."""
+    own = judge.engine or Engine(model=model, logprobs=_LOGPROBS)
+    name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
+    engine = own.model_copy(update={"model": name} | ({"urls": (url,)} if url else {}))
+    others = dict.fromkeys(("model", "replies", "foreign", "truth", "grader"))
+    try:
+        return Judge.model_validate(
+            judge.model_dump() | others | {"backend": "openai" if url else "vllm", "engine": engine}
+        )
+    except ValidationError as error:
+        raise InputError(f"no language model can take this judge's place: {error.errors()[0]['msg']}") from error
 
 
 def planned(
@@ -40,14 +87,37 @@ def planned(
 ) -> Plan:
     """The run of a study whose paths are relative to `base`. votes: digest of what people said of it until now, where
     the run rests on that."""
+    beside = dict(_beside(study, base, warehouse, limit))
     identity = {
         "study": study.model_dump(mode="json"),
         "inputs": inputs(study, base) | (votes or {}),
         "limit": limit,
         "code": code_digest(),
     }
+    if recordings := dict(_recordings(study, base)):
+        identity["recordings"] = recordings
+    if beside:
+        identity["beside"] = {name: one.run.run_id for name, one in beside.items()}
     run_id = f"{study.name}-{digest_of(identity)[:10]}"
-    return Plan(study, base, Warehouse.open(warehouse).run(run_id), limit, identity)
+    return Plan(study, base, Warehouse.open(warehouse).run(run_id), limit, identity, beside)
+
+
+def _recordings(study: Study, base: Path) -> Iterator[tuple[str, str]]:
+    """File of recorded replies → where they come from; what cannot be read is left to the stage that needs it."""
+    annotators = study.annotation.annotators.values() if study.annotation else ()
+    for name in {asked.replies: None for asked in (study.judge, *annotators, study.graph) if asked.replies}:
+        with suppress(InputError):
+            yield name, read_recording(base / name).header.told
+
+
+def _beside(study: Study, base: Path, warehouse: str | Path, limit: int | None) -> Iterator[tuple[str, Plan]]:
+    """What the study's scores stand beside: name and backend of each such study, and its run. What stands beside that
+    in turn is left out."""
+    for name in study.evaluation.beside:
+        other = load_study(base / name)
+        alone = other.evaluation.model_copy(update={"beside": ()})
+        job = planned(other.model_copy(update={"evaluation": alone}), (base / name).parent, warehouse, limit)
+        yield f"{other.name} ({other.judge.backend})", job
 
 
 def inputs(study: Study, base: Path) -> dict[str, str]:
@@ -57,6 +127,7 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     judges = [study.judge, *annotators]
     files = [str(Path(study.data.folder) / source.file) for source in sources(study.data)]
     files += [judge.foreign.file for judge in judges if judge.foreign]
+    files += [asked.replies or "" for asked in (*judges, study.graph)]
     files += [study.rubrics.file or "", study.judge.grader or "", study.graph.file or "", study.graph.votes or ""]
     files += [study.reward.edge_retention or ""] if study.reward else []
     engines = [(one.backend, one.engine) for one in (*judges, study.graph)]

@@ -78,6 +78,24 @@ def verify(
         print(f"all of it is as it was written: {warehouse}")
 
 
+def replies(
+    to: Annotated[Path, typer.Option("--to", help="The file to write, such as replies.parquet.")],
+    run: Annotated[str | None, typer.Argument(help="Run id; the latest one if not given.")] = None,
+    name: Annotated[str | None, typer.Option(help="The model's name, where a server calls it otherwise.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Folder of the weights that a server served: their digest is recorded.")
+    ] = None,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Record what models said to a finished run in one file, which `backend: replay` with `replies: FILE` reads."""
+    with for_people():
+        from flows.replies import recorded
+
+        header = recorded(_run(warehouse, run), to, name, weights)
+        size = f"{to.stat().st_size / 1024:,.0f} KiB"
+        print(f"{to}: {header.replies:,} {header.told}, {header.errors:,} errors, {size}")
+
+
 def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
     """Compare two runs on the responses that both hold out: paired bootstrap of the difference b - a."""
     with for_people():

@@ -18,6 +18,15 @@ def grade(
     limit: Limit = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked, and ask nothing.")] = False,
     token_budget: TokenBudget = None,
+    model: Annotated[
+        str | None, typer.Option(help="A language model in place of the study's judge: a name, or a folder of weights.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The OpenAI-compatible server that has it; without it vLLM loads it here.")
+    ] = None,
+    beside: Annotated[
+        Path | None, typer.Option(help="A further study file over the same responses whose agreement stands beside.")
+    ] = None,
 ) -> None:
     """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
     with for_people():
@@ -31,7 +40,7 @@ def grade(
             return
         from flows.grade import grade as flow
 
-        flow(str(study), str(warehouse), limit, token_budget)
+        flow(str(study), str(warehouse), limit, token_budget, model, url, str(beside) if beside else None)
 
 
 def graph(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:

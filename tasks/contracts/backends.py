@@ -22,7 +22,7 @@ Need = Literal["engine", "model", "truth", "grader"]
 _EVERY: frozenset[Purpose] = frozenset(get_args(Purpose))
 _NEEDED: Mapping[Need, str] = {
     "engine": "an engine with the model's name",
-    "model": "the model whose replies to use",
+    "model": "the model whose replies to use, or the file of recorded replies",
     "truth": "the truth that it knows",
     "grader": "the grader's file",
 }
@@ -42,6 +42,10 @@ class Choice(Protocol):
     @property
     def model(self) -> str | None:
         """Whose recorded replies to use."""
+
+    @property
+    def replies(self) -> str | None:
+        """The file of recorded replies to use."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def serving(purpose: Purpose) -> str:
 def lack(choice: Choice) -> str | None:
     """What the settings' backend needs and they do not give, in words; None where nothing is missing."""
     need = BACKENDS[choice.backend].needs
-    if need is None or getattr(choice, need) is not None:
+    if need is None or getattr(choice, need) is not None or (need == "model" and choice.replies is not None):
         return None
     return f"backend '{choice.backend}' needs {_NEEDED[need]}"
 

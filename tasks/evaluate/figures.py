@@ -13,6 +13,7 @@ from tasks.evaluate.gates import gates
 from tasks.evaluate.groups import fairness
 from tasks.evaluate.length import against_length
 from tasks.evaluate.marks import again, level_shares, spread, validity, variety
+from tasks.evaluate.others import against_others
 from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
 from tasks.evaluate.rubric import against_text
@@ -55,6 +56,7 @@ def figures(
         lost_over_items(whole, scales, raters, machine, _lost_by_item(found), draws, seed),
         against_length(whole, scales, machine, draws, seed),
         against_text(whole, scales, machine, draws, seed),
+        against_others(whole, scales, machine, draws, seed),
         level_shares(whole, raters, machine, target, draws, seed),
         fairness(whole, groups, scales, machine, reliable, draws, seed),
         rater_effects(whole, scales, raters, draws, seed),

@@ -16,6 +16,7 @@ from tasks.contracts.settings.study import Evaluation, Study
 from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures
 from tasks.evaluate.figures import figures
+from tasks.evaluate.others import other_column, placed
 from tasks.evaluate.raters import SCORE, Marked, rater_effects
 from tasks.evaluate.slices import Record
 from tasks.stats.scores import resampled, score_frame
@@ -45,15 +46,24 @@ def evaluate(
     bundles: TableRef,
     marks: TableRef,
     judgments: TableRef,
+    others: Mapping[str, tuple[Run, TableRef]] | None = None,
 ) -> Evaluated:
     """Compare every rater with the human scores on the test split, and the judge's probabilities of single decisions
-    with people's marks; without any there is nothing to compare."""
+    with people's marks; without any there is nothing to compare.
+
+    others: what the machine's scores stand beside: another run and its predictions, by what that is called. InputError
+    where these have a score off an item's scale.
+    """
 
     def make() -> dict[type[Row], Rows]:
         scores = score_frame(read_scores(run, items, responses, people, gradings, predictions), study.evaluation.target)
         give_back()
         locked = unlocked(run.read(bundles).to_pylist())
         scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in run.read(items).to_pylist()}
+        for name, (other, theirs) in (others or {}).items():
+            table = other.read(theirs, ["response_id", "score"])
+            given = dict(zip(table["response_id"].to_pylist(), table["score"].to_pylist(), strict=True))
+            scores.frame[other_column(name)] = placed(scores.frame, given, scales, name)
         machine = next((batch["rater_id"][0].as_py() for batch in run.batches(gradings, ["rater_id"], 1)), "machine")
         metrics, verdicts = figures(scores, scales, machine, study.evaluation, study.release)
         metrics += _decisions(run, scores.frame, marks, judgments, locked, items, machine, study.evaluation)

@@ -22,10 +22,11 @@ from tasks.judge.rows import Graded, Rater
 from tasks.judge.simulated import Known, Simulated
 from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.replay import ForeignReplay
+from tasks.llm.backends.replay import ForeignReplay, Recorded
 from tasks.llm.encoder import minilm
 from tasks.llm.foreign import foreign_rows, foreign_score, rescale
 from tasks.llm.opening import KeyOf, open_backend
+from tasks.llm.recording import read_recording
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Request
 
@@ -49,6 +50,8 @@ def rater(
     if judge.foreign:
         recorded = _foreign(judge.foreign, base)
         return Rater(f"{recorded.model}:{judge.protocol}", "replayed", recorded)
+    if judge.replies:
+        return _recorded(judge, base / judge.replies)
     kind = BACKENDS[judge.backend]
     if not kind.reads_prose:
         backend, asking = _offline(judge, grader, known)
@@ -57,8 +60,7 @@ def rater(
     if judge.repair_engine and kind.needs == "engine":
         mending = judge.model_copy(update={"engine": judge.repair_engine})
         mender = Levelled(open_backend(mending, base, replies, key_of))
-    models = backend.model if mender is None else f"{backend.model}+{mender.model}"
-    return Rater(f"{judge.backend}:{models}:{judge.protocol}", kind.rater_kind, backend, mender, **_asking(judge))
+    return Rater(_named(judge, backend, mender), kind.rater_kind, backend, mender, **_asking(judge))
 
 
 def _offline(judge: Judge, grader: Grader | None, known: Mapping[str, Known] | None) -> tuple[Backend, dict[str, Any]]:
@@ -72,6 +74,23 @@ def _offline(judge: Judge, grader: Grader | None, known: Mapping[str, Known] | N
     if grader is None:
         raise InputError(f"backend '{judge.backend}' has no grader to ask", field="judge.grader")
     return Offline(grader.name, partial(trained.answer, grader=grader), batch_size=_BATCH), {}
+
+
+def _recorded(judge: Judge, path: Path) -> Rater:
+    """The rater whose replies a file holds, who is asked as then."""
+    recording = read_recording(path)
+    speaker = recording.speaker(judge.model)
+    backend, mender = Recorded(recording, speaker), None
+    if speaker.mender is not None:
+        mender = Recorded(recording, speaker, mends=True)
+    asking: dict[str, Any] = {"want_logprobs": speaker.logprobs > 0, "structured": speaker.structured}
+    return Rater(_named(judge, backend, mender), "replayed", backend, mender, judge.sampling, **asking)
+
+
+def _named(judge: Judge, backend: Backend, mender: Backend | None) -> str:
+    """Kind of answerer, models and protocol."""
+    models = backend.model if mender is None else f"{backend.model}+{mender.model}"
+    return f"{judge.backend}:{models}:{judge.protocol}"
 
 
 def _foreign(foreign: Foreign, base: Path) -> ForeignReplay:

@@ -21,7 +21,6 @@ from tasks.judge.examples import WorkedExample
 from tasks.judge.score import Scored
 from tasks.llm.ask import Asked
 from tasks.llm.backend import Backend
-from tasks.llm.request import Request
 from tasks.text.units import Unit
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -195,8 +194,8 @@ def attempts(rater: Rater, called: Sequence[Called]) -> pa.Table:
         "violations": [a.checked.violations for _, _, a in made],
         "mends": [a.request.mends for _, _, a in made],
         "memory": [a.request.memory for _, _, a in made],
-        "system": [_said(a.request, "system") if reads else None for _, _, a in made],
-        "prompt": [_writable(_said(a.request, "user")) if reads else None for _, _, a in made],
+        "system": [a.request.said("system") if reads else None for _, _, a in made],
+        "prompt": [_writable(a.request.said("user")) if reads else None for _, _, a in made],
         "characters": _numbers([a.request.characters for _, _, a in made], pa.int64()),
         "prompt_tokens": [a.reply.prompt_tokens for _, _, a in made],
         "completion_tokens": [a.reply.completion_tokens for _, _, a in made],
@@ -225,11 +224,6 @@ def _quotes(evidence: Sequence[Sequence[Mapping[str, Any]]]) -> pa.ListArray:
     columns = _unzipped(rows, len(_EVIDENCE.names))
     arrays = [pa.array(column, of.type) for column, of in zip(columns, _EVIDENCE, strict=True)]
     return pa.ListArray.from_arrays(_offsets(evidence), pa.StructArray.from_arrays(arrays, fields=list(_EVIDENCE)))
-
-
-def _said(request: Request, role: str) -> str | None:
-    """What the messages of this role say."""
-    return "\n\n".join(message.content for message in request.messages if message.role == role) or None
 
 
 def _numbers(maps: Sequence[Mapping[str, float]], kind: pa.DataType = _FLOAT) -> pa.MapArray:

@@ -75,7 +75,8 @@ def judge(
     parted = whole_items(counts) if plan.consistency_memory else shards(counts)
     cut = [(name, sum(count for *_, count in parts), run.done(stage, name)) for name, parts in parted]
     if not all(done for *_, done in cut):
-        with ReplyStore(run.warehouse.replies) as replies, libraries_aside():
+        # A file of recorded replies stands alone: what the warehouse keeps may be of another recording.
+        with ReplyStore(":memory:" if plan.replies else run.warehouse.replies) as replies, libraries_aside():
             progress = Progress(plan.samples * sum(count for _, count, done in cut if not done), _say())
             who = progress.watch(_within(token_budget, _rater(run, plan, base, replies, people, grader)))
             teaching = teaching_of(

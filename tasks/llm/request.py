@@ -61,6 +61,10 @@ class Request:
     characters: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Characters of the prompt by part; for the record."""
 
+    def said(self, role: Literal["system", "user", "assistant"]) -> str | None:
+        """What the messages of a role say; None where there is none."""
+        return "\n\n".join(message.content for message in self.messages if message.role == role) or None
+
 
 class Token(NamedTuple):
     """One token of a reply."""

@@ -178,6 +178,8 @@ METRICS: tuple[Metric, ...] = (
             slices=("items", "item"),
         )
     ),
+    Metric("other_qwk", "Agreement of what it stands beside (QWK)", meaning="another run over the same responses"),
+    Metric("over_other_qwk", "Agreement beyond what it stands beside (QWK)", "signed"),
     Metric("length_share", "Explained by length alone", "share", "agreement", "of what length and score explain"),
     Metric("decision_accuracy", "The likeliest level is people's", "share", "decisions"),
     Metric("decision_confidence", "Mean probability of it", "share", "decisions"),

@@ -5,19 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 import yaml
 
+from flows.rehearse import prove
 from tasks.contracts.bundle import Rubric
+from tasks.contracts.settings.study import load_study
 from tasks.judge.score import round_half_up, share_of_points
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 
 
+RECORDED = DEMO / "replies.parquet"
+
+
+def read(name: str) -> pd.DataFrame:
+    """The rows of both classes."""
+    parts = (pd.read_csv(DEMO / f"{name}{of}.csv", keep_default_na=False) for of in ("", "_b"))
+    return pd.concat(parts, ignore_index=True)
+
+
 def test_every_score_follows_from_its_marks() -> None:
     content = yaml.safe_load((DEMO / "rubrics.yaml").read_text(encoding="utf-8"))["rubrics"]
     rubrics = {rubric["rubric_id"]: Rubric.model_validate(rubric) for rubric in content}
-    responses = pd.read_csv(DEMO / "responses.csv", keep_default_na=False).set_index("response_id")
-    marks = pd.read_csv(DEMO / "marks.csv")
+    responses, marks = read("responses").set_index("response_id"), read("marks")
+    assert set(marks["response_id"]) == set(responses.index)
     for (response_id, rater), given in marks.groupby(["response_id", "rater_id"]):
         row = responses.loc[response_id]
         rubric = rubrics[row["item_id"]]
@@ -28,8 +40,25 @@ def test_every_score_follows_from_its_marks() -> None:
 
 
 def test_the_class_has_the_promised_variety() -> None:
-    responses = pd.read_csv(DEMO / "responses.csv", keep_default_na=False)
-    assert len(responses) >= 120
+    responses = read("responses")
+    assert len(responses) == 400
+    assert responses["text"][responses["text"].str.len() > 60].is_unique
     assert responses["item_id"].nunique() == 8
     assert responses["first_language"].nunique() == 2
     assert (responses["text"] == "").sum() >= 3
+
+
+def test_the_baseline_differs_in_nothing_but_the_judge() -> None:
+    study, baseline = (load_study(DEMO / f"{name}.yaml").model_dump() for name in ("study", "baseline"))
+    assert study["evaluation"].pop("beside") == ("baseline.yaml",)
+    baseline["evaluation"].pop("beside")
+    for of in (study, baseline):
+        del of["judge"]["backend"], of["judge"]["replies"], of["name"]
+    assert study == baseline
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="no replies are recorded yet: make record MODEL=… URL=…")
+def test_the_recorded_replies_are_to_the_prompts_of_today() -> None:
+    assert RECORDED.stat().st_size < 2**20
+    told = [found for found in prove(DEMO / "study.yaml") if found[1] == "recorded replies"]
+    assert [kind for kind, *_ in told] == ["ok"], told

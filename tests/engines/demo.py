@@ -14,7 +14,7 @@ DEMO = HOUSE / "data" / "demo"
 
 def write_study(path: Path, backend: str, engine: dict[str, Any], **judge: Any) -> Path:
     """A study of the demo's data with this judge."""
-    study = yaml.safe_load((DEMO / "study.yaml").read_text(encoding="utf-8"))
+    study = yaml.safe_load((DEMO / "baseline.yaml").read_text(encoding="utf-8"))
     study["data"]["folder"] = str(DEMO)
     study["rubrics"]["file"] = str(DEMO / "rubrics.yaml")
     study["judge"] = {

@@ -16,7 +16,7 @@ from tasks.contracts.settings.study import Study
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, Warehouse
 
-DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "study.yaml"
+DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "baseline.yaml"
 EXPERIMENT = {
     "name": "trial",
     "study": str(DEMO),

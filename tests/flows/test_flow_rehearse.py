@@ -19,7 +19,8 @@ from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, digest
 from tasks.store.warehouse import Warehouse
 
-DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "study.yaml"
+DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "baseline.yaml"
+FILES = ("items.csv", "responses.csv", "responses_b.csv", "marks.csv", "marks_b.csv", "rubrics.yaml")
 
 
 def test_a_dry_run_counts_calls_and_writes_nothing(tmp_path: Path) -> None:
@@ -28,9 +29,9 @@ def test_a_dry_run_counts_calls_and_writes_nothing(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
     rows = {row["item"]: row for row in csv.DictReader(result.output.splitlines())}
     assert (rows["all"]["responses"], rows["all"]["settled without a call"], rows["all"]["calls"]) == (
-        "160",
-        "4",
-        "156",
+        "400",
+        "5",
+        "395",
     )
     assert not house.exists()
 
@@ -42,12 +43,10 @@ def test_the_demo_is_valid() -> None:
 
 
 def test_a_rubric_that_cannot_reach_full_marks_is_named(tmp_path: Path) -> None:
-    for name in ("items.csv", "responses.csv", "marks.csv", "study.yaml"):
+    for name in (*FILES, "baseline.yaml"):
         (tmp_path / name).write_bytes((DEMO.parent / name).read_bytes())
-    rubrics = (DEMO.parent / "rubrics.yaml").read_text()
-    study = tmp_path / "study.yaml"
+    study = tmp_path / "baseline.yaml"
     study.write_text(study.read_text().replace("final_score: weighted_points", "final_score: trait_sum"))
-    (tmp_path / "rubrics.yaml").write_text(rubrics)
     result = CliRunner().invoke(cli.app, ["validate", str(study)])
     assert result.exit_code == 2
     assert "its traits sum to" in result.stderr
@@ -73,7 +72,7 @@ def test_a_terminal_shows_control_characters_as_text() -> None:
 
 
 def test_rubrics_that_a_model_will_make_are_rehearsed_without_it(tmp_path: Path) -> None:
-    for name in ("items.csv", "responses.csv", "marks.csv", "rubrics.yaml"):
+    for name in FILES:
         (tmp_path / name).write_bytes((DEMO.parent / name).read_bytes())
     study = tmp_path / "study.yaml"
     asked = (
@@ -117,7 +116,7 @@ def validated(study: Path, house: Path) -> Result:
 
 def with_judge(folder: Path, judge: str) -> Path:
     """The demo's study with another judge."""
-    for name in ("items.csv", "responses.csv", "marks.csv", "rubrics.yaml"):
+    for name in FILES:
         (folder / name).write_bytes((DEMO.parent / name).read_bytes())
     own = "judge: {protocol: rulers, backend: embedded, final_score: weighted_points}"
     (folder / "study.yaml").write_text(DEMO.read_text().replace(own, f"judge: {judge}"))

@@ -118,6 +118,10 @@ class Prompting(Frozen):
                 raise ValueError(f"backend '{self.backend}' takes no {name}")
         return self
 
+    @property
+    def replies(self) -> None:
+        """No file records what was asked here."""
+
 
 class Bottleneck(Frozen):
     """The graders that a study trains. The first method with the first seed is the one that is exported."""

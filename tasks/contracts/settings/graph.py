@@ -24,6 +24,8 @@ class Graphs(Frozen):
     """With vllm or openai: the model."""
     model: str | None = None
     """With replay: whose replies of the reply store to use."""
+    replies: str | None = None
+    """With replay: a file of recorded replies, as `Judge.replies`; `model: graph` where a judge's are in it too."""
     sampling: Sampling = Sampling(top_p=0.9, top_k=20, max_tokens=2048)
     """How replies are drawn."""
     profile: Literal["general", "health", "writing", "law"] = "general"

@@ -123,7 +123,10 @@ class Judge(Frozen):
     samples: int = Field(default=1, ge=1)
     """How often everything is asked: repetition s with the seed + s. Calibration uses the mean of the repetitions."""
     model: str | None = None
-    """With replay and no foreign table: whose replies of the reply store to use."""
+    """With replay and no foreign table: whose replies of the reply store to use, or whose of `replies`, where that
+    holds replies of several."""
+    replies: str | None = None
+    """With replay: the file of recorded replies that `rubricflow replies` wrote, relative to the study file."""
     foreign: Foreign | None = None
     """With replay: a foreign table of raw replies."""
     signals: tuple[Signal, ...] | None = None
@@ -170,6 +173,8 @@ class Judge(Frozen):
         if self.foreign and not (self.backend == "replay" and known.reads_foreign):
             able = protocols_where(lambda of: of.reads_foreign)
             raise ValueError(f"a foreign table of replies needs backend: replay and protocol: {able}")
+        if self.replies and (self.backend != "replay" or self.foreign):
+            raise ValueError("a file of recorded replies needs backend: replay, and no foreign table beside it")
         if len({self.backend == "trained", known.is_trained, self.grader is not None}) > 1:
             able = protocols_where(lambda of: of.is_trained)
             raise ValueError(f"a trained grader needs backend: trained, protocol: {able} and the grader's file")

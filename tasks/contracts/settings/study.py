@@ -278,6 +278,9 @@ class Evaluation(Frozen):
     """Bootstrap draws."""
     seed: int = 0
     """Seed of the bootstrap."""
+    beside: tuple[str, ...] = ()
+    """Study files, relative to this one, that score the same responses: baselines. They are graded first, and their
+    agreement stands beside this one's."""
 
 
 class Study(Frozen):

@@ -1,4 +1,4 @@
-"""Answers with what was said before: the reply store read-only, or a foreign table of raw replies."""
+"""Answers with what was said before: the reply store read-only, a file of recorded replies, or a foreign table."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from pathlib import Path
 from tasks.contracts.backends import Choice
 from tasks.contracts.errors import InputError
 from tasks.llm.opening import KeyOf
+from tasks.llm.recording import Recording, Speaker, read_recording
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, digest
 
 _MISSING = "not_recorded: "
 
 
-def opened(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> Replay:
+def opened(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> Replay | Recorded:
     """The replies of the model that the settings name; InputError where they name none."""
+    if choice.replies is not None:
+        recording = read_recording(base / choice.replies)
+        return Recorded(recording, recording.speaker(choice.model))
     return Replay(replies, model_of(choice, base))
 
 
 def model_of(choice: Choice, base: Path) -> str:
     """The model that the settings name; InputError where they name none."""
+    if choice.replies is not None:
+        return read_recording(base / choice.replies).speaker(choice.model).model
     if choice.model is None:
-        raise InputError("backend 'replay' needs a model, or a foreign table of replies", field="judge.model")
+        rule = "backend 'replay' needs a model, a file of recorded replies, or a foreign table of replies"
+        raise InputError(rule, field="judge.model")
     return choice.model
 
 
@@ -46,6 +53,29 @@ class Replay:
         for index, key in enumerate(digests):
             missing = f"{_MISSING}the reply store holds no reply of '{self.model}' to request {key[:12]}…"
             yield index, found.get(key) or Reply(error=missing)
+
+
+class Recorded:
+    """Backend over a file of recorded replies. A request that the file does not hold ends the run with an InputError
+    that counts all such requests: a score that rests on a part of the replies would be another score."""
+
+    name = "replay"
+    reads_prose = True
+    batch_size = 1 << 30
+    by_subject = False
+
+    def __init__(self, recording: Recording, speaker: Speaker, mends: bool = False) -> None:
+        """mends: whether it gives the replies of who mended the speaker's."""
+        self.model = speaker.mender or speaker.model if mends else speaker.model
+        self._recording, self._speaker = recording, speaker
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields in order."""
+        digests = [digest(request, self.model) for request in requests]
+        asked = zip(digests, requests, strict=True)
+        if missing := [request for key, request in asked if key not in self._recording]:
+            raise self._recording.refuse(missing, len(requests), self._speaker)
+        yield from ((index, self._recording.reply(key)) for index, key in enumerate(digests))
 
 
 class ForeignReplay:

@@ -48,7 +48,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Case:
-    """One of the worst disagreements."""
+    """One response as the page shows it: text, scores, decisions and quotes."""
 
     response: str
     item: str
@@ -85,8 +85,8 @@ def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
 
 
 def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgments: Sequence[Row], text: str) -> Case:
-    """One disagreement. row: of the score frame; judgments: of this response, by the machine and by people; those that
-    the data recorded of another machine, under no bundle, are left out."""
+    """One response, as machine and people decided it. row: of the score frame; judgments: of this response, by the
+    machine and by people; those that the data recorded of another machine, under no bundle, are left out."""
     people = [found for found in judgments if found["rater_kind"] in _PEOPLE]
     machine = [found for found in judgments if found["rater_kind"] not in _PEOPLE and not _is_recorded(found)]
     machine = [found for found in machine if found["sample"] == min(one["sample"] for one in machine)]
@@ -108,7 +108,7 @@ def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgmen
         say.visible(say.cut(question, QUESTION_LENGTH)),
         say.level(row["calibrated"]),
         say.level(round(row["raw"], 2)) if pd.notna(row["raw"]) else say.NOT_KNOWN,
-        say.level(round(row["target"], 2)),
+        say.level(round(row["target"], 2)) if pd.notna(row["target"]) else say.NOT_KNOWN,
         persons,
         "would be released" if released else ": ".join(filter(None, ("goes to people", why))),
         _made_of(row),

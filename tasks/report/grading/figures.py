@@ -92,6 +92,15 @@ class Figures:
         mean = sum(row["value"] for row in known) / len(known)
         return Estimate(mean, n=max(row["n"] for row in known), note=f"mean of {len(known)} pairs of people")
 
+    def raters(self, metric: str) -> list[str]:
+        """Whose figures of the whole set there are, in order."""
+        return [row["rater_b"] for row in self._rows.get((metric, "calibrated", ALL, ALL), [])]
+
+    def rater(self, metric: str, name: str) -> Estimate:
+        """A rater's figure of the whole set."""
+        rows = self._rows.get((metric, "calibrated", ALL, ALL), [])
+        return next((_estimate(row) for row in rows if row["rater_b"] == name), self._missing(metric))
+
     def over_items(self, stage: str = "calibrated") -> str:
         """Behind a QWK that pools several items their mean, in words: pooling flatters; '' with one item."""
         mean = self.people("qwk_item_mean") if stage == "human" else self.machine("qwk_item_mean", stage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,7 @@ HEADER = (
     *(f"{name} {stage}" for name in SHOWN[1:] for stage in STAGES),
 )
 GATES = ("gate", "estimate", "interval", "n", "should be", "verdict", "labels needed", "if missed")
+STANDING = ("who", "all as one set", "interval", "mean over items", "interval", "n")
 Rows = list[tuple[str, ...]]
 
 
@@ -127,6 +129,19 @@ def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
         )
     for name, value in facts.items():
         console.print(f"{name}: {escape(str(value))}", soft_wrap=True, highlight=False)
+
+
+def end(sentence: str, rows: Rows, sources: str, page: Path) -> None:
+    """Print what came of the run, last and so in sight: a sentence, the judge beside others, and where the report is.
+
+    rows: as `standing.lines` makes them; sources: where replayed replies come from."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(f"\n{escape(sentence)}", soft_wrap=True, highlight=False)
+    if sources:
+        console.print(f"The judge's {escape(sources)}.", soft_wrap=True, highlight=False)
+    if rows:
+        console.print(_table("Agreement with the target, QWK", STANDING, rows))
+    console.print(f"report: {page}", soft_wrap=True, highlight=False)
 
 
 def _table(title: str, header: Sequence[str], rows: Rows) -> Table:

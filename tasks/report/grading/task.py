@@ -18,8 +18,9 @@ from tasks.display import say
 from tasks.report.grading.counts import counts
 from tasks.report.grading.page import page
 from tasks.report.grading.routing import above_said
-from tasks.report.grading.summary import HEADER, choices, gate_rows, markdown, show, summary
-from tasks.report.grading.view import Tables, needs_texts, view
+from tasks.report.grading.standing import lines, sentence
+from tasks.report.grading.summary import HEADER, choices, end, gate_rows, markdown, show, summary
+from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats.bootstrap import cautions
 from tasks.stats.scores import score_frame
 from tasks.store.catalogue import catalogue
@@ -42,16 +43,34 @@ def report(run: Run, study: Study, manifest: Path) -> None:
         facts["released scores that are wrong, of items"] = say.plain(above)
     facts["target"] = study.evaluation.target
     facts |= {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
-    page = write_page(run)
-    facts |= {"manifest": str(manifest), "tables": str(run.folder), "report": str(page)}
-    create_link_artifact(page.resolve().as_uri(), link_text="report", key="grade-report", description=run.run_id)
+    shown = viewed(run)
+    place = _written(run, shown)
+    facts |= {"manifest": str(manifest), "tables": str(run.folder), "report": str(place)}
+    create_link_artifact(place.resolve().as_uri(), link_text="report", key="grade-report", description=run.run_id)
     create_table_artifact([dict(zip(HEADER, row, strict=True)) for row in rows], key="grade-metrics")
     create_markdown_artifact(markdown(f"Run {run.run_id}", rows, flags, facts), key="grade-summary")
     show(rows, flags, facts)
+    end(
+        say.plain(sentence(shown.standing, shown.outcome, study.evaluation.target)),
+        lines(shown.standing),
+        shown.sources,
+        place,
+    )
 
 
 def write_page(run: Run) -> Path:
     """Write `<run>/report.html` from the tables of a finished run; StoreError if it did not finish."""
+    return _written(run, viewed(run))
+
+
+def _written(run: Run, shown: View) -> Path:
+    path = run.folder / "report.html"
+    write_atomically(path, page(shown).encode())
+    return path
+
+
+def viewed(run: Run) -> View:
+    """What the report shows of a finished run; StoreError if it did not finish."""
     manifest = read_manifest(run)
     study = Study.model_validate(manifest["identity"]["study"])
     stages = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"))
@@ -86,6 +105,4 @@ def write_page(run: Run) -> Path:
             texts=dict(zip(texts["response_id"].to_pylist(), texts["text"].to_pylist(), strict=True)),
             counts=counts(tables, study.evaluation.target),
         )
-    path = run.folder / "report.html"
-    write_atomically(path, page(view(content, study.model_dump(mode="json"), manifest)).encode())
-    return path
+    return view(content, study.model_dump(mode="json"), manifest)

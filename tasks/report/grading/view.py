@@ -32,6 +32,7 @@ from tasks.report.grading.parts import (
 )
 from tasks.report.grading.raters import with_effects
 from tasks.report.grading.routing import Routing, above_said, beyond, promise, routing
+from tasks.report.grading.standing import Agreeing, middle, sources, standing
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
 from tasks.stats.target import OF_SEVERAL
@@ -68,6 +69,11 @@ class View:
     """The whole page."""
 
     head: Head
+    standing: tuple[Agreeing, ...]
+    middle: tuple[Case, ...]
+    """A released response and one that people see."""
+    sources: str
+    """Where replayed replies come from."""
     outcome: Outcome
     verdict: Verdict
     data: DataSection
@@ -90,9 +96,9 @@ class View:
 
 
 def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, float]]) -> list[str]:
-    """The responses whose text and judgments the page shows: the worst disagreements. scales: item → (min, max,
-    step)."""
-    return worst(scores, scales)
+    """The responses whose text and judgments the page shows: those of middle risk and the worst disagreements. scales:
+    item → (min, max, step)."""
+    return list(dict.fromkeys([*middle(scores), *worst(scores, scales)]))
 
 
 def view(
@@ -123,6 +129,9 @@ def view(
     clipped = sum(row["clipped"] for row in counts["responses"])
     return View(
         verdict.head(study["name"], manifest["written"][:10], title, looks, figures, found.released),
+        standing(figures),
+        _cases(tables, raters, rubric_of, middle(scores)),
+        sources(manifest),
         found,
         verdict.verdict(gates, figures),
         verdict.data(counts["responses"], counts["set"][0], sum(row["n"] for row in counts["quarantine"])),
@@ -134,7 +143,7 @@ def view(
             marks.errors_title(panels),
             marks.confusions(panels),
             target in OF_SEVERAL and len(raters) > 1,
-            _cases(tables, raters, rubric_of, scales),
+            _cases(tables, raters, rubric_of, worst(scores, scales)),
             "" if panels else marks.NOTHING_SCORED,
         ),
         groups(figures, scores),
@@ -169,10 +178,7 @@ def _worst_item(agreement: Agreement) -> Look | None:
     )
 
 
-def _cases(
-    tables: Tables, raters: list[str], rubric_of: Mapping[str, str], scales: Mapping[str, tuple[float, float, float]]
-) -> tuple[Case, ...]:
-    shown = worst(tables.scores, scales)
+def _cases(tables: Tables, raters: list[str], rubric_of: Mapping[str, str], shown: Sequence[str]) -> tuple[Case, ...]:
     questions = dict(zip(tables.items["item_id"].to_pylist(), tables.items["question"].to_pylist(), strict=True))
     judged = defaultdict(list)
     for row in tables.judgments.to_pylist():

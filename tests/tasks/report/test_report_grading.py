@@ -17,6 +17,7 @@ from tasks.contracts.bundle import Scale
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.evaluation import Verdicts
 from tasks.display.say import plain
+from tasks.report.grading.cases import worst
 from tasks.report.grading.page import page
 from tasks.report.grading.routing import above_said
 from tasks.report.grading.verdict import headline, outcome
@@ -239,7 +240,8 @@ def test_a_rule_says_what_alike_answers_are_worth(shown: View) -> None:
 
 def test_the_worst_cases_are_the_largest_gaps_two_of_an_item(run: Tables, shown: View) -> None:
     gaps = run.scores.set_index("response_id").eval("abs(calibrated - target)")
-    found = needs_texts(run.scores, dict.fromkeys(NAMES, SCALE.bounds))
+    found = worst(run.scores, dict.fromkeys(NAMES, SCALE.bounds))
+    assert set(found) <= set(needs_texts(run.scores, dict.fromkeys(NAMES, SCALE.bounds)))
     assert len(found) == len(shown.errors.cases) == 6
     assert gaps[found[0]] == gaps.max()
     assert list(gaps[found]) == sorted(gaps[found], reverse=True)
@@ -254,7 +256,7 @@ def test_quotes_that_fail_are_struck_through_with_the_reason(shown: View, seen: 
         "stands elsewhere in the text than cited, which does not count": False,
     }
     struck = [attrs for _, attrs in seen.elements if attrs.get("class") == "quote bad"]
-    assert len(struck) == 2 * len(shown.errors.cases)
+    assert len(struck) == 2 * len(shown.errors.cases + shown.middle)
 
 
 def test_groups_that_are_too_small_are_not_shown() -> None:

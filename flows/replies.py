@@ -1,0 +1,96 @@
+"""What models said to a finished run, as a file of recorded replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tasks.contracts.backends import BACKENDS, engine_of
+from tasks.contracts.errors import StoreError
+from tasks.contracts.settings.graph import Graphs
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.graph import RubricGraphs
+from tasks.contracts.tables.judging import Attempts
+from tasks.contracts.tables.rubrics import Rubrics
+from tasks.llm.backends.vllm import weights
+from tasks.llm.opening import model_of
+from tasks.llm.recording import Header, Speaker, as_lines, write_recording
+from tasks.llm.replies import ReplyStore
+from tasks.store.digest import digest_of
+from tasks.store.recorded import read_manifest
+from tasks.store.warehouse import Run
+
+_ASKED = ["response_id", "request_digest", "system", "prompt", "error"]
+
+
+def recorded(run: Run, to: Path, name: str | None = None, folder: Path | None = None) -> Header:
+    """Write the replies of a run to a file; returns its header.
+
+    name: of the model, in place of the engine's; folder: of its weights, whose digest is recorded. StoreError for a run
+    that did not finish or asked no language model itself, or of which the warehouse has lost replies.
+    """
+    manifest = read_manifest(run)
+    study = Study.model_validate(manifest["identity"]["study"])
+    base = run.warehouse.root / manifest["study_folder"]
+    digest = digest_of(weights(folder)) if folder else None
+    speakers = [
+        _speaker(who, choice, base, name, digest or manifest["identity"]["inputs"].get(engine_of(choice).model))
+        for who, choice in _choices(study)
+    ]
+    asked = list(_asked(run))
+    if not (speakers and asked):
+        raise StoreError(f"run {run.run_id} asked no language model itself: there is nothing to record")
+    with ReplyStore(run.warehouse.replies, read_only=True) as store:
+        lines, lost = as_lines(asked, store.get_many(row["request_digest"] for row in asked))
+    if lost:
+        raise StoreError(f"{run.warehouse.replies} holds no reply to {len(lost):,} requests of run {run.run_id}")
+    header = Header(
+        format=0,
+        run_id=run.run_id,
+        recorded=manifest["written"],
+        speakers=tuple(speakers),
+        versions=manifest["versions"],
+        replies=0,
+        errors=0,
+        content="",
+    )
+    return write_recording(to, header, lines)
+
+
+def _choices(study: Study) -> Iterator[tuple[str, Judge | Graphs]]:
+    """Whose part it is, and the settings, of those that ask a language model."""
+    annotators = study.annotation.annotators if study.annotation else {}
+    choices: dict[str, Judge | Graphs] = {"judge": study.judge, **annotators, "graph": study.graph}
+    for who, choice in choices.items():
+        if BACKENDS[choice.backend].needs == "engine":
+            yield who, choice
+
+
+def _speaker(who: str, choice: Judge | Graphs, base: Path, name: str | None, digest: str | None) -> Speaker:
+    engine, mender = engine_of(choice), None
+    if isinstance(choice, Judge) and choice.repair_engine:
+        mender = model_of(choice.model_copy(update={"engine": choice.repair_engine}), base)
+    return Speaker(
+        who=who,
+        name=name or engine.model.rstrip("/").rpartition("/")[2],
+        weights=digest,
+        model=model_of(choice, base),
+        mender=mender,
+        structured=engine.structured,
+        logprobs=engine.logprobs,
+        sampling=choice.sampling,
+    )
+
+
+def _asked(run: Run) -> Iterator[dict[str, Any]]:
+    """Every request of a run, as `attempts` has it; of those about rubrics and graphs only the digest is known."""
+    for stage in run.stages(Attempts):
+        for row in run.read(run.ref(Attempts, stage), _ASKED).to_pylist():
+            if row["prompt"] is not None:
+                yield row
+    for table in (Rubrics, RubricGraphs):
+        for stage in run.stages(table):
+            for calls in run.read(run.ref(table, stage), ["calls"])["calls"].to_pylist():
+                yield from (dict.fromkeys(_ASKED) | {"request_digest": call["request_digest"]} for call in calls)

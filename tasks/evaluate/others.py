@@ -1,0 +1,85 @@
+"""The machine's scores beside those of another run over the same responses: a baseline, or an earlier judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from tasks.contracts.errors import InputError
+from tasks.evaluate.agree import both_scored, item_qwk, mean_of_items
+from tasks.evaluate.beside import by_item, drawn_qwk, stat
+from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
+
+_COLUMN = "other:"
+
+
+def other_column(name: str) -> str:
+    """The column of the score frame that holds the scores of what is called so."""
+    return _COLUMN + name
+
+
+def placed(
+    frame: pd.DataFrame, given: Mapping[str, float | None], scales: Mapping[str, ScaleBounds], name: str
+) -> pd.Series:
+    """The scores of another run in the rows of the score frame, NaN where it has none.
+
+    InputError where one lies off the scale that its item has here: the two would not compare.
+    """
+    scores = frame["response_id"].map(given).astype(float)
+    low, high = (frame["item_id"].map({item: bounds[end] for item, bounds in scales.items()}) for end in (0, 1))
+    if ((scores < low) | (scores > high)).any():
+        raise InputError(f"'{name}' scores some of the items on another scale", field="evaluation.beside")
+    return scores
+
+
+def against_others(
+    whole: Part, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
+) -> Iterator[Record]:
+    """QWK of each other run's calibrated scores with the target (other_qwk), on the responses that both scored, and how
+    much more the machine has there (over_other_qwk): of every item with enough responses, the mean over items and,
+    where items are on one scale, pooled; intervals paired, over the same clusters."""
+    for column in (name for name in whole.rows.columns if name.startswith(_COLUMN)):
+        rows = both_scored(whole.rows, TARGET, "calibrated", column)
+        name = column.removeprefix(_COLUMN)
+        if rows.empty:
+            continue
+        names = ("other_qwk", name), ("over_other_qwk", f"{machine} beside {name}")
+        yield from _differing(whole, rows, scales, names, column, draws, seed)
+        if whole.scale is not None:
+            pooled, scale = rows.assign(item_id=whole.value_of), {whole.value_of: whole.scale}
+            yield from _pooled(whole, pooled, scale, names, column, draws, seed)
+
+
+def _differing(
+    whole: Part,
+    rows: pd.DataFrame,
+    scales: Mapping[str, ScaleBounds],
+    names: tuple[tuple[str, str], tuple[str, str]],
+    column: str,
+    draws: int,
+    seed: int,
+) -> Iterator[Record]:
+    """The other's figure, and the machine's less it, of items and their mean."""
+    own, theirs = (item_qwk(rows, scales, TARGET, of) for of in ("calibrated", column))
+    drawn, drawn_theirs = (drawn_qwk(rows, of, scales, draws, seed) for of in ("calibrated", column))
+    yield from by_item(whole, rows, scales, names[0], theirs, drawn_theirs)
+    yield from by_item(whole, rows, scales, names[1], own - theirs, drawn - drawn_theirs)
+
+
+def _pooled(
+    whole: Part,
+    rows: pd.DataFrame,
+    scale: Mapping[str, ScaleBounds],
+    names: tuple[tuple[str, str], tuple[str, str]],
+    column: str,
+    draws: int,
+    seed: int,
+) -> Iterator[Record]:
+    """The same of all rows as if they were of one item."""
+    own, theirs = (item_qwk(rows, scale, TARGET, of) for of in ("calibrated", column))
+    drawn, drawn_theirs = (drawn_qwk(rows, of, scale, draws, seed) for of in ("calibrated", column))
+    both = (theirs, drawn_theirs), (own - theirs, drawn - drawn_theirs)
+    for (metric, rater), (value, draw) in zip(names, both, strict=True):
+        figure, around = stat(float(value[0])), mean_of_items(draw, rows)
+        yield record(whole, metric, figure, len(rows), stage="calibrated", raters=(TARGET, rater), interval=around)
