@@ -61,6 +61,8 @@ def system(
         "reference": under("Reference answer:", reference),
         "examples": examples,
         "units": names_of(Same(bundle)).forms(),
+        "first_unit": names_of(Same(bundle)).name("s1"),
+        "second_unit": names_of(Same(bundle)).name("s2"),
     }
     demanded = "evidence" if any(c.evidence != "none" for c in criteria) else "bare"  # as `schema.fields` has it
     return fill(name or _name_of(bundle.protocol), values, speaking(values) | {demanded})
@@ -78,10 +80,16 @@ def speaking(values: Mapping[str, str]) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def opening(
-    bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]], question: str, context: str | None, name: str = ""
+    bundle: Same[Bundle],
+    criteria: Same[tuple[Criterion, ...]],
+    question: str,
+    context: str | None,
+    reference: str | None = None,
+    name: str = "",
 ) -> Message:
     """`system` as the message that opens every request about an item."""
-    return Message("system", system(bundle.value, criteria.value, question, context, name=name or None))
+    text = system(bundle.value, criteria.value, question, context, name=name or None, reference=reference)
+    return Message("system", text.rstrip("\n"))
 
 
 def _name_of(protocol: Protocol) -> str:

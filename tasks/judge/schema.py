@@ -1,8 +1,8 @@
 """The judging contract as JSON Schema, generated from the bundle.
 
-Shapes: a checklist `{"decisions": {criterion: {"evidence": [{"unit", "quote"}], "diagnostic", "level"}}}`, in which
+Shapes: a checklist `{"decisions": {criterion: {"diagnostic", "level", "evidence": [{"unit", "quote"}]}}}`, in which
 every criterion asked for stands exactly once; in the same way answers `{"answers": {criterion: "yes" or "no"}}`,
-components `{"components": {criterion: text or null}}` and traits `{"traits": {trait: {"evidence", "score"}}}`; and one
+components `{"components": {criterion: text or null}}` and traits `{"traits": {trait: {"score", "evidence"}}}`; and one
 stated score `{"rationale", "score"}`. Strings are bounded, so that a model that is held to the schema ends.
 
 What a quote may cite stands once in a schema, under `$defs`: `citing` lists there the units of one response, so that a
@@ -68,7 +68,7 @@ def components(criteria: Sequence[Criterion]) -> dict[str, Any]:
 
 def traits(of: Sequence[Trait]) -> dict[str, Any]:
     """Schema of a score with its quotes for each of these traits."""
-    scored = {t.id: record({"evidence": _evidence("unit"), "score": _number(t)}) for t in of}
+    scored = {t.id: record({"score": _number(t), "evidence": _evidence("unit")}) for t in of}
     return _open(record({"traits": record(scored)}), {"unit"} if of else set())
 
 
@@ -120,10 +120,11 @@ def _open(schema: dict[str, Any], cited: set[str]) -> dict[str, Any]:
 
 
 def fields(criterion: Criterion) -> list[str]:
-    """What a decision on a criterion holds, in order; the level last, so that a model decides after its evidence."""
-    evidence = [] if criterion.evidence == "none" else ["evidence"]
+    """What a decision on a criterion holds, in order; the level before its quotes: a small model that must quote first
+    finds words for everything, and then holds what it quoted for met (tests/bench/README.md)."""
     diagnostic = ["diagnostic"] if criterion.evidence == "global_diagnostic" else []
-    return [*evidence, *diagnostic, "level"]
+    evidence = [] if criterion.evidence == "none" else ["evidence"]
+    return [*diagnostic, "level", *evidence]
 
 
 def _decision(criterion: Criterion) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
     """The request for the components, or for the score in view of them; only who scores is shown anything beside."""
     name = "autoscore_extract" if part == EXTRACT else "autoscore"
     of = Same(case.bundle), Same(case.bundle.criteria)
-    system = prompt.opening(*of, case.question, case.context, name=name)
+    system = prompt.opening(*of, case.question, case.context, case.reference_answer, name)
     contract_of = schema(case.bundle, part)
     if part == EXTRACT:
         return build(case, part, rater, system, contract_of, KEYS, role="extract")

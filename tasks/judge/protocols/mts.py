@@ -26,7 +26,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the score of a trait."""
-    system = _system(Same(case.bundle), Same(part.traits[0]), case.question, case.context)
+    system = _system(Same(case.bundle), Same(part.traits[0]), case.question, case.context, case.reference_answer)
     return build(case, part, rater, system, schema(case.bundle, part), contract.HOLISTIC_KEYS, shown=shown)
 
 
@@ -69,9 +69,12 @@ def _parts(of: Same[Bundle]) -> list[Part]:
 
 
 @lru_cache(maxsize=1024)
-def _system(bundle: Same[Bundle], trait: Same[Trait], question: str, context: str | None) -> Message:
+def _system(
+    bundle: Same[Bundle], trait: Same[Trait], question: str, context: str | None, reference: str | None
+) -> Message:
     criteria = tuple(bundle.value.of_trait(trait.value.id))
-    return Message("system", prompt.system(bundle.value, criteria, question, context, (trait.value,)))
+    text = prompt.system(bundle.value, criteria, question, context, (trait.value,), reference=reference)
+    return Message("system", text)
 
 
 @lru_cache(maxsize=1024)

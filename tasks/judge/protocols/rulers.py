@@ -31,7 +31,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the criteria of a part."""
-    system = prompt.opening(Same(case.bundle), Same(part.criteria), case.question, case.context)
+    system = prompt.opening(Same(case.bundle), Same(part.criteria), case.question, case.context, case.reference_answer)
     return build(case, part, rater, system, schema(case.bundle, part), contract.CHECKLIST_KEYS, shown=shown)
 
 

@@ -38,7 +38,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the scores of the traits."""
-    system = _system(Same(case.bundle), case.question, case.context)
+    system = _system(Same(case.bundle), case.question, case.context, case.reference_answer)
     return build(case, part, rater, system, schema(case.bundle, part), KEYS, shown=shown)
 
 
@@ -120,8 +120,9 @@ def _judged(bundle: Same[Bundle]) -> tuple[Trait, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _system(bundle: Same[Bundle], question: str, context: str | None) -> Message:
-    return Message("system", prompt.system(bundle.value, (), question, context, _judged(bundle)))
+def _system(bundle: Same[Bundle], question: str, context: str | None, reference: str | None) -> Message:
+    text = prompt.system(bundle.value, (), question, context, _judged(bundle), reference=reference)
+    return Message("system", text)
 
 
 @lru_cache(maxsize=1024)

@@ -172,7 +172,7 @@ def _claim(opinion: Opinion, point: Criterion) -> dict[str, str]:
     """What is said of a point."""
     level = opinion.levels[point.id]
     quote = {} if point.evidence == "none" else {"quote": "".join(_said(opinion, point)) if level else ""}
-    return {**quote, "status": STATUSES[bool(level)]}
+    return {"status": STATUSES[bool(level)], **quote}
 
 
 def _found(text: str, keys: frozenset[str], *, is_repair: bool) -> tuple[dict[str, Any] | None, str | None]:

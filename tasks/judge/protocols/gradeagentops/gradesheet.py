@@ -102,14 +102,14 @@ def plain(number: float) -> float | int:
 
 
 def _claim(point: Criterion) -> dict[str, Any]:
-    """Schema of what is said of a point: the words first, then whether they cover it."""
+    """Schema of what is said of a point: whether it is covered, then by which words."""
     quote = {} if point.evidence == "none" else {"quote": _QUOTE_IF_COVERED}
-    return _object({**quote, "status": _STATUS})
+    return _object({"status": _STATUS, **quote})
 
 
 def _example(point: Criterion) -> str:
-    quote = "" if point.evidence == "none" else '"quote": "<exact words, or nothing>", '
-    return f'{{{quote}"status": "<{" or ".join(STATUSES)}>"}}'
+    quote = "" if point.evidence == "none" else ', "quote": "<exact words, or nothing>"'
+    return f'{{"status": "<{" or ".join(STATUSES)}>"{quote}}}'
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
