@@ -70,7 +70,8 @@ def plan(
 
 def asking_model(judge: Judge, model: str, url: str | None) -> Judge:
     """The same judge with a language model as its backend; InputError where its protocol takes none."""
-    own = judge.engine or Engine(model=model, logprobs=_LOGPROBS)
+    # A model of one's own may be slow: what it has begun to answer is waited for.
+    own = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
     name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
     engine = own.model_copy(update={"model": name} | ({"urls": (url,)} if url else {}))
     others = dict.fromkeys(("model", "replies", "foreign", "truth", "grader"))

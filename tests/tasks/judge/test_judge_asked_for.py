@@ -43,8 +43,8 @@ def requests_of(
 
 
 def in_form(request: Request) -> set[str]:
-    """The fields of the form that ends a prompt."""
-    form = request.messages[0].content.rpartition("Answer with one JSON object")[2]
+    """The fields of the form that ends a prompt, a worked example left out."""
+    form = request.messages[0].content.rpartition("Answer with one JSON object")[2].partition("A worked example")[0]
     return set(re.findall(r'"(\w+)":', form))
 
 

@@ -151,7 +151,7 @@ def test_the_form_in_the_prompt_is_the_schemas():
     whole = json.loads(re.sub(r"(?<=: )<number>", "0", form))
     assert list(whole) == list(request.schema["properties"])
     assert list(whole["points"]) == ["1", "2", "3"]
-    assert all(list(claim) == ["quote", "status"] for claim in whole["points"].values())
+    assert all(list(claim) == ["status", "quote"] for claim in whole["points"].values())
 
 
 def test_a_short_answer_gets_the_lowest_of_everything_without_a_call():

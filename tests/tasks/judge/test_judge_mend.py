@@ -94,7 +94,7 @@ def test_no_history_holds_more_repairs_than_the_budgets(contract, semantic, kind
         ("malformed_decision:P1", "P1 does not have the form"),
         ("evidence_failed:P2", "no quote given for P2 holds"),
         ("unknown_criterion:X", "X was not asked for"),
-        ("unknown_point:covered", "covered holds a number that names no point"),
+        ("unknown_point:covered", "covered is in doubt: a number names no point"),
         ("odd_kind:Y", "odd kind: Y"),
     ],
 )

@@ -54,11 +54,11 @@ def test_admits_the_sound_artifact_and_every_level():
     assert all(admits(checklist(CRITERIA), with_decision("B", level=level)) for level in (0, 1, 2))
 
 
-def test_order_of_properties_is_that_of_the_criteria_and_the_level_is_last():
+def test_order_of_properties_is_that_of_the_criteria_and_the_level_is_before_its_quotes():
     decisions = checklist(CRITERIA)["properties"]["decisions"]
     assert list(decisions["properties"]) == decisions["required"] == ["B", "A", "G"]
     asked = [list(decision["properties"]) for decision in decisions["properties"].values()]
-    assert asked == [["evidence", "level"], ["level"], ["evidence", "diagnostic", "level"]]
+    assert asked == [["level", "evidence"], ["level"], ["diagnostic", "level", "evidence"]]
 
 
 @pytest.mark.parametrize("name", ["A", "B", "G"])
