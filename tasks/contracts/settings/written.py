@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,7 +79,16 @@ def parse(model: type[Model], content: Any, file: Path) -> Model:
             key, written = _written(file, first["loc"])
             raise InputError(_unquoted(first["input"], written), file=file, field=key) from error
         field = ".".join(str(part) for part in first["loc"]) or None
+        if first["type"] == "string_type":
+            raise InputError(_no_scalar(first["input"]), file=file, field=field, hint=more) from error
         raise InputError(first["msg"], file=file, field=field, hint=more) from error
+
+
+def _no_scalar(value: Mapping[Any, Any] | Sequence[Any]) -> str:
+    """What to do about a list or a mapping where a text, or a mapping of another form, is due."""
+    if isinstance(value, Mapping):
+        return f"a text is due, and this is a mapping of {', '.join(map(str, value)) or 'nothing'}"
+    return f"a text is due, and this is a list of {len(value)}"
 
 
 def _unquoted(value: object, written: str | None) -> str:

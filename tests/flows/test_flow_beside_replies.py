@@ -1,0 +1,168 @@
+"""A run by a language model, recorded in one file and graded again from it: no server, the same scores."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from builders import loopback
+from click.testing import Result
+from tiny_study import make_study
+from typer.testing import CliRunner
+
+from flows import cli
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
+from tasks.llm.recording import read_recording
+from tasks.store.warehouse import Run, Warehouse
+
+JUDGE = {"protocol": "rulers", "repair": {}, "sampling": {"max_tokens": 300}}
+
+
+def said(n: int, body: dict) -> bytes:
+    """What the judge says, wrongly to every other first question, and what mends it; with token log-probabilities."""
+    fine = '{"decisions":{"P1":{"level":1,"evidence":[{"unit_id":"s1","quote":"answer"}],"rationale":"x"}}}'
+    first = body["model"] == "big"
+    asked = body["messages"][-1]["content"]
+    text = "I cannot say." if first and "answer 1" in asked else fine
+    tokens = [{"token": c, "logprob": 0.0, "bytes": None, "top_logprobs": likely(c)} for c in text]
+    return loopback.http(200, loopback.body_of(text, logprobs={"content": tokens}))
+
+
+def likely(character: str) -> list[dict]:
+    """Every level that is told could have been another one."""
+    others = [("1", -0.3), ("0", -1.8), ("2", -2.4)] if character == "1" else [(character, 0.0)]
+    return [{"token": token, "logprob": logprob, "bytes": None} for token, logprob in others]
+
+
+def command(*words: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
+
+
+def with_judge(study: Path, **judge: object) -> None:
+    kept, _, rest = study.read_text().partition("judge:")
+    study.write_text(f"{kept}judge: {json.dumps(JUDGE | judge)}\ncalibration:{rest.partition('calibration:')[2]}")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> Path:
+    """A folder with the study, its run by two models behind a server, and the recorded replies; the server is gone."""
+    folder = tmp_path_factory.mktemp("recorded")
+    study = make_study(folder, 24)
+    server = loopback.Server(said)
+    mending = {"model": "small", "urls": [server.url]}
+    engine = {"model": "big", "urls": [server.url], "logprobs": 3, "concurrency": 4}
+    with_judge(study, backend="openai", engine=engine, repair_engine=mending)
+    result = command("grade", study, "--warehouse", folder / "house")
+    assert result.exit_code == 0, result.output
+    server.close()
+    result = command("replies", "--to", folder / "replies.parquet", "--warehouse", folder / "house")
+    assert result.exit_code == 0, result.output
+    with_judge(study, backend="replay", replies="replies.parquet")
+    return folder
+
+
+def last(house: Path) -> Run:
+    warehouse = Warehouse.open(house)
+    return warehouse.run(warehouse.runs()[-1])
+
+
+def table(run: Run, row: type, *columns: str) -> list[tuple]:
+    wanted = run.read(run.ref(row, "judge"), list(columns)).to_pylist()
+    return sorted(tuple(map(repr, one.values())) for one in wanted)
+
+
+def test_a_replay_elsewhere_gives_the_same_judgments_repairs_and_probabilities(ran: Path) -> None:
+    result = command("grade", ran / "study.yaml", "--warehouse", ran / "elsewhere")
+    assert result.exit_code == 0, result.output
+    then, now = last(ran / "house"), last(ran / "elsewhere")
+    judged = "response_id", "criterion_id", "decision", "stated", "level_probabilities", "evidence", "action"
+    assert table(now, Judgments, *judged) == table(then, Judgments, *judged)
+    graded = "response_id", "score", "confidence", "signals", "status"
+    assert table(now, Gradings, *graded) == table(then, Gradings, *graded)
+    asked = "response_id", "attempt", "request_digest", "model", "reply", "violations", "mends", "latency_s"
+    assert table(now, Attempts, *asked) == table(then, Attempts, *asked)
+    assert {row["model"].partition("@")[0] for row in now.read(now.ref(Attempts, "judge")).to_pylist()} == {
+        "big",
+        "small",
+    }
+    rater = now.read(now.ref(Gradings, "judge"))["rater_id"][0].as_py()
+    assert rater.startswith("replay:big@")
+
+
+def test_the_file_says_where_it_comes_from(ran: Path) -> None:
+    header = read_recording(ran / "replies.parquet").header
+    (speaker,) = header.speakers
+    assert (speaker.who, speaker.name, speaker.logprobs, speaker.sampling.max_tokens) == ("judge", "big", 3, 300)
+    assert header.run_id == last(ran / "house").run_id
+    assert header.replies >= 24
+    named = command("replies", "--to", ran / "named", "--name", "Big 1.5B", "--warehouse", ran / "house")
+    assert "from Big 1.5B, 0 errors" in named.output
+    assert str(ran).encode() not in (ran / "named").read_bytes()
+
+
+def test_another_wording_or_answer_stops_the_run_and_says_what_differs(ran: Path, tmp_path: Path) -> None:
+    shutil.copytree(ran, tmp_path / "copy", ignore=shutil.ignore_patterns("house", "elsewhere"))
+    study = tmp_path / "copy" / "study.yaml"
+    answers = (tmp_path / "copy" / "answers.csv").read_text()
+    (tmp_path / "copy" / "answers.csv").write_text(answers.replace("answer 4 ", "reply 4 "))
+    refused = command("grade", study, "--warehouse", tmp_path / "house")
+    assert refused.exit_code == 2
+    assert "it holds no reply to 1 of 24 requests: 1 with another message about the response" in refused.stderr
+    proved = command("validate", study, "--warehouse", tmp_path / "house")
+    assert proved.exit_code == 2
+    assert "wrong    recorded replies" in proved.output
+    (tmp_path / "copy" / "answers.csv").write_text(answers)
+    rubrics = tmp_path / "copy" / "rubrics.yaml"
+    rubrics.write_text(rubrics.read_text().replace("motion of particles", "movement of particles"))
+    refused = command("grade", study, "--warehouse", tmp_path / "house")
+    assert "24 of 24 requests: 24 with other instructions" in refused.stderr
+    assert "rubricflow replies --to FILE" in refused.stderr
+
+
+def test_the_recorded_study_is_proved_without_a_server(ran: Path) -> None:
+    proved = command("validate", ran / "study.yaml", "--warehouse", ran / "nowhere")
+    assert proved.exit_code == 0, proved.output
+    assert "ok       recorded replies: 24 first calls are in" in proved.output
+
+
+def test_what_only_replays_has_nothing_to_record(ran: Path) -> None:
+    command("grade", ran / "study.yaml", "--warehouse", ran / "elsewhere")
+    refused = command("replies", "--to", ran / "again", "--warehouse", ran / "elsewhere")
+    assert refused.exit_code == 2
+    assert "asked no language model itself" in refused.stderr
+
+
+def test_a_model_takes_the_place_of_the_recorded_judge(ran: Path) -> None:
+    server = loopback.Server(said)
+    live = ["--model", "big", "--url", server.url, "--warehouse", ran / "live", "--limit", "2"]
+    result = command("grade", ran / "study.yaml", *live)
+    server.close()
+    assert result.exit_code == 0, result.output
+    run = last(ran / "live")
+    assert run.read(run.ref(Gradings, "judge"))["rater_id"][0].as_py().startswith("openai:big@")
+    assert all(call["top_logprobs"] == 20 for call in server.calls)
+
+
+def test_a_server_without_a_model_is_refused(ran: Path) -> None:
+    refused = command("grade", ran / "study.yaml", "--url", "http://127.0.0.1:9/v1", "--warehouse", ran / "none")
+    assert refused.exit_code == 2
+    assert "name the model" in refused.stderr
+
+
+def test_a_baseline_is_graded_first_and_stands_beside_the_judge(ran: Path) -> None:
+    study = ran / "study.yaml"
+    foreign = study.read_text().replace("name: tiny", "name: base")
+    with_judge(study, backend="embedded")
+    (ran / "base.yaml").write_text(study.read_text().replace("name: tiny", "name: base"))
+    beside = foreign.replace("name: base", "name: tiny").replace("draws: 200", "draws: 200, beside: [base.yaml]")
+    study.write_text(beside)
+    result = command("grade", study, "--warehouse", ran / "both")
+    assert result.exit_code == 0, result.output
+    assert "base (embedded)" in result.output
+    assert "replies recorded on" in result.output
+    assert result.output.count("Agreement with the target, QWK") == 1
+    assert len(Warehouse.open(ran / "both").runs()) == 2
+    page = (last(ran / "both").folder / "report.html").read_text()
+    assert "base (embedded)" in page
