@@ -36,6 +36,7 @@ from flows.compare import finished
 from flows.plan import plan
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import Attempts
+from tasks.ingest.layouts.asap_sas import prepare
 from tasks.stats.agreement import qwk
 from tasks.stats.scores import score_frame
 from tasks.store.warehouse import Run
@@ -51,8 +52,10 @@ def sample(folder: Path, items: list[str], labels: int, test: int, seed: int) ->
     """Write items.csv and answers.csv, with the side of each answer."""
     asked = pd.read_json(need("asap_sas", "questions.jsonl"), lines=True).astype({"question_id": str})
     asked = asked[asked["question_id"].isin(items)]
-    asked[["question_id", "question_text"]].to_csv(folder / "items.csv", index=False)
+    guided = prepare("questions.jsonl", asked)
+    guided[["question_id", "question_text", "guide"]].to_csv(folder / "items.csv", index=False)
     answers = pd.read_parquet(need("asap_sas", "answers.parquet")).astype({"question_id": str})
+    answers = prepare("answers.parquet", answers)
     parts = []
     for item in items:
         part = answers[answers["question_id"] == item].sample(labels + test, random_state=seed)
@@ -68,7 +71,10 @@ def study(folder: Path, name: str, judge: dict[str, Any]) -> Path:
         "responses": {"response_id": "answer_id", "item_id": "question_id", "text": "student_answer", "split": "split"},
         "scores": [{"rater": TARGET, "score": "score_rater1"}],
     }
-    items = {"file": "items.csv", "items": {"item_id": "question_id", "question": "question_text"}}
+    items = {
+        "file": "items.csv",
+        "items": {"item_id": "question_id", "question": "question_text", "rubric_text": "guide"},
+    }
     content = {
         "name": name,
         "data": {"sources": [items, answers]},
@@ -83,6 +89,7 @@ def study(folder: Path, name: str, judge: dict[str, Any]) -> Path:
 def arms(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and judge of every arm."""
     engine = {"model": given.model, "urls": given.url, "logprobs": given.logprobs, "concurrency": given.concurrency}
+    engine["timeout_s"] = 3600
     sampling = {"max_tokens": given.max_tokens}
     judge = {"protocol": given.protocol, "backend": "openai", "engine": engine, "sampling": sampling}
     added = {"": {}} | {f" {name}": json.loads(of) for name, _, of in (arm.partition("=") for arm in given.arm)}
