@@ -20,6 +20,7 @@ from tasks.llm.request import Reply, digest
 from tasks.store.warehouse import Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "baseline.yaml"
+OWN = next(line for line in DEMO.read_text().splitlines() if line.startswith("judge:"))
 FILES = ("items.csv", "responses.csv", "responses_b.csv", "marks.csv", "marks_b.csv", "rubrics.yaml")
 
 
@@ -79,7 +80,12 @@ def test_rubrics_that_a_model_will_make_are_rehearsed_without_it(tmp_path: Path)
         "judge: {backend: openai, engine: {model: m, urls: ['http://127.0.0.1:9/v1']}, final_score: weighted_points}"
     )
     plain = DEMO.read_text().replace("  file: rubrics.yaml\n", "  file: rubrics.yaml\n  induce: {criteria: 5}\n")
-    study.write_text(plain.replace("judge: {protocol: rulers, backend: embedded, final_score: weighted_points}", asked))
+    study.write_text(
+        plain.replace(
+            "judge: {protocol: rulers, backend: embedded, final_score: weighted_points, echo: allowed, repair: {contract: 1, semantic: 1}}",
+            asked,
+        )
+    )
     result = CliRunner().invoke(cli.app, ["validate", str(study), "--limit", "2"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "made by rules of thumb here" in result.output
@@ -118,8 +124,7 @@ def with_judge(folder: Path, judge: str) -> Path:
     """The demo's study with another judge."""
     for name in FILES:
         (folder / name).write_bytes((DEMO.parent / name).read_bytes())
-    own = "judge: {protocol: rulers, backend: embedded, final_score: weighted_points}"
-    (folder / "study.yaml").write_text(DEMO.read_text().replace(own, f"judge: {judge}"))
+    (folder / "study.yaml").write_text(DEMO.read_text().replace(OWN, f"judge: {judge}"))
     return folder / "study.yaml"
 
 

@@ -149,3 +149,20 @@ def test_a_server_without_a_model_is_refused(ran: Path) -> None:
     refused = command("grade", ran / "study.yaml", "--url", "http://127.0.0.1:9/v1", "--warehouse", ran / "none")
     assert refused.exit_code == 2
     assert "name the model" in refused.stderr
+
+
+def test_a_baseline_is_graded_first_and_stands_beside_the_judge(ran: Path) -> None:
+    study = ran / "study.yaml"
+    foreign = study.read_text().replace("name: tiny", "name: base")
+    with_judge(study, backend="embedded")
+    (ran / "base.yaml").write_text(study.read_text().replace("name: tiny", "name: base"))
+    beside = foreign.replace("name: base", "name: tiny").replace("draws: 200", "draws: 200, beside: [base.yaml]")
+    study.write_text(beside)
+    result = command("grade", study, "--warehouse", ran / "both")
+    assert result.exit_code == 0, result.output
+    assert "base (embedded)" in result.output
+    assert "replies recorded on" in result.output
+    assert result.output.count("Agreement with the target, QWK") == 1
+    assert len(Warehouse.open(ran / "both").runs()) == 2
+    page = (last(ran / "both").folder / "report.html").read_text()
+    assert "base (embedded)" in page
