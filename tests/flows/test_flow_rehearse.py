@@ -80,12 +80,7 @@ def test_rubrics_that_a_model_will_make_are_rehearsed_without_it(tmp_path: Path)
         "judge: {backend: openai, engine: {model: m, urls: ['http://127.0.0.1:9/v1']}, final_score: weighted_points}"
     )
     plain = DEMO.read_text().replace("  file: rubrics.yaml\n", "  file: rubrics.yaml\n  induce: {criteria: 5}\n")
-    study.write_text(
-        plain.replace(
-            "judge: {protocol: rulers, backend: embedded, final_score: weighted_points, echo: allowed, repair: {contract: 1, semantic: 1}}",
-            asked,
-        )
-    )
+    study.write_text(plain.replace(OWN, asked))
     result = CliRunner().invoke(cli.app, ["validate", str(study), "--limit", "2"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "made by rules of thumb here" in result.output
