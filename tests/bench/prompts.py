@@ -11,6 +11,7 @@ is 0 as the model said it (people: as `key` said it), agreement with the marks a
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -43,13 +44,14 @@ def study_file(folder: Path, protocol: str, model: str, url: str, options: dict[
         chosen = rows.response_id.isin([f"{item}-{author}" for item in ITEMS for author in AUTHORS])
         rows[chosen].to_csv(folder / f"{name}.csv", index=False)
     demo = yaml.safe_load((DEMO / "study.yaml").read_text(encoding="utf-8"))
+    class_a = [source for source in demo["data"]["sources"] if "_b" not in source["file"]]
     engine = {"model": model, "urls": [url], "logprobs": 5, "timeout_s": 3600, "concurrency": 32}
     judge = {"protocol": protocol, "backend": "openai", "engine": engine, **options}
     if protocol in MARKED:
         judge |= {"final_score": "weighted_points"}
     study = {
         "name": f"prompts_{protocol}",
-        "data": demo["data"],
+        "data": {"sources": class_a},
         "rubrics": {"file": str(DEMO / "rubrics.yaml")},
         "split": {"by": "author", "per": "set", "calibration": 12},
         "judge": judge,
@@ -122,12 +124,13 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--url", default="http://127.0.0.1:8000/v1")
     parser.add_argument("--protocols", nargs="+", default=PROTOCOLS)
+    parser.add_argument("--judge", type=json.loads, default={}, help="further settings of `judge`, as JSON")
     parser.add_argument("--warehouse", required=True)
     asked = parser.parse_args()
     for protocol in asked.protocols:
         with tempfile.TemporaryDirectory() as folder:
             start = time.monotonic()
-            study = study_file(Path(folder), protocol, asked.model, asked.url, {})
+            study = study_file(Path(folder), protocol, asked.model, asked.url, asked.judge)
             run_id = grade(str(study), asked.warehouse)
             row = figures(Warehouse.open(asked.warehouse).run(run_id))
             told = "; ".join(f"{name} {figure}" for name, figure in row.items())
