@@ -16,7 +16,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Q
 from trl import GRPOTrainer, SFTTrainer
 
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.settings.edit import Adapter, FineTuning, Reinforcement
+from tasks.contracts.settings.adapter import Adapter
+from tasks.contracts.settings.edit import FineTuning, Reinforcement
 from tasks.edit import rl
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts
@@ -303,7 +304,7 @@ def test_the_prompts_are_the_policys_own_tokens(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[int]] = []
-    watch(monkeypatch, GRPOTrainer, "_generate_single_turn", lambda _, ids, *__: seen.extend(ids))
+    watch(monkeypatch, Policy, "continued", lambda _, ids, *__: seen.extend(ids))
     reinforced(policy, tmp_path / "a", plan=PLAN.model_copy(update={"steps": 3}))
     prompts = Prompts("compact")
     wanted = [policy.prompt_ids(prompts.grade(sample)) for sample in SAMPLES]
