@@ -124,8 +124,8 @@ class Policy:
     def continued(
         self, asked: Sequence[list[int]], temperature: float, max_tokens: int, model: Any = None
     ) -> list[list[int]]:
-        """The tokens that follow each text, up to the end-of-sequence token, or to the end of a line that states a mark:
-        a weak model would go on with the next answer, and be marked by what it says there.
+        """The tokens that follow each text, up to the end-of-sequence token or the end of a line that states a mark: a
+        weak model would go on with the next answer, and be marked by what it says there.
 
         What texts begin with alike is read once. model: this policy's with an adapter that is being trained.
         """
