@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from tasks.contracts.errors import BackendError
+from tasks.edit.attention import shared_heads
 from tasks.edit.prefix import copies, groups, looks_back_wholly, remembered
 from tasks.edit.rollout import SCAFFOLD, without_mark
 from tasks.llm.backends.structure import Structure, Turn
@@ -131,7 +132,7 @@ class Policy:
         """
         replies: list[list[int]] = [[]] * len(asked)
         model = model or self.model
-        with self.reading():
+        with self.reading(), shared_heads():
             for group, common in groups(asked) if looks_back_wholly(model) else [(range(len(asked)), 0)]:
                 order = sorted(group, key=lambda at: (len(asked[at]), at))
                 # A text that is all beginning still has to be asked what follows its last token.
