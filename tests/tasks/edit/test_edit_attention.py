@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,7 +41,6 @@ def test_it_is_the_librarys_attention(
 
 
 def test_the_librarys_own_comes_back() -> None:
-    with pytest.raises(ZeroDivisionError), shared_heads():
+    with shared_heads():
         assert ALL_ATTENTION_FUNCTIONS["sdpa"] is not LIBRARY
-        _ = 1 / 0
     assert ALL_ATTENTION_FUNCTIONS["sdpa"] is LIBRARY
