@@ -116,8 +116,13 @@ class Tuned:
     def __init__(self, backbone: Backbone, tokens: Tokens) -> None:
         self.width, self.lengths, self.device = backbone.width, tokens.lengths, backbone.device
         self._tokens, self._first = tokens, backbone.model
-        self._backbone = copy(backbone)
-        self._backbone.model = deepcopy(backbone.model)
+        self._backbone = self._learning(backbone)
+
+    def _learning(self, backbone: Backbone) -> Backbone:
+        """What is trained."""
+        several = copy(backbone)
+        several.model = deepcopy(backbone.model)
+        return several
 
     def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         """H (B, T, d) float32, 0 at padding, and mask (B, T), on the backbone's device."""
@@ -147,8 +152,13 @@ class Adapted(Tuned):
     learning: Learning = "lora"
 
     def __init__(self, backbone: Backbone, tokens: Tokens, adapter: Adapter) -> None:
-        super().__init__(adapted(backbone, adapter), tokens)
+        self._adapter = adapter
+        super().__init__(backbone, tokens)
         self._start = self.state_dict()
+
+    def _learning(self, backbone: Backbone) -> Backbone:
+        """The backbone's own weights, not a copy, under a new adapter."""
+        return adapted(backbone, self._adapter)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The adapter's."""

@@ -112,6 +112,9 @@ def test_an_adapter_alone_learns_and_begins_as_nothing(folder_of: Any, kind: str
     encoder = Adapted(backbone, backbone.tokenize(ANSWERED), LORA)
     torch.testing.assert_close(encoder([0, 1])[0], states_of(backbone))
     learning = encoder.parameters()
+    own = {one.data_ptr() for one in backbone.model.parameters()}
+    its = {one.data_ptr() for one in encoder._backbone.model.parameters() if not one.requires_grad}
+    assert own == its  # half a billion weights are not held twice
     assert 0 < sum(one.numel() for one in learning) < 0.7 * sum(one.numel() for one in backbone.model.parameters())
     start = encoder.state_dict()
     optimizer = torch.optim.SGD(learning, lr=0.5)
