@@ -12,6 +12,9 @@ from tasks.contracts.errors import InputError
 _FINAL = ("norm", "ln_f", "final_layer_norm")
 """Names of what brings a model's last states to a common size."""
 
+_LENGTH = 3.5
+"""Of a state: as long as the packaged encoder's, for which the settings of training were found."""
+
 
 def reader(model: Any, layer: int | None = None, name: str = "") -> Any:
     """The part of a model that makes token states, in evaluation mode, on a GPU where there is one.
@@ -41,18 +44,29 @@ def _shorten(model: Any, layer: int, name: str) -> None:
     """Takes off what lies above a layer.
 
     Where a model normalises what a layer reads instead of what it writes, as decoders do, states are as the layer above
-    would read them: by themselves some of their numbers are hundreds of times as large as the others.
+    would read them: by themselves some of their numbers are hundreds of times as large as the others. They are brought
+    to `_LENGTH`, since attention is the sharper, and a step of training the larger, the longer they are.
     """
     stack = _stack(model)
     if layer > len(stack):
         raise InputError(f"backbone '{name}' has {len(stack)} layers, and so no layer {layer}", field="layer")
     final = next((one for one in _FINAL if isinstance(getattr(model, one, None), nn.Module)), None)
-    if final is not None and layer < len(stack):
-        setattr(model, final, _first_like(getattr(model, final), stack[layer]))
+    if final is not None:
+        if layer < len(stack):
+            setattr(model, final, _first_like(getattr(model, final), stack[layer]))
+        _scale(getattr(model, final))
     del stack[layer:]
     model.config.num_hidden_layers = layer
     if getattr(model.config, "layer_types", None):
         model.config.layer_types = model.config.layer_types[:layer]
+
+
+def _scale(norm: nn.Module) -> None:
+    """Makes states of `_LENGTH`: a norm leaves them as long as its own weights are, by and large."""
+    with torch.no_grad():
+        size = dict(norm.named_parameters())["weight"].norm()
+        for one in norm.parameters():
+            one.mul_(_LENGTH / size)
 
 
 def _stack(model: Any) -> Any:

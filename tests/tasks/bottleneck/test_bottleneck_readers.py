@@ -75,9 +75,13 @@ def test_states_are_what_the_layer_above_reads(folder_of: Any, kind: str, layer:
         hidden = whole(input_ids=ids, output_hidden_states=True).hidden_states[layer]
         blocks = whole.h if kind == "gpt2" else whole.layers
         norm = "ln_1" if kind == "gpt2" else "input_layernorm"
-        wanted = getattr(blocks[layer], norm)(hidden) if layer < 4 else hidden  # the last is normed already
+        above = getattr(blocks[layer], norm) if layer < 4 else (whole.ln_f if kind == "gpt2" else whole.norm)
+        wanted = above(hidden) if layer < 4 else hidden  # the last is normed already
+        wanted *= 3.5 / above.weight.norm()
         states = found.states(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids))
     torch.testing.assert_close(states, wanted, atol=1e-4, rtol=1e-4)
+    if kind != "gpt2":  # whose norm also shifts
+        assert states.norm(dim=2).mean() == pytest.approx(3.5, rel=0.2)
     assert len(list(found.model.parameters())) < len(list(whole.parameters())) or layer == 4
 
 
