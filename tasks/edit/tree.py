@@ -95,7 +95,7 @@ def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
     with torch.no_grad():
         for group, common in groups([flat.ids.tolist() for flat in flats]):
             alike = _alike([flats[at] for at in group], common)
-            memory = remembered(model, flats[group[0]].ids[:alike]) if alike else None
+            memory = remembered(model, flats[group[0]].ids[:alike].tolist()) if alike else None
             for batch in _batches(group, [len(flats[at].ids) for at in group]):
                 chosen = [flats[at] for at in batch]
                 for at, flat, values in zip(batch, chosen, _logprobs(model, chosen, alike, memory), strict=True):
