@@ -36,4 +36,4 @@ def shared_heads() -> Iterator[None]:
     try:
         yield
     finally:
-        del ALL_ATTENTION_FUNCTIONS["sdpa"]
+        del ALL_ATTENTION_FUNCTIONS["sdpa"]  # type: ignore[no-untyped-call]

@@ -205,7 +205,7 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
 
 
 def _kind(rewards: _Rewards, method: Method) -> Any:
-    from trl.models import unwrap_model_for_generation
+    from trl.models.utils import unwrap_model_for_generation
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class Trainer(GRPOTrainer):
@@ -216,9 +216,13 @@ def _kind(rewards: _Rewards, method: Method) -> Any:
             self, prompt_ids: list[list[int]], *_: Any, **__: Any
         ) -> tuple[list[list[int]], None]:
             """A group's prompt is read once; the library would read it for every rollout."""
-            checkpoints = {"gradient_checkpointing_kwargs": self.args.gradient_checkpointing_kwargs}
-            with unwrap_model_for_generation(self.model_wrapped, self.accelerator, **checkpoints) as model:
-                return rewards.policy.continued(prompt_ids, self.args.temperature, rewards.max_tokens, model), None
+            checkpoints: Any = self.args.gradient_checkpointing_kwargs
+            whole = unwrap_model_for_generation(
+                self.model_wrapped, self.accelerator, gradient_checkpointing_kwargs=checkpoints
+            )
+            with whole as model:
+                heat, longest = rewards.plan.temperature, rewards.max_tokens
+                return rewards.policy.continued(prompt_ids, heat, longest, model), None
 
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
             batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
