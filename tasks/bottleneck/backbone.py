@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tasks.bottleneck.readers import positions_of, reader
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Answered
 from tasks.llm.backends.structure import control_tokens
@@ -84,11 +85,19 @@ class Backbone:
     """A text encoder: BERT and its kin, the encoder of BART or T5, or a decoder such as GPT-2 read as it stands.
 
     name: the backbone with a digest of its weights and vocabulary. width: d, numbers in a token's state; where it
-    `matches`, the last of them say how response and reference answer meet, see `meeting`.
+    `matches`, the last of them say how response and reference answer meet, see `meeting`. Where it `rounds`, it
+    multiplies in bfloat16.
     """
 
     def __init__(
-        self, name: str, tokenizer: Any, marks: Marks, model: Any, max_tokens: int, matches: bool = False
+        self,
+        name: str,
+        tokenizer: Any,
+        marks: Marks,
+        model: Any,
+        max_tokens: int,
+        matches: bool = False,
+        rounds: bool = False,
     ) -> None:
         """tokenizer: a `tokenizers.Tokenizer`; model: a transformers model whose output has `last_hidden_state`."""
         tokenizer.no_truncation()
@@ -96,7 +105,7 @@ class Backbone:
         tokenizer.encode_special_tokens = True  # "[SEP]" in a response is five characters, not a separator
         self.name, self.marks, self.max_tokens = name, marks, max_tokens
         self.model: torch.nn.Module = model
-        self.matches = matches
+        self.matches, self.rounds = matches, rounds
         self.width: int = model.config.hidden_size + (CHANNELS if matches else 0)
         self._tokenizer, self._config = tokenizer, model.config
 
@@ -128,8 +137,9 @@ class Backbone:
 
         segments: (B, T) the part that each token belongs to, MARK for none.
         """
-        output = self.model(input_ids=ids, attention_mask=mask.long())
-        states: torch.Tensor = output.last_hidden_state
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.rounds):
+            output = self.model(input_ids=ids, attention_mask=mask.long())
+        states: torch.Tensor = output.last_hidden_state.float()
         return torch.cat([states, meeting(states, segments)], dim=2) if self.matches else states
 
     def blueprint(self) -> str:
@@ -142,6 +152,7 @@ class Backbone:
             "marks": asdict(self.marks),
             "max_tokens": self.max_tokens,
             "matches": self.matches,
+            "rounds": self.rounds,
         }
         return json.dumps(content)
 
@@ -200,11 +211,13 @@ def meeting(states: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
     return GAIN * torch.stack(found, dim=2)
 
 
-def load(name: str, max_tokens: int = 512, matches: bool = False) -> Backbone:
+def load(
+    name: str, max_tokens: int = 512, matches: bool = False, layer: int | None = None, rounds: bool = False
+) -> Backbone:
     """The backbone of this name: minilm, a folder, or a model in Hugging Face's local cache; nothing is downloaded.
 
-    BackendError where it is not there, cannot be used or its extra is missing; InputError where max_tokens is more than
-    it can read.
+    layer: whose states are read, from 1; None for the last. BackendError where it is not there, cannot be used or its
+    extra is missing; InputError where max_tokens is more than it can read, or there is no such layer.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
@@ -223,13 +236,15 @@ def load(name: str, max_tokens: int = 512, matches: bool = False) -> Backbone:
         raise BackendError(rule) from error
     if not getattr(tokenizer, "is_fast", False):
         raise BackendError(f"backbone '{name}' has no fast tokenizer, which alone knows where in the text a token is")
-    model = _reader(model)
-    positions = _positions(model)
+    model = reader(model, layer, name)
+    positions = positions_of(model)
     if max_tokens > positions:
         raise InputError(f"backbone '{name}' reads at most {positions} tokens, not {max_tokens}", field="max_tokens")
     short = name if name == MINILM or not Path(name).is_dir() else Path(name).name
-    full = f"{short}@{_digest(model, tokenizer.get_vocab())[:12]}{'+match' if matches else ''}"
-    return Backbone(full, tokenizer.backend_tokenizer, _marks(name, tokenizer), model, max_tokens, matches)
+    read = "" if layer is None else f"+layer{layer}"
+    more = f"{read}{'+match' if matches else ''}{'+bfloat16' if rounds else ''}"
+    full = f"{short}@{_digest(model, tokenizer.get_vocab())[:12]}{more}"
+    return Backbone(full, tokenizer.backend_tokenizer, _marks(name, tokenizer), model, max_tokens, matches, rounds)
 
 
 def rebuilt(name: str, blueprint: str, weights: dict[str, torch.Tensor]) -> Backbone:
@@ -240,11 +255,12 @@ def rebuilt(name: str, blueprint: str, weights: dict[str, torch.Tensor]) -> Back
     content = json.loads(blueprint)
     with torch.random.fork_rng():  # its first weights are drawn, and then replaced
         model = AutoModel.from_config(AutoConfig.for_model(**content["config"]))  # type: ignore[no-untyped-call]
-    model = _reader(model)
+    model = reader(model)
     model.load_state_dict(weights)
     marks = Marks(**content["marks"] | {"reserved": tuple(content["marks"]["reserved"])})
     tokenizer = Tokenizer.from_str(content["tokenizer"])
-    return Backbone(name, tokenizer, marks, model, content["max_tokens"], content["matches"])
+    more = content["matches"], content.get("rounds", False)
+    return Backbone(name, tokenizer, marks, model, content["max_tokens"], *more)
 
 
 def _minilm() -> Path:
@@ -253,25 +269,6 @@ def _minilm() -> Path:
     if package is None or not package.submodule_search_locations:
         raise BackendError(_HINT)
     return Path(next(iter(package.submodule_search_locations))) / "model"
-
-
-def _reader(model: Any) -> Any:
-    """The part of a model that makes token states, in evaluation mode, on a GPU where there is one."""
-    if model.config.is_encoder_decoder:
-        model = model.get_encoder()
-    if getattr(model, "pooler", None) is not None:
-        model.pooler = None  # reads states and makes none; it would be counted and stored
-    model.config.use_cache = False
-    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
-
-
-def _positions(model: Any) -> float:
-    """Most tokens that a model reads; infinite where positions are relative."""
-    positions = getattr(model.config, "max_position_embeddings", None)
-    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    # RoBERTa's positions begin behind that of its padding.
-    taken = 0 if table is None or table.padding_idx is None else table.padding_idx + 1
-    return float("inf") if positions is None else positions - taken
 
 
 def _marks(name: str, tokenizer: Any) -> Marks:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.bottleneck import Method, Training
 
 _MARKUP = re.compile(r"([\\`*_\[\]|~#!@$]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
@@ -72,6 +73,12 @@ class About(Frozen):
     """Longest input."""
     match: bool
     """Whether token states also say how response and reference answer meet."""
+    layer: int | None = None
+    """Of the text encoder, whose states are read; null for the last."""
+    arithmetic: Literal["float32", "bfloat16"] = "float32"
+    """In which these are computed."""
+    adapter: Adapter | None = None
+    """The adapter on the text encoder, whose weights are in the file; null for none."""
     blueprint: str | None
     """A tuned encoder's configuration and vocabulary; null for one that is not in the file."""
     rubric_aware: bool
@@ -95,6 +102,7 @@ def card(about: About, digest: str, file: str, trials: Iterable[Mapping[str, Any
     grades = ", ".join(f"{score:g}" for score in about.scores)
     use = f"judge: {{backend: trained, protocol: bottleneck, grader: {json.dumps(file)}}}"
     tuned = "tuned, in the file" if about.blueprint else "frozen, not in the file"
+    tuned = "frozen, not in the file, with an adapter that is" if about.adapter else tuned
     lines = [
         "# Grader of open-ended responses",
         "",

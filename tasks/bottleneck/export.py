@@ -26,7 +26,7 @@ def exported(
     plan, data, head = of.ground.plan, of.ground.data, outcome.head
     assert head is not None  # a method with concepts has one
     place = run.folder / "grader.safetensors"
-    digest = save(place, outcome.trained, head, arm.training, data, of.bundle, of.backbone, plan.backbone)
+    digest = save(place, outcome.trained, head, arm.training, data, of.bundle, of.backbone, plan)
     grader = load_grader(place, base)
     traced = _traces(grader, of)
     off = {"split": "test", "metric": "contribution_error", "criterion_id": "", "value": contribution_error(traced)}

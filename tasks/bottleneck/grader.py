@@ -21,6 +21,7 @@ from safetensors.torch import save as as_safetensors
 from torch import Tensor
 
 from tasks.bottleneck import backbone as backbones
+from tasks.bottleneck.adapters import adapted, take
 from tasks.bottleneck.backbone import RESPONSE, Backbone, Tokens
 from tasks.bottleneck.card import About
 from tasks.bottleneck.data import MISSING, Labelled
@@ -33,7 +34,7 @@ from tasks.bottleneck.trace import Attention, traces
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError, UserError
 from tasks.contracts.grader import Answered, GraderOutput
-from tasks.contracts.settings.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Bottleneck, Training
 from tasks.stats.arrays import Floats
 from tasks.store.warehouse import write_atomically
 
@@ -151,13 +152,13 @@ def save(
     data: Labelled,
     bundle: Bundle,
     backbone: Backbone,
-    source: str,
+    plan: Bottleneck,
 ) -> str:
     """Writes a grader as one file, whole or not at all; the same grader makes the same bytes. Returns their SHA-256.
 
     head: with the temperature fitted; training: the settings that it was trained with; data: what it learned from;
-    bundle: the rubric of these concepts; source: name or folder of the backbone, as the study names it. InputError for
-    a method without a linear head over exactly the bundle's concepts.
+    bundle: the rubric of these concepts; plan: the study's, which names the backbone. InputError for a method without a
+    linear head over exactly the bundle's concepts.
     """
     model, ids = trained.concept_encoder, tuple(criterion.id for criterion in bundle.criteria)
     if model is None or head.weights.shape[1] != len(model.tops) or data.concepts.ids[: len(model.tops)] != ids:
@@ -174,11 +175,14 @@ def save(
         bundle=bundle.canonical(),
         scores=tuple(data.scores.tolist()),
         temperature=head.temperature,
-        backbone=source,
+        backbone=plan.backbone,
         backbone_digest=backbone.name,
         max_tokens=backbone.max_tokens,
         match=backbone.matches,
-        blueprint=None if trained.encoder_state is None else backbone.blueprint(),
+        layer=plan.layer,
+        arithmetic=plan.arithmetic,
+        adapter=plan.adapter if plan.encoder == "lora" else None,
+        blueprint=backbone.blueprint() if plan.encoder == "tuned" else None,
         rubric_aware=model.rubric_aware,
         versions={name: known for name in _LIBRARIES if (known := _version(name))},
     )
@@ -245,9 +249,13 @@ def _backbone(about: About, weights: dict[str, Tensor], base: Path) -> Backbone:
         except Exception as error:  # the tokenizers library raises nothing narrower
             raise ValueError(f"its text encoder cannot be rebuilt: {_said(error)}") from error
     name = str(base / about.backbone) if (base / about.backbone).is_dir() else about.backbone
-    found = backbones.load(name, about.max_tokens, about.match)
+    rounds = about.arithmetic == "bfloat16"
+    found = backbones.load(name, about.max_tokens, about.match, about.layer, rounds)
     if found.name != about.backbone_digest:
         raise ValueError(f"it was trained on the text encoder {about.backbone_digest}, and here is {found.name}")
+    if about.adapter is not None:
+        found = adapted(found, about.adapter)
+        take(found, weights)
     return found
 
 

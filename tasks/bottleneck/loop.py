@@ -90,14 +90,16 @@ def train_on_states(
     loss: of states (B, T, d), mask (B, T) and the batch's rows (B,). A tuned encoder begins with the weights that it
     was loaded with. Both are left with the parameters of the best epoch and dropout off, the model on the encoder's
     device. The learning rate of a tuned encoder is the model's, too (Table 7); on a frozen one a model needs a higher
-    one. The same seed gives the same numbers on one machine, and no global state is left changed.
+    one, and so does an adapter. The same seed gives the same numbers on one machine, and no global state is left
+    changed.
     """
     drawn = torch.Generator().manual_seed(seed)
     encoder.load_state_dict(None)
     model.to(encoder.device)
-    tuned = encoder.parameters()
-    rate = plan.learning_rate if tuned else plan.head_learning_rate
-    groups = decayed([*model.parameters(), *tuned], rate, plan.weight_decay)
+    rate = plan.learning_rate if encoder.learning == "tuned" else plan.head_learning_rate
+    its = plan.adapter_learning_rate if encoder.learning == "lora" else rate
+    groups = decayed(model.parameters(), rate, plan.weight_decay)
+    groups += decayed(encoder.parameters(), its, plan.weight_decay)
 
     def training_loss(batch: Ints) -> Losses:
         return loss(*encoder(batch), batch)

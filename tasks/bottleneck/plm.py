@@ -19,7 +19,7 @@ from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.losses import task_loss
 from tasks.bottleneck.model import ConceptEncoder
 from tasks.bottleneck.states import Encoder, Rows, Say, Weights, by_length, quiet
-from tasks.contracts.settings.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Learning, Training
 from tasks.stats.arrays import Floats, Ints
 
 Read = Callable[[Tensor, Tensor], Tensor]
@@ -45,6 +45,8 @@ class Grader(nn.Module):
 
 class Pooled:
     """An encoder whose inputs are one state each: the mean of those that another one gives for them now."""
+
+    learning: Learning = "frozen"
 
     def __init__(self, encoder: Encoder) -> None:
         encoder.train(False)

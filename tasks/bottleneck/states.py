@@ -15,7 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tasks.bottleneck.adapters import adapted, take
 from tasks.bottleneck.backbone import MARK, Backbone, Tokens
+from tasks.contracts.settings.adapter import Adapter
+from tasks.contracts.settings.bottleneck import Learning
 from tasks.stats.arrays import Ints
 
 Rows = Sequence[int] | Ints
@@ -45,6 +48,8 @@ class States:
 class Encoder(Protocol):
     """Gives the token states of inputs by their rows."""
 
+    learning: Learning
+    """What is trained of it."""
     width: int
     """d, numbers in a state."""
     lengths: Ints
@@ -70,6 +75,8 @@ class Encoder(Protocol):
 
 class Cached:
     """The states of a frozen backbone."""
+
+    learning: Learning = "frozen"
 
     def __init__(self, states: States) -> None:
         self.width = states.values.shape[1]
@@ -102,20 +109,25 @@ class Cached:
 
 
 class Tuned:
-    """A copy of a backbone that learns. Its arithmetic is in bfloat16 (autocast) where `bf16` says so."""
+    """A copy of a backbone that learns."""
 
-    def __init__(self, backbone: Backbone, tokens: Tokens, bf16: bool = False) -> None:
+    learning: Learning = "tuned"
+
+    def __init__(self, backbone: Backbone, tokens: Tokens) -> None:
         self.width, self.lengths, self.device = backbone.width, tokens.lengths, backbone.device
-        self._tokens, self._bf16, self._first = tokens, bf16, backbone.model
-        self._backbone = copy(backbone)
-        self._backbone.model = deepcopy(backbone.model)
+        self._tokens, self._first = tokens, backbone.model
+        self._backbone = self._learning(backbone)
+
+    def _learning(self, backbone: Backbone) -> Backbone:
+        """What is trained."""
+        several = copy(backbone)
+        several.model = deepcopy(backbone.model)
+        return several
 
     def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         """H (B, T, d) float32, 0 at padding, and mask (B, T), on the backbone's device."""
         ids, mask, segments = padded(self._backbone, self._tokens, rows)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
-            states = self._backbone.states(ids, mask, segments)
-        return states.float() * mask[..., None], mask
+        return self._backbone.states(ids, mask, segments) * mask[..., None], mask
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """All of the backbone's."""
@@ -132,6 +144,34 @@ class Tuned:
     def load_state_dict(self, weights: Weights | None) -> None:
         """Takes such a copy; None for the backbone's own weights."""
         self._backbone.model.load_state_dict(self._first.state_dict() if weights is None else weights)
+
+
+class Adapted(Tuned):
+    """A backbone whose weights stay, with an adapter that learns."""
+
+    learning: Learning = "lora"
+
+    def __init__(self, backbone: Backbone, tokens: Tokens, adapter: Adapter) -> None:
+        self._adapter = adapter
+        super().__init__(backbone, tokens)
+        self._start = self.state_dict()
+
+    def _learning(self, backbone: Backbone) -> Backbone:
+        """The backbone's own weights, not a copy, under a new adapter."""
+        return adapted(backbone, self._adapter)
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The adapter's."""
+        return [one for one in self._backbone.model.parameters() if one.requires_grad]
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """A copy of the adapter's weights, in main memory."""
+        named = self._backbone.model.named_parameters()
+        return {name: one.detach().to("cpu", copy=True) for name, one in named if one.requires_grad}
+
+    def load_state_dict(self, weights: Weights | None) -> None:
+        """Takes such a copy; None for an adapter that changes nothing yet."""
+        take(self._backbone, self._start if weights is None else weights)
 
 
 def encode(backbone: Backbone, tokens: Tokens, say: Say = quiet, folder: Path | None = None) -> States:

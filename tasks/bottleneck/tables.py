@@ -14,7 +14,7 @@ from tasks.bottleneck.arm import Ground
 from tasks.bottleneck.backbone import Backbone, load
 from tasks.bottleneck.class_set import ClassSet
 from tasks.bottleneck.labelled import labelled, levels_of, marks_of, one_of, weighed
-from tasks.bottleneck.states import Cached, Encoder, Tuned, encode
+from tasks.bottleneck.states import Adapted, Cached, Encoder, Tuned, encode
 from tasks.bottleneck.states import load as load_states
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.grader import Answered
@@ -63,7 +63,7 @@ def class_set(
     item_ids, texts = rows["item_id"].to_pylist(), rows["text"].to_pylist()
     answered = tuple(_answered(sheets[item], text) for item, text in zip(item_ids, texts, strict=True))
     name = str(base / plan.backbone) if (base / plan.backbone).is_dir() else plan.backbone
-    backbone = load(name, plan.max_tokens, plan.match)
+    backbone = load(name, plan.max_tokens, plan.match, plan.layer, plan.arithmetic == "bfloat16")
     ground = Ground(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan)
     given = np.array([scores.get(name) for name in ids], np.float64)
     by_rater = {name: _scores_of(gradings, name, ids) for name in kinds}
@@ -117,7 +117,9 @@ def _encoder(run: Run, plan: Bottleneck, backbone: Backbone, answered: tuple[Ans
     tokens, for all runs."""
     tokens = backbone.tokenize(answered)
     if plan.encoder == "tuned":
-        return partial(Tuned, backbone, tokens, plan.arithmetic == "bfloat16")
+        return partial(Tuned, backbone, tokens)
+    if plan.encoder == "lora":
+        return partial(Adapted, backbone, tokens, plan.adapter)
     folder = run.warehouse.root / "states" / digest_of([backbone.name, tokens.digest])[:16]
     states = load_states(folder) or encode(backbone, tokens, print, folder)
     return partial(Cached, states)

@@ -55,7 +55,8 @@ def beliefs(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]
     """
     lines = _Lines(policy)
     probed = [_probes(_reading(policy, prompts, lines, *case), case[0]) for case in cases]
-    sums = iter(score(policy.model, [probe.tree for probes in probed for probe in probes]))
+    with policy.reading():
+        sums = iter(score(policy.model, [probe.tree for probes in probed for probe in probes]))
     return [np.concatenate([_weighed(probe, next(sums)) for probe in probes]) for probes in probed]
 
 

@@ -38,7 +38,8 @@ def supports(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str
     that reads no trees.
     """
     audits = [_audit(policy, prompts, *case) for case in cases]
-    sums = score(policy.model, [audit.tree for audit in audits])
+    with policy.reading():
+        sums = score(policy.model, [audit.tree for audit in audits])
     found = []
     for audit, values in zip(audits, sums, strict=True):
         full, scheme, answer, alone = (-values[at] for at in audit.steps)

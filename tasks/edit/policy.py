@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +14,16 @@ import numpy as np
 import torch
 
 from tasks.contracts.errors import BackendError
-from tasks.edit.rollout import without_mark
+from tasks.edit.attention import shared_heads
+from tasks.edit.prefix import copies, groups, looks_back_wholly, remembered
+from tasks.edit.rollout import SCAFFOLD, without_mark
 from tasks.llm.backends.structure import Structure, Turn
 
 _BATCH_TOKENS = 65_536
 """Tokens (prompt and reply) generated side by side; what does not fit is generated after."""
+_LAST = 16
+"""Tokens in which a line with a mark lies."""
+_MARKED = re.compile(rf"{SCAFFOLD.strip()}[ \t*]*\d[^\n]*\n", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -26,9 +33,11 @@ class Policy:
     model: Any
     tokenizer: Any
     name: str
+    rounds: bool = False
+    """Whether a processor multiplies in bfloat16; weights stay as they are."""
 
     @classmethod
-    def load(cls, name: str | Path, adapters: Sequence[Path] = ()) -> Policy:
+    def load(cls, name: str | Path, adapters: Sequence[Path] = (), rounds: bool = False) -> Policy:
         """Weights by name or folder, with LoRA adapters merged in order; on the GPU where there is one.
 
         Float32; bfloat16 on a GPU without adapters, whose small changes it would round away. BackendError where the
@@ -59,7 +68,14 @@ class Policy:
             model.to(device).eval(),  # type: ignore[arg-type]
             tokenizer,
             "/".join([str(name), *(folder.name for folder in adapters)]),
+            rounds and device == "cpu",
         )
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Where the model is asked and not trained: without gradients, in the policy's arithmetic."""
+        with torch.no_grad(), _kept(self.model) if self.rounds else nullcontext():
+            yield
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """A prompt as one user turn in the model's own chat format, up to where the reply begins; the plain text for a
@@ -102,16 +118,33 @@ class Policy:
         begun: what each reply begins with; it is continued. temperature: 0 is greedy. The same prompts, seed and
         machine give the same replies; with other prompts beside it a sampled reply is another one.
         """
-        asked = self.asked(prompts, begun)
-        order = sorted(range(len(asked)), key=lambda at: (len(asked[at]), at))
-        replies = [""] * len(asked)
         torch.manual_seed(seed)
-        while order:
-            size = max(1, _BATCH_TOKENS // (len(asked[order[-1]]) + max_tokens))
-            batch, order = order[:size], order[size:]
-            made = self._replies([asked[at] for at in batch], temperature, max_tokens)
-            for at, reply in zip(batch, made, strict=True):
-                replies[at] = reply
+        replies = self.continued(self.asked(prompts, begun), temperature, max_tokens)
+        return [self.text(ids, max_tokens) for ids in replies]
+
+    def continued(
+        self, asked: Sequence[list[int]], temperature: float, max_tokens: int, model: Any = None
+    ) -> list[list[int]]:
+        """The tokens that follow each text, up to the end-of-sequence token or the end of a line that states a mark: a
+        weak model would go on with the next answer, and be marked by what it says there.
+
+        What texts begin with alike is read once. model: this policy's with an adapter that is being trained.
+        """
+        replies: list[list[int]] = [[]] * len(asked)
+        model = model or self.model
+        with self.reading(), shared_heads():
+            for group, common in groups(asked) if looks_back_wholly(model) else [(range(len(asked)), 0)]:
+                order = sorted(group, key=lambda at: (len(asked[at]), at))
+                # A text that is all beginning still has to be asked what follows its last token.
+                common = min(common, len(asked[order[0]]) - 1)
+                memory = remembered(model, asked[order[0]][:common]) if common else None
+                while order:
+                    size = max(1, _BATCH_TOKENS // (len(asked[order[-1]]) + max_tokens))
+                    batch, order = order[:size], order[size:]
+                    told = [asked[at] for at in batch]
+                    made = self._replies(model, told, common, memory, temperature, max_tokens)
+                    for at, reply in zip(batch, made, strict=True):
+                        replies[at] = reply
         return replies
 
     def asked(self, prompts: Sequence[str], begun: Sequence[str] | None = None) -> list[list[int]]:
@@ -119,22 +152,56 @@ class Policy:
         starts = begun or [""] * len(prompts)
         return [self.prompt_ids(prompt) + self.ids(start) for prompt, start in zip(prompts, starts, strict=True)]
 
-    def _replies(self, asked: Sequence[list[int]], temperature: float, max_tokens: int) -> list[str]:
+    def _replies(
+        self, model: Any, asked: Sequence[list[int]], common: int, memory: Any, temperature: float, max_tokens: int
+    ) -> list[list[int]]:
+        """The padding of a shorter text stands behind what all texts begin with."""
         width = max(map(len, asked))
         tokens = np.full((len(asked), width), self.tokenizer.pad_token_id, np.int64)
         real = np.zeros_like(tokens)
         for row, ids in enumerate(asked):
-            tokens[row, width - len(ids) :] = ids
-            real[row, width - len(ids) :] = 1
+            for begin, part in ((0, ids[:common]), (width - len(ids) + common, ids[common:])):
+                tokens[row, begin : begin + len(part)] = part
+                real[row, begin : begin + len(part)] = 1
         drawn: dict[str, Any] = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        with torch.inference_mode():
-            made = self.model.generate(
-                input_ids=torch.from_numpy(tokens).to(self.model.device),
-                attention_mask=torch.from_numpy(real).to(self.model.device),
-                max_new_tokens=max_tokens,
-                pad_token_id=self.tokenizer.pad_token_id,
-                eos_token_id=self.tokenizer.eos_token_id,
-                repetition_penalty=1.0,  # a checkpoint's own settings may say otherwise
-                **(drawn if temperature > 0 else {"do_sample": False}),
-            )
-        return [self.text(ids, max_tokens) for ids in made[:, width:].tolist()]
+        made = model.generate(
+            input_ids=torch.from_numpy(tokens).to(model.device),
+            attention_mask=torch.from_numpy(real).to(model.device),
+            past_key_values=None if memory is None else copies(memory, len(asked)),
+            max_new_tokens=max_tokens,
+            pad_token_id=self.tokenizer.pad_token_id,
+            eos_token_id=self.tokenizer.eos_token_id,
+            stopping_criteria=[self._marked],
+            repetition_penalty=1.0,  # a checkpoint's own settings may say otherwise
+            **(drawn if temperature > 0 else {"do_sample": False}),
+        )
+        return [self._ended(ids) for ids in made[:, width:].tolist()]
+
+    def _marked(self, ids: torch.Tensor, _: Any) -> torch.Tensor:
+        """Which replies end with a line that states a mark, and its line break."""
+        tails = self.tokenizer.batch_decode(ids[:, -_LAST:])
+        return torch.tensor([bool(_MARKED.search(tail)) for tail in tails], device=ids.device)
+
+    def _ended(self, ids: list[int]) -> list[int]:
+        """Without what is behind the end-of-sequence token, and without padding."""
+        end = self.tokenizer.eos_token_id
+        if end in ids:
+            return ids[: ids.index(end) + 1]
+        while ids and ids[-1] == self.tokenizer.pad_token_id:
+            ids.pop()
+        return ids
+
+
+@contextmanager
+def _kept(model: torch.nn.Module) -> Iterator[None]:
+    """Products in bfloat16. Rounded weights are kept until the end where they could be trained, so all of them are made
+    to look so: rounding them at every token takes as long as reading them."""
+    frozen = [one for one in model.parameters() if not one.requires_grad]
+    for one in frozen:
+        one.requires_grad_(True)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            yield
+    finally:
+        for one in frozen:
+            one.requires_grad_(False)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.settings.edit import Adapter, Reinforcement
+from tasks.contracts.settings.adapter import Adapter
+from tasks.contracts.settings.edit import Reinforcement
 from tasks.edit import dgpo
 from tasks.edit.belief import beliefs, expected
 from tasks.edit.policy import Policy
@@ -204,11 +205,24 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
 
 
 def _kind(rewards: _Rewards, method: Method) -> Any:
+    from trl.models.utils import unwrap_model_for_generation
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class Trainer(GRPOTrainer):
         def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
             return [rewards.asked[int(at)] for at in prompts], None, {}
+
+        def _generate_single_turn(
+            self, prompt_ids: list[list[int]], *_: Any, **__: Any
+        ) -> tuple[list[list[int]], None]:
+            """A group's prompt is read once; the library would read it for every rollout."""
+            checkpoints: Any = self.args.gradient_checkpointing_kwargs
+            whole = unwrap_model_for_generation(
+                self.model_wrapped, self.accelerator, gradient_checkpointing_kwargs=checkpoints
+            )
+            with whole as model:
+                heat, longest = rewards.plan.temperature, rewards.max_tokens
+                return rewards.policy.continued(prompt_ids, heat, longest, model), None
 
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
             batch: dict[str, Any] = super()._generate_and_score_completions(inputs)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.settings.edit import Adapter, FineTuning
+from tasks.contracts.settings.adapter import Adapter
+from tasks.contracts.settings.edit import FineTuning
 from tasks.edit.policy import Policy
 from tasks.edit.tuning import Tuned, claim, fits, lent, lora, quiet, settings, train
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from tasks.contracts.errors import BackendError, InputError
+from tasks.edit.prefix import copies, groups, looks_back_wholly, remembered
 from tasks.stats.arrays import Floats, Ints
 
 ROOT = -1
@@ -58,13 +59,14 @@ class Tree:
         return len(self.nodes) - 1
 
     def branch(self, paths: Sequence[Sequence[int]], parent: int = ROOT, *, scored: bool = False) -> list[int]:
-        """Paths below a node that share the tokens they begin with; for each the node that it ends in."""
+        """Paths below a node that share the tokens they begin with, those that most share first; for each the node that
+        it ends in."""
         common = shared(paths)
         at = self.add(paths[0][:common], parent, scored=scored)
         ends = [at] * len(paths)
         rest = sorted((path[common], number) for number, path in enumerate(paths) if len(path) > common)
-        for _, group in groupby(rest, key=lambda one: one[0]):
-            numbers = [number for _, number in group]
+        forks = [[number for _, number in group] for _, group in groupby(rest, key=lambda one: one[0])]
+        for numbers in sorted(forks, key=len, reverse=True):
             below = self.branch([paths[number][common:] for number in numbers], at, scored=scored)
             for number, end in zip(numbers, below, strict=True):
                 ends[number] = end
@@ -90,11 +92,14 @@ def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
     for tree, flat in zip(trees, flats, strict=True):
         _refuse_long(tree, flat.depth, longest)
     found: list[Floats] = [np.zeros(0)] * len(trees)
-    with torch.inference_mode():
-        for batch in _batches([len(flat.ids) for flat in flats]):
-            chosen = [flats[at] for at in batch]
-            for at, flat, values in zip(batch, chosen, _logprobs(model, chosen), strict=True):
-                found[at] = np.bincount(flat.owners, values, len(trees[at].nodes)).astype(np.float64)
+    with torch.no_grad():
+        for group, common in groups([flat.ids.tolist() for flat in flats]):
+            alike = _alike([flats[at] for at in group], common)
+            memory = remembered(model, flats[group[0]].ids[:alike].tolist()) if alike else None
+            for batch in _batches(group, [len(flats[at].ids) for at in group]):
+                chosen = [flats[at] for at in batch]
+                for at, flat, values in zip(batch, chosen, _logprobs(model, chosen, alike, memory), strict=True):
+                    found[at] = np.bincount(flat.owners, values, len(trees[at].nodes)).astype(np.float64)
     return found
 
 
@@ -183,11 +188,24 @@ def _asked(tree: Tree, begins: Ints) -> tuple[Ints, Ints, Ints]:
     return np.array(sources, np.int64), np.array(targets, np.int64), np.array(owners, np.int64)
 
 
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+def _alike(flats: Sequence[_Flat], common: int) -> int:
+    """How many tokens, at most `common`, can be read once for all trees: those on the path that each begins with, as
+    long as no probability is asked for."""
+    straight = [_straight(flat) for flat in flats]
+    asked = [int(flat.sources.min(initial=common)) for flat in flats]
+    return max(0, min([common, *straight, *asked, *(len(flat.ids) - 1 for flat in flats)]))
+
+
+def _straight(flat: _Flat) -> int:
+    """Tokens of the path that a tree begins with: each sees all before it."""
+    return int((np.cumsum(flat.positions != np.arange(len(flat.ids))) == 0).sum())
+
+
+def _batches(places: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:
     """Trees of like lengths, as many as tokens and masks allow; one that is longer than that goes alone."""
     batch: list[int] = []
-    for at in sorted(range(len(lengths)), key=lambda at: (lengths[at], at)):
-        rows, length = len(batch) + 1, lengths[at]
+    for length, at in sorted(zip(lengths, places, strict=True)):
+        rows = len(batch) + 1
         if batch and (rows * length > _BATCH_TOKENS or rows * length**2 > _BATCH_MASK):
             yield batch
             batch = []
@@ -196,8 +214,8 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _logprobs(model: Any, flats: Sequence[_Flat]) -> list[Floats]:
-    """Log-probabilities of the scored tokens of each tree, shape (S,)."""
+def _logprobs(model: Any, flats: Sequence[_Flat], read: int, memory: Any) -> list[Floats]:
+    """Log-probabilities of the scored tokens of each tree, shape (S,). memory: of the tokens that were read already."""
     width = max(1, *(len(flat.ids) for flat in flats))
     # A token of padding sees itself, and is seen by no other.
     ids, positions = np.zeros((2, len(flats), width), np.int64)
@@ -208,12 +226,13 @@ def _logprobs(model: Any, flats: Sequence[_Flat]) -> list[Floats]:
         ends[row, : len(flat.ids)] = flat.ends
     device = model.device
     states = model.get_decoder()(
-        input_ids=torch.from_numpy(ids).to(device),
-        position_ids=torch.from_numpy(positions).to(device),
-        attention_mask=_mask(torch.from_numpy(ends).to(device), model.dtype),
+        input_ids=torch.from_numpy(ids[:, read:]).to(device),
+        position_ids=torch.from_numpy(positions[:, read:]).to(device),
+        attention_mask=_mask(torch.from_numpy(ends).to(device), model.dtype)[:, :, read:],
         use_cache=False,
+        **({} if memory is None else {"past_key_values": copies(memory, len(flats))}),
     ).last_hidden_state
-    places = np.concatenate([row * width + flat.sources for row, flat in enumerate(flats)])
+    places = np.concatenate([row * (width - read) + flat.sources - read for row, flat in enumerate(flats)])
     targets = np.concatenate([flat.targets for flat in flats])
     values = _read(model.get_output_embeddings(), states.reshape(-1, states.shape[-1]), places, targets)
     return np.split(values, np.cumsum([len(flat.targets) for flat in flats])[:-1])
@@ -246,10 +265,7 @@ def _refuse(model: Any) -> None:
     reasons = {
         f"its attention is '{config._attn_implementation}', not sdpa or eager": config._attn_implementation
         not in ("sdpa", "eager"),
-        "its attention has a sliding window": getattr(config, "sliding_window", None) is not None,
-        "not all its layers have full attention": bool(
-            set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-        ),
+        "its attention has a sliding window, or not all its layers have full attention": not looks_back_wholly(model),
         "it takes no positions": "position_ids" not in inspect.signature(model.get_decoder().forward).parameters,
         "it scales its logits": any(getattr(config, name, None) not in (None, 1.0) for name in _SCALED),
     }

@@ -21,15 +21,16 @@ from typing import Any
 import torch
 
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.settings.edit import Adapter
+from tasks.contracts.settings.adapter import Adapter
 from tasks.edit.policy import Policy
 from tasks.store.warehouse import write_atomically
 
 Metrics = Mapping[str, str]
 """The library's name of a metric → ours."""
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-_BATCH_TOKENS = 32_768
-"""Tokens of one forward and backward pass; larger batches are accumulated."""
+_BATCH_LOGITS = {"cpu": 2**28, "cuda": 2**32}
+"""Logits of one forward and backward pass, tokens times vocabulary; larger batches are accumulated. A vocabulary of
+150,000 makes them by far the largest thing in memory: 2**28 are a gigabyte, and there are several copies."""
 _STATE = "trainer_state.json"
 """The last file that a checkpoint gets."""
 
@@ -100,15 +101,14 @@ def settings(policy: Policy, folder: Path, *, batch: int, longest: int, seed: in
     batch: sequences of an update. longest: tokens of the longest one.
     """
     on_gpu = policy.model.device.type == "cuda"
-    passes = next(
-        n for n in range(1, batch + 1) if batch % n == 0 and (batch // n * longest <= _BATCH_TOKENS or n == batch)
-    )
+    most = _BATCH_LOGITS[policy.model.device.type] // (longest * policy.model.config.vocab_size)
+    passes = next(n for n in range(1, batch + 1) if batch % n == 0 and (batch // n <= most or n == batch))
     return {
         "output_dir": str(folder / "checkpoints"),
         "per_device_train_batch_size": batch // passes,
         "gradient_accumulation_steps": passes,
         "gradient_checkpointing": on_gpu,
-        "bf16": on_gpu,
+        "bf16": on_gpu or policy.rounds,
         "use_cpu": not on_gpu,
         "lr_scheduler_type": "cosine",
         "logging_steps": 1,

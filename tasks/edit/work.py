@@ -63,7 +63,8 @@ class Work:
         folder = self.base / self.plan.policy
         if find_spec("trl") is None or find_spec("peft") is None:
             raise BackendError("training a policy needs the extra: pip install 'rubricflow[embedded,train]'")
-        loaded = Policy.load(folder if folder.is_dir() else self.plan.policy, adapters)
+        rounds = self.plan.arithmetic == "bfloat16"
+        loaded = Policy.load(folder if folder.is_dir() else self.plan.policy, adapters, rounds)
         # Its name tells trainings apart, and says nothing of where it lies.
         return replace(loaded, name="/".join([self.plan.policy, *(path.parent.name for path in adapters)]))
 

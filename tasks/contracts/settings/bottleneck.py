@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from tasks.contracts.backends import BACKENDS, lack, serves
 from tasks.contracts.schema import Frozen
+from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.engine import Engine, Sampling
 
 Method = Literal[
@@ -45,6 +46,8 @@ METHODS: Mapping[str, str] = {
 latent error correction (lcec); plm: a grade head on the encoder, no concepts; vanilla_cbm: concepts from one shared
 representation, trained jointly with the grade; c3m: the same with augmented labels and concept-level mixup; ct_cbm:
 concepts found in the text beside the given ones; cb_llm: concepts scored by similarity, a sparse linear head."""
+Learning = Literal["frozen", "tuned", "lora"]
+"""What of a text encoder is trained: nothing, all of it, or an adapter on it."""
 ABLATIONS: tuple[Method, ...] = (
     "no_race",
     "no_opcc",
@@ -62,7 +65,9 @@ class Training(Frozen):
     learning_rate: float = Field(default=2e-5, gt=0)
     """Stage I, of the text encoder, where it is tuned."""
     head_learning_rate: float = Field(default=5e-3, gt=0)
-    """Stage I, of queries and classifiers on a frozen encoder, whose states do not move."""
+    """Stage I, of queries and classifiers on a frozen encoder, whose states do not move, or on one with an adapter."""
+    adapter_learning_rate: float = Field(default=2e-4, gt=0)
+    """Stage I, of an adapter on the text encoder."""
     head_learning_rate_2: float = Field(default=0.05, gt=0)
     """Stage II."""
     temperature: float = Field(default=1.0, gt=0)
@@ -129,13 +134,20 @@ class Bottleneck(Frozen):
     backbone: str = "minilm"
     """minilm, the encoder that comes with the package, or name or folder of any Hugging Face encoder,
     encoder-decoder or decoder."""
-    encoder: Literal["frozen", "tuned"] = "frozen"
-    """frozen: token states are computed once and kept; tuned: Stage I trains the encoder too."""
+    layer: int | None = Field(default=None, ge=1)
+    """Whose states are read, counted from 1; null for the last. The last layers of a decoder are about the next word,
+    those in the middle about the text; what lies above is not computed."""
+    encoder: Learning = "frozen"
+    """frozen: token states are computed once and kept; tuned: Stage I trains the encoder too; lora: it trains an
+    adapter on it, which is for decoders of a billion weights, and alone goes into the exported file."""
+    adapter: Adapter = Adapter(rank=8, alpha=16)
+    """Of encoder `lora`."""
     match: bool = False
     """Whether each token also says how closely response and reference answer meet there: ours, not the paper's, and for
     short answers that have a reference."""
     arithmetic: Literal["float32", "bfloat16"] = "float32"
-    """In which a tuned encoder is trained; bfloat16 takes about half the time and rounds."""
+    """In which token states are computed, in training and after; bfloat16 takes a half to a third of the time and
+    rounds."""
     max_tokens: int = Field(default=512, ge=16)
     """Longest input; the auxiliary context is cut first, then the question, the response last."""
     labels: str = "mean"

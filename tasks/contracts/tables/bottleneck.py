@@ -42,7 +42,10 @@ class Models(Row):
     """What differs from the study's training settings, as 'field=value'; '' for nothing."""
     backbone: str
     """The text encoder, with a digest of its weights."""
-    encoder: Annotated[Literal["frozen", "tuned"], {"frozen": "it stays as it was", "tuned": "it was trained, too"}]
+    encoder: Annotated[
+        Literal["frozen", "tuned", "lora"],
+        {"frozen": "it stays as it was", "tuned": "it was trained, too", "lora": "an adapter on it was trained"},
+    ]
     """What became of the encoder."""
     parameters: Annotated[int, Ge(0)]
     """Numbers trained."""

@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tasks.bottleneck import backbone as backbones
+from tasks.bottleneck.adapters import adapted
 from tasks.bottleneck.data import MISSING, Labelled
 from tasks.bottleneck.fit import Trained, concept_levels
 from tasks.bottleneck.grader import load, save
@@ -21,7 +22,7 @@ from tasks.bottleneck.trace import contribution_error
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
-from tasks.contracts.settings.bottleneck import Training
+from tasks.contracts.settings.bottleneck import Bottleneck, Training
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.grade import grade_batch
 from tasks.judge.rater import rater
@@ -58,16 +59,23 @@ def folder(backbone_folder):
     return backbone_folder("bert")
 
 
-def trained_of(backbone, tuned=False, rubric_aware=True, seed=0):
+def adapter_of(backbone):
+    """The numbers of an adapter on it, by name."""
+    return {name: one for name, one in backbone.model.named_parameters() if ".lora_" in name}
+
+
+def trained_of(backbone, encoder="frozen", rubric_aware=True, seed=0):
     """A grader as training gives it back, with random numbers throughout."""
     torch.manual_seed(seed)
     tops = DATA.concepts.tops
     model = ConceptEncoder(backbone.width, tops, TRAINING.temperature, rubric_aware, None, seed).eval()
     latent = LatentHead(3, 4).double()
     with torch.no_grad():
-        for one in [*model.parameters(), *latent.parameters(), *(backbone.model.parameters() if tuned else ())]:
+        learned = backbone.model.named_parameters() if encoder == "tuned" else adapter_of(backbone)
+        for one in [*model.parameters(), *latent.parameters(), *dict(learned).values()]:
             one.add_(torch.randn_like(one) * 0.3)
-    weights = {name: one.clone() for name, one in backbone.model.state_dict().items()} if tuned else None
+    named = {"tuned": backbone.model.state_dict(), "lora": adapter_of(backbone), "frozen": None}[encoder]
+    weights = None if named is None else {name: one.detach().clone() for name, one in named.items()}
     method = "rec_cbm" if rubric_aware else "vanilla_cbm"
     head = replace(latent.as_head(), temperature=1.7)
     return Trained(method, seed, "", model, head, weights, (1, 1), 0.5, 10, 1.0, [], None), head
@@ -77,12 +85,15 @@ def trained_of(backbone, tuned=False, rubric_aware=True, seed=0):
 def exported(backbone_folder, tmp_path):
     """Saves a random grader: its path, its parts, and the backbone as it was trained."""
 
-    def make(kind="bert", tuned=False, matches=False, **more):
+    def make(kind="bert", encoder="frozen", matches=False, arithmetic="float32", layer=None, **more):
         folder = backbone_folder(kind)
-        backbone = backbones.load(str(folder), 48, matches)
-        trained, head = trained_of(backbone, tuned, **more)
+        plan = Bottleneck(backbone=folder.name, encoder=encoder, arithmetic=arithmetic, layer=layer)
+        backbone = backbones.load(str(folder), 48, matches, layer, arithmetic == "bfloat16")
+        if encoder == "lora":
+            backbone = adapted(backbone, plan.adapter)
+        trained, head = trained_of(backbone, encoder, **more)
         path = tmp_path / "grader.safetensors"
-        digest = save(path, trained, head, TRAINING, DATA, BUNDLE, backbone, folder.name)
+        digest = save(path, trained, head, TRAINING, DATA, BUNDLE, backbone, plan)
         return path, trained, head, backbone, digest
 
     return make
@@ -91,13 +102,23 @@ def exported(backbone_folder, tmp_path):
 @pytest.mark.parametrize("kind", ["bert", "roberta", "bart", "gpt2", "t5"])
 @pytest.mark.parametrize(
     "more",
-    [{}, {"tuned": True}, {"rubric_aware": False}, {"matches": True}, {"matches": True, "tuned": True}],
-    ids=["frozen", "tuned", "shared", "matching", "matching-tuned"],
+    [
+        {},
+        {"encoder": "tuned"},
+        {"encoder": "lora"},
+        {"rubric_aware": False},
+        {"matches": True},
+        {"matches": True, "encoder": "tuned"},
+        {"layer": 1, "arithmetic": "bfloat16"},
+        {"layer": 1, "arithmetic": "bfloat16", "encoder": "tuned"},
+        {"layer": 1, "arithmetic": "bfloat16", "encoder": "lora"},
+    ],
+    ids=["frozen", "tuned", "lora", "shared", "matching", "matching-tuned", "layer", "layer-tuned", "layer-lora"],
 )
 def test_what_is_read_back_says_the_same(exported, backbone_folder, kind, more):
     path, trained, head, backbone, digest = exported(kind, **more)
     # A tuned encoder is in the file and nowhere else.
-    grader = load(path, path.parent if more.get("tuned") else backbone_folder(kind).parent)
+    grader = load(path, path.parent if more.get("encoder") == "tuned" else backbone_folder(kind).parent)
     tokens = backbone.tokenize(ANSWERED)
     levels = concept_levels(trained.concept_encoder, Tuned(backbone, tokens), np.arange(len(ANSWERED)))
     shares = levels @ np.arange(4) / DATA.concepts.tops
@@ -268,7 +289,7 @@ def test_foreign_files_are_refused_and_nothing_in_them_is_run(tmp_path):
 
 
 def test_weights_of_a_tuned_encoder_that_do_not_fit_are_refused(exported):
-    path = exported(tuned=True)[0]
+    path = exported(encoder="tuned")[0]
     broken(path, lambda tensors, about: tensors.pop("encoder.embeddings.LayerNorm.bias"))
     with pytest.raises(InputError, match="Missing key"):
         load(path)
@@ -286,7 +307,7 @@ def test_what_is_no_sum_of_the_concepts_is_not_exported(folder, tmp_path, how):
     else:
         bundle = BUNDLE.model_copy(update={"criteria": CRITERIA[::-1]})
     with pytest.raises(InputError, match="'rec_cbm' cannot be exported"):
-        save(tmp_path / "g.safetensors", trained, head, TRAINING, DATA, bundle, backbone, "tiny")
+        save(tmp_path / "g.safetensors", trained, head, TRAINING, DATA, bundle, backbone, Bottleneck(backbone="tiny"))
     assert not list(tmp_path.iterdir())
 
 

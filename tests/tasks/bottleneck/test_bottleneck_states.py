@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,10 @@ def test_dropout_is_on_in_training_only(read: tuple[Backbone, Tokens]) -> None:
 
 
 def test_bfloat16_is_near_and_comes_back_as_float32(read: tuple[Backbone, Tokens]) -> None:
-    plain, brief = Tuned(*read)([2])[0], Tuned(*read, bf16=True)([2])[0]
+    backbone, tokens = read
+    rounding = copy(backbone)
+    rounding.rounds = True
+    plain, brief = Tuned(backbone, tokens)([2])[0], Tuned(rounding, tokens)([2])[0]
     assert brief.dtype == torch.float32
     assert not torch.equal(plain, brief)
     torch.testing.assert_close(plain, brief, atol=0.1, rtol=0.1)

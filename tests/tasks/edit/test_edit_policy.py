@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -101,3 +102,20 @@ def test_adapters_are_merged_in_order(chatting: Policy, tmp_path: Path) -> None:
 def test_a_policy_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="cannot be loaded"):
         Policy.load(tmp_path)
+
+
+def test_a_reply_ends_with_the_line_of_its_mark(chatting: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that goes on with the next answer after its mark, as small ones do."""
+    said = chatting.ids("P1 is met.\nFinal mark: 1\n\nQuestion: next\nFinal mark: 3\n")
+    begun = len(chatting.prompt_ids("light"))
+    plain = chatting.model.forward
+
+    def rambling(*args: Any, **more: Any) -> Any:
+        output = plain(*args, **more)
+        seen = more["attention_mask"].shape[1] - begun
+        output.logits[:, -1] = -1e9
+        output.logits[:, -1, said[seen]] = 0.0
+        return output
+
+    monkeypatch.setattr(chatting.model, "forward", rambling)
+    assert chatting.write(["light"], max_tokens=40) == ["P1 is met.\nFinal mark: 1\n"]

@@ -85,7 +85,9 @@ def test_no_answer_can_close_its_fence(answer: str) -> None:
     text = Prompts().grade(replace(SAMPLE, answer=answer))
     code = nonce(text)
     assert code not in answer
-    assert text.endswith(f"=====ANSWER {code}=====\n{answer}\n=====END {code}=====\n")
+    assert (
+        f"=====ANSWER {code}=====\n{answer}\n=====END {code}=====\n\nTwo to six steps, then the mark from 0 to " in text
+    )
 
 
 @pytest.mark.parametrize("asked", ASKED)

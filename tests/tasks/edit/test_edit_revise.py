@@ -58,7 +58,7 @@ def kind(prompt: str) -> str:
             "revise": "You mend one step",
             "rewrite": "You mend the reasoning",
             "intervene": "came to a wrong mark",
-            "grade": "You mark one student's answer",
+            "grade": "You mark students' answers",
         }.items()
         if words in prompt
     )
