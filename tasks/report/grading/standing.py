@@ -80,14 +80,13 @@ def _cells(figure: Estimate) -> tuple[str, str]:
 def middle(scores: pd.DataFrame) -> list[str]:
     """A released response and one that people see: those of middle risk, so that nobody picks them.
 
-    The released one is of the upper half by score: what earns nothing has nothing to quote.
+    Both are of the upper half by what the judge itself gave: what earns nothing has nothing to quote.
     """
     known = scores[scores["calibrated"].notna()]
-    out = known[known["route"] == "release"]
-    out = out[out["calibrated"] >= out["calibrated"].median()]
-    held = known[known["route"] != "release"]
-    parts = (part.sort_values(["risk", "response_id"])["response_id"].tolist() for part in (out, held))
-    return [names[len(names) // 2] for names in parts if names]
+    released = known["route"] == "release"
+    halves = (part[part["raw"] >= part["raw"].median()] for part in (known[released], known[~released]))
+    ranked = (half.sort_values(["risk", "response_id"])["response_id"].tolist() for half in halves)
+    return [names[len(names) // 2] for names in ranked if names]
 
 
 def sources(manifest: Mapping[str, Any]) -> str:

@@ -62,23 +62,24 @@ def test_without_human_scores_nothing_stands_anywhere() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["release", "review"]), st.floats(0, 1), st.integers(0, 9)), max_size=30))
 def test_the_two_answers_are_of_middle_risk_whatever_the_order(rows: list[tuple[str, float, int]]) -> None:
-    columns = {"route": [r[0] for r in rows], "risk": [r[1] for r in rows], "calibrated": [float(r[2]) for r in rows]}
-    frame = pd.DataFrame({"response_id": [f"r{i:02d}" for i in range(len(rows))], **columns})
+    columns = {"route": [r[0] for r in rows], "risk": [r[1] for r in rows], "raw": [float(r[2]) for r in rows]}
+    frame = pd.DataFrame({"response_id": [f"r{i:02d}" for i in range(len(rows))], "calibrated": 1.0, **columns})
     shown = middle(frame)
     assert shown == middle(frame.iloc[::-1])
     by_id = frame.set_index("response_id")
     assert [by_id["route"][name] for name in shown] == sorted(set(columns["route"]), key=["release", "review"].index)
     for name in shown:
         like = frame[(frame["route"] == by_id["route"][name])]
-        if by_id["route"][name] == "release":
-            like = like[like["calibrated"] >= like["calibrated"].median()]
+        like = like[like["raw"] >= like["raw"].median()]
         below = (like["risk"] < by_id["risk"][name]).sum()
         above = (like["risk"] > by_id["risk"][name]).sum()
         assert max(below, above) <= len(like) / 2
 
 
 def test_an_answer_without_a_score_is_not_shown() -> None:
-    frame = pd.DataFrame({"response_id": ["a"], "route": ["review"], "risk": [np.nan], "calibrated": [np.nan]})
+    frame = pd.DataFrame(
+        {"response_id": ["a"], "route": ["review"], "risk": [np.nan], "calibrated": [np.nan], "raw": [1.0]}
+    )
     assert middle(frame) == []
 
 
