@@ -121,6 +121,7 @@ SAME: list[tuple[str, Any]] = [
     ("judge.sampling", {"seed": 1}),
     ("graph.engine", ENGINE),
     ("graph.model", "m"),
+    ("graph.replies", "replies.parquet"),
     ("graph.sampling", {"seed": 1}),
     ("graph.pairs_per_call", 3),
     ("reward.retention.activation", 0.1),

@@ -166,7 +166,7 @@ TABLE: dict[str, tuple[Play, list[str], dict[str, float], Any, Any]] = {
         (NOTHING, {"unreadable_reply": 9}),
     ),
     "empty": (said(""), MANY, {}, "ALARM.*stops", (NOTHING, {"unreadable_reply": 9})),
-    "half": (said('{"decisions": {"fact": {"lev'), MANY, {}, "ALARM.*stops", (NOTHING, {"unreadable_reply": 9})),
+    "half": (said('{"decisions": {"fact": {"lev'), MANY, {}, "ALARM.*stops", (NOTHING, {"truncated": 9})),
 }
 
 

@@ -142,7 +142,7 @@ def test_items_default_to_their_own_rubric_and_no_kind() -> None:
 
 
 def test_every_column_of_items_is_mapped() -> None:
-    names = ("item_id", "question", "context", "reference_answer", "type", "rubric_id")
+    names = ("item_id", "question", "context", "reference_answer", "type", "rubric_id", "rubric_text")
     lists = {"key_elements": "key", "key_weights": "weight", "misconceptions": "wrong", "criteria": "list"}
     source = Source.model_validate({"file": "i.jsonl", "items": {**{n: n for n in names}, **lists}})
     cells = {name: [f"{name} 1"] for name in names} | {"weight": [[0.5, "2"]], "wrong": [["b"]]}

@@ -132,7 +132,7 @@ def test_a_list_is_the_same_in_every_kind_of_file(tmp_path: Path, ending: str) -
     else:
         frame.to_parquet(path)
     ((_, item),) = items(SOURCE, read(path))
-    told = ROWS[0] | {"context": None, "type": "item", "rubric_id": "i"}
+    told = ROWS[0] | {"context": None, "type": "item", "rubric_id": "i", "rubric_text": None}
     told["criteria"] = [told["criteria"][0] | {"parent": None}]
     assert item == told | {"reference_answer": "Heat.\nor: Light.", "reference_answers": ["Heat.", "Light."]}
 
