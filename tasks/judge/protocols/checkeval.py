@@ -26,7 +26,7 @@ _ANSWERS = (contract.NO, contract.YES)
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for yes or no to each criterion."""
-    system = prompt.opening(Same(case.bundle), Same(part.criteria), case.question, case.context, case.reference_answer)
+    system = prompt.opening(Same(case.bundle), Same(part.criteria), case.question, case.context)
     return build(case, part, rater, system, schema(case.bundle, part), KEYS, shown=shown)
 
 
