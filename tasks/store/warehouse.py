@@ -232,6 +232,17 @@ class Run:
                 raise StoreError(f"{ref.path} holds {rows} rows where {ref.rows} were written; {self.mend()}")
             return dataset.to_table(columns=columns, filter=where)
 
+    def shard(self, row: type[Row], stage: str, name: str) -> pa.Table:
+        """The rows of a table that one finished shard holds, whatever other shards of the stage finish meanwhile;
+        StoreError if it holds none, or they are not as they were written."""
+        file = self.file(row.table, stage, name)
+        made = self._tables(stage, name).get(row.table)
+        if made is None:
+            raise StoreError(f"run {self.run_id}: shard '{name}' of stage '{stage}' holds no table '{row.table}'")
+        hold(file, row, made, self.mend())
+        with reading(str(file), self.mend()):
+            return ds.dataset([file], format=PARQUET, schema=schema(row)).to_table()
+
     def batches(self, ref: TableRef, columns: list[str] | None = None, rows: int = 50_000) -> Iterator[pa.RecordBatch]:
         """The rows behind a reference in batches of at most `rows`; StoreError if they cannot be read."""
         with reading(ref.path, self.mend()):

@@ -189,6 +189,24 @@ def test_every_broken_table_is_reported_at_once(run: Run) -> None:
     assert "table 'responses', column 'split'" in str(stop.value)
 
 
+def test_what_is_found_stands_while_another_process_checks_the_stage_s_other_tables(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gradings = write(run, Gradings, "late", [grading("r1")])
+    checked.fn(run, gradings)
+    files = Run.files
+
+    def meanwhile(self: Run, table: str, stage: str) -> list[Path]:
+        monkeypatch.setattr(Run, "files", files)
+        checked.fn(self, write(self, Responses, "late", [response("x1")]))
+        return files(self, table, stage)
+
+    before = run.shard(Checks, "check-late", "gradings")
+    monkeypatch.setattr(Run, "files", meanwhile)
+    checked.fn(run, gradings)
+    assert run.shard(Checks, "check-late", "gradings") == before
+
+
 def test_an_expectation_that_raises_is_an_error_and_not_a_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from great_expectations.expectations.metrics.column_map_metrics.column_values_between import ColumnValuesBetween
 
