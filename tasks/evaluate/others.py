@@ -10,6 +10,7 @@ from tasks.contracts.errors import InputError
 from tasks.evaluate.agree import both_scored, item_qwk, mean_of_items
 from tasks.evaluate.beside import by_item, drawn_qwk, stat
 from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
+from tasks.stats.arrays import Floats
 
 _COLUMN = "other:"
 
@@ -45,41 +46,22 @@ def against_others(
         if rows.empty:
             continue
         names = ("other_qwk", name), ("over_other_qwk", f"{machine} beside {name}")
-        yield from _differing(whole, rows, scales, names, column, draws, seed)
-        if whole.scale is not None:
-            pooled, scale = rows.assign(item_id=whole.value_of), {whole.value_of: whole.scale}
-            yield from _pooled(whole, pooled, scale, names, column, draws, seed)
+        for of, (value, drawn) in zip(names, _figures(rows, scales, column, draws, seed), strict=True):
+            yield from by_item(whole, rows, scales, of, value, drawn)
+        if whole.scale is None:
+            continue
+        pooled, scale = rows.assign(item_id=whole.value_of), {whole.value_of: whole.scale}
+        for (metric, rater), (value, drawn) in zip(names, _figures(pooled, scale, column, draws, seed), strict=True):
+            figure, interval = stat(float(value[0])), mean_of_items(drawn, pooled)
+            raters = (TARGET, rater)
+            yield record(whole, metric, figure, len(pooled), stage="calibrated", raters=raters, interval=interval)
 
 
-def _differing(
-    whole: Part,
-    rows: pd.DataFrame,
-    scales: Mapping[str, ScaleBounds],
-    names: tuple[tuple[str, str], tuple[str, str]],
-    column: str,
-    draws: int,
-    seed: int,
-) -> Iterator[Record]:
-    """The other's figure, and the machine's less it, of items and their mean."""
+def _figures(
+    rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], column: str, draws: int, seed: int
+) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """QWK of the other's scores by item (items) with its draws (items, draws), and the machine's less it in the same
+    way; the draws are paired."""
     own, theirs = (item_qwk(rows, scales, TARGET, of) for of in ("calibrated", column))
     drawn, drawn_theirs = (drawn_qwk(rows, of, scales, draws, seed) for of in ("calibrated", column))
-    yield from by_item(whole, rows, scales, names[0], theirs, drawn_theirs)
-    yield from by_item(whole, rows, scales, names[1], own - theirs, drawn - drawn_theirs)
-
-
-def _pooled(
-    whole: Part,
-    rows: pd.DataFrame,
-    scale: Mapping[str, ScaleBounds],
-    names: tuple[tuple[str, str], tuple[str, str]],
-    column: str,
-    draws: int,
-    seed: int,
-) -> Iterator[Record]:
-    """The same of all rows as if they were of one item."""
-    own, theirs = (item_qwk(rows, scale, TARGET, of) for of in ("calibrated", column))
-    drawn, drawn_theirs = (drawn_qwk(rows, of, scale, draws, seed) for of in ("calibrated", column))
-    both = (theirs, drawn_theirs), (own - theirs, drawn - drawn_theirs)
-    for (metric, rater), (value, draw) in zip(names, both, strict=True):
-        figure, around = stat(float(value[0])), mean_of_items(draw, rows)
-        yield record(whole, metric, figure, len(rows), stage="calibrated", raters=(TARGET, rater), interval=around)
+    return (theirs, drawn_theirs), (own - theirs, drawn - drawn_theirs)
