@@ -24,6 +24,7 @@ from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record
 
 NONE = "none"
+"""Stands before the relations in all that a model reads: a small one takes what it reads first."""
 WAVE = 2_000
 """Most calls that go out at once: it bounds the memory, and after each a person is told."""
 _RELATIONS: tuple[str, ...] = get_args(Relation)
@@ -155,7 +156,7 @@ def _request(part: PairQuestion, shared: _Shared, role: str, annotator: Annotato
         return {"id": name, "role": part.roles[name], "text": wording(part.subject.by_id[name])}
 
     listed = lines(
-        {"pair": at, "parent": shown(parent), "child": shown(child), "labels": [*labels, NONE]}
+        {"pair": at, "parent": shown(parent), "child": shown(child), "labels": [NONE, *labels]}
         for at, ((parent, child), labels) in enumerate(zip(part.pairs, part.labels, strict=True), 1)
     )
     question = PROMPTS.fill("dependency_list", {"pairs": listed})
@@ -175,7 +176,7 @@ def _request(part: PairQuestion, shared: _Shared, role: str, annotator: Annotato
 def _schema(labels: tuple[tuple[Relation, ...], ...]) -> dict[str, Any]:
     """The contract for pairs with these labels; made once, so that its digest is, too."""
     sure = {"type": "integer", "minimum": 0, "maximum": 100}
-    pairs = [record({"relation": {"type": "string", "enum": [*one, NONE]}, "confidence": sure}) for one in labels]
+    pairs = [record({"relation": {"type": "string", "enum": [NONE, *one]}, "confidence": sure}) for one in labels]
     return record({"pairs": record(dict(zip(_numbers(len(pairs)), pairs, strict=True)))})
 
 

@@ -79,13 +79,13 @@ def test_a_batch_shows_pairs_with_ids_roles_texts_and_the_labels_allowed(rubric:
             "pair": 1,
             "parent": {"id": "c0", "role": "core", "text": "A."},
             "child": {"id": "c1", "role": "additional", "text": "B."},
-            "labels": ["weak_prerequisite", "strong_prerequisite", "none"],
+            "labels": ["none", "weak_prerequisite", "strong_prerequisite"],
         },
         {
             "pair": 2,
             "parent": {"id": "c2", "role": "applicability", "text": "C."},
             "child": {"id": "c1", "role": "additional", "text": "B."},
-            "labels": ["activation", "none"],
+            "labels": ["none", "activation"],
         },
     ]
 
