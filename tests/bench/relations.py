@@ -1,0 +1,89 @@
+"""How an annotator labels the relations of criteria, beside the demo's authored graphs.
+
+    python tests/bench/relations.py --warehouse DIR [--model NAME --url URL]
+
+Five rubrics of the demo have graphs by their author: 76 ordered pairs of core and additional criteria, 18 with an edge.
+The annotator, a language model or without `--model` the heuristic over the wording, labels the same rubrics by the
+command `rubricflow graph`. Printed: pairs that it gives an edge, how many of these the author gave, of the same kind,
+criteria whose role is the author's, and what was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from flows.graph import graph
+from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from tasks.store.warehouse import Run, Warehouse
+
+DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
+EDGE = ["rubric_id", "parent", "child"]
+
+
+def study_file(folder: Path, name: str, settings: dict[str, Any]) -> Path:
+    """A study of the rubrics that have authored graphs, with other settings of `graph`."""
+    study = yaml.safe_load((DEMO / "reward.yaml").read_text(encoding="utf-8"))
+    rubrics = [graph["rubric_id"] for graph in yaml.safe_load((DEMO / "graphs.yaml").read_text())["graphs"]]
+    study["name"] = name
+    study["rubrics"] = {"file": str(DEMO / "rubrics.yaml")}
+    study["graph"] = settings
+    for source in study["data"]["sources"]:
+        column = "rubric_id" if "items" in source else "item_id"
+        source["file"] = str(DEMO / source["file"])
+        source["where"] = {column: rubrics}
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(study), encoding="utf-8")
+    return path
+
+
+def edges(run: Run) -> pd.DataFrame:
+    """The kept edges of a run: rubric, parent, child, relation."""
+    rows = run.read(run.ref(GraphEdges, "graph")).to_pandas()
+    return rows[rows["kept"]][[*EDGE, "relation"]]
+
+
+def roles(run: Run) -> pd.Series:
+    """Role by rubric and criterion."""
+    rows = run.read(run.ref(GraphNodes, "graph"), ["rubric_id", "criterion_id", "role"]).to_pandas()
+    return rows.set_index(["rubric_id", "criterion_id"])["role"]
+
+
+def calls(run: Run) -> str:
+    """Number of calls and tokens of a run's graphs."""
+    graphs = run.read(run.ref(RubricGraphs, "graph"), ["calls"]).to_pylist()
+    asked = [call for row in graphs for call in row["calls"]]
+    read = sum(call["prompt_tokens"] or 0 for call in asked)
+    written = sum(call["completion_tokens"] or 0 for call in asked)
+    return f"{len(asked)} calls, {read} tokens read, {written} written"
+
+
+def main() -> None:
+    """Build both graphs and print what they have in common."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model")
+    parser.add_argument("--url", default="http://127.0.0.1:8000/v1")
+    parser.add_argument("--warehouse", type=Path, required=True)
+    options = parser.parse_args()
+    options.warehouse.mkdir(parents=True, exist_ok=True)
+    engine = {"model": options.model, "urls": [options.url], "timeout_s": 3600}
+    annotator = {"backend": "openai", "engine": engine} if options.model else {"backend": "embedded"}
+    runs = {}
+    for name, settings in {"authored": {"file": str(DEMO / "graphs.yaml")}, "annotated": annotator}.items():
+        run_id = graph(str(study_file(options.warehouse, name, settings)), str(options.warehouse))
+        runs[name] = Warehouse.open(options.warehouse).run(run_id)
+    by_author, by_annotator = edges(runs["authored"]), edges(runs["annotated"])
+    both = by_author.merge(by_annotator, on=EDGE, suffixes=("", "_annotated"))
+    same_kind = int((both["relation"] == both["relation_annotated"]).sum())
+    role = pd.concat([roles(runs["authored"]), roles(runs["annotated"])], axis=1, keys=["author", "annotator"])
+    print(f"edges: {len(by_annotator)}, the author's: {len(by_author)}, in both: {len(both)}, same kind: {same_kind}")
+    print(f"roles as the author's: {int((role['author'] == role['annotator']).sum())} of {len(role)}")
+    print(calls(runs["annotated"]))
+
+
+if __name__ == "__main__":
+    main()
