@@ -11,6 +11,7 @@ criteria whose role is the author's, and what was asked.
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,8 @@ def study_file(folder: Path, name: str, settings: dict[str, Any]) -> Path:
     study["rubrics"] = {"file": str(DEMO / "rubrics.yaml")}
     study["graph"] = settings
     for source in study["data"]["sources"]:
-        column = "rubric_id" if "items" in source else "item_id"
-        source["file"] = str(DEMO / source["file"])
-        source["where"] = {column: rubrics}
+        rows = pd.read_csv(DEMO / source["file"], keep_default_na=False)
+        rows[rows["item_id"].isin(rubrics)].to_csv(folder / source["file"], index=False)
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(study), encoding="utf-8")
     return path
@@ -69,13 +69,13 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8000/v1")
     parser.add_argument("--warehouse", type=Path, required=True)
     options = parser.parse_args()
-    options.warehouse.mkdir(parents=True, exist_ok=True)
     engine = {"model": options.model, "urls": [options.url], "timeout_s": 3600}
     annotator = {"backend": "openai", "engine": engine} if options.model else {"backend": "embedded"}
     runs = {}
-    for name, settings in {"authored": {"file": str(DEMO / "graphs.yaml")}, "annotated": annotator}.items():
-        run_id = graph(str(study_file(options.warehouse, name, settings)), str(options.warehouse))
-        runs[name] = Warehouse.open(options.warehouse).run(run_id)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, settings in {"authored": {"file": str(DEMO / "graphs.yaml")}, "annotated": annotator}.items():
+            run_id = graph(str(study_file(Path(folder), name, settings)), str(options.warehouse))
+            runs[name] = Warehouse.open(options.warehouse).run(run_id)
     by_author, by_annotator = edges(runs["authored"]), edges(runs["annotated"])
     both = by_author.merge(by_annotator, on=EDGE, suffixes=("", "_annotated"))
     same_kind = int((both["relation"] == both["relation_annotated"]).sum())
