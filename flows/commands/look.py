@@ -58,12 +58,24 @@ def columns(table: Annotated[str | None, typer.Argument(help="A table; all of th
 def report(
     run: Annotated[str | None, typer.Argument(help="Run id; the latest one if not given.")] = None,
     warehouse: WarehouseFolder = HOUSE,
+    serve: Annotated[bool, typer.Option("--serve", help="Show them in a browser until Ctrl-C.")] = False,
+    host: Annotated[str, typer.Option(help="Address to serve on; any but this machine's own asks for a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port.")] = 8766,
+    browser: Annotated[bool, typer.Option(help="Open the report in this machine's browser.")] = True,
 ) -> None:
-    """Write a finished run's reports (HTML to look at) anew and say where they are."""
+    """Write a finished run's reports (HTML to look at) anew and say where they are, or show them."""
     with for_people():
         from flows.reports import write_pages
 
-        print(*write_pages(_run(warehouse, run)), sep="\n")
+        chosen = _run(warehouse, run)
+        pages = write_pages(chosen)
+        print(*pages, sep="\n")
+        if serve:
+            from flows.site import serve_pages
+
+            serve_pages(chosen.folder, pages[0].name, host, port, browser)
 
 
 def verify(

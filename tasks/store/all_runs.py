@@ -1,4 +1,4 @@
-"""All finished runs of a warehouse as one database: views over their Parquet files, for any client of DuckDB.
+"""All finished runs of a warehouse as one database: views over their Parquet files for any DuckDB client.
 
 `warehouse.sql` makes the views, `warehouse.duckdb` has them. Paths in them are absolute, since a client looks for others
 where it was started; they name folders with a star, so that a new run is seen at once. The database is made beside the
