@@ -5,25 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from prefect import flow
-
 from flows.logs import without_tracebacks
 from flows.plan import Plan, planned, record
-from flows.server import own_server
+from flows.stage import staged
 from tasks.annotate.task import Compared, compare, compare_settled
-from tasks.check.task import checked, data_docs
+from tasks.check.task import data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.task import Ingested, ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import Locked, lock
+from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.annotation.task import report_annotation
 from tasks.review.heard import Spoken, spoken
 from tasks.review.task import Settled, adjudicate, queue
 
 without_tracebacks()
-own_server()
 
 
 class Proposed(NamedTuple):
@@ -44,7 +42,7 @@ class Proposed(NamedTuple):
         return [*self.data, *self.locked, *self.annotated.values(), *self.others, *self.compared, self.queue]
 
 
-@flow(name="annotate", flow_run_name="{study}")
+@flow(name="annotate")
 def annotate(
     study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
 ) -> str:
@@ -53,22 +51,22 @@ def annotate(
     InputError where the study has no section `annotation`. token_budget: see `grade`.
     """
     job = annotating(study, warehouse, limit)
+    introduce(job.study.name, flow="annotate")
     proposed = proposals(job, token_budget)
     data_docs(job.run)
-    report_annotation(job.run, record(job, proposed.tables))
-    return job.run.run_id
+    return completed(job.run.run_id, report_annotation(job.run, record(job, proposed.tables)))
 
 
-@flow(name="adjudicate", flow_run_name="{study}")
+@flow(name="adjudicate")
 def settle(
     study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
 ) -> str:
     """Settle the labels of a study by what people have said until now; returns the run's id."""
     job, said = settling(study, warehouse, limit)
+    introduce(job.study.name, flow="adjudicate")
     proposed, settled, compared = labels(job, said, token_budget)
     data_docs(job.run)
-    report_annotation(job.run, record(job, [*proposed.tables, *settled, *compared]))
-    return job.run.run_id
+    return completed(job.run.run_id, report_annotation(job.run, record(job, [*proposed.tables, *settled, *compared])))
 
 
 def annotating(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:
@@ -91,18 +89,18 @@ def proposals(job: Plan, token_budget: int | None = None) -> Proposed:
     """Data, bundle, two annotators' judgments, their agreement, and the queue; finished stages are passed over."""
     run, settings, base = job.run, job.study, job.base
     assert settings.annotation is not None  # or the study would have been refused
-    data = checked(run, ingest(run, settings, base, job.limit))
+    data = staged(run, ingest, settings, base, job.limit)
     people = data.gradings, data.judgments
-    locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+    locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
     to_label = base, data.items, data.responses, locked.bundles, token_budget, people
     labelled = {
-        name: checked(run, judge(run, settings.annotation.judge(name), *to_label, stage=f"annotate-{name}"))
+        name: staged(run, judge, settings.annotation.judge(name), *to_label, stage=f"annotate-{name}")
         for name in settings.annotation.annotators
     }
     annotated = {name: one.judgments for name, one in labelled.items()}
     given = settings, data.items, data.responses, data.gradings
-    compared = checked(run, compare(run, *given, locked.rubrics, annotated))
-    queued = checked(run, queue(run, *given, locked.bundles, annotated))
+    compared = staged(run, compare, *given, locked.rubrics, annotated)
+    queued = staged(run, queue, *given, locked.bundles, annotated)
     others = tuple(ref for one in labelled.values() for ref in (one.gradings, one.attempts))
     return Proposed(data, locked, annotated, compared, queued, others)
 
@@ -112,10 +110,8 @@ def labels(job: Plan, said: Spoken, token_budget: int | None = None) -> tuple[Pr
     proposed = proposals(job, token_budget)
     run, data, locked, annotated = job.run, proposed.data, proposed.locked, proposed.annotated
     given = data.items, data.responses
-    settled = checked(run, adjudicate(run, job.study, said, *given, locked.bundles, annotated))
-    compared = checked(
-        run, compare_settled(run, job.study, *given, data.gradings, locked.rubrics, annotated, settled.labels)
-    )
+    settled = staged(run, adjudicate, job.study, said, *given, locked.bundles, annotated)
+    compared = staged(run, compare_settled, job.study, *given, data.gradings, locked.rubrics, annotated, settled.labels)
     return proposed, settled, compared
 
 

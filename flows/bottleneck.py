@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prefect import flow
-
 from flows.annotate import labels, settling
 from flows.logs import without_tracebacks
 from flows.plan import Plan, planned, record
-from flows.server import own_server
+from flows.stage import staged
 from tasks.bottleneck.task import train
-from tasks.check.task import checked, data_docs
+from tasks.check.task import data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
@@ -19,15 +17,15 @@ from tasks.contracts.settings.study import load_study
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential
 from tasks.lock.task import lock
+from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.annotation.task import report_annotation
 from tasks.report.bottleneck.task import report_graders
 from tasks.review.heard import Spoken
 
 without_tracebacks()
-own_server()
 
 
-@flow(name="bottleneck", flow_run_name="{study}")
+@flow(name="bottleneck")
 def bottleneck(
     study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
 ) -> str:
@@ -37,13 +35,13 @@ def bottleneck(
     InputError where the study has no section `bottleneck`. token_budget: of the annotators, see `grade`.
     """
     job, said = training(study, warehouse, limit)
+    introduce(job.study.name, flow="train")
     tables = stages(job, said, token_budget)
     data_docs(job.run)
     manifest = record(job, tables)
     if said is not None:
         report_annotation(job.run, manifest)
-    report_graders(job.run, manifest)
-    return job.run.run_id
+    return completed(job.run.run_id, report_graders(job.run, manifest))
 
 
 def training(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Plan, Spoken | None]:
@@ -67,12 +65,12 @@ def stages(job: Plan, said: Spoken | None, token_budget: int | None = None) -> l
         data, locked, found = proposed.data, proposed.locked, settled.labels
         before = [*proposed.tables, *settled, *compared]
     else:
-        data = checked(run, ingest(run, settings, base, job.limit))
+        data = staged(run, ingest, settings, base, job.limit)
         people = data.gradings, data.judgments
-        locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+        locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
         found, before = None, [*data, *locked]
     given = data.items, data.responses, data.gradings, data.judgments, locked.bundles, found
-    taught = checked(run, train(run, settings, base, *given, credential))
+    taught = staged(run, train, settings, base, *given, credential)
     return [*before, *taught]
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prefect import flow
-
 from flows.logs import without_tracebacks
 from flows.plan import Plan, planned, record
-from flows.server import own_server
-from tasks.check.task import checked, data_docs
+from flows.stage import staged
+from tasks.check.task import data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
@@ -18,23 +16,23 @@ from tasks.edit.task import train
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential
 from tasks.lock.task import lock
+from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.edit.task import report_policies
 
 without_tracebacks()
-own_server()
 
 
-@flow(name="edit", flow_run_name="{study}")
+@flow(name="edit")
 def edit(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
     """Train and compare the arms of a study file's section `edit`; returns the run's id. The same study resumes itself.
 
     InputError where the study has no such section.
     """
     job = training(study, warehouse, limit)
+    introduce(job.study.name, flow="edit")
     tables = stages(job)
     data_docs(job.run)
-    report_policies(job.run, record(job, tables))
-    return job.run.run_id
+    return completed(job.run.run_id, report_policies(job.run, record(job, tables)))
 
 
 def training(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:
@@ -52,11 +50,11 @@ def training(study_file: str | Path, warehouse: str | Path, limit: int | None = 
 def stages(job: Plan) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     run, settings, base = job.run, job.study, job.base
-    data = checked(run, ingest(run, settings, base, job.limit))
+    data = staged(run, ingest, settings, base, job.limit)
     people = data.gradings, data.judgments
-    locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+    locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
     given = data.items, data.responses, data.gradings, locked.bundles
-    trained = checked(run, train(run, settings, base, *given))
+    trained = staged(run, train, settings, base, *given)
     return [*data, *locked, *trained]
 
 

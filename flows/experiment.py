@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-
-from prefect import flow, task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact
 
 from flows.arms import read_arm
 from flows.grade import stages
 from flows.logs import without_tracebacks
 from flows.plan import planned, record
-from flows.server import own_server
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.experiment import Planned, load_experiment
 from tasks.contracts.tables.experiment import Numbers
 from tasks.display.printed import markdown, show
 from tasks.display.table import records
 from tasks.evaluate.experiment.tables import tables
+from tasks.monitor.artifacts import leave_text
+from tasks.monitor.runs import completed, flow, introduce, log, task
 from tasks.report.experiment.page import page
 from tasks.store.part import as_parquet
 from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, Warehouse, write_atomically
+from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse, write_atomically
 
 without_tracebacks()
-own_server()
-
-FOLDER = "experiments"
-"""Where a warehouse keeps what was made of several runs: <name>/numbers.parquet, tables.md and report.html."""
 
 
 @flow(name="experiment", flow_run_name="{file}")
 def experiment(file: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
-    """Run every arm of an experiment file and make its tables; returns the folder that holds them.
+    """Run every arm of an experiment file and make its tables; returns the folder that holds them: numbers.parquet,
+    tables.md, report.html and arms.json.
 
     Arms that finished are passed over, an interrupted one goes on where it stopped.
     """
     plan = load_experiment(Path(file))
+    introduce(plan.experiment.name, flow="experiment")
     runs = {arm: _run(plan, arm, warehouse, limit) for arm in plan.studies}
+    ids = {name: run.run_id for name, run in runs.items()}
+    write_atomically(Path(warehouse) / EXPERIMENTS / plan.experiment.name / ARMS, json.dumps(ids).encode())
     for name, run in runs.items():
         if is_finished(run):
-            print(f"arm {name}: finished, {run.run_id}")
+            log(f"arm {name}: finished, {run.run_id}")
         else:
             arm(file, name, warehouse, limit)
     return str(conclude(plan, runs))
@@ -51,8 +50,9 @@ def arm(file: str, name: str, warehouse: str = "data/warehouse", limit: int | No
     """Grade one arm of an experiment file; returns the run's id."""
     plan = load_experiment(Path(file))
     job = planned(plan.studies[name], plan.base, warehouse, limit)
+    introduce(job.study.name, flow="arm", experiment=plan.experiment.name, backend=job.study.judge.backend)
     record(job, stages(job))
-    return job.run.run_id
+    return completed(job.run.run_id, f"arm {name} graded")
 
 
 @task(task_run_name="tables")
@@ -63,15 +63,14 @@ def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     arms = {one: read_arm(one, run, size.sizes if size and one in size.arms else ()) for one, run in runs.items()}
     reference = next(iter(plan.studies.values())).evaluation.target
     made, ids = tables(arms, plan.experiment, reference), {one: run.run_id for one, run in runs.items()}
-    folder = house.root / FOLDER / name
+    folder = house.root / EXPERIMENTS / name
     numbers = as_parquet(conform(Numbers, [row for table in made for row in records(table)]))
     simulated = any(one.simulated for one in arms.values())
     text, report = markdown(name, made, ids), folder / "report.html"
     write_atomically(folder / "numbers.parquet", numbers)
     write_atomically(folder / "tables.md", text.encode())
     write_atomically(report, page(name, made, ids, simulated).encode())
-    create_link_artifact(report.resolve().as_uri(), link_text="tables", key="experiment-report", description=name)
-    create_markdown_artifact(text, key="experiment-tables")
+    leave_text(name, "experiment", text)
     show(made)
     print(f"tables: {folder}\nreport: {report}")
     return folder

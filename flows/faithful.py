@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from prefect import flow, task
-from prefect.artifacts import create_table_artifact
 
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
-from flows.server import own_server
-from tasks.check.task import checked, data_docs
+from flows.stage import staged
+from tasks.check.task import data_docs
 from tasks.contracts.backends import BACKENDS, serving
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import InputError
@@ -31,11 +29,12 @@ from tasks.edit.scheme import family
 from tasks.ingest.task import Ingested, ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import lock
+from tasks.monitor.artifacts import leave_table
+from tasks.monitor.runs import flow, introduce, task
 from tasks.stats.target import target_scores
 from tasks.store.warehouse import Run, Warehouse
 
 without_tracebacks()
-own_server()
 
 STAGE = "faithful"
 PLAIN = "unedited"
@@ -78,7 +77,7 @@ class Scheme(NamedTuple):
         return restated(self.bundle) if version == PLAIN else self.edited[version].bundle
 
 
-@flow(name="faithful", flow_run_name="{study}")
+@flow(name="faithful")
 def faithful(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
     """Judge the test responses of a study file under its mark schemes and under each edit of them; returns the run's
     id. The same study resumes itself.
@@ -88,6 +87,7 @@ def faithful(study: str, warehouse: str = "data/warehouse", limit: int | None = 
     """
     job = plan(study, warehouse, limit)
     _refuse_deaf(job.study.judge, study)
+    introduce(job.study.name, flow="faithful", backend=job.study.judge.backend)
     tables = stages(job)
     data_docs(job.run)
     record(job, tables)
@@ -97,17 +97,16 @@ def faithful(study: str, warehouse: str = "data/warehouse", limit: int | None = 
 def stages(job: Plan) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     run, settings, base = job.run, job.study, job.base
-    data = checked(run, ingest(run, settings, base, job.limit))
+    data = staged(run, ingest, settings, base, job.limit)
     people = data.gradings, data.judgments
-    locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+    locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
     judging = settings.judge.model_copy(update={"keep": None})  # every decision is taken anew
     judged: list[Judging] = []
     for asked in prepare(run, settings, data, locked.bundles):
         given = judging, base, asked.items, asked.responses, asked.bundles
         stage = f"judge-{asked.family}-{asked.version}"
-        marking = judge.with_options(task_run_name=stage)
-        judged.append((asked, marking(_aside(run), *given, stage=stage).gradings))
-    return [*data, *locked, *checked(run, compare(run, settings, data, locked.bundles, judged))]
+        judged.append((asked, judge(_aside(run), *given, stage=stage).gradings))
+    return [*data, *locked, *staged(run, compare, settings, data, locked.bundles, judged)]
 
 
 def summary(warehouse: Path, run_id: str) -> list[list[Any]]:
@@ -159,7 +158,7 @@ def compare(
             tests.append(edited.row(rater_id, response_id, item_id, gold[response_id], pair, who))
     found = faithfulness(tests, study.evaluation.draws, study.evaluation.seed)
     run.commit(STAGE, "all", {RuleTests: tests, RuleFaithfulness: found})
-    create_table_artifact([{name: row[name] for name in SHOWN} for row in found], "rule-faithfulness")
+    leave_table(run.run_id, "rule-faithfulness", [{name: row[name] for name in SHOWN} for row in found])
     return run.ref(RuleTests, STAGE), run.ref(RuleFaithfulness, STAGE)
 
 

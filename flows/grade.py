@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from prefect import flow
+import shlex
+from pathlib import Path
 
+from flows.commands.options import HOUSE
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
-from flows.server import own_server
+from flows.stage import staged
 from flows.trained import grader_of
 from tasks.calibrate.task import calibrate
-from tasks.check.task import checked, data_docs
+from tasks.check.task import data_docs
 from tasks.contracts.reference import TableRef
 from tasks.contracts.tables.calibration import Predictions
 from tasks.evaluate.task import evaluate
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential, judge
 from tasks.lock.task import fit, lock
+from tasks.monitor.runs import completed, flow, introduce, log
 from tasks.report.grading.task import report, write_page
 from tasks.store.warehouse import Run
 
 without_tracebacks()
-own_server()
 
 
-@flow(name="grade", flow_run_name="{study}")
+@flow(name="grade")
 def grade(
     study: str,
     warehouse: str = "data/warehouse",
@@ -32,19 +34,29 @@ def grade(
     model: str | None = None,
     url: str | None = None,
     beside: str | None = None,
+    verbose: bool = False,
 ) -> str:
     """Grade the responses of a study file; returns the run's id. The same study resumes itself.
 
     token_budget: tokens that the judge may ask for now. Where they do not suffice, the run stops with BudgetSpent, and
     the same call continues it.
     model: a language model in place of the study's judge, behind the server at `url` or else loaded here.
-    beside: a further study file that the scores stand beside.
+    beside: a further study file that the scores stand beside. verbose: print every table of the summary.
     """
     job = plan(study, warehouse, limit, model, url, beside)
+    introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
     tables = stages(job, token_budget)
     data_docs(job.run)
-    report(job.run, job.study, record(job, tables))
-    return job.run.run_id
+    state = report(job.run, job.study, record(job, tables), arguments(study, warehouse, limit), verbose)
+    return completed(job.run.run_id, state)
+
+
+def arguments(study: str, warehouse: str, limit: int | None) -> str:
+    """What to type behind another command about the same study."""
+    words = [study]
+    words += ["--warehouse", warehouse] if Path(warehouse) != HOUSE else []
+    words += ["--limit", str(limit)] if limit else []
+    return shlex.join(words)
 
 
 def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
@@ -52,23 +64,23 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     run, settings, base, limit = job.run, job.study, job.base, job.limit
     others = {name: scores_of(one) for name, one in job.beside.items()}
 
-    data = checked(run, ingest(run, settings, base, limit))
+    data = staged(run, ingest, settings, base, limit)
     people = data.gradings, data.judgments
-    locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
+    locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
     fit(run, settings, base, data.items, data.gradings, locked.bundles)
     to_judge = settings.judge, base, data.items, data.responses, locked.bundles
     grader = grader_of(settings.judge, base)
-    judged = checked(run, judge(run, *to_judge, token_budget, people, grader, settings.evaluation.target))
+    judged = staged(run, judge, *to_judge, token_budget, people, grader, settings.evaluation.target)
     answered = data.items, data.responses, data.gradings, judged.gradings
-    scored = checked(run, calibrate(run, settings, *answered, locked.bundles))
+    scored = staged(run, calibrate, settings, *answered, locked.bundles)
     decided = data.judgments, judged.judgments
-    agreed = checked(run, evaluate(run, settings, *answered, scored.predictions, locked.bundles, *decided, others))
+    agreed = staged(run, evaluate, settings, *answered, scored.predictions, locked.bundles, *decided, others)
     return [*data, *locked, *judged, *scored, *agreed]
 
 
 def scores_of(job: Plan) -> tuple[Run, TableRef]:
     """The run of a study that stands beside another one, and its predictions: graded where it is not yet."""
-    print(f"beside it: {job.run.run_id}")
+    log(f"beside it: {job.run.run_id}")
     record(job, stages(job))
     write_page(job.run)
     return job.run, job.run.ref(Predictions, "calibrate")

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
-from flows.server import own_server
-from tasks.check.task import checked, data_docs
+from flows.stage import staged
+from tasks.check.task import data_docs
 from tasks.graph.task import Graphed
 from tasks.graph.task import graph as build
 from tasks.ingest.task import Ingested, ingest
 from tasks.judge.task import credential
 from tasks.lock.task import Locked, lock
+from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.reward.task import draw_graphs
 
 without_tracebacks()
-own_server()
 
 
-@flow(name="graph", flow_run_name="{study}")
+@flow(name="graph")
 def graph(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
     """Build the graph of every rubric of a study file and draw it; returns the run's id."""
     job = plan(study, warehouse, limit)
+    introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
     data, locked, graphed = stages(job)
     data_docs(job.run)
-    draw_graphs(job.run, record(job, [*data, *locked, *graphed]))
-    return job.run.run_id
+    return completed(job.run.run_id, draw_graphs(job.run, record(job, [*data, *locked, *graphed])))
 
 
 def stages(job: Plan) -> tuple[Ingested, Locked, Graphed]:
     """Data, bundles and graphs, checked; what is finished is passed over."""
     run, settings, base = job.run, job.study, job.base
-    data = checked(run, ingest(run, settings, base, job.limit))
+    data = staged(run, ingest, settings, base, job.limit)
     people = data.gradings, data.judgments
-    locked = checked(run, lock(run, settings, base, data.items, data.responses, *people, credential))
-    graphed = checked(run, build(run, settings, base, data.items, locked.bundles, credential))
+    locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
+    graphed = staged(run, build, settings, base, data.items, locked.bundles, credential)
     return data, locked, graphed
 
 

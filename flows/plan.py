@@ -22,6 +22,7 @@ from tasks.ingest.sources import sources
 from tasks.judge.grade import PROTOCOL_VERSION
 from tasks.llm.backends.vllm import weights
 from tasks.llm.recording import read_recording
+from tasks.store.all_runs import write_database
 from tasks.store.digest import digest_of, file_digest
 from tasks.store.manifest import code_digest, graded_by, write_manifest
 from tasks.store.warehouse import Run, Warehouse
@@ -142,7 +143,7 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
 
 
 def record(plan: Plan, tables: list[TableRef]) -> Path:
-    """Write the manifest of a finished run; returns its path."""
+    """Write the manifest of a finished run, from when on the warehouse's database shows it; returns its path."""
     settings = {
         "calibration": plan.study.calibration.model_dump(mode="json"),
         "release": plan.study.release.model_dump(mode="json"),
@@ -151,4 +152,6 @@ def record(plan: Plan, tables: list[TableRef]) -> Path:
         "calibration_version": CALIBRATION_VERSION,
     }
     graded = graded_by(plan.run, plan.study.evaluation.target, settings)
-    return write_manifest(plan.run, plan.identity, graded, tables, plan.base)
+    path = write_manifest(plan.run, plan.identity, graded, tables, plan.base)
+    write_database(plan.run.warehouse)
+    return path

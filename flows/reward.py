@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from flows.graph import stages as built
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
-from flows.server import own_server
+from flows.stage import staged
 from flows.trained import grader_of
-from tasks.check.task import checked, data_docs
+from tasks.check.task import data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.judge.task import judge
+from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.reward.task import report_rewards
 from tasks.reward.task import reward as pay
 
 without_tracebacks()
-own_server()
 
 
-@flow(name="reward", flow_run_name="{study}")
+@flow(name="reward")
 def reward(
     study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
 ) -> str:
@@ -32,10 +30,10 @@ def reward(
     if job.study.reward is None:
         hint = "the paper's factors: retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0.0}"
         raise InputError("there is no section 'reward', which names the retention factors", file=study, hint=hint)
+    introduce(job.study.name, flow="reward", backend=job.study.judge.backend)
     tables = stages(job, token_budget)
     data_docs(job.run)
-    report_rewards(job.run, record(job, tables))
-    return job.run.run_id
+    return completed(job.run.run_id, report_rewards(job.run, record(job, tables)))
 
 
 def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
@@ -48,10 +46,10 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
         people = data.gradings, data.judgments
         asked = settings.judge, base, data.items, data.responses, locked.bundles
         grader, target = grader_of(settings.judge, base), settings.evaluation.target
-        judged = checked(run, judge(run, *asked, token_budget, people, grader, target))
+        judged = staged(run, judge, *asked, token_budget, people, grader, target)
     decided = judged[0] if judged else data.judgments
     given = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
-    paid = checked(run, pay(run, settings, base, *given, decided))
+    paid = staged(run, pay, settings, base, *given, decided)
     return [*data, *locked, *graphed, *judged, *paid]
 
 

@@ -44,8 +44,6 @@ def for_people() -> Iterator[None]:
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    # On a busy machine Prefect's own server may take longer than the 20 s that it is given.
-    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
     try:
         with stoppable(), own_temporary_folder():
             yield

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 os.environ |= {
+    "PREFECT_API_URL": "",  # a server that a developer's settings name sees no run of the tests
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "GX_ANALYTICS_ENABLED": "false",

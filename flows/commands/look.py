@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,8 @@ from tasks.store.warehouse import Run, Warehouse
 
 def sql(
     query: Annotated[
-        str | None, typer.Argument(help="SQL, or the name of a question; without it, the questions are listed.")
+        str | None,
+        typer.Argument(help="SQL, or the name of a table or a question; without it, the questions are listed."),
     ] = None,
     parameters: Annotated[list[str] | None, typer.Argument(help="name=value for a question's $name.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="Run id; the latest one if not given.")] = None,
@@ -26,15 +28,18 @@ def sql(
     """Ask a run in SQL. Prints a table, or CSV where the output is not a terminal.
 
     In CSV an apostrophe goes before what a spreadsheet would run as a formula; the tables themselves are Parquet files.
+    All finished runs together are in the warehouse's warehouse.duckdb, for any client of DuckDB.
     """
     with for_people():
-        from tasks.store.catalogue import ask, questions
+        from tasks.store.catalogue import ask, questions, raters
 
         if query is None:
             print_rows(["question", "what it asks"], questions().items())
             return
         given = {name: value for name, _, value in (pair.partition("=") for pair in parameters or [])}
-        answer = ask(_run(warehouse, run), query, given)
+        chosen = _run(warehouse, run)
+        print(f"run {chosen.run_id}, scores by {', '.join(raters(chosen)) or 'nobody'}", file=sys.stderr)
+        answer = ask(chosen, query, given)
         print_rows(answer.columns, answer.fetchall())
 
 
@@ -53,12 +58,24 @@ def columns(table: Annotated[str | None, typer.Argument(help="A table; all of th
 def report(
     run: Annotated[str | None, typer.Argument(help="Run id; the latest one if not given.")] = None,
     warehouse: WarehouseFolder = HOUSE,
+    serve: Annotated[bool, typer.Option("--serve", help="Show them in a browser until Ctrl-C.")] = False,
+    host: Annotated[str, typer.Option(help="Address to serve on; any but this machine's own asks for a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port.")] = 8766,
+    browser: Annotated[bool, typer.Option(help="Open the report in this machine's browser.")] = True,
 ) -> None:
-    """Write a finished run's reports (HTML to look at) anew and say where they are."""
+    """Write a finished run's reports (HTML to look at) anew and say where they are, or show them."""
     with for_people():
         from flows.reports import write_pages
 
-        print(*write_pages(_run(warehouse, run)), sep="\n")
+        chosen = _run(warehouse, run)
+        pages = write_pages(chosen)
+        print(*pages, sep="\n")
+        if serve:
+            from flows.site import serve_pages
+
+            serve_pages(chosen.folder, pages[0].name, host, port, browser)
 
 
 def verify(
@@ -108,13 +125,15 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
 
 
 def _run(warehouse: Path, run_id: str | None) -> Run:
-    """The run of this id, also one that did not finish; without an id the last that finished."""
+    """The run of this id, also one that did not finish; without an id the last that finished and is no experiment's
+    arm."""
     # Asking about runs makes no warehouse where there is none.
     house = Warehouse.open(warehouse) if warehouse.is_dir() else None
     finished = house.runs() if house else []
     if house and run_id in {marks.parent.name for marks in warehouse.glob("*/_done")}:
         return house.run(str(run_id))
-    if house and finished and not run_id:
-        return house.run(finished[-1])
+    own = [name for name in finished if name not in house.arms()] if house else []
+    if house and own and not run_id:
+        return house.run(own[-1])
     what = f"run {run_id!r}" if run_id else "finished run"
     raise UserError(f"no {what} in {warehouse}; finished are: {', '.join(finished) or 'none'}")

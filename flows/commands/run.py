@@ -27,6 +27,7 @@ def grade(
     beside: Annotated[
         Path | None, typer.Option(help="A further study file over the same responses whose agreement stands beside.")
     ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every table of the summary.")] = False,
 ) -> None:
     """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
     with for_people():
@@ -40,7 +41,7 @@ def grade(
             return
         from flows.grade import grade as flow
 
-        flow(str(study), str(warehouse), limit, token_budget, model, url, str(beside) if beside else None)
+        flow(str(study), str(warehouse), limit, token_budget, model, url, str(beside) if beside else None, verbose)
 
 
 def graph(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:

@@ -1,7 +1,8 @@
 -- Every model call behind one released score, with the grading, bundle and calibration between them ($response_id).
 SELECT
     p.response_id,
-    p.score AS released,
+    p.score,
+    p.route,
     p.raw,
     p.calibration_id[:12] AS calibration,
     c.method,

@@ -1,5 +1,6 @@
 -- One row per quote that a rater offered: the decision it supports and what the verifier found.
 SELECT
+    j.run_id,
     j.response_id,
     j.rater_id,
     j.criterion_id,

@@ -1,5 +1,6 @@
--- One row per response: the human scores, the machine's raw and calibrated score, and where it came from.
+-- One row per response: the human scores, the machine's raw and calibrated score with its interval, risk and route, and where it came from.
 SELECT
+    r.run_id,
     r.response_id,
     r.item_id,
     r.author_id,
@@ -9,7 +10,12 @@ SELECT
     h.human_mean,
     p.raw,
     p.latent,
-    p.score AS calibrated,
+    p.score,
+    p.low,
+    p.high,
+    p.risk,
+    p.route,
+    p.route_reason,
     p.score - h.human_mean AS error,
     p.clipped,
     p.unscored_reason,
@@ -17,13 +23,14 @@ SELECT
     r.groups,
     r.text
 FROM responses AS r
-LEFT JOIN predictions AS p USING (response_id)
+LEFT JOIN predictions AS p USING (run_id, response_id)
 LEFT JOIN (
     SELECT
+        run_id,
         response_id,
         map_from_entries(list((rater_id, score) ORDER BY rater_id)) AS human_scores,
         avg(score) FILTER (rater_kind = 'human') AS human_mean
     FROM gradings
     WHERE rater_kind IN ('human', 'adjudication') AND score IS NOT NULL
-    GROUP BY response_id
-) AS h USING (response_id)
+    GROUP BY run_id, response_id
+) AS h USING (run_id, response_id)

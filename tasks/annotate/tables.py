@@ -54,19 +54,21 @@ def annotators(run: Run, sheet: Sheet, annotated: Mapping[str, TableRef]) -> dic
     return {name: levels_of(run.read(ref), sheet.response_ids, list(sheet.tops)) for name, ref in annotated.items()}
 
 
-def settled(run: Run, sheet: Sheet, labels: TableRef) -> tuple[Ints, dict[str, Ints]]:
-    """The final levels (n, K), and person → the levels that they voted."""
+def settled(run: Run, sheet: Sheet, labels: TableRef) -> tuple[Ints, Ints, dict[str, Ints]]:
+    """The final levels (n, K), those of them that people settled, and person → the levels that they voted."""
     row = {name: at for at, name in enumerate(sheet.response_ids)}
     column = {name: at for at, name in enumerate(sheet.tops)}
     final = np.full((len(row), len(column)), MISSING)
+    by_people = final.copy()
     persons: dict[str, Ints] = {}
     for one in run.read(labels).to_pylist():
         at = row[one["response_id"]], column[one["criterion_id"]]
         final[at] = MISSING if one["level"] is None else one["level"]
+        by_people[at] = MISSING if one["settled_by"] == "annotators" else final[at]
         for step in one["history"]:
             if step["kind"] == "vote" and step["level"] is not None:
                 persons.setdefault(step["who"], np.full(final.shape, MISSING))[at] = step["level"]
-    return final, persons
+    return final, by_people, persons
 
 
 def built(sheet: Sheet, levels: Ints, phase: str) -> Iterator[dict[str, Any]]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from prefect import task
 
 from tasks.annotate.agreement import MISSING, agreements
 from tasks.annotate.tables import annotators, built, settled, sheet_of
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.people import Agreements, Constructions
+from tasks.monitor.runs import task
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
@@ -61,14 +61,16 @@ def compare_settled(
     labels: TableRef,
 ) -> Compared:
     """The same after people were asked: the persons among each other by their votes, every annotator by the final
-    labels, and the construction criteria by those."""
+    labels that people settled, and the construction criteria by all of them. A label that the annotators settled agrees
+    with them by itself: it is compared with nobody."""
 
     def make() -> dict[Any, Any]:
         sheet = sheet_of(run, study, items, responses, people, rubrics)
-        final, persons = settled(run, sheet, labels)
+        final, by_people, persons = settled(run, sheet, labels)
         rows = agreements(list(persons.items()), sheet.tops, "after") if len(persons) > 1 else []
-        for name, levels in annotators(run, sheet, annotated).items():
-            rows += agreements([(name, levels), (FINAL, final)], sheet.tops, "after")
+        asked = annotators(run, sheet, annotated).items() if (by_people != MISSING).any() else ()
+        for name, levels in asked:
+            rows += agreements([(name, levels), (FINAL, by_people)], sheet.tops, "after")
         return {Agreements: rows, Constructions: list(built(sheet, final, "after"))}
 
     run.once("compare-settled", make)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from prefect import task
 
 from tasks.bottleneck.arm import arms
 from tasks.bottleneck.arm import run as run_arm
@@ -26,6 +25,7 @@ from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Model
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.replies import ReplyStore
+from tasks.monitor.runs import task
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 

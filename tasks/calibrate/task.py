@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from prefect import task
 
 from tasks.calibrate.calibration import ScaleMapping
 from tasks.calibrate.fit import fit_items
@@ -25,6 +24,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
 from tasks.llm.encoder import minilm
 from tasks.llm.hidden import HiddenStates
+from tasks.monitor.runs import task
 from tasks.store.naming import named
 from tasks.store.ordered import packed
 from tasks.store.warehouse import Rows, Run

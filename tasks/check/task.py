@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from prefect import task
-
 from tasks.check import docs
 from tasks.check.checkpoint import once
 from tasks.check.finding import REFUSED, Finding, broken, stop, warnings
 from tasks.contracts.reference import TableRef
+from tasks.monitor.runs import log, task
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
@@ -38,7 +38,7 @@ def checked(run: Run, written: Written) -> Written:
     for stage in dict.fromkeys(ref.stage for ref in refs):
         found = [finding for ref in refs if ref.stage == stage for finding in once(run, ref)]
         for line in warnings(found, stage):
-            print(line)
+            log(line, logging.WARNING)
         if broken(found):
             raise stop(found, stage, _where(run, found))
     return written

@@ -13,6 +13,29 @@ from rich.table import Table as Drawn
 from tasks.display import say
 from tasks.display.table import Cell, Table
 
+PIPED = 100
+"""Columns of a small table where there is no terminal."""
+
+
+def show_ending(sentences: Sequence[str], title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print sentences, and a small table without lines or colours: the first column words, the others numbers.
+
+    A terminal breaks sentences between words; elsewhere each stays on one line, and the table is at most 100 wide.
+    """
+    is_terminal = sys.stdout.isatty()
+    console = Console(width=None if is_terminal else PIPED, highlight=False)
+    for sentence in sentences:
+        console.print(_line(sentence), soft_wrap=not is_terminal)
+    if rows:
+        console.print()
+        console.print(_line(title), soft_wrap=not is_terminal)
+        drawn = Drawn(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
+        for place, name in enumerate(header):
+            drawn.add_column(_line(name), justify="right" if place else "left", no_wrap=place > 0)
+        for row in rows:
+            drawn.add_row(*map(_line, row))
+        console.print(drawn)
+
 
 def show(tables: Sequence[Table]) -> None:
     """Print the tables."""

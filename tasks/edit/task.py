@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from prefect import task
-
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
@@ -20,6 +18,7 @@ from tasks.edit.course import go_through, prove
 from tasks.edit.shards import STAGE
 from tasks.edit.testing import worth
 from tasks.edit.work import Work
+from tasks.monitor.runs import task
 from tasks.stats.target import target_scores
 from tasks.store.naming import named
 from tasks.store.warehouse import Run

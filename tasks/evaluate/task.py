@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import pandas as pd
 import pyarrow.compute as pc
-from prefect import task
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
@@ -19,6 +18,7 @@ from tasks.evaluate.figures import figures
 from tasks.evaluate.others import other_column, placed
 from tasks.evaluate.raters import SCORE, Marked, rater_effects
 from tasks.evaluate.slices import Record
+from tasks.monitor.runs import task
 from tasks.stats.scores import resampled, score_frame
 from tasks.stats.target import people_marks
 from tasks.store.naming import named

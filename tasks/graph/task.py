@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from prefect import task
-
 from tasks.contracts.backends import speaks
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.reference import TableRef
@@ -26,6 +24,7 @@ from tasks.llm.backends.offline import Offline
 from tasks.llm.calls import telling
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.replies import ReplyStore
+from tasks.monitor.runs import task
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
 

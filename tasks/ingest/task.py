@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-from prefect import task
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
@@ -19,6 +18,7 @@ from tasks.ingest.recorded import drawn, gradable
 from tasks.ingest.shards import shards, sides
 from tasks.ingest.sources import evaluation_only, streams
 from tasks.ingest.survey import survey
+from tasks.monitor.runs import task
 from tasks.stats.target import FAIR, OF_SEVERAL
 from tasks.store.naming import named
 from tasks.store.warehouse import Run

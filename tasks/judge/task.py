@@ -7,14 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from prefect import task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.blocks.system import Secret
-from prefect.context import TaskRunContext
 
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Grader
@@ -34,6 +30,8 @@ from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.calls import looking
 from tasks.llm.foreign import foreign_scores
 from tasks.llm.replies import ReplyStore
+from tasks.monitor.artifacts import ProgressBar
+from tasks.monitor.runs import log, task
 from tasks.stats.target import MEAN
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
@@ -77,7 +75,7 @@ def judge(
     if not all(done for *_, done in cut):
         # A file of recorded replies stands alone: what the warehouse keeps may be of another recording.
         with ReplyStore(":memory:" if plan.replies else run.warehouse.replies) as replies, libraries_aside():
-            progress = Progress(plan.samples * sum(count for _, count, done in cut if not done), _say())
+            progress = Progress(plan.samples * sum(count for _, count, done in cut if not done), _say(run, stage))
             who = progress.watch(_within(token_budget, _rater(run, plan, base, replies, people, grader)))
             teaching = teaching_of(
                 run, plan.examples, items, responses, bundles, People(*people, target) if people else None
@@ -142,13 +140,12 @@ def _within(token_budget: int | None, who: Rater) -> Rater:
     return replace(who, backend=Budgeted(who.backend, purse), mender=mender)
 
 
-def _say() -> Callable[[str, float], None]:
-    """Says a line and, in a run of Prefect's, the share done in its UI."""
-    shown = create_progress_artifact(0.0, key="judge-progress") if TaskRunContext.get() else None
+def _say(run: Run, stage: str) -> Callable[[str, float], None]:
+    """Logs a line and shows the share done in Prefect's UI."""
+    bar = ProgressBar(run.run_id, f"{stage}-progress")
 
     def say(line: str, share: float) -> None:
-        print(line)
-        if shown is not None:
-            update_progress_artifact(cast(UUID, shown), progress=100 * share, description=line)
+        log(line)
+        bar.show(share, line)
 
     return say

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from prefect import task
-
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
@@ -18,6 +16,7 @@ from tasks.llm.opening import KeyOf, open_backend
 from tasks.lock.bundles import finished
 from tasks.lock.rubric import authored, rubrics_of
 from tasks.lock.tables import refuse_off_scale, refuse_unfit, refuse_unknown_marks, rubric_row
+from tasks.monitor.runs import task
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
 

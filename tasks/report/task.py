@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
-
 from tasks.display.printed import show
 from tasks.display.table import Table, as_records
+from tasks.monitor.artifacts import leave_table, leave_text
 from tasks.store.warehouse import Run
 
 
-def tell(run: Run, kind: str, table: Table, where: Mapping[str, object], page: Path | None = None) -> None:
-    """Print a table and where everything is; leave both, and a link to the page, as artifacts whose keys begin with
-    `kind`."""
+def tell(run: Run, kind: str, sentence: str, table: Table, where: Mapping[str, object], page: Path | None) -> str:
+    """Print a sentence, a table and where the page is; leave them as artifacts of the study; returns the sentence.
+
+    kind: what the keys of the artifacts begin with; where: further places and facts, for the artifact alone.
+    """
     facts = {"run": run.run_id, **where, **({"report": page} if page else {})}
-    if page:
-        create_link_artifact(page.resolve().as_uri(), link_text="report", key=f"{kind}-report", description=run.run_id)
-    create_table_artifact(as_records(table), key=f"{kind}-{table.id}")
-    create_markdown_artifact("\n".join(f"- {name}: `{value}`" for name, value in facts.items()), key=f"{kind}-summary")
+    lines = [f"# {sentence}", "", *(f"- {name}: `{value}`" for name, value in facts.items())]
+    leave_table(run.run_id, f"{kind}-{table.id}", as_records(table))
+    leave_text(run.run_id, f"{kind}-summary", "\n".join(lines))
+    print(f"{sentence}.")
     show([table])
-    print("\n".join(f"{name}: {value}" for name, value in facts.items()))
+    places = {"run": run.run_id, "report": page} if page else facts
+    print("\n".join(f"{name}: {value}" for name, value in places.items()))
+    return sentence

@@ -46,6 +46,14 @@ def reviewer_name(text: str) -> str:
     return name
 
 
+def is_local(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 @dataclass(frozen=True)
 class Access:
     """Where the page is served and to whom.
@@ -69,7 +77,7 @@ class Access:
         object.__setattr__(self, "reviewers", named)
         if len(set(named)) < len(named):
             raise InputError("two reviewers have the same name", field="reviewer")
-        if not named and not self._is_local:
+        if not named and not is_local(self.host):
             raise InputError(
                 f"{self.host} can be reached from other machines: every reviewer needs a link of their own",
                 field="host",
@@ -77,18 +85,11 @@ class Access:
             )
 
     @property
-    def _is_local(self) -> bool:
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-    @property
     def _known_as(self) -> tuple[str, ...]:
         """Host names under which the page is asked for, the best for a link first."""
         every = self.host in ("0.0.0.0", "::")
         own = () if every else (self.host,)
-        local = ("localhost", "127.0.0.1", "::1") if every or self._is_local else ()
+        local = ("localhost", "127.0.0.1", "::1") if every or is_local(self.host) else ()
         return (*self.names, *own, *((socket.gethostname(),) if every else ()), *local)
 
     @property

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from prefect import task
-
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.people import Labels, Queue, Votes
+from tasks.monitor.runs import task
 from tasks.review.heard import Spoken, acts_of
 from tasks.review.queue import label_queue
 from tasks.review.settle import settle, vote_rows

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from prefect import task
-
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.graph import Graph
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from tasks.monitor.runs import task
 from tasks.reward.factors import Lesson, read_factors, taught
 from tasks.reward.local import local_scores
 from tasks.reward.tables import judged_rows, pairs, reward_tables, scores_to_learn

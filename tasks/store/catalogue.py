@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.schema import schema
-from tasks.contracts.tables.every import TABLES
+from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.every import BY_NAME, TABLES
 from tasks.store.part import first_line, forget
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run
@@ -40,14 +41,34 @@ def _views(run: Run) -> duckdb.DuckDBPyConnection:
     for row in TABLES:
         files = [path for stage in run.stages(row) for path in run.parts(row, stage)]
         if files:
-            source = f"read_parquet([{', '.join(map(_quoted, files))}], hive_partitioning = false)"
+            source = f"read_parquet([{', '.join(map(_file, files))}], hive_partitioning = false)"
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")
         else:
             connection.register(f"empty_{row.table}", schema(row).empty_table())
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM empty_{row.table}")
-    for path in sorted((SQL / "views").glob("*.sql")):
-        connection.execute(f"CREATE VIEW {path.stem} AS {path.read_text(encoding='utf-8').rstrip().rstrip(';')}")
+    _joined(connection, run.run_id)
     return connection
+
+
+def _joined(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
+    """The views of sql/views for one run. They join tables by run and response, so that they hold over many runs, too:
+    schema `every` has the tables that they name with the run's id."""
+    connection.execute("CREATE SCHEMA every")
+    connection.execute("USE every")
+    words = set(re.findall(r"\w+", " ".join(joins().values())))
+    for table in words & BY_NAME.keys():
+        connection.execute(f"CREATE VIEW {table} AS SELECT {quoted(run_id)} AS run_id, * FROM main.{table}")
+    for name, query in joins().items():
+        connection.execute(f"CREATE VIEW {name} AS {query}")
+    connection.execute("USE main")
+    for name in joins():
+        connection.execute(f"CREATE VIEW {name} AS SELECT * EXCLUDE (run_id) FROM every.{name}")
+
+
+def joins() -> dict[str, str]:
+    """The views of sql/views: name → query over tables that have a `run_id`."""
+    paths = sorted((SQL / "views").glob("*.sql"))
+    return {path.stem: path.read_text(encoding="utf-8").rstrip().rstrip(";") for path in paths}
 
 
 def refuse_broken(run: Run) -> None:
@@ -63,8 +84,13 @@ def pattern(file: Path | str) -> str:
     return re.sub(r"[*?\[]", r"[\g<0>]", str(file))
 
 
-def _quoted(file: Path | str) -> str:
-    return "'" + pattern(file).replace("'", "''") + "'"
+def quoted(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _file(path: Path) -> str:
+    return quoted(pattern(path))
 
 
 def questions() -> dict[str, str]:
@@ -75,19 +101,33 @@ def questions() -> dict[str, str]:
     }
 
 
+def raters(run: Run) -> list[str]:
+    """Whose scores a run's predictions are; nobody's where it has none."""
+    if not run.stages(Predictions):
+        return []
+    return sorted(run.read(run.ref(Predictions, "calibrate"), ["rater_id"])["rater_id"].unique().to_pylist())
+
+
+def shown(query: str) -> str:
+    """The query that a name stands for: the question of that name, else the rows of the table; a query itself."""
+    question = SQL / "questions" / f"{query}.sql"
+    if query.isidentifier() and question.exists():
+        return question.read_text(encoding="utf-8")
+    return f"SELECT * FROM {query}" if query in BY_NAME or query in joins() else query
+
+
 def ask(run: Run, query: str, parameters: Mapping[str, str] | None = None) -> duckdb.DuckDBPyRelation:
-    """The answer to a SQL query, or to a named question of sql/questions with its $parameters.
+    """The answer to a SQL query, to the name of a table or view, or to that of a question of sql/questions with its
+    $parameters.
 
     UserError says what is wrong with it; StoreError what is wrong with the run, where a finished one is not what its
     manifest lists too.
     """
-    named = SQL / "questions" / f"{query}.sql"
-    text = named.read_text(encoding="utf-8") if query.isidentifier() and named.exists() else query
     if (run.folder / "manifest.json").exists():
         read_manifest(run)
     try:
         connection = _views(run)
-        answer = connection.sql(text, params=dict(parameters or {}))
+        answer = connection.sql(shown(query), params=dict(parameters or {}))
         if answer is None:
             raise UserError("SQL: there is nothing to answer; give a query or the name of a question")
         # Fetched here, because a relation that is left lazy fails where nobody looks for an error.

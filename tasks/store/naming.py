@@ -9,10 +9,14 @@ from tasks.store.digest import digest_of
 
 
 def named(stage: str) -> Any:  # Prefect's type for it asks for a method that it never calls
-    """Names the task run of a stage, whose parameters hold the `run`, by what the run already has of it."""
+    """Names the task run of a stage, whose parameters hold the `run`, by what the run already has of it.
+
+    A task that writes under several names is told its `stage`.
+    """
 
     def name(parameters: dict[str, Any]) -> str:
-        return f"{stage} (resumed)" if parameters["run"].shards(stage) else stage
+        written = parameters.get("stage") or stage
+        return f"{written} (resumed)" if parameters["run"].shards(written) else written
 
     return name
 

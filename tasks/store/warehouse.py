@@ -32,6 +32,8 @@ from tasks.store.part import as_parquet, content, hold, reading
 
 FORMAT = 1
 MARKER = ".rubricflow.json"
+EXPERIMENTS, ARMS = "experiments", "arms.json"
+"""Where a warehouse keeps what was made of several runs, and each experiment the ids of its arms' runs."""
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
 
 
@@ -80,6 +82,16 @@ class Warehouse:
     def runs(self) -> list[str]:
         """Ids of the runs, oldest manifest first."""
         return [path.parent.name for path in sorted(self.root.glob("*/manifest.json"), key=lambda p: p.stat().st_mtime)]
+
+    def arms(self) -> set[str]:
+        """Ids of the runs that are arms of an experiment: nobody means one of them by the latest run."""
+        arms: set[str] = set()
+        for path in (self.root / EXPERIMENTS).glob(f"*/{ARMS}"):
+            try:
+                arms |= set(json.loads(path.read_bytes()).values())
+            except (ValueError, AttributeError, OSError) as error:
+                raise StoreError(f"{path} cannot be read: run the experiment again, or remove it") from error
+        return arms
 
     def run(self, run_id: str) -> Run:
         """The run of this id, existing or not."""

@@ -1,4 +1,4 @@
-"""What a resumed run costs beyond Prefect's own start: python tests/bench/bench_resume.py [RESPONSES].
+"""What a resumed run costs: python tests/bench/bench_resume.py [RESPONSES].
 
 The study has so many responses over ITEMS questions, answered by recorded replies. It is graded once, and then again
 in a fresh process in which a call to the judge would be an error.
@@ -45,13 +45,6 @@ if sys.argv[4] == "resumed":
     task.rater = asked
 cli.app(["grade", sys.argv[2], "--warehouse", sys.argv[3]])
 """
-EMPTY = """
-from prefect import flow
-@flow
-def empty():
-    pass
-empty()
-"""
 
 
 def make_study(folder, responses):
@@ -97,8 +90,5 @@ if __name__ == "__main__":
         resumed, resumed_cpu, said = timed(GRADE, HOUSE, study, house, "resumed")
         assert outcome(house) == before
         assert "judge: " not in said
-    empty, empty_cpu, _ = timed(EMPTY)
     print(f"{responses:,} responses: graded in {first:.1f} s; again without a call, and all digests are equal:")
     print(f"resumed: {resumed:.1f} s (processor {resumed_cpu:.1f} s)")
-    print(f"an empty Prefect flow: {empty:.1f} s ({empty_cpu:.1f} s)")
-    print(f"beyond Prefect's own start: {resumed - empty:.1f} s ({resumed_cpu - empty_cpu:.1f} s)")

@@ -159,7 +159,7 @@ class Stages:
         own = self.seconds.pop(OWN, 0.0)
         self.seconds["judge"] -= own
         self.seconds["judge's answers (not ours)"] = own
-        self.seconds["Prefect, its server's start"] = whole - sum(self.seconds.values())
+        self.seconds["what is between them"] = whole - sum(self.seconds.values())
         print(f"{'stage':30}{'seconds':>9}{'share':>8}{'responses/s':>13}{'peak MiB':>10}")
         for name, seconds in self.seconds.items():
             rate = responses / seconds if seconds else float("inf")
@@ -179,11 +179,10 @@ def main(responses, characters, profile):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         study = write_study(folder, responses, characters)
-        os.environ |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "WARNING"}
-        os.environ["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"
-        os.environ |= dict.fromkeys(("PREFECT_SERVER_ANALYTICS_ENABLED", "GX_ANALYTICS_ENABLED"), "false")
+        os.environ |= {"PREFECT_API_URL": "", "GX_ANALYTICS_ENABLED": "false"}
         started = time.perf_counter()
         from flows import grade as flow
+        from flows import stage as stage_module
         from tasks.judge import task as judge
         from tasks.judge.rows import Rater
         from tasks.llm.backends.offline import Offline
@@ -195,7 +194,9 @@ def main(responses, characters, profile):
             flow.judge = partial(profile.runcall, flow.judge)
         for stage in ("plan", "ingest", "lock", "judge", "calibrate", "evaluate", "record", "report"):
             setattr(flow, stage, stages.watch(stage, getattr(flow, stage)))
-        flow.checked = stages.watch(lambda of: f"check {type(of).__module__.split('.')[1]}", flow.checked)
+        stage_module.checked = stages.watch(
+            lambda of: f"check {type(of).__module__.split('.')[1]}", stage_module.checked
+        )
         stages.add("imports", started)
         try:
             flow.grade(str(study), str(folder / "warehouse"))

@@ -88,7 +88,7 @@ def test_a_prompt_that_does_not_fit_is_an_error_reply(server):
     assert replies[0].text
 
 
-def test_one_word_takes_the_study_from_one_engine_to_the_other(folder, server, engine, prefect_server):
+def test_one_word_takes_the_study_from_one_engine_to_the_other(folder, server, engine):
     """The whole job on the demo, with a budget that stops it once in between, in process and behind the server."""
     settings = engine | {"urls": [server.url]}
     found = {}

@@ -155,8 +155,7 @@ def make_study(folder: Path, **edit: Any) -> Path:
 
 
 def watch(log: Path) -> None:
-    """Write down every shard that is made and every update of RL; make shards small; leave Prefect out."""
-    from prefect import Task
+    """Write down every shard that is made and every update of RL; make shards small."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     import flows.edit
@@ -183,13 +182,6 @@ def watch(log: Path) -> None:
     GRPOTrainer._generate_and_score_completions = updating  # type: ignore[method-assign, assignment]
     shards.CHUNK = SHARD
     flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment, attr-defined]
-    for name, value in list(vars(flows.edit).items()):
-        if isinstance(value, Task):
-            setattr(flows.edit, name, value.fn)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("tasks.") and name.endswith(".task"):
-            for each in [found for found in vars(module) if found.endswith("_artifact")]:
-                setattr(module, each, lambda *_, **__: None)
 
 
 def run(study: Path, house: Path, log: Path, point: Point | None = None) -> None:

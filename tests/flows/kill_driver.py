@@ -1,11 +1,11 @@
 """The command in a process that kills itself at a named point, and then again to its end.
 
     python tests/flows/kill_driver.py FOLDER    # the results that test_durability.py looks at, as JSON
-    python tests/flows/kill_driver.py --command STUDY HOUSE CALLS [POINT]    # `rubricflow grade`, Prefect and all
+    python tests/flows/kill_driver.py --command STUDY HOUSE CALLS [POINT]    # `rubricflow grade`, in its own process
 
-Nothing of the pipeline knows of it: the faults are patched in here. The flow runs without Prefect (its tasks as the
-plain functions they are), each time in a child that is forked from one process with all imports done. Shards are made
-small, so that the study of tiny_study.py has several of everything.
+Nothing of the pipeline knows of it: the faults are patched in here. The flow runs each time in a child that is forked
+from one process with all imports done. Shards are made small, so that the study of tiny_study.py has several of
+everything.
 """
 
 from __future__ import annotations
@@ -236,22 +236,6 @@ def watch(calls: Path) -> None:
     flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment]
 
 
-def without_prefect() -> None:
-    """Leave of the flow its body, its tasks as plain functions and without artifacts."""
-    from prefect import Task
-
-    import flows.grade
-
-    for name, value in list(vars(flows.grade).items()):
-        if isinstance(value, Task):
-            setattr(flows.grade, name, value.fn)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("tasks.") and name.endswith(".task"):
-            for each in [found for found in vars(module) if found.endswith("_artifact")]:
-                setattr(module, each, lambda *_, **__: None)
-    flows.grade.grade = flows.grade.grade.fn  # type: ignore[assignment]
-
-
 def child(act: Callable[[], object], log: Path) -> int:
     """Do something in a forked process; its id."""
     sys.stdout.flush()
@@ -320,7 +304,6 @@ class Trial:
         import great_expectations  # noqa: F401  (so that no child has to)
         from tiny_study import make_study
 
-        without_prefect()
         self.folder = folder
         self.study = make_study(folder / "study")
         start = time.monotonic()

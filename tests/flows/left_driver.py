@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -74,10 +73,6 @@ class Command:
             if self.process.poll() is not None or time.monotonic() > give_up:
                 raise RuntimeError(f"{self.log}: the command never came so far: {self.log.read_text()[-2000:]}")
             time.sleep(0.02)
-
-    def serving(self) -> bool:
-        """Whether the server's process is there, ready or not."""
-        return any("served.py" in " ".join(_words(process)) for process in self.processes())
 
     def stop(self, what: str, send: Callable[[int], object]) -> Left:
         """Stops it by what `send` does to its process id, and looks what is left."""
@@ -157,18 +152,12 @@ def _while_importing(command: Command, house: Path) -> None:
     command.until(lambda: list(command.temporary.iterdir()))
 
 
-def _while_the_server_starts(command: Command, house: Path) -> None:
-    command.until(command.serving)
-    time.sleep(random.Random(str(house)).uniform(0, 2))
-
-
 def _in_the_flow(command: Command, house: Path) -> None:
     command.until(lambda: list(house.glob("*/_done/ingest/all.json")))
 
 
 MOMENTS: dict[str, Callable[[Command, Path], None]] = {
     "while it imports": _while_importing,
-    "while the server starts": _while_the_server_starts,
     "in the flow": _in_the_flow,
 }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
 import re
 import sys
 from collections.abc import Callable
@@ -270,12 +269,6 @@ def written(folder: Path) -> set[str]:
     return stages | {path.name for path in files if path.name == "manifest.json" or path.suffix == ".tmp"}
 
 
-@pytest.fixture
-def quiet_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prefect's handlers keep the output of the process's first command, which is closed when the second one logs."""
-    monkeypatch.setattr(logging, "raiseExceptions", False)
-
-
 @pytest.mark.parametrize(("name", "spoil", "message"), CASES, ids=[name for name, *_ in CASES])
 def test_validate_says_what_is_wrong(tmp_path: Path, name: str, spoil: Spoil, message: list[str]) -> None:
     code, error, output = run(spoil, tmp_path, "validate")
@@ -285,7 +278,6 @@ def test_validate_says_what_is_wrong(tmp_path: Path, name: str, spoil: Spoil, me
     assert "Traceback" not in output + error
 
 
-@pytest.mark.usefixtures("prefect_server", "quiet_handlers")
 @pytest.mark.parametrize("name", GRADED)
 def test_grade_says_the_same_and_leaves_nothing_half_written(tmp_path: Path, name: str) -> None:
     spoil, message = next((spoil, message) for known, spoil, message in CASES if known == name)
@@ -300,7 +292,6 @@ def test_grade_says_the_same_and_leaves_nothing_half_written(tmp_path: Path, nam
     assert ("ingest" in left) == (failed != "ingest")
 
 
-@pytest.mark.usefixtures("prefect_server", "quiet_handlers")
 def test_a_bundle_that_was_changed_after_locking_stops_the_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,7 +344,7 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> Run:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The tiny study with hostile answers, from JSONL, graded."""
     folder = tmp_path_factory.mktemp("hostile")
 

@@ -119,7 +119,7 @@ def test_an_arm_with_an_empty_pool_is_passed_over_with_its_reason(found: dict[st
 
 
 def test_a_finished_run_is_found_again_and_its_report_written(
-    found: dict[str, Any], folder: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
+    found: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from flows.edit import edit
 

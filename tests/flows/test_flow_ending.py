@@ -17,7 +17,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").is_file(), reason
 
 WAYS = (
     ("SIGKILL", "while it imports"),
-    ("SIGKILL", "while the server starts"),
     ("SIGTERM", "in the flow"),
 )
 
@@ -34,7 +33,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Left
 def test_nothing_is_left_of_a_stopped_command(left: dict[tuple[str, str], Left], way: tuple[str, str]) -> None:
     found = left[way]
     assert found.code == -signal.Signals[way[0]]
-    assert any("served.py" in line for line in found.before) == (way[1] != "while it imports")
+    assert not [line for line in found.before if "prefect" in line.lower()]  # it has no server
     assert (found.processes, found.ports, found.files) == ([], [], [])
     assert found.nothing(), found.said
     assert "Traceback" not in found.said

@@ -43,7 +43,7 @@ def grade(study: Path, *words: str):
     return CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", str(house), *words], catch_exceptions=False)
 
 
-def test_a_spent_budget_stops_cleanly_and_the_same_command_continues(tmp_path, prefect_server, server):
+def test_a_spent_budget_stops_cleanly_and_the_same_command_continues(tmp_path, server):
     study = study_of(tmp_path, server)
     stopped = grade(study, "--token-budget", "1200")
     assert stopped.exit_code == 2
@@ -59,7 +59,7 @@ def test_a_spent_budget_stops_cleanly_and_the_same_command_continues(tmp_path, p
     assert {row["score"] for row in gradings.read(gradings.ref(Gradings, "judge")).to_pylist()} == {2.0}
 
 
-def test_the_key_is_sent_and_is_in_no_file_and_no_output(tmp_path, prefect_server, server, monkeypatch, caplog):
+def test_the_key_is_sent_and_is_in_no_file_and_no_output(tmp_path, server, monkeypatch, caplog):
     monkeypatch.setenv("MY_KEY", KEY)
     study = study_of(tmp_path, server, key="MY_KEY")
     ended = grade(study, "--limit", "3")

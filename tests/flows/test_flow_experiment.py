@@ -37,7 +37,7 @@ EXPERIMENT = {
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> Path:
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an experiment file and, in `house`, what the command made of it."""
     folder = tmp_path_factory.mktemp("experiment")
     (folder / "trial.yaml").write_text(yaml.safe_dump(EXPERIMENT))

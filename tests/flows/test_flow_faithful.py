@@ -96,7 +96,7 @@ def _judge() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tested(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> tuple[Path, Run, str]:
+def tested(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, str]:
     study = make_study(tmp_path_factory.mktemp("rules"))
     result = command(study)
     assert result.exit_code == 0, result.output
@@ -154,9 +154,7 @@ def test_the_same_study_resumes_itself(tested: tuple[Path, Run, str]) -> None:
     assert {path: path.stat().st_mtime_ns for path in run.warehouse.root.rglob("*.parquet")} == before
 
 
-def test_what_was_judged_before_a_run_died_is_not_asked_again(
-    tmp_path: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_judged_before_a_run_died_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = make_study(tmp_path)
     batches: list[int] = []
 
@@ -185,9 +183,7 @@ def test_what_was_judged_before_a_run_died_is_not_asked_again(
         ("scale: {min: 0, max: 4}", "scale: {min: 0, max: 4, step: 0.5}", "marks are whole numbers"),
     ],
 )
-def test_what_cannot_be_tested_is_refused_in_words(
-    tmp_path: Path, prefect_server: None, old: str, new: str, message: str
-) -> None:
+def test_what_cannot_be_tested_is_refused_in_words(tmp_path: Path, old: str, new: str, message: str) -> None:
     study = make_study(tmp_path)
     for path in (study, tmp_path / "rubrics.yaml", tmp_path / "answers.csv"):
         path.write_text(path.read_text().replace(old, new))

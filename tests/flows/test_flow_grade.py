@@ -18,7 +18,7 @@ from tasks.store.warehouse import Run, Warehouse
 
 
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> tuple[Path, Run]:
+def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     """The tiny study, graded by the command."""
     folder = tmp_path_factory.mktemp("tiny")
     study = make_study(folder)
@@ -134,7 +134,7 @@ def test_a_study_of_recorded_replies_is_proved_with_its_replies(tmp_path: Path) 
     assert "replies.csv: no such file" in result.stderr
 
 
-def test_bad_input_ends_with_2_and_one_line(tmp_path: Path, prefect_server: None) -> None:
+def test_bad_input_ends_with_2_and_one_line(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     answers = (tmp_path / "answers.csv").read_text().replace("x5,", "x4,", 1)
     (tmp_path / "answers.csv").write_text(answers)
@@ -144,7 +144,7 @@ def test_bad_input_ends_with_2_and_one_line(tmp_path: Path, prefect_server: None
     assert "Traceback" not in result.output
 
 
-def test_without_any_human_score_the_raw_scores_stand(tmp_path: Path, prefect_server: None) -> None:
+def test_without_any_human_score_the_raw_scores_stand(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     lines = study.read_text().splitlines()
     study.write_text("\n".join(line for line in lines if "scores:" not in line and "evaluation:" not in line))

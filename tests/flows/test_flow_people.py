@@ -71,7 +71,7 @@ def fill(sheet: Path, rater: str, wrong: int = 0) -> None:
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> Chain:
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
     folder = tmp_path_factory.mktemp("people")
     study, house = study_in(folder / "demo"), folder / "house"
     given = str(study), str(house), LIMIT
@@ -208,9 +208,7 @@ class Generous:
             yield index, Reply(text='{"score": 8}')
 
 
-def test_a_prompted_model_stands_in_the_same_table(
-    tmp_path: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompted_model_stands_in_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, model = study_in(tmp_path / "demo"), Generous()
     content = yaml.safe_load(study.read_text())
     prompted = {"backend": "openai", "engine": {"model": "generous"}, "shots": [0, 2]}

@@ -46,7 +46,7 @@ def with_judge(study: Path, **judge: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> Path:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the study, its run by two models behind a server, and the recorded replies; the server is gone."""
     folder = tmp_path_factory.mktemp("recorded")
     study = make_study(folder, 24)

@@ -79,7 +79,7 @@ def make_study(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rewarded(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> tuple[Path, Run, str]:
+def rewarded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, str]:
     folder = tmp_path_factory.mktemp("reward")
     study = make_study(folder)
     house = str(folder / "house")
@@ -178,7 +178,7 @@ def test_the_same_study_resumes_itself(rewarded: tuple[Path, Run, str]) -> None:
     assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*.parquet")} == before
 
 
-def test_a_study_without_retention_factors_is_refused_with_the_papers(tmp_path: Path, prefect_server: None) -> None:
+def test_a_study_without_retention_factors_is_refused_with_the_papers(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     study.write_text(STUDY.split("reward:\n")[0])
     result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(tmp_path / "house")])
@@ -186,7 +186,7 @@ def test_a_study_without_retention_factors_is_refused_with_the_papers(tmp_path: 
     assert "weak_prerequisite: 0.6" in result.stderr
 
 
-def test_a_rater_who_judged_nothing_is_named(tmp_path: Path, prefect_server: None) -> None:
+def test_a_rater_who_judged_nothing_is_named(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     study.write_text(STUDY.replace("rater: recorded\n", "rater: nobody\n"))
     result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(tmp_path / "house")])
@@ -194,7 +194,7 @@ def test_a_rater_who_judged_nothing_is_named(tmp_path: Path, prefect_server: Non
     assert "rater 'nobody' judged no criterion" in result.stderr
 
 
-def test_learned_factors_are_a_table_that_a_study_can_name(tmp_path: Path, prefect_server: None) -> None:
+def test_learned_factors_are_a_table_that_a_study_can_name(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     study.write_text(STUDY + "  learn: {target: anna}\n")
     house = ["--warehouse", str(tmp_path / "house")]
@@ -209,7 +209,7 @@ def test_learned_factors_are_a_table_that_a_study_can_name(tmp_path: Path, prefe
     assert of_aggregation(run, "gear")["x2"] != pytest.approx(GEAR["x2"], abs=1e-6)
 
 
-def test_a_trainer_gets_what_the_flow_pays(tmp_path: Path, prefect_server: None) -> None:
+def test_a_trainer_gets_what_the_flow_pays(tmp_path: Path) -> None:
     """The same texts by the same judge, as responses of a study and as rollouts of a policy."""
     for name in ("items.csv", "rubrics.yaml", "graphs.yaml", "reward.yaml"):
         (tmp_path / name).write_bytes((DEMO / name).read_bytes())
@@ -229,7 +229,7 @@ def test_a_trainer_gets_what_the_flow_pays(tmp_path: Path, prefect_server: None)
         assert found == pytest.approx([paid[row["response_id"]] for row in rows], abs=1e-12)
 
 
-def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path, prefect_server: None) -> None:
+def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path) -> None:
     study, house = make_study(tmp_path), tmp_path / "house"
     items = "    - file: items.jsonl\n      items: {item_id: id, question: question, criteria: criteria}\n"
     head, tail = STUDY.split("  sources:\n")[0], STUDY[STUDY.index("rubrics:") :].replace("  rater: recorded\n", "")

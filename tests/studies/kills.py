@@ -1,6 +1,6 @@
 """Kills at every named point, at random moments and in the real command; two runs at once; what came of each.
 
-The real command is also stopped by every signal while it imports, while its server starts and in the flow: no process,
+The real command is also stopped by every signal while it imports and in the flow: no process,
 port or temporary file of it may be left.
 
 python tests/studies/kills.py [--random N] [--seed S] [--no-command]

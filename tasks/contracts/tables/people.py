@@ -176,7 +176,7 @@ class Agreements(Row):
     phase: Annotated[Phase, PHASES]
     """Before people were asked, or after."""
     raters: str
-    """Who, joined by ' and '; 'final' stands for the final labels."""
+    """Who, joined by ' and '; 'final' stands for the final labels that people settled."""
     criterion_id: str
     """The concept; 'all' for all of them together."""
     metric: Annotated[AgreementMetric, AGREEMENT_METRICS]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from prefect import task
 
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.schema import Row, schema
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
 from tasks.contracts.tables.rubrics import Bundles
+from tasks.display import say
 from tasks.display.table import Table
+from tasks.monitor.runs import task
 from tasks.report.annotation.figures import HEADER as AGREEMENT
 from tasks.report.annotation.figures import Agreement
 from tasks.report.annotation.figures import summary_rows as agreement_rows
@@ -24,7 +25,7 @@ from tasks.store.warehouse import Run, write_atomically
 
 
 @task(task_run_name="report")
-def report_annotation(run: Run, manifest: Path) -> None:
+def report_annotation(run: Run, manifest: Path) -> str:
     """Write the report of annotation; print the agreement and where everything is, and leave the same as artifacts in
     the Prefect UI."""
     page = write_annotation(run)
@@ -33,8 +34,8 @@ def report_annotation(run: Run, manifest: Path) -> None:
     notes = tuple(Agreement(view.agreements, view.names).cautions())
     title = "Agreement on concepts, before and after people were asked"
     table = Table("agreement", title, AGREEMENT, tuple(rows), notes)
-    queue = f"{len(view.queue):,} responses"
-    tell(run, "annotation", table, {"queue": queue, "manifest": manifest}, page)
+    waiting = say.plural(len(view.queue), "response waits", "responses wait")
+    return tell(run, "annotation", f"{waiting} for people", table, {"manifest": manifest}, page)
 
 
 def write_annotation(run: Run) -> Path:

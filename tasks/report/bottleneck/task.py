@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from prefect import task
 
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.rubrics import Bundles
+from tasks.display import say
 from tasks.display.table import Table
+from tasks.monitor.runs import task
 from tasks.report.bottleneck.figures import HEADER as GRADERS
 from tasks.report.bottleneck.figures import summary_rows as grader_rows
 from tasks.report.bottleneck.parts import BottleneckView
@@ -27,13 +28,15 @@ from tasks.store.warehouse import Run, write_atomically
 
 
 @task(task_run_name="report")
-def report_graders(run: Run, manifest: Path) -> None:
+def report_graders(run: Run, manifest: Path) -> str:
     """Write the report of graders and the pictures of its traces; print the summary and where everything is, and leave
     the same as artifacts in the Prefect UI."""
     page = write_graders(run)
-    rows = grader_rows(run.read(run.ref(Trials, "bottleneck")))
+    trials = run.read(run.ref(Trials, "bottleneck"))
+    rows, methods = grader_rows(trials), len(trials["method"].unique())
     table = Table("trials", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, tuple(rows))
-    tell(run, "grader", table, {"manifest": manifest, "tables": run.folder}, page)
+    sentence = f"{say.plural(methods, 'grader')} trained and compared on the test split"
+    return tell(run, "grader", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
 
 
 def write_graders(run: Run) -> Path:

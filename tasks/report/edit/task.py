@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from prefect import task
 
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.rules import RuleFaithfulness
+from tasks.display import say
 from tasks.display.table import Table
+from tasks.monitor.runs import task
 from tasks.report.edit.cases import needs_texts as shown_rollouts
 from tasks.report.edit.figures import HEADER as ARMS
 from tasks.report.edit.figures import summary_rows as arm_rows
@@ -26,7 +27,7 @@ from tasks.store.warehouse import Run, write_atomically
 
 
 @task(task_run_name="report")
-def report_policies(run: Run, manifest: Path) -> None:
+def report_policies(run: Run, manifest: Path) -> str:
     """Write the report of trained arms; print the summary and where everything is, and leave the same as artifacts in
     the Prefect UI."""
     page = write_policies(run)
@@ -34,7 +35,9 @@ def report_policies(run: Run, manifest: Path) -> None:
     title = "Arms on the test split: mean over seeds [95% interval] ± standard deviation over seeds"
     notes = tuple(cautions(metrics.filter(pc.is_valid(metrics["low"]))["n"].to_pylist()))
     table = Table("arms", title, ARMS, tuple(arm_rows(metrics)), notes)
-    tell(run, "edit", table, {"manifest": manifest, "tables": run.folder}, page)
+    arms = len(metrics["arm"].unique())
+    sentence = f"{say.plural(arms, 'arm')} trained and compared on the test split"
+    return tell(run, "edit", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
 
 
 def write_policies(run: Run) -> Path:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Outcome
-from tasks.stats.bootstrap import MARK, is_few
 from tasks.stats.estimate import Estimate
 
 JUDGE, PEOPLE = "the judge", "people with each other"
@@ -43,38 +40,6 @@ def standing(figures: Figures) -> tuple[Agreeing, ...]:
 
 
 _OTHER = ("other_qwk", "other_qwk_item_mean")
-
-
-def sentence(rows: Sequence[Agreeing], found: Outcome, target: str) -> str:
-    """What came of a run, in one sentence: where scores go, and who agrees how far with people."""
-    start = (
-        f"Of {say.plural(found.responses, 'response')} {say.count(found.released)} may be released, "
-        f"{say.count(found.review)} go to people and {say.count(found.unscored)} have no score"
-    )
-    if not rows:
-        return f"{start}; there are no human scores to agree with."
-    told = [f"{row.name} {_of(row.shown)}" for row in rows]
-    n = say.plural(rows[0].shown.n, "held-out response")
-    return say.plain(f"{start}; on {n} agreement with '{say.name(target)}' (QWK) is: {', '.join(told)}.")
-
-
-def _of(figure: Estimate) -> str:
-    """0.55 (0.41 to 0.66)."""
-    value, ends = say.number(figure.value or 0.0), say.interval(figure, "number")
-    return f"{value} ({ends})" if ends else value
-
-
-def lines(rows: Sequence[Agreeing]) -> list[tuple[str, ...]]:
-    """Rows of text: who, QWK, its interval, mean over items, its interval, n."""
-    return [(row.name, *_cells(row.pooled), *_cells(row.mean), say.count(row.shown.n)) for row in rows]
-
-
-def _cells(figure: Estimate) -> tuple[str, str]:
-    if figure.value is None:
-        return "–", "–"
-    few = MARK if is_few(figure.clusters) else ""
-    ends = "–" if figure.low is None else f"{figure.low:.3f}…{figure.high:.3f}{few}"
-    return f"{figure.value:.3f}", ends
 
 
 def middle(scores: pd.DataFrame) -> list[str]:

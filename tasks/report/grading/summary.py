@@ -3,9 +3,9 @@ Markdown."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.display import say
+from tasks.report.grading.ending import TABLE, Ending
 from tasks.stats.bootstrap import MARK, is_few
 from tasks.stats.verdict import margin
 
@@ -36,7 +37,6 @@ HEADER = (
     *(f"{name} {stage}" for name in SHOWN[1:] for stage in STAGES),
 )
 GATES = ("gate", "estimate", "interval", "n", "should be", "verdict", "labels needed", "if missed")
-STANDING = ("who", "all as one set", "interval", "mean over items", "interval", "n")
 Rows = list[tuple[str, ...]]
 
 
@@ -131,17 +131,17 @@ def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
         console.print(f"{name}: {escape(str(value))}", soft_wrap=True, highlight=False)
 
 
-def end(sentence: str, rows: Rows, sources: str, page: Path) -> None:
-    """Print what came of the run, last and so in sight: a sentence, the judge beside others, and where the report is.
+def opening(run_id: str, told: Ending) -> str:
+    """The head of the summary as Markdown: what came of the run, and the judge beside others."""
+    lines = [f"# {told.state}", "", *(f"{_escaped(sentence)}\n" for sentence in told.sentences)]
+    if told.rows:
+        lines += [f"{_escaped(told.title)}:", "", *_markdown(TABLE, list(told.rows)), ""]
+    return "\n".join([*lines, f"The whole report: `rubricflow report {run_id} --serve`", "", ""])
 
-    rows: as `standing.lines` makes them; sources: where replayed replies come from."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(f"\n{escape(sentence)}", soft_wrap=True, highlight=False)
-    if sources:
-        console.print(f"The judge's {escape(sources)}.", soft_wrap=True, highlight=False)
-    if rows:
-        console.print(_table("Agreement with the target, QWK", STANDING, rows))
-    console.print(f"report: {page}", soft_wrap=True, highlight=False)
+
+def _escaped(text: str) -> str:
+    """A text that Markdown shows as it stands: a name in it is no markup."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
 
 
 def _table(title: str, header: Sequence[str], rows: Rows) -> Table:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from prefect import task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.calibration import Calibrations, Predictions
+from tasks.contracts.tables.calibration import Calibrations, Predictions, ReleaseRules
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.contracts.tables.judging import Gradings
 from tasks.display import say
+from tasks.display.printed import show_ending
+from tasks.monitor.artifacts import announce, leave_table, leave_text
+from tasks.monitor.runs import task
 from tasks.report.grading.counts import counts
+from tasks.report.grading.ending import TABLE, ending, with_table
+from tasks.report.grading.figures import Figures
 from tasks.report.grading.page import page
 from tasks.report.grading.routing import above_said
-from tasks.report.grading.standing import lines, sentence
-from tasks.report.grading.summary import HEADER, choices, end, gate_rows, markdown, show, summary
+from tasks.report.grading.summary import HEADER, choices, gate_rows, markdown, opening, show, summary
 from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats.bootstrap import cautions
 from tasks.stats.scores import score_frame
@@ -30,9 +32,11 @@ from tasks.store.warehouse import Run, write_atomically
 
 
 @task(task_run_name="report")
-def report(run: Run, study: Study, manifest: Path) -> None:
-    """Write the HTML report; print the summary tables and where everything is, and leave the same as artifacts in the
-    Prefect UI."""
+def report(run: Run, study: Study, manifest: Path, command: str, verbose: bool = False) -> str:
+    """Write the HTML report, print what came of the run, and leave the same in Prefect's UI; returns it in a few words.
+
+    command: what to type behind a command about this study. verbose: print all tables of the summary, too.
+    """
     metrics, verdicts = (run.read(run.ref(row, "evaluate")).to_pandas() for row in (Metrics, Verdicts))
     rows, flags = summary(metrics), gate_rows(verdicts)
     facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
@@ -46,16 +50,20 @@ def report(run: Run, study: Study, manifest: Path) -> None:
     shown = viewed(run)
     place = _written(run, shown)
     facts |= {"manifest": str(manifest), "tables": str(run.folder), "report": str(place)}
-    create_link_artifact(place.resolve().as_uri(), link_text="report", key="grade-report", description=run.run_id)
-    create_table_artifact([dict(zip(HEADER, row, strict=True)) for row in rows], key="grade-metrics")
-    create_markdown_artifact(markdown(f"Run {run.run_id}", rows, flags, facts), key="grade-summary")
-    show(rows, flags, facts)
-    end(
-        say.plain(sentence(shown.standing, shown.outcome, study.evaluation.target)),
-        lines(shown.standing),
-        shown.sources,
-        place,
-    )
+    gates = verdicts.to_dict("records")
+    rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
+    told = ending(shown.head.title, shown.outcome, rules, gates, command)
+    told = with_table(told, Figures(run.read(run.ref(Metrics, "evaluate")).to_pylist()), study.evaluation.target)
+    leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
+    leave_text(run.run_id, "summary", opening(run.run_id, told) + markdown("All figures", rows, flags, facts))
+    if missed := [gate["gate"] for gate in gates if gate["outcome"] == "fail"]:
+        announce("rubricflow.gate.missed", run.run_id, missed=len(missed), gates=list(dict.fromkeys(missed)))
+    if verbose:
+        show(rows, flags, facts)
+    sources = (f"The judge's {shown.sources}.",) if shown.sources else ()
+    show_ending((*sources, *told.sentences), told.title, TABLE, told.rows)
+    print(f"report: {place}")
+    return told.state
 
 
 def write_page(run: Run) -> Path:

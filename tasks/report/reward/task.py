@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from prefect import task
 
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from tasks.display import say
 from tasks.display.table import Table
+from tasks.monitor.runs import task
 from tasks.report.reward import cases as dependencies
 from tasks.report.reward.figures import HEADER as REWARDS
 from tasks.report.reward.figures import summary_rows
@@ -28,7 +29,7 @@ from tasks.store.warehouse import Run, write_atomically
 
 
 @task(task_run_name="pictures")
-def draw_graphs(run: Run, manifest: Path) -> None:
+def draw_graphs(run: Run, manifest: Path) -> str:
     """Draw the graph of every rubric into `<run>/graphs/`; print their statistics and where everything is."""
     nodes, edges = run.read(run.ref(GraphNodes, "graph")), run.read(run.ref(GraphEdges, "graph"))
     graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
@@ -36,11 +37,12 @@ def draw_graphs(run: Run, manifest: Path) -> None:
         page = graph_page(rubric, rows_of(nodes, rubric), rows_of(edges, rubric))
         write_atomically(run.folder / "graphs" / f"{file_name(rubric)}.html", page.encode())
     table = statistics(graphs)
-    tell(run, "graph", table, {"manifest": manifest, "pictures": run.folder / "graphs"})
+    sentence = f"{say.plural(len(graphs), 'graph')} built and drawn"
+    return tell(run, "graph", sentence, table, {"manifest": manifest, "pictures": run.folder / "graphs"}, None)
 
 
 @task(task_run_name="report")
-def report_rewards(run: Run, manifest: Path) -> None:
+def report_rewards(run: Run, manifest: Path) -> str:
     """Write the reward report; print the summary and where everything is, and leave the same as artifacts in the
     Prefect UI."""
     page = write_rewards(run)
@@ -48,7 +50,9 @@ def report_rewards(run: Run, manifest: Path) -> None:
     notes = tuple(cautions(diagnostics["clusters"].to_pylist()))
     title = "Rewards, and what they pay without licence"
     table = Table("diagnostics", title, REWARDS, tuple(summary_rows(diagnostics)), notes)
-    tell(run, "reward", table, {"manifest": manifest, "tables": run.folder}, page)
+    responses = len(run.read(run.ref(Rewards, "reward"), ["response_id"])["response_id"].unique())
+    sentence = f"{say.plural(responses, 'response')} rewarded by every aggregation"
+    return tell(run, "reward", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
 
 
 def write_rewards(run: Run) -> Path:

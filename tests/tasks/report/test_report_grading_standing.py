@@ -1,4 +1,4 @@
-"""Where a judge stands: beside a baseline and people, in one sentence, and two answers that nobody picked."""
+"""Where a judge stands: beside a baseline and people, and two answers that nobody picked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Outcome
-from tasks.report.grading.standing import lines, middle, sentence, sources, standing
+from tasks.report.grading.standing import middle, sources, standing
 
 
 def metric(name: str, rater_a: str, rater_b: str, stage: str, value: float) -> dict:
@@ -30,7 +29,6 @@ ROWS = [
     metric("other_qwk", "target", "demo (replay)", "calibrated", 0.55),
     metric("other_qwk_item_mean", "target", "demo (replay)", "calibrated", 0.45),
 ]
-FOUND = Outcome("t", 400, 120, 270, 10, "", (), ())
 
 
 def test_judge_baselines_and_people_stand_in_this_order() -> None:
@@ -42,21 +40,10 @@ def test_judge_baselines_and_people_stand_in_this_order() -> None:
         "people with each other",
     ]
     assert [(row.pooled.value, row.mean.value) for row in rows] == [(0.6, 0.5), (0.4, 0.3), (0.55, 0.45), (0.9, None)]
-    assert lines(rows)[1] == ("demo_baseline (embedded)", "0.400", "0.300…0.500", "0.300", "0.200…0.400", "200")
-
-
-def test_the_sentence_has_every_figure_with_interval_and_n() -> None:
-    told = sentence(standing(Figures(ROWS)), FOUND, "key")
-    assert "120 may be released, 270 go to people and 10 have no score" in told
-    assert "on 200 held-out responses agreement with 'key'" in told
-    assert "the judge 0.60 (0.50 to 0.70)" in told
-    assert "people with each other 0.90 (0.80 to 1.00)" in told
-    assert told.count(".") - told.count("0.") - told.count("1.") == 1
 
 
 def test_without_human_scores_nothing_stands_anywhere() -> None:
     assert standing(Figures([])) == ()
-    assert sentence((), FOUND, "key").endswith("there are no human scores to agree with.")
 
 
 @settings(deadline=None)

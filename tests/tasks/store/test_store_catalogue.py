@@ -57,7 +57,7 @@ def test_every_question_says_what_it_asks() -> None:
 def test_lineage_leads_from_a_score_to_its_calls(finished: Run) -> None:
     answer = ask(finished, "lineage", {"response_id": "r2"})
     (row,) = (dict(zip(answer.columns, row, strict=True)) for row in answer.fetchall())
-    assert (row["released"], row["calibration"], row["request"], row["reply"]) == (1.0, "c", "d-r2", "{}")
+    assert (row["score"], row["calibration"], row["request"], row["reply"]) == (1.0, "c", "d-r2", "{}")
 
 
 def test_scores_hold_people_and_machine_side_by_side(finished: Run) -> None:

@@ -1,0 +1,63 @@
+"""A stage of a run: its door, the checkpoint behind it, and one line of the log that says what came of both."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Concatenate, ParamSpec, TypeVar
+
+from tasks.check.tally import tally
+from tasks.check.task import checked
+from tasks.contracts.errors import UserError
+from tasks.contracts.reference import TableRef
+from tasks.display import say
+from tasks.monitor.artifacts import announce
+from tasks.monitor.runs import log
+from tasks.store.warehouse import Run
+
+P = ParamSpec("P")
+Written = TypeVar("Written", bound=TableRef | tuple[object, ...])
+
+
+def staged(run: Run, door: Callable[Concatenate[Run, P], Written], *args: P.args, **kwargs: P.kwargs) -> Written:
+    """What a door wrote into a run, held against its contract; the log says rows in and out, and how long it took.
+
+    Where the checkpoint stops the run, the log and an event of Prefect's say so before the error ends it.
+    """
+    start, shards = time.monotonic(), len(run.marks())
+    written = door(run, *args, **kwargs)
+    tables = list(references(written))
+    stage = tables[0].stage
+    resumed = "nothing to do, " if len(run.marks()) == shards else ""
+    try:
+        checked(run, written)
+    except UserError:
+        found = tally(run, stage)
+        log(f"{stage}: stopped at its checkpoint; {found}", logging.ERROR)
+        announce("rubricflow.checkpoint.failed", run.run_id, stage=stage, quarantined=found.quarantined)
+        raise
+    sources = rows_of(references((args, kwargs)))
+    rows = f"{sources} → {rows_of(tables)}" if sources else rows_of(tables)
+    log(f"{stage}: {resumed}{rows}; {tally(run, stage)}; {say.duration(time.monotonic() - start)}")
+    return written
+
+
+def references(values: object) -> Iterator[TableRef]:
+    """The references to tables among values, in order."""
+    if isinstance(values, TableRef):
+        yield values
+    elif isinstance(values, Mapping):
+        yield from references(tuple(values.values()))
+    elif isinstance(values, tuple | list):
+        for value in values:
+            yield from references(value)
+
+
+def rows_of(tables: Iterable[TableRef]) -> str:
+    """Rows by table, in words: 6 items, 160 responses; tables without rows are left out."""
+    rows: Counter[str] = Counter()
+    for table in {(table.table, table.path): table for table in tables}.values():
+        rows[table.table] += table.rows
+    return ", ".join(f"{say.count(number)} {say.worded(name)}" for name, number in rows.items() if number)

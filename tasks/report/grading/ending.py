@@ -1,0 +1,101 @@
+"""The end of a run as a person reads it in a terminal: three sentences, and the judge beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tasks.display import say
+from tasks.report.grading.figures import Figures
+from tasks.report.grading.parts import Outcome
+from tasks.report.grading.standing import PEOPLE, Agreeing, standing
+from tasks.stats.promise import fewest_without_error
+
+LENGTH, TEXT = "length alone", "words alone"
+TABLE = ("who", "agreement", "95% interval", "answers")
+_NAMED = 2
+"""Reasons that a sentence names."""
+Row = Mapping[str, Any]
+
+
+class Ending(NamedTuple):
+    """What came of a run."""
+
+    state: str
+    """In a few words: 96 of 160 released, 7 gates missed."""
+    sentences: tuple[str, str, str]
+    """What may be released, what goes to people, what to do next."""
+    title: str
+    rows: tuple[tuple[str, str, str, str], ...]
+    """Agreement with the human score, under `TABLE`."""
+
+
+def ending(title: str, outcome: Outcome, rules: Sequence[Row], gates: Sequence[Row], study: str) -> Ending:
+    """What to say of a graded run, but for its table.
+
+    title: what may be released, in a sentence; rules: rows of `release_rules`; gates: rows of `verdicts`; study: what
+    to type behind a command about this study.
+    """
+    missed = sum(gate["outcome"] == "fail" for gate in gates)
+    state = f"{say.count(outcome.released)} of {say.count(outcome.responses)} released"
+    state += f", {say.plural(missed, 'gate')} missed" if missed else ""
+    released = " ".join(filter(None, (title, "" if outcome.released else nothing_released(rules))))
+    return Ending(state, (say.plain(released), to_people(outcome), next_step(outcome, rules, study)), "", ())
+
+
+def nothing_released(rules: Sequence[Row]) -> str:
+    """Why no score goes out, where the reason lies with the marked answers."""
+    if not rules:
+        return "There are no marked answers that a promise could rest on."
+    most = max(rules, key=lambda row: row["n"])
+    needed = fewest_without_error(most["target"], most["confidence"])
+    if most["n"] < needed:
+        where = "" if most["scope"] == "all" else " for one question"
+        return f"Too few marked answers to promise anything{where}: {needed:,} needed, {most['n']:,} here."
+    return "On the marked answers even the surest scores are wrong too often to promise anything."
+
+
+def to_people(outcome: Outcome) -> str:
+    """How many answers wait for people, and why."""
+    if not outcome.review and not outcome.unscored:
+        return "No answer waits for a person."
+    reasons = [*outcome.review_reasons, *outcome.unscored_reasons]
+    named = [f"{say.count(reason.count)}: {reason.name}" for reason in reasons[:_NAMED]]
+    rest = sum(reason.count for reason in reasons[_NAMED:])
+    more = [f"{say.count(rest)} for other reasons"] if rest else []
+    number = outcome.review + outcome.unscored
+    return (
+        f"{say.plural(number, 'answer')} {'waits' if number == 1 else 'wait'} for a person ({'; '.join(named + more)})."
+    )
+
+
+def next_step(outcome: Outcome, rules: Sequence[Row], study: str) -> str:
+    """What to do next, with the command to type."""
+    if not rules:
+        return f"Next: rubricflow next {study} --to labels.csv proposes the answers that people should score first."
+    grades = f"rubricflow grades {study} --to grades.xlsx"
+    if outcome.review or outcome.unscored:
+        return f"Next: rubricflow review {study} opens the page on which people score them; then {grades} lists all."
+    return f"Next: {grades} lists them."
+
+
+def with_table(told: Ending, figures: Figures, target: str) -> Ending:
+    """The ending with the agreement of the judge, people, baselines and length with the human score."""
+    raters = standing(figures)
+    people = [rater for rater in raters if rater.name == PEOPLE]
+    others = [rater for rater in raters[1:] if rater.name != PEOPLE]
+    alone = [_alone(figures, TEXT, "text_qwk", "text_only"), _alone(figures, LENGTH, "length_qwk", "length")]
+    ordered = [*raters[:1], *people, *others, *(rater for rater in alone if rater.shown.value is not None)]
+    title = f"Agreement with '{say.name(target)}' on answers held out (QWK: 1 is perfect, 0 is chance)"
+    return told._replace(title=say.plain(title), rows=tuple(map(_row, ordered)) if raters else ())
+
+
+def _alone(figures: Figures, name: str, metric: str, rater: str) -> Agreeing:
+    return Agreeing(name, "", figures.rater(metric, rater), figures.rater(f"{metric}_item_mean", rater))
+
+
+def _row(rater: Agreeing) -> tuple[str, str, str, str]:
+    shown = rater.shown
+    name = rater.name if rater.pooled.value is not None else f"{rater.name} (mean over questions)"
+    interval = say.interval(shown, "number") or "–"
+    return say.plain(say.visible(name)), say.number(shown.value or 0.0), interval, say.count(shown.n)

@@ -1,0 +1,89 @@
+"""All finished runs of a warehouse as one database: views over their Parquet files for any DuckDB client.
+
+`warehouse.sql` makes the views, `warehouse.duckdb` has them. Paths in them are absolute, since a client looks for others
+where it was started; they name folders with a star, so that a new run is seen at once. The database is made beside the
+one that is there and then takes its place: somebody who has that open keeps it, and locks nobody out.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import duckdb
+
+from tasks.contracts.errors import StoreError
+from tasks.contracts.schema import schema
+from tasks.contracts.tables.every import TABLES
+from tasks.store.catalogue import joins, pattern, quoted
+from tasks.store.part import first_line
+from tasks.store.warehouse import Warehouse, write_atomically
+
+SCRIPT, DATABASE = "warehouse.sql", "warehouse.duckdb"
+STORAGE = "v1.0.0"
+"""The oldest storage format that a database can be written in: every DuckDB since then opens it."""
+_RUNS = """
+SELECT
+    run_id,
+    identity->>'$.study.name' AS study,
+    identity->>'$.study.judge.backend' AS backend,
+    CAST(identity->>'$.limit' AS BIGINT) AS "limit",
+    CAST(written AS TIMESTAMP) AS written,
+    grade_digest
+FROM read_json({manifests}, columns = {{
+    run_id: 'VARCHAR', written: 'VARCHAR', grade_digest: 'VARCHAR', identity: 'JSON'
+}})"""
+_ROWS = """
+SELECT parse_path(filename)[-4] AS run_id, * EXCLUDE (filename)
+FROM read_parquet({files}, filename = true, union_by_name = true, hive_partitioning = false)
+WHERE parse_path(filename)[-4] IN (SELECT run_id FROM runs)"""
+
+
+def write_database(warehouse: Warehouse) -> Path:
+    """Makes `warehouse.duckdb` and `warehouse.sql` where they are not as they should be; returns the database's path.
+
+    StoreError where a run's tables cannot be read.
+    """
+    script, database = warehouse.root / SCRIPT, warehouse.root / DATABASE
+    text = statements(warehouse)
+    if database.exists() and script.exists() and script.read_text(encoding="utf-8") == text:
+        return database
+    # Beside the old one under a name of its own; DuckDB calls what it opens by the file's stem.
+    temporary = database.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with duckdb.connect() as connection:
+            connection.execute(f"ATTACH {quoted(str(temporary))} AS warehouse (STORAGE_VERSION '{STORAGE}')")
+            connection.execute("USE warehouse")
+            connection.execute(text)
+            connection.execute("USE memory")
+            connection.execute("DETACH warehouse")
+        os.replace(temporary, database)
+    except (duckdb.Error, OSError) as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(f"{database} cannot be written: {first_line(error)}") from error
+    write_atomically(script, text.encode())
+    return database
+
+
+def statements(warehouse: Warehouse) -> str:
+    """SQL that makes the views: `runs`, every table with its rows' `run_id`, and those of sql/views."""
+    root = pattern(warehouse.root.resolve())
+    views = {"runs": _RUNS.format(manifests=quoted(f"{root}/*/manifest.json"))}
+    with duckdb.connect() as connection:
+        for row in TABLES:
+            if any(warehouse.root.glob(f"*/{row.table}/*/*.parquet")):
+                views[row.table] = _ROWS.format(files=quoted(f"{root}/*/{row.table}/*/*.parquet"))
+            else:
+                views[row.table] = _empty(connection, row.table, schema(row).empty_table())
+    lines = [f"CREATE OR REPLACE VIEW {name} AS{query};" for name, query in views.items()]
+    lines += [f"CREATE OR REPLACE VIEW {name} AS\n{query};" for name, query in joins().items()]
+    return "\n\n".join(["-- All finished runs of this warehouse. Made by rubricflow; it is written anew.", *lines, ""])
+
+
+def _empty(connection: duckdb.DuckDBPyConnection, name: str, table: object) -> str:
+    """A query that gives a table's columns and no rows."""
+    connection.register(name, table)
+    described = connection.execute(f"DESCRIBE {name}").fetchall()
+    columns = [f'CAST(NULL AS {kind}) AS "{column}"' for column, kind, *_ in described]
+    return f"\nSELECT {', '.join(['CAST(NULL AS VARCHAR) AS run_id', *columns])} WHERE false"

@@ -1,0 +1,88 @@
+"""What a command does at its end: signals, and its temporary folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows import ending
+from tasks.contracts.errors import StoreError
+
+FLOWS = Path(ending.__file__).parent
+PARENT = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-P", *sys.argv[1].replace("PARENT", str(os.getpid())).split()])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def _gone(ready: Callable[[], bool], seconds: float = 20) -> bool:
+    give_up = time.monotonic() + seconds
+    while not ready() and time.monotonic() < give_up:
+        time.sleep(0.02)
+    return ready()
+
+
+def _child_of_a_killed_parent(words: str) -> int:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, words], stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout is not None
+        number = int(parent.stdout.readline())
+        time.sleep(0.3)
+        parent.kill()
+    return number
+
+
+def _is_gone(number: int) -> bool:
+    state = Path(f"/proc/{number}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks at processes by /proc")
+def test_a_temporary_folder_ends_with_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "own" / "deep").mkdir(parents=True)
+    number = _child_of_a_killed_parent(f"{FLOWS / 'sweep.py'} PARENT {tmp_path / 'own'}")
+    assert _gone(lambda: _is_gone(number) and not (tmp_path / "own").exists())
+
+
+def test_a_signal_is_raised_once_and_ends_the_process_then() -> None:
+    with ending.stoppable():
+        with pytest.raises(ending.Stopped) as stopped:
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert stopped.value.signal is signal.SIGTERM
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending.stoppable():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_command_has_a_temporary_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with ending.own_temporary_folder():
+        file = Path(tempfile.mkstemp()[1])
+        assert file.parent.parent == tmp_path
+        assert os.environ["TMPDIR"] == str(file.parent)
+    assert (os.environ["TMPDIR"], list(tmp_path.iterdir())) == (str(tmp_path), [])
+
+
+def test_a_temporary_directory_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
+    with pytest.raises(StoreError, match="TMPDIR names another"), ending.own_temporary_folder():
+        pass

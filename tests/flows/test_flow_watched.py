@@ -1,0 +1,98 @@
+"""A run as people see it in Prefect: name, tags, what came of it, one line a stage, artifacts and events."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFilter, LogFilterFlowRunId
+from prefect.events.schemas.automations import AutomationCore
+from tiny_study import make_study
+
+from flows.grade import grade
+from tasks.contracts.tables.checks import Checks
+from tasks.monitor import artifacts
+from tasks.store.warehouse import Run, Warehouse
+
+HOUSE = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def events() -> list[tuple[str, dict[str, Any]]]:
+    """Events that were emitted, by name."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory, prefect_server: None, events: list[Any]) -> Run:
+    """The tiny study, graded under a server's eyes."""
+    folder = tmp_path_factory.mktemp("watched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            artifacts, "emit_event", lambda name, resource, payload: events.append((name, resource | payload))
+        )
+        run_id = grade(str(make_study(folder)), str(folder / "house"))
+    return Warehouse.open(folder / "house").run(run_id)
+
+
+def flow_run() -> Any:
+    """The flow run of the study."""
+    with get_client(sync_client=True) as client:
+        (found,) = [one for one in client.read_flow_runs() if "flow:grade" in one.tags]
+        return found
+
+
+def test_the_run_is_called_after_its_study_and_says_what_came_of_it(watched: Run) -> None:
+    found = flow_run()
+    assert found.name == "tiny"
+    assert set(found.tags) == {"study:tiny", "flow:grade", "backend:replay"}
+    assert found.state.is_completed()
+    assert " released" in found.state.message
+
+
+def test_every_stage_has_one_line_with_its_rows(watched: Run) -> None:
+    found, give_up = flow_run(), time.monotonic() + 30
+    stages = ("ingest", "lock", "judge", "calibrate", "evaluate")
+    while True:  # logs are sent by the second
+        with get_client(sync_client=True) as client:
+            logs = client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[found.id])), limit=200)
+        lines = [log.message for log in logs]
+        if any(line.startswith("evaluate: ") for line in lines) or time.monotonic() > give_up:
+            break
+        time.sleep(0.5)
+    for stage in stages:
+        (line,) = [line for line in lines if line.startswith(f"{stage}: ") and "quarantined" in line]
+        assert "0 quarantined" in line
+    assert any("40 responses" in line or "responses" in line for line in lines)
+
+
+def test_artifacts_are_the_studys_and_open_with_the_verdict(watched: Run) -> None:
+    with get_client(sync_client=True) as client:
+        only = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run().id]))
+        found = {artifact.key: artifact for artifact in client.read_artifacts(flow_run_filter=only)}
+    assert {"tiny-summary", "tiny-metrics"} <= found.keys()
+    assert str(found["tiny-summary"].data).startswith(f"# {flow_run().state.message}")
+
+
+def test_missed_gates_are_an_event_that_an_automation_waits_for(watched: Run, events: list[Any]) -> None:
+    waited = {name for core in automations() for name in core.trigger.expect}
+    assert {name for name, _ in events} <= waited
+    assert waited == {"rubricflow.checkpoint.failed", "rubricflow.gate.missed"}
+    missed = "gates missed" in flow_run().state.message or "gate missed" in flow_run().state.message
+    assert bool(events) == missed
+
+
+def test_checks_are_kept_as_without_a_server(watched: Run) -> None:
+    assert watched.ref(Checks, "check-judge").rows > 0
+
+
+def automations() -> list[Any]:
+    """What `prefect automation create --from-file automations.yaml` makes."""
+    return [
+        AutomationCore.model_validate(row)
+        for row in yaml.safe_load((HOUSE / "automations.yaml").read_text())["automations"]
+    ]

@@ -1,0 +1,141 @@
+"""The end of a run in a terminal: three sentences, whose numbers add up, and then who agrees how far."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.display.printed import PIPED, show_ending
+from tasks.report.grading.ending import TABLE, Ending, ending, with_table
+from tasks.report.grading.figures import Figures
+from tasks.report.grading.parts import Count, Outcome
+from tasks.report.grading.summary import opening
+
+REASONS = ("risk above the promise", "no promise", "weak evidence", "level unseen")
+
+
+def metric(name: str, rater_b: str, value: float, stage: str = "calibrated", **more: Any) -> dict[str, Any]:
+    return {
+        "metric": name, "rater_a": "target", "rater_b": rater_b, "stage": stage, "slice": "all", "value_of": "all",
+        "value": value, "low": value - 0.1, "high": value + 0.1, "n": 200, "unscored": 0, "resampled": "author",
+        "clusters": 125, "undefined_draws": 0, "note": None,
+    } | more  # fmt: skip
+
+
+ROWS = [
+    metric("length_qwk", "length", 0.2),
+    metric("text_qwk_item_mean", "text_only", 0.3),
+    metric("other_qwk", "base (embedded)", 0.4),
+    metric("other_qwk_item_mean", "base (embedded)", 0.35),
+    metric("qwk", "replay:m", 0.6),
+    metric("qwk", "strict", 0.9, "human", rater_a="key"),
+]
+
+
+def rule(n: int, scope: str = "all") -> dict[str, Any]:
+    return {"scope": scope, "n": n, "target": 0.05, "confidence": 0.9, "threshold": None}
+
+
+def outcome(released: int, review: list[int], unscored: int = 0) -> Outcome:
+    reasons = tuple(Count(name, count) for name, count in zip(REASONS, review, strict=False) if count)
+    lost = (Count("no reply", unscored),) if unscored else ()
+    whole = released + sum(review) + unscored
+    return Outcome("t", whole, released, sum(review), unscored, "", reasons, lost)
+
+
+def told(found: Outcome, rules: list[dict[str, Any]], missed: int = 0) -> Ending:
+    gates = [{"outcome": "fail"}] * missed + [{"outcome": "pass"}, {"outcome": "undecided"}]
+    return ending("The headline.", found, rules, gates, "study.yaml")
+
+
+@settings(deadline=None)
+@given(st.integers(0, 900), st.lists(st.integers(0, 900), max_size=4), st.integers(0, 90), st.integers(0, 9))
+def test_all_that_is_not_released_is_counted_once(released: int, review: list[int], lost: int, missed: int) -> None:
+    found = outcome(released, review, lost)
+    state, sentences, *_ = told(found, [rule(100)], missed)
+    numbers = [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", sentences[1])]
+    waiting = sum(review) + lost
+    assert numbers == ([] if not waiting else [waiting, *numbers[1:]])
+    assert sum(numbers[1:]) == waiting
+    assert state.startswith(f"{released} of {found.responses:,} released")
+    assert ("gate" in state) == (missed > 0)
+    assert all(sentence.endswith(".") for sentence in sentences)
+    assert "rubricflow " in sentences[2]
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ([rule(12)], "Too few marked answers to promise anything: 45 needed, 12 here."),
+        ([rule(12, "a"), rule(30, "b")], "Too few marked answers to promise anything for one question: 45 needed, 30"),
+        ([rule(45)], "even the surest scores are wrong too often"),
+        ([], "no marked answers that a promise could rest on"),
+    ],
+)
+def test_why_nothing_is_released_is_said(rules: list[dict[str, Any]], said: str) -> None:
+    assert said in told(outcome(0, [10]), rules).sentences[0]
+    assert said not in told(outcome(1, [10]), rules).sentences[0]
+
+
+def test_the_next_step_is_a_command_to_type() -> None:
+    assert told(outcome(1, [2]), [rule(100)]).sentences[2].startswith("Next: rubricflow review study.yaml ")
+    assert told(outcome(1, []), [rule(100)]).sentences[2].startswith("Next: rubricflow grades study.yaml ")
+    assert told(outcome(0, [3]), []).sentences[2].startswith("Next: rubricflow next study.yaml ")
+
+
+def test_the_judge_people_baselines_and_length_stand_in_this_order_with_interval_and_n() -> None:
+    rows = with_table(told(outcome(1, []), [rule(100)]), Figures(ROWS), "key").rows
+    assert rows == (
+        ("the judge", "0.60", "0.50 to 0.70", "200"),
+        ("people with each other", "0.90", "0.80 to 1.00", "200"),
+        ("base (embedded)", "0.40", "0.30 to 0.50", "200"),
+        ("words alone (mean over questions)", "0.30", "0.20 to 0.40", "200"),
+        ("length alone", "0.20", "0.10 to 0.30", "200"),
+    )
+
+
+def test_without_human_scores_there_is_no_table() -> None:
+    assert with_table(told(outcome(0, [1]), []), Figures([]), "mean").rows == ()
+
+
+def test_the_artifact_opens_with_the_verdict_and_no_name_is_markup() -> None:
+    text = opening("run-1", told(outcome(3, [1]), [rule(100)], 2)._replace(title="[x](http://y) <b>", rows=()))
+    assert text.startswith("# 3 of 4 released, 2 gates missed\n")
+    spoilt = Ending("s", ("*a* <b>", "[c](d)", "`e`"), "t|u", ())
+    assert "\\*a\\* \\<b\\>" in opening("r", spoilt)
+    assert "\\[c\\](d)" in opening("r", spoilt)
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=60)
+
+
+def width(line: str) -> int:
+    """Columns of a terminal, at most."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WFA" else 1 for letter in line)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(WORDS, min_size=1, max_size=4))
+@pytest.mark.parametrize("terminal", [80, None])
+def test_any_name_reads_well_in_80_columns_and_in_a_pipe(terminal: int | None, names: list[str]) -> None:
+    rows = [(name, "0.60", "0.50 to 0.70", "1,200") for name in names]
+    with pytest.MonkeyPatch.context() as patch:
+        import io
+
+        out = io.StringIO()
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(out, "isatty", lambda: terminal is not None, raising=False)
+        patch.setenv("COLUMNS", str(terminal or 40))
+        patch.setenv("TERM", "dumb")
+        show_ending([names[0], "Two."], "Agreement", TABLE, rows)
+    printed = out.getvalue()
+    table = printed.split("Agreement\n", 1)[1].splitlines()
+    assert printed.count("0.50 to 0.70") >= len(rows)
+    assert all(width(line) <= (terminal or PIPED) for line in table)
+    assert not set(printed) & set("│┃━─┏┓└┘╭╮\x1b\x07\u202e")

@@ -1,0 +1,130 @@
+"""The database over all runs: what every run's own tables say, wherever it is opened from and whoever has it open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tasks.contracts.errors import StoreError
+from tasks.contracts.tables.data import Items
+from tasks.contracts.tables.every import TABLES
+from tasks.store.all_runs import DATABASE, SCRIPT, write_database
+from tasks.store.catalogue import ask, joins
+from tasks.store.digest import sealed
+from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
+
+ITEM = {"item_id": "i", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}
+NAMES = [*(row.table for row in TABLES), *joins()]
+
+
+def finish(run: Run) -> Run:
+    """The run with a manifest, as far as the database reads one."""
+    manifest = {
+        "run_id": run.run_id,
+        "written": "2026-11-22T12:00:00+02:00",
+        "grade_digest": "d",
+        "identity": {"study": {"name": "autumn", "judge": {"backend": "replay"}}, "limit": None},
+    }
+    (run.folder / "manifest.json").write_bytes(sealed(manifest))
+    return run
+
+
+def asked(database: Path, query: str) -> list[tuple[object, ...]]:
+    """What a client answers that only reads."""
+    with duckdb.connect(str(database), read_only=True) as client:
+        return client.execute(query).fetchall()
+
+
+def test_every_view_holds_the_rows_of_the_run(finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = write_database(finish(finished).warehouse).resolve()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    counted = f"SELECT {', '.join(f'(SELECT count(*) FROM {name})' for name in NAMES)}"
+    rows, runs = asked(database, counted), asked(database, 'SELECT study, backend, "limit" FROM runs')
+    scored = asked(database, "SELECT DISTINCT run_id FROM scores")
+    (finished.folder / "manifest.json").unlink()  # it is no whole one, and the run is other tests', too
+    assert rows == ask(finished, counted).fetchall()
+    assert (runs, scored) == ([("autumn", "replay", None)], [(finished.run_id,)])
+
+
+@pytest.mark.parametrize("folder", ["it's", "a=b", "[1]", "*", "$x", "é \n", '"q"'], ids=repr)
+def test_the_name_of_the_folder_does_no_harm(tmp_path: Path, folder: str) -> None:
+    for place in (folder, "1"):
+        run = Warehouse.open(tmp_path / place).run("one")
+        run.commit("ingest", "all", {Items: [ITEM | {"item_id": place}]})
+        finish(run)
+    assert asked(write_database(Warehouse.open(tmp_path / folder)), "SELECT run_id, item_id FROM items") == [
+        ("one", folder)
+    ]
+
+
+def test_responses_of_two_runs_are_joined_within_each(tmp_path: Path) -> None:
+    house = Warehouse.open(tmp_path / "house")
+    for name in ("one", "two"):
+        run = house.run(name)
+        run.commit("ingest", "all", {Items: [ITEM]})
+        finish(run)
+    database = write_database(house)
+    assert asked(database, "SELECT run_id FROM items ORDER BY 1") == [("one",), ("two",)]
+
+
+def test_a_new_run_is_seen_and_one_that_did_not_finish_is_not(tmp_path: Path) -> None:
+    house = Warehouse.open(tmp_path / "house")
+    for name in ("one", "two", "three"):
+        house.run(name).commit("ingest", "all", {Items: [ITEM]})
+    finish(house.run("one"))
+    database = write_database(house)
+    made = os.stat(database).st_ino
+    assert asked(database, "SELECT run_id FROM items") == [("one",)]
+    finish(house.run("two"))
+    assert write_database(house).stat().st_ino == made  # nothing to write anew
+    assert asked(database, "SELECT run_id FROM items ORDER BY 1") == [("one",), ("two",)]
+
+
+def test_who_has_it_open_locks_nobody_out(tmp_path: Path) -> None:
+    house = Warehouse.open(tmp_path / "house")
+    house.run("one").commit("ingest", "all", {Items: [ITEM]})
+    finish(house.run("one"))
+    database = write_database(house)
+    with duckdb.connect(str(database)) as client:
+        (house.root / SCRIPT).unlink()
+        assert write_database(house) == database
+        assert client.execute("SELECT count(*) FROM items").fetchall() == [(1,)]
+    assert asked(database, "SELECT count(*) FROM items") == [(1,)]
+    assert not list(house.root.glob("*.tmp*"))
+
+
+def test_the_script_makes_the_same_views(tmp_path: Path) -> None:
+    house = Warehouse.open(tmp_path / "house")
+    house.run("one").commit("ingest", "all", {Items: [ITEM]})
+    finish(house.run("one"))
+    write_database(house)
+    with duckdb.connect() as client:
+        client.execute((house.root / SCRIPT).read_text())
+        assert client.execute("SELECT run_id, item_id FROM items").fetchall() == [("one", "i")]
+        assert client.execute("SELECT count(*) FROM scores").fetchall() == [(0,)]
+
+
+def test_a_database_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    house = Warehouse.open(tmp_path / "house")
+    finish_folder = house.run("one")
+    finish_folder.commit("ingest", "all", {Items: [ITEM]})
+    finish(finish_folder)
+    (house.root / DATABASE).mkdir()
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_database(house)
+
+
+def test_arms_of_an_experiment_are_known(tmp_path: Path) -> None:
+    house = Warehouse.open(tmp_path / "house")
+    assert house.arms() == set()
+    folder = house.root / EXPERIMENTS / "try"
+    folder.mkdir(parents=True)
+    (folder / ARMS).write_text('{"plain": "try-plain-0123456789"}')
+    assert house.arms() == {"try-plain-0123456789"}
+    (folder / ARMS).write_text("[]")
+    with pytest.raises(StoreError, match="run the experiment again"):
+        house.arms()
