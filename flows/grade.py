@@ -7,6 +7,7 @@ from prefect import flow
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
 from flows.server import own_server
+from flows.settled import settle_scores
 from flows.trained import grader_of
 from tasks.calibrate.task import calibrate
 from tasks.check.task import checked, data_docs
@@ -43,6 +44,7 @@ def grade(
     job = plan(study, warehouse, limit, model, url, beside)
     tables = stages(job, token_budget)
     data_docs(job.run)
+    settle_scores(job.run)
     report(job.run, job.study, record(job, tables))
     return job.run.run_id
 

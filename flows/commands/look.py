@@ -28,13 +28,16 @@ def sql(
     In CSV an apostrophe goes before what a spreadsheet would run as a formula; the tables themselves are Parquet files.
     """
     with for_people():
+        from flows.settled import settle_scores
         from tasks.store.catalogue import ask, questions
 
         if query is None:
             print_rows(["question", "what it asks"], questions().items())
             return
         given = {name: value for name, _, value in (pair.partition("=") for pair in parameters or [])}
-        answer = ask(_run(warehouse, run), query, given)
+        graded = _run(warehouse, run)
+        settle_scores(graded)
+        answer = ask(graded, query, given)
         print_rows(answer.columns, answer.fetchall())
 
 
@@ -57,8 +60,11 @@ def report(
     """Write a finished run's reports (HTML to look at) anew and say where they are."""
     with for_people():
         from flows.reports import write_pages
+        from flows.settled import settle_scores
 
-        print(*write_pages(_run(warehouse, run)), sep="\n")
+        graded = _run(warehouse, run)
+        settle_scores(graded)
+        print(*write_pages(graded), sep="\n")
 
 
 def verify(
