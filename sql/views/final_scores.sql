@@ -15,6 +15,7 @@ SELECT
     END AS decided_by,
     s.settled_by,
     p.score AS machine_score,
+    p.raw AS judge_score,
     p.low,
     p.high,
     p.risk,

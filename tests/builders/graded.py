@@ -14,6 +14,7 @@ from tasks.contracts.tables.calibration import Predictions, ReleaseRules
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
+from tasks.store.digest import sealed
 from tasks.store.warehouse import Run, Warehouse
 
 Record = dict[str, Any]
@@ -50,6 +51,8 @@ def graded_run(folder: Path, answers: Iterable[Record], study: str = "class", **
     run.commit("judge", "all", {Judgments: [one for row in answers for one in _judgments(row)]})
     rules = {ReleaseRules: named.get("rules", [])}
     run.commit("calibrate", "all", {Predictions: [_prediction(row) for row in answers], **rules})
+    manifest = {"tables": [], "written": "2026-11-20T10:00:00+00:00", "identity": {"study": {"name": study}}}
+    (run.folder / "manifest.json").write_bytes(sealed(manifest))
     return run
 
 
@@ -88,6 +91,7 @@ def _prediction(row: Record) -> Record:
         "item_id": row["item_id"],
         "rater_id": "m",
         "split": "test",
+        "raw": row.get("raw", score),
         "score": score,
         "low": None if score is None else score - 1,
         "high": None if score is None else score + 1,

@@ -208,7 +208,8 @@ class SettledScores(Row):
     response_id: Annotated[str, References("responses", "response_id")]
     """The answer."""
     score: float | None
-    """What people settled on, on the rubric's scale; null where it is open, cannot be judged, or only a note is there."""
+    """What people settled on, on the rubric's scale; null where it is open, cannot be judged, or nothing but a note is
+    there."""
     settled_by: Annotated[ScoreSettled | None, SCORE_SETTLED]
     """What settled it; null where nobody spoke of the score and only a note is there."""
     levels: dict[str, int]

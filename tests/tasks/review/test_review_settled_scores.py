@@ -96,7 +96,7 @@ def test_votes_on_an_answer_that_has_changed_do_not_count_and_are_counted(tmp_pa
 def test_a_vote_off_the_scale_is_an_error_that_names_the_answer(tmp_path: Path, value: str) -> None:
     run = graded_run(tmp_path, [answer("a")])
     say(run, act("vote", "a", value=value), act("submit", "a"))
-    with pytest.raises(ContractError, match="anna says .* of response a"):
+    with pytest.raises(ContractError, match=r"anna says .* of response a"):
         keep_settled_scores(run, "class")
 
 
