@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from typing import cast
 
 from openpyxl import Workbook
 from openpyxl.cell.cell import Cell
@@ -52,7 +53,7 @@ def as_workbook(sheets: Sequence[Sheet]) -> bytes:
 def _fill(page: Worksheet, sheet: Sheet) -> None:
     for row, cells in enumerate((sheet.header, *sheet.rows), 1):
         for column, value in enumerate(cells, 1):
-            _write(page.cell(row, column), value)
+            _write(cast(Cell, page.cell(row, column)), value)
     for column in range(1, len(sheet.header) + 1):
         page.cell(1, column).font = Font(bold=True)
         page.column_dimensions[get_column_letter(column)].width = _width(sheet, column - 1)
