@@ -14,6 +14,8 @@ COMMANDS = (
     people.review,
     people.next,
     people.votes,
+    people.grades,
+    people.feedback,
     run.adjudicate,
     run.train,
     run.edit,

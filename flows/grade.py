@@ -8,6 +8,7 @@ from pathlib import Path
 from flows.commands.options import HOUSE
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
+from flows.settled import settle_scores
 from flows.stage import staged
 from flows.trained import grader_of
 from tasks.calibrate.task import calibrate
@@ -47,6 +48,7 @@ def grade(
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
     tables = stages(job, token_budget)
     data_docs(job.run)
+    settle_scores(job.run)
     state = report(job.run, job.study, record(job, tables), arguments(study, warehouse, limit), verbose)
     return completed(job.run.run_id, state)
 

@@ -31,6 +31,7 @@ def sql(
     All finished runs together are in the warehouse's warehouse.duckdb, for any client of DuckDB.
     """
     with for_people():
+        from flows.settled import settle_scores
         from tasks.store.catalogue import ask, questions, raters
 
         if query is None:
@@ -38,6 +39,7 @@ def sql(
             return
         given = {name: value for name, _, value in (pair.partition("=") for pair in parameters or [])}
         chosen = _run(warehouse, run)
+        settle_scores(chosen)
         print(f"run {chosen.run_id}, scores by {', '.join(raters(chosen)) or 'nobody'}", file=sys.stderr)
         answer = ask(chosen, query, given)
         print_rows(answer.columns, answer.fetchall())
@@ -68,8 +70,10 @@ def report(
     """Write a finished run's reports (HTML to look at) anew and say where they are, or show them."""
     with for_people():
         from flows.reports import write_pages
+        from flows.settled import settle_scores
 
         chosen = _run(warehouse, run)
+        settle_scores(chosen)
         pages = write_pages(chosen)
         print(*pages, sep="\n")
         if serve:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -79,3 +79,42 @@ def votes(
             print(f"{settled(study, warehouse, limit, scores):,} settled scores in {scores}")
         if to is None and read is None and scores is None:
             print_rows(["who", "cases submitted", "votes", "last at"], said(study, warehouse))
+
+
+def grades(
+    study: StudyFile,
+    to: Annotated[Path, typer.Option("--to", help="The file to write: a .csv, or an .xlsx for a spreadsheet.")],
+    wide: Annotated[bool, typer.Option("--wide", help="One row a student instead of one row an answer.")] = False,
+    form: Annotated[
+        Literal["moodle", "canvas"] | None, typer.Option("--form", help="As the learning platform takes grades in.")
+    ] = None,
+    include_waiting: Annotated[
+        bool,
+        typer.Option("--include-waiting", help="Also show, in columns of their own, scores that nobody has checked."),
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over a file that is there and was changed.")
+    ] = False,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+) -> None:
+    """Write the grades of a graded study, with what people decided; what waits for a person has no grade."""
+    with for_people():
+        from flows.gradebook import write_grades
+
+        for line in write_grades(study, warehouse, limit, to, wide, form, include_waiting, overwrite):
+            print(line)
+
+
+def feedback(
+    study: StudyFile,
+    to: Annotated[Path, typer.Option("--to", help="The folder to write: a new one, or one of an earlier time.")],
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+) -> None:
+    """Write a page of feedback for every student of a graded study, and a list of them all for the teacher."""
+    with for_people():
+        from flows.gradebook import write_feedback_pages
+
+        for line in write_feedback_pages(study, warehouse, limit, to):
+            print(line)

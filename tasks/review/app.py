@@ -47,7 +47,7 @@ class Sent(Frozen):
     """An act as the page sends it."""
 
     act_id: str = Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-    kind: Literal["vote", "undo", "submit", "adjudicate"]
+    kind: Literal["vote", "undo", "submit", "adjudicate", "note"]
     subject_kind: Literal["label", "score"]
     response_id: str
     criterion_id: str | None = None

@@ -197,10 +197,15 @@ def _levels(levels: tuple[str, ...]) -> tuple[Option, ...]:
 
 def _scores(scale: Scale) -> tuple[Option, ...]:
     """The scores of a scale; a digit votes the score it names, or the place on the scale where scores are longer."""
-    values = [_plain(scale.min + i * scale.step) for i in range(scale.levels)]
+    values = score_texts(scale)
     if all(len(value) == 1 for value in values):
         return tuple(Option(value, value, "") for value in values)
     return tuple(Option(value, str(i) if len(values) <= _KEYS else None, "") for i, value in enumerate(values))
+
+
+def score_texts(scale: Scale) -> list[str]:
+    """The scores of a scale as a vote names them, lowest first."""
+    return [_plain(scale.min + place * scale.step) for place in range(scale.levels)]
 
 
 def _plain(score: float) -> str:

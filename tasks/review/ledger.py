@@ -32,9 +32,9 @@ class Act:
     """A UUID that the client makes: the same act sent twice is stored once."""
     study: str
     """Name of the study."""
-    kind: Literal["vote", "undo", "submit", "adjudicate"]
+    kind: Literal["vote", "undo", "submit", "adjudicate", "note"]
     """A vote on a subject; an earlier act of the same rater taken back; a response whose votes are final; what settles
-    a subject that others disagree on."""
+    a subject that others disagree on; words to the student, in the comment."""
     subject_kind: Literal["label", "score"]
     """Whether concepts of the response are voted on, or its score."""
     response_id: str
@@ -46,7 +46,7 @@ class Act:
     rater_id: str
     """Who; any text."""
     comment: str | None = None
-    """Why; of an adjudication the record of the discussion, without which there is none."""
+    """Why; of an adjudication the record of the discussion, without which there is none; of a note its words."""
     blind: bool | None = None
     """Whether the rater saw neither machine nor other votes; None where that is not known."""
     undoes: str | None = None
@@ -149,9 +149,12 @@ def _rules(act: Act) -> Iterator[tuple[str, bool]]:
     yield "holds text that is not Unicode", all(_is_unicode(text) for text in texts)
     yield "needs a UUID", _is_uuid(act.act_id)
     yield "names no study, response or rater", bool(act.study and act.response_id and act.rater_id.strip())
-    yield f"of kind {act.kind!r} is unknown", says or act.kind in ("undo", "submit")
+    yield f"of kind {act.kind!r} is unknown", says or act.kind in ("undo", "submit", "note")
     yield f"on a {act.subject_kind!r} is unknown", act.subject_kind in ("label", "score")
     yield "that undoes another names it, and no other act does", (act.undoes is not None) == (act.kind == "undo")
+    if act.kind == "note":
+        yield "that is a note has its words in its comment", bool((act.comment or "").strip())
+        yield "that is a note is about a score and its digest", act.subject_kind == "score" and bool(act.digest)
     if not says:
         yield "that is no vote has no value", act.value is None
         return

@@ -114,7 +114,9 @@ class Reviews:
 
     def is_second(self, case: Case, rater: str) -> bool:
         """Whether somebody else was first; what was taken back counts, so that nothing turns round later."""
-        first = next((s.rater_id for s in self._by_case.get(case.key, []) if s.kind != "adjudicate"), rater)
+        first = next(
+            (s.rater_id for s in self._by_case.get(case.key, []) if s.kind not in ("adjudicate", "note")), rater
+        )
         return case.second or first != rater
 
     def may_adjudicate(self, case: Case, rater: str) -> bool:
@@ -167,9 +169,14 @@ class Reviews:
 
     def check(self, case: Case, act: Act) -> None:
         """NotAllowed for an act on a case that must not be stored."""
-        {"vote": self._vote, "undo": self._undo, "submit": self._submit, "adjudicate": self._adjudicate}[act.kind](
-            case, act
-        )
+        checks = {
+            "vote": self._vote,
+            "undo": self._undo,
+            "submit": self._submit,
+            "adjudicate": self._adjudicate,
+            "note": self._about,
+        }
+        checks[act.kind](case, act)
 
     def _vote(self, case: Case, act: Act) -> None:
         self._answers(case, act)
@@ -177,13 +184,18 @@ class Reviews:
             raise NotAllowed(409, "you have submitted this case: take the submission back first")
 
     def _answers(self, case: Case, act: Act) -> None:
-        one = next((one for one in self.ballots(case) if one.criterion_id == act.criterion_id), None)
-        if one is None:
-            raise NotAllowed(404, "this criterion is not asked")
-        if one.digest != act.digest:
-            raise NotAllowed(409, "the response or the criterion has changed since you opened it")
-        if act.value not in {CANNOT_BE_JUDGED, *(option.value for option in one.options)}:
+        ballot = self._about(case, act)
+        if act.value not in {CANNOT_BE_JUDGED, *(option.value for option in ballot.options)}:
             raise NotAllowed(422, "there is no such level")
+
+    def _about(self, case: Case, act: Act) -> Ballot:
+        """The ballot that an act is about, as it is now."""
+        ballot = next((ballot for ballot in self.ballots(case) if ballot.criterion_id == act.criterion_id), None)
+        if ballot is None:
+            raise NotAllowed(404, "this criterion is not asked")
+        if ballot.digest != act.digest:
+            raise NotAllowed(409, "the response or the criterion has changed since you opened it")
+        return ballot
 
     def _undo(self, case: Case, act: Act) -> None:
         gone = self.known(act.undoes or "")

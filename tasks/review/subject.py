@@ -28,6 +28,8 @@ class Standing:
     """Those that were not taken back, on what is still there; of a subject the last one settles it."""
     stale: tuple[Stored, ...]
     """Votes and adjudications that would count, had what they were about not changed since."""
+    notes: tuple[Stored, ...] = ()
+    """Words to students that were not taken back, on what is still there; of a response the last one counts."""
 
 
 def digest(response_text: str, criterion_text: str, levels: Sequence[str]) -> str:
@@ -56,14 +58,17 @@ def standing(acts: Iterable[Stored], current: Mapping[Subject, str]) -> Standing
     outdated: dict[tuple[str, Subject], Stored] = {}
     adjudications: list[Stored] = []
     overtaken: list[Stored] = []
+    notes: list[Stored] = []
     for act in left:
         holds = current.get(subject_of(act)) == act.digest
+        if act.kind == "note" and holds:
+            notes.append(act)
         if act.kind == "adjudicate":
             (adjudications if holds else overtaken).append(act)
         elif act.kind == "vote" and act.number <= final.get(_part(act), 0):
             (latest if holds else outdated)[act.rater_id, subject_of(act)] = act
     overtaken += [act for on, act in outdated.items() if on not in latest]
-    return Standing(_ordered(latest.values()), tuple(adjudications), _ordered(overtaken))
+    return Standing(_ordered(latest.values()), tuple(adjudications), _ordered(overtaken), tuple(notes))
 
 
 def _final(left: Sequence[Stored], withdrawn: Mapping[_Part, int]) -> dict[_Part, int]:

@@ -33,6 +33,15 @@ SETTLED: Mapping[str, str] = {
     "cannot_be_judged": "people say that it cannot be judged",
 }
 """What settled a label."""
+ScoreSettled = Literal[
+    "one_vote", "agreed_votes", "majority", "discussion", "open", "cannot_be_judged", "in_data", "data_differ"
+]
+SCORE_SETTLED: Mapping[str, str] = {
+    **{name: words for name, words in SETTLED.items() if name != "annotators"},
+    "in_data": "a score in the data that people had settled on",
+    "data_differ": "nothing yet: the data hold several such scores, which differ",
+}
+"""What settled a score."""
 SubjectKind = Literal["graph_role", "graph_edge", "label", "score"]
 SUBJECT_KINDS: Mapping[str, str] = {
     "graph_role": "a criterion's role",
@@ -44,6 +53,13 @@ SpokenAs = Literal["annotator", "vote", "adjudication"]
 SPOKEN_AS: Mapping[str, str] = {
     "annotator": "what an annotator said",
     "vote": "a vote",
+    "adjudication": "it settles what others disagreed on, with the discussion in the comment",
+}
+ScoredAs = Literal["machine", "data", "vote", "adjudication"]
+SCORED_AS: Mapping[str, str] = {
+    "machine": "the machine's calibrated score",
+    "data": "a score in the data that people had settled on",
+    "vote": "a person's vote",
     "adjudication": "it settles what others disagreed on, with the discussion in the comment",
 }
 Phase = Literal["before", "after"]
@@ -165,6 +181,43 @@ class Labels(Row):
     """What settled it."""
     history: list[Step]
     """Annotators, votes and adjudication in their order."""
+
+
+class ScoreStep(Frozen):
+    """A score that an answer was given on the way to its last one."""
+
+    who: str
+    """Rater id."""
+    kind: Annotated[ScoredAs, SCORED_AS]
+    """As what it was given."""
+    score: float | None
+    """On the rubric's scale; null for none, or for one that cannot be judged."""
+    at: str | None
+    """When, for people, as ISO 8601 with the time zone."""
+    comment: str | None
+    """Why, where it was said."""
+
+
+class SettledScores(Row):
+    """What people have said of one answer's score, and what that comes to. Written anew whenever it is asked for; the
+    view `final_scores` says what follows for the score that goes out."""
+
+    table: ClassVar[str] = "settled_scores"
+    key: ClassVar[tuple[str, ...]] = ("response_id",)
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The answer."""
+    score: float | None
+    """What people settled on, on the rubric's scale; null where it is open, cannot be judged, or nothing but a note is
+    there."""
+    settled_by: Annotated[ScoreSettled | None, SCORE_SETTLED]
+    """What settled it; null where nobody spoke of the score and only a note is there."""
+    levels: dict[str, int]
+    """Criterion → the level that people settled on, where they spoke of single criteria."""
+    note: str | None
+    """What a teacher says to the student."""
+    history: list[ScoreStep]
+    """The machine, scores in the data, votes and adjudications, each in their order."""
 
 
 class Agreements(Row):

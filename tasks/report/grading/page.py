@@ -23,6 +23,7 @@ TEMPLATE = Path(__file__).with_name("sections.html.j2")
 QUESTIONS = {
     "verdict": "Verdict: may the scores be used, and for what?",
     "data": "Data: what was scored, lost, held out?",
+    "answers": "Answers: which score has each?",
     "people": "People: how well do they agree?",
     "agreement": "Agreement: as good as a second person?",
     "distribution": "Distribution: are the same marks awarded?",

@@ -16,6 +16,7 @@ from tasks.display import say
 from tasks.display.printed import show_ending
 from tasks.monitor.artifacts import announce, leave_table, leave_text
 from tasks.monitor.runs import task
+from tasks.report.grading.answers import FIRST_ANSWERS
 from tasks.report.grading.counts import counts
 from tasks.report.grading.ending import TABLE, ending, with_table
 from tasks.report.grading.figures import Figures
@@ -26,6 +27,7 @@ from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats.bootstrap import cautions
 from tasks.stats.scores import score_frame
 from tasks.store.catalogue import catalogue
+from tasks.store.handed_out import feedback_pages
 from tasks.store.recorded import read_manifest
 from tasks.store.scores import read_scores
 from tasks.store.warehouse import Run, write_atomically
@@ -112,5 +114,7 @@ def viewed(run: Run) -> View:
             judgments=of_shown("*", "judgments"),
             texts=dict(zip(texts["response_id"].to_pylist(), texts["text"].to_pylist(), strict=True)),
             counts=counts(tables, study.evaluation.target),
+            answers=tables.sql(FIRST_ANSWERS).to_arrow_table(),
+            links=feedback_pages(run),
         )
     return view(content, study.model_dump(mode="json"), manifest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -13,6 +13,7 @@ import pyarrow as pa
 from tasks.contracts.bundle import Bundle
 from tasks.display import say
 from tasks.report.grading import marks, together, verdict, work
+from tasks.report.grading.answers import Answers, answers
 from tasks.report.grading.cases import Case, case, worst
 from tasks.report.grading.comparison import Agreement, Distribution, Errors, People, Raters, TrueScore
 from tasks.report.grading.figures import Figures
@@ -62,6 +63,10 @@ class Tables:
     """response_id → text, of the same."""
     counts: Mapping[str, pa.Table]
     """As counts.py makes them, over all responses."""
+    answers: pa.Table | None = None
+    """As answers.py asks for them."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """response_id → its student's page of feedback, relative to the report."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ class View:
     outcome: Outcome
     verdict: Verdict
     data: DataSection
+    answers: Answers | None
+    """None where nothing was graded."""
     people: People
     agreement: Agreement
     distribution: Distribution
@@ -135,6 +142,7 @@ def view(
         found,
         verdict.verdict(gates, figures),
         verdict.data(counts["responses"], counts["set"][0], sum(row["n"] for row in counts["quarantine"])),
+        answers(tables.answers.to_pylist() if tables.answers else [], tables.links, study["name"]),
         together.people(figures, raters),
         agreement,
         marks.distribution(panels, figures, raters if target in OF_SEVERAL else []),

@@ -87,6 +87,10 @@ def _taught() -> Records:
         "labels": [
             {"response_id": "r2", "criterion_id": "P1", "level": 1, "settled_by": "one_vote", "history": [said]}
         ],
+        "settled_scores": [
+            {"response_id": "r2", "score": 2.0, "settled_by": "one_vote", "levels": {}}
+            | {"history": [{"who": "h", "kind": "vote", "score": 2.0}]}
+        ],
         "agreements": [
             {"phase": "before", "raters": "a and b", "criterion_id": "P1", "metric": "kappa", "value": 0.5, "n": 1}
         ],

@@ -1,0 +1,122 @@
+"""Grades and feedback of a graded study, written for people. No Prefect run: the same run gives the same files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flows.plan import plan
+from flows.settled import settle_scores
+from tasks.contracts.errors import InputError
+from tasks.display import say
+from tasks.gradebook.book import Gradebook
+from tasks.gradebook.credit import explains
+from tasks.gradebook.files import as_csv, as_workbook
+from tasks.gradebook.folder import INDEX, PAGES, write_feedback
+from tasks.gradebook.platforms import Platform, platform_sheet
+from tasks.gradebook.sheets import about_sheet, answer_sheet, student_sheet, totals
+from tasks.gradebook.tables import read_gradebook
+from tasks.report.grading.task import write_page
+from tasks.store.handed_out import hand_out
+from tasks.store.warehouse import Run
+
+FORMATS = (".csv", ".xlsx")
+
+
+def write_grades(
+    study_file: Path,
+    warehouse: Path,
+    limit: int | None,
+    to: Path,
+    wide: bool = False,
+    platform: Platform | None = None,
+    include_waiting: bool = False,
+    overwrite: bool = False,
+) -> list[str]:
+    """Write the grades of a study; returns what to say about them.
+
+    InputError where the study is not graded as it is now, or the file is not one that can be written.
+    """
+    _refuse(to, wide, platform, include_waiting)
+    book = gradebook_of(graded_run(study_file, warehouse, limit))
+    content, remarks = _grades(book, to, wide, platform, include_waiting)
+    hand_out(warehouse, to, content, overwrite)
+    lines = [f"{to}: {book.study}", *totals(book), *remarks, *_repeated(book)]
+    if book.count("waits"):
+        lines.append(f"next: rubricflow review {study_file}, then this command again")
+    return lines
+
+
+def write_feedback_pages(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> list[str]:
+    """Write a page of feedback for every student of a study; returns what to say about them. InputError as above."""
+    run = graded_run(study_file, warehouse, limit)
+    book = gradebook_of(run)
+    pages = write_feedback(book, run, to)
+    report = write_page(run)
+    lines = [
+        f"{to / INDEX}: the list of all students, for teachers only",
+        f"{to / PAGES}: {say.plural(pages, 'page')}, one a student, to give out",
+        f"{report}: the report, which leads from each answer to its page",
+    ]
+    return [*lines, *totals(book), *_unexplained(book)]
+
+
+def graded_run(study_file: Path, warehouse: Path, limit: int | None) -> Run:
+    """The finished run of a study, with what people have said of its scores until now."""
+    job = plan(study_file, warehouse, limit)
+    if not (job.run.done("evaluate", "all") and (job.run.folder / "manifest.json").exists()):
+        rule = f"{job.study.name} is not graded in {warehouse}, as study, data and code are now"
+        raise InputError(rule, file=study_file, hint=f"rubricflow grade {study_file}")
+    settle_scores(job.run)
+    return job.run
+
+
+def gradebook_of(run: Run) -> Gradebook:
+    """The gradebook of a run. InputError where it has no answer."""
+    book = read_gradebook(run)
+    if not book.answers:
+        raise InputError(f"{book.study} has no graded answer")
+    return book
+
+
+def _refuse(to: Path, wide: bool, platform: Platform | None, include_waiting: bool) -> None:
+    formats = FORMATS if platform is None else (".csv",)
+    if to.suffix.lower() not in formats:
+        wanted = "a .csv for a spreadsheet or an .xlsx" if platform is None else f"a .csv: {platform} reads no other"
+        raise InputError(f"grades are written to {wanted}", file=to)
+    if platform is not None and wide:
+        raise InputError(f"{platform}'s form has columns of its own", field="--wide", hint="leave --wide out")
+    if platform is not None and include_waiting:
+        rule = f"scores that nobody has checked have no place in {platform}'s form"
+        raise InputError(rule, field="--include-waiting", hint="leave it out, or leave --form out")
+
+
+def _grades(
+    book: Gradebook, to: Path, wide: bool, platform: Platform | None, include_waiting: bool
+) -> tuple[bytes, tuple[str, ...]]:
+    if platform is not None:
+        sheet, remarks = platform_sheet(book, platform)
+        return as_csv(sheet, for_spreadsheets=False), remarks
+    grades = student_sheet(book, include_waiting) if wide else answer_sheet(book, include_waiting)
+    if to.suffix.lower() == ".csv":
+        return as_csv(grades), ()
+    return as_workbook([grades, about_sheet(book, wide)]), ()
+
+
+def _unexplained(book: Gradebook) -> list[str]:
+    """How many scores stand on their page without criteria."""
+    scored = [answer for answer in book.answers if answer.final_score is not None]
+    bare = sum(not explains(book.questions[answer.item_id], answer) for answer in scored)
+    if not bare:
+        return []
+    rule = "stand without criteria: these come to another score, more than one step away"
+    return [f"{bare:,} of {say.plural(len(scored), 'score')} {rule}"]
+
+
+def _repeated(book: Gradebook) -> list[str]:
+    """A question that a student answered twice has no place in a total until one answer is left."""
+    return [
+        f"{student.called} answered {', '.join(sorted(student.repeated))} more than once: "
+        "no such score counts in a total until the data keep one answer"
+        for student in book.students
+        if student.repeated
+    ]

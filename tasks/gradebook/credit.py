@@ -1,0 +1,78 @@
+"""What counted in an answer, what was missing, and what cost points, in the rubric's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tasks.contracts.bundle import Bundle, Criterion
+from tasks.contracts.composite import composed, composition, levels_counted
+from tasks.gradebook.book import CriterionLevel, GradedAnswer, Question
+
+WHOLE = 1 - 1e-9
+
+
+class Credit(NamedTuple):
+    """The criteria of an answer by what became of them, each group in the rubric's order."""
+
+    counted: tuple[CriterionLevel, ...]
+    """What earned something, wholly or in part."""
+    missing: tuple[Criterion, ...]
+    """What earned nothing and would have."""
+    cost: tuple[CriterionLevel, ...]
+    """What cost points."""
+
+
+def explains(question: Question, answer: GradedAnswer) -> bool:
+    """Whether an answer's levels explain its final score: a person set them, or they come to that score or the one next
+    to it. Calibration and people may move a score far from them; to show them would then tell another story."""
+    if answer.final_score is None:
+        return False
+    if answer.levels_are_peoples:
+        return True
+    if answer.judge_score is None or not answer.levels:
+        return False
+    return abs(answer.final_score - answer.judge_score) <= question.scale.step + 1e-9
+
+
+def credit(bundle: Bundle, levels: Sequence[CriterionLevel]) -> Credit:
+    """Sorts an answer's levels. What another criterion rules out is neither counted nor missing, nor is a sub-point
+    missing whose whole is earned without it."""
+    shares = _shares(bundle, levels)
+    earned = {level.criterion.id for level in levels if level.level and shares.get(level.criterion.id, 0) > 0}
+    return Credit(
+        tuple(level for level in levels if level.criterion.weight > 0 and level.criterion.id in earned),
+        tuple(
+            level.criterion for level in levels if level.level == 0 and _lacks(level.criterion, shares, earned, bundle)
+        ),
+        tuple(level for level in levels if level.criterion.weight < 0 and level.criterion.id in earned),
+    )
+
+
+def _shares(bundle: Bundle, levels: Sequence[CriterionLevel]) -> dict[str, float]:
+    """Criterion or composite → the share of it that counts."""
+    counted = levels_counted(bundle)
+    decided = {
+        level.criterion.id: counted[level.criterion.id][level.level] / level.criterion.top
+        for level in levels
+        if level.level is not None and level.level <= level.criterion.top
+    }
+    return composed(composition(bundle), decided, lambda share: min(1.0, max(0.0, share)))
+
+
+def _lacks(criterion: Criterion, shares: Mapping[str, float], earned: set[str], bundle: Bundle) -> bool:
+    """Whether the criterion would have earned something more."""
+    if criterion.weight <= 0:
+        return False
+    if criterion.parent is not None and shares.get(criterion.parent, 0) >= WHOLE:
+        return False
+    rivals = {other.id for other in bundle.criteria if criterion.id in other.excludes} | set(criterion.excludes)
+    return not rivals & earned
+
+
+def level_words(level: CriterionLevel) -> str:
+    """A level that is neither the lowest nor the highest, in the rubric's words; '' for the others."""
+    reached, criterion = level.level, level.criterion
+    if reached is None or reached in (0, criterion.top) or reached > criterion.top:
+        return ""
+    return criterion.levels[reached]

@@ -1,0 +1,150 @@
+"""Feedback as pages: one a student, which holds nothing of others and no words of ours, and one list for the teacher.
+
+Everything on them follows from the tables: no model writes, nothing runs, nothing is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from tasks.display import say
+from tasks.display.marked import marked
+from tasks.display.page import body, rendered
+from tasks.display.section import Page, Section
+from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, Question, StudentGrades
+from tasks.gradebook.credit import Credit, credit, explains, level_words
+from tasks.gradebook.sheets import number
+from tasks.text.highlight import Highlight, joined, pieces
+
+TEMPLATE = Path(__file__).with_name("feedback.html.j2")
+STYLE = Path(__file__).with_name("feedback.css")
+WAITING = "A person is still looking at this answer: it has no score yet."
+UNJUDGED = "This answer could not be judged. Please talk to your teacher."
+NOTHING = Credit((), (), ())
+
+
+class Numbered(NamedTuple):
+    """A criterion under the number by which the answer's words point to it."""
+
+    number: int
+    text: str
+    level: str
+    """The level in words where it is reached in part."""
+
+
+@dataclass(frozen=True)
+class AnswerPart:
+    """What the page says of one answer."""
+
+    score: str | None
+    out_of: str
+    state: str
+    """Why there is no score."""
+    text: Markup
+    counted: tuple[Numbered, ...]
+    missing: tuple[str, ...]
+    cost: tuple[Numbered, ...]
+    note: str | None
+
+
+class Marking(NamedTuple):
+    """What words of the answer stand for."""
+
+    number: int
+    earns: bool
+
+
+def student_page(book: Gradebook, student: StudentGrades) -> str:
+    """One student's page: a whole HTML document that needs no other file."""
+    sections = tuple(
+        _section(place, book.questions[answer.item_id], answer) for place, answer in enumerate(student.answers, 1)
+    )
+    title = say.visible(student.called)
+    page = Page("Feedback", book.study, title, sections, date=book.graded_on, lead=_lead(book, student))
+    return rendered(page, STYLE.read_text(encoding="utf-8"))
+
+
+def _lead(book: Gradebook, student: StudentGrades) -> str:
+    """The points that are sure, and how much is still open."""
+    scored = student.scores
+    highest = sum(book.questions[item].scale.max for item in scored)
+    if not scored:
+        return "There is no score yet: a person is still looking at the answers."
+    points = f"{number(student.points)} of {number(highest)} points"
+    waiting = len(student.open_questions)
+    if not waiting:
+        return f"{points}."
+    return f"{points} so far. {say.plural(waiting, 'question has', 'questions have')} no score yet."
+
+
+def _section(place: int, question: Question, answer: GradedAnswer) -> Section:
+    part = answer_part(question, answer)
+    drawn = body(TEMPLATE, "answered", part, {})
+    return Section(f"q{place}", f"Question {place}", say.visible(question.text), body=drawn)
+
+
+def answer_part(question: Question, answer: GradedAnswer) -> AnswerPart:
+    """What a student is told of an answer. While it has no score nothing is said of its criteria: who reads them could
+    tell the score that nobody has checked."""
+    groups = credit(question.bundle, answer.levels) if explains(question, answer) else NOTHING
+    counted = _numbered(groups.counted, 1)
+    cost = _numbered(groups.cost, 1 + len(counted))
+    score = None if answer.final_score is None else str(number(answer.final_score))
+    return AnswerPart(
+        score=score,
+        out_of=str(number(question.scale.max)),
+        state=UNJUDGED if answer.decided_by == "cannot_be_judged" else WAITING,
+        text=_marked(answer.text, groups),
+        counted=counted,
+        missing=tuple(say.visible(criterion.text) for criterion in groups.missing),
+        cost=cost,
+        note=say.visible(answer.note) if answer.note else None,
+    )
+
+
+def _numbered(levels: Sequence[CriterionLevel], first: int) -> tuple[Numbered, ...]:
+    return tuple(
+        Numbered(place, say.visible(level.criterion.text), say.visible(level_words(level)))
+        for place, level in enumerate(levels, first)
+    )
+
+
+def _marked(text: str, groups: Credit) -> Markup:
+    """The whole answer with the words that count marked, each run with the numbers of its criteria."""
+    highlights = [
+        Highlight(quotation.start, quotation.end, Marking(place, level.criterion.weight > 0))
+        for place, level in enumerate((*groups.counted, *groups.cost), 1)
+        for quotation in level.quotations
+    ]
+    return marked(pieces(text, joined(highlights)), _kind, lambda marking: marking.number)
+
+
+def _kind(markings: Sequence[Marking]) -> str:
+    return "got" if all(marking.earns for marking in markings) else "lost"
+
+
+def index_page(book: Gradebook, links: Mapping[int, str]) -> str:
+    """The teacher's list of all students. links: place of the student in the gradebook → where their page is."""
+    rows = [_row(book, student, links[place]) for place, student in enumerate(book.students)]
+    waiting = sum(len(student.open_questions) for student in book.students)
+    title = f"{say.plural(len(rows), 'student')}, {say.plural(waiting, 'answer waits', 'answers wait')} for a person"
+    lead = "For teachers only: this page names everybody. Give each student the page that their name leads to, alone."
+    section = Section("students", "", "Students", body=body(TEMPLATE, "index", rows, {}))
+    page = Page("Feedback", book.study, title, (section,), date=book.graded_on, lead=lead)
+    return rendered(page, STYLE.read_text(encoding="utf-8"))
+
+
+def _row(book: Gradebook, student: StudentGrades, link: str) -> dict[str, object]:
+    return {
+        "link": link,
+        "name": say.visible(student.called),
+        "id": say.visible(student.student or ""),
+        "points": number(student.points) if student.scores else "",
+        "out_of": number(book.highest),
+        "waiting": len(student.open_questions),
+    }

@@ -1,0 +1,128 @@
+"""A graded run's tables as a gradebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import duckdb
+
+from tasks.contracts.bundle import Bundle, unlocked
+from tasks.contracts.errors import ContractError
+from tasks.contracts.schema import schema
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.judging import STANDING
+from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, Question, Quotation
+from tasks.store.catalogue import catalogue
+from tasks.store.recorded import manifest_of
+from tasks.store.warehouse import Run
+
+Row = Mapping[str, Any]
+Judged = dict[str, dict[str, Row]]
+"""Response → criterion → its judgment."""
+NAME = "author_name"
+"""The column of `responses` with a student's name, in versions that have it."""
+
+
+def read_gradebook(run: Run) -> Gradebook:
+    """The gradebook of a finished run; StoreError where it did not finish."""
+    manifest = manifest_of(run)
+    with catalogue(run) as tables:
+        rubric_of = {row["item_id"]: row for row in _rows(tables, "SELECT item_id, question, rubric_id FROM items")}
+        bundles = unlocked(_rows(tables, "SELECT * FROM bundles"))
+        questions = {
+            item: Question(item, row["question"], bundles[row["rubric_id"]]) for item, row in rubric_of.items()
+        }
+        places = {item: place for place, item in enumerate(questions)}
+        judged = _judged(tables)
+        answers = [_answer(row, questions[row["item_id"]].bundle, judged) for row in _rows(tables, _ANSWERS)]
+        promises = tuple(_rows(tables, "SELECT * FROM release_rules ORDER BY scope"))
+        raters = [row["rater_id"] for row in _rows(tables, "SELECT DISTINCT rater_id FROM predictions")]
+    if len(raters) > 1:
+        raise ContractError(f"run {run.run_id} holds scores of {len(raters)} raters; a gradebook is of one")
+    return Gradebook(
+        run_id=run.run_id,
+        study=manifest["identity"]["study"]["name"],
+        graded_on=manifest["written"][:10],
+        rater="".join(raters),
+        promises=promises,
+        questions=questions,
+        answers=tuple(sorted(answers, key=lambda answer: _place(answer, places))),
+    )
+
+
+_ANSWERS = f"""
+SELECT f.*, r.author_id, r.text, r.groups, {"r." + NAME if NAME in schema(Responses).names else "NULL"} AS {NAME}
+FROM final_scores AS f
+JOIN responses AS r USING (response_id)
+"""
+_JUDGMENTS = """
+SELECT j.response_id, j.criterion_id, j.decision, j.evidence
+FROM judgments AS j
+JOIN predictions AS p USING (response_id, rater_id)
+QUALIFY j.sample = min(j.sample) OVER (PARTITION BY j.response_id)
+"""
+
+
+def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    return list(tables.sql(query).to_arrow_table().to_pylist(maps_as_pydicts="strict"))
+
+
+def _judged(tables: duckdb.DuckDBPyConnection) -> Judged:
+    judged: Judged = {}
+    for row in _rows(tables, _JUDGMENTS):
+        judged.setdefault(row["response_id"], {})[row["criterion_id"]] = row
+    return judged
+
+
+def _answer(row: Row, bundle: Bundle, judged: Judged) -> GradedAnswer:
+    peoples = row["settled_levels"] or {}
+    judgments = judged.get(row["response_id"], {})
+    return GradedAnswer(
+        response_id=row["response_id"],
+        item_id=row["item_id"],
+        student=row["author_id"],
+        student_name=(row[NAME] or "").strip() or None,
+        section={name.casefold(): group for name, group in row["groups"].items()}.get("section"),
+        text=row["text"],
+        final_score=row["final_score"],
+        decided_by=row["decided_by"],
+        settled_by=row["settled_by"],
+        judge_score=row["judge_score"],
+        machine_score=row["machine_score"],
+        low=row["low"],
+        high=row["high"],
+        route=row["route"],
+        route_reason=row["route_reason"],
+        note=row["note"],
+        history=tuple(row["history"] or ()),
+        levels=tuple(_levels(bundle, judgments, peoples, row["text"])),
+        levels_are_peoples=bool(peoples),
+    )
+
+
+def _levels(
+    bundle: Bundle, judgments: Mapping[str, Row], peoples: Mapping[str, int], text: str
+) -> Iterator[CriterionLevel]:
+    """The levels of all criteria that somebody decided. A quote shows no level that a person took away."""
+    for criterion in bundle.criteria:
+        judgment = judgments.get(criterion.id)
+        if judgment is None and criterion.id not in peoples:
+            continue
+        level = peoples.get(criterion.id, judgment["decision"] if judgment else None)
+        quotations = tuple(_quotations(judgment, text)) if judgment and level else ()
+        yield CriterionLevel(criterion, level, quotations)
+
+
+def _quotations(judgment: Row, text: str) -> Iterator[Quotation]:
+    """The quotes that have a place in the text."""
+    for quote in judgment["evidence"] or ():
+        start, end = quote["start"], quote["end"]
+        if quote["status"] in STANDING and start is not None and 0 <= start < end <= len(text):
+            yield Quotation(text[start:end], start, end)
+
+
+def _place(answer: GradedAnswer, places: Mapping[str, int]) -> tuple[Any, ...]:
+    """Students by name, then by id; answers without a student last; each student's in the order of the questions."""
+    called = (answer.student_name or answer.student or "").casefold()
+    return answer.student is None, called, answer.student or "", places[answer.item_id], answer.response_id

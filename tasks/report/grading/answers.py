@@ -1,0 +1,127 @@
+"""All answers with their final scores, as far as a page can hold them: who needs a person first.
+
+The table sorts without script: every row says its place in each order, and CSS lays the rows out by the one chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.contracts.tables.calibration import ROUTE_REASONS
+from tasks.contracts.tables.people import SCORE_SETTLED
+from tasks.display import say
+
+Row = Mapping[str, Any]
+MOST_ANSWERS = 500
+"""Rows of the page: a browser stays quick, and the file small."""
+FIRST_ANSWERS = f"""
+SELECT f.response_id, f.item_id, r.author_id, f.final_score, f.decided_by, f.settled_by, f.low, f.high, f.risk,
+    f.route_reason, count(*) OVER () AS answers
+FROM final_scores AS f
+JOIN responses AS r USING (response_id)
+ORDER BY f.decided_by <> 'waits', f.risk DESC NULLS FIRST, f.item_id, f.response_id
+LIMIT {MOST_ANSWERS}
+"""
+ORDERS = ("waiting first", "question", "student", "lowest score first", "highest score first")
+"""What the rows can be ordered by; the first is the order that they stand in."""
+
+
+@dataclass(frozen=True)
+class AnswerRow:
+    """One answer. places: its place in each of `ORDERS`, from 1."""
+
+    question: str
+    student: str
+    answer: str
+    link: str
+    """Where the student's page of feedback is; '' where none was written."""
+    score: str
+    interval: str
+    state: str
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers that the page holds, and how many it leaves out."""
+
+    title: str
+    rows: tuple[AnswerRow, ...]
+    left_out: int
+    study: str
+    orders: tuple[str, ...] = ORDERS
+
+
+def answers(rows: Sequence[Row], links: Mapping[str, str], study: str) -> Answers | None:
+    """rows: as FIRST_ANSWERS gives them; links: response → the page of feedback, relative to the report."""
+    if not rows:
+        return None
+    orders = [_order(rows, key) for key in _KEYS]
+    shown = tuple(_answer(row, links, tuple(places[at] for places in orders)) for at, row in enumerate(rows))
+    every = rows[0]["answers"]
+    return Answers(_title(rows, every), shown, every - len(rows), study)
+
+
+def _title(rows: Sequence[Row], every: int) -> str:
+    if every == 1:
+        return "The one answer and its score"
+    if every > len(rows):
+        return f"{say.count(len(rows))} of {say.count(every)} answers, those first that need a person most"
+    return f"All {say.count(every)} answers and their scores"
+
+
+def _order(rows: Sequence[Row], key: Any) -> list[int]:
+    """The place of each row, from 1, when they are ordered by a key."""
+    ranked = sorted(range(len(rows)), key=lambda at: key(at, rows[at]))
+    places = [0] * len(rows)
+    for place, at in enumerate(ranked, 1):
+        places[at] = place
+    return places
+
+
+def _score_key(row: Row, sign: int) -> tuple[bool, float]:
+    """Answers without a score come last."""
+    score = row["final_score"]
+    return score is None, 0.0 if score is None else sign * score
+
+
+_KEYS = (
+    lambda at, row: at,
+    lambda at, row: (row["item_id"], row["author_id"] or "", at),
+    lambda at, row: (row["author_id"] is None, row["author_id"] or "", row["item_id"], at),
+    lambda at, row: (*_score_key(row, 1), at),
+    lambda at, row: (*_score_key(row, -1), at),
+)
+"""In the order of `ORDERS`."""
+
+
+def _answer(row: Row, links: Mapping[str, str], places: tuple[int, ...]) -> AnswerRow:
+    return AnswerRow(
+        question=say.name(row["item_id"]),
+        student=say.name(row["author_id"]) if row["author_id"] is not None else "",
+        answer=say.name(row["response_id"]),
+        link=links.get(row["response_id"], ""),
+        score="" if row["final_score"] is None else say.level(round(row["final_score"], 9)),
+        interval=_interval(row),
+        state=_state(row),
+        places=places,
+    )
+
+
+def _interval(row: Row) -> str:
+    if row["decided_by"] != "machine" or row["low"] is None or row["high"] is None:
+        return ""
+    return f"{say.level(row['low'])} to {say.level(row['high'])}"
+
+
+def _state(row: Row) -> str:
+    """Who decided, or why it waits."""
+    if row["decided_by"] == "machine":
+        return "released"
+    if row["settled_by"] is not None:
+        by = SCORE_SETTLED[row["settled_by"]]
+        return f"waits for a person: {by}" if row["decided_by"] == "waits" else by
+    why = ROUTE_REASONS.get(row["route_reason"])
+    return f"waits for a person: {why}" if why else "waits for a person"

@@ -1,0 +1,78 @@
+"""The commands that write grades and feedback."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.graded import answer, graded_run
+from typer.testing import CliRunner, Result
+
+from flows import gradebook
+from flows.cli import app
+
+ANSWERS = (answer("a1", "q1", "ann"), answer("b1", "q1", "ben", route="review"))
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study file, whose run stands in for what plan would find."""
+    run = graded_run(tmp_path, ANSWERS)
+    monkeypatch.setattr(gradebook, "graded_run", lambda *_: run)
+    monkeypatch.setattr(gradebook, "write_page", lambda run: run.folder / "report.html")
+    return tmp_path / "study.yaml"
+
+
+def command(name: str, study: Path, to: Path, *options: Any) -> Result:
+    house = study.parent / "warehouse"
+    return CliRunner().invoke(app, [name, str(study), "--to", str(to), "--warehouse", str(house), *options])
+
+
+def test_grades_are_written_and_what_waits_is_said(study: Path) -> None:
+    to = study.parent / "grades.csv"
+    result = command("grades", study, to)
+    assert result.exit_code == 0
+    assert "1 of 2 answers have a score: 1 released, 0 settled by a person" in result.output
+    assert f"next: rubricflow review {study}" in result.output
+    with to.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["student"], row["score"]) for row in rows] == [("ann", "2"), ("ben", "")]
+
+
+@pytest.mark.parametrize(
+    ("to", "options", "words"),
+    [
+        ("grades.pdf", (), "a .csv for a spreadsheet or an .xlsx"),
+        ("grades.xlsx", ("--form", "moodle"), "moodle reads no other"),
+        ("grades.csv", ("--form", "canvas", "--wide"), "columns of its own"),
+        ("grades.csv", ("--form", "moodle", "--include-waiting"), "have no place in moodle's form"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_written(
+    study: Path, to: str, options: tuple[str, ...], words: str
+) -> None:
+    result = command("grades", study, study.parent / to, *options)
+    assert result.exit_code == 2
+    assert words in result.output
+    assert not (study.parent / to).exists()
+
+
+def test_a_file_that_was_changed_is_kept_unless_told(study: Path) -> None:
+    to = study.parent / "grades.csv"
+    assert command("grades", study, to).exit_code == 0
+    assert command("grades", study, to, "--wide").exit_code == 0
+    to.write_text("changed")
+    assert command("grades", study, to).exit_code == 2
+    assert to.read_text() == "changed"
+    assert command("grades", study, to, "--overwrite").exit_code == 0
+
+
+def test_feedback_says_where_it_is_and_for_whom(study: Path) -> None:
+    to = study.parent / "feedback"
+    result = command("feedback", study, to)
+    assert result.exit_code == 0
+    assert "2 pages, one a student, to give out" in result.output
+    assert "for teachers only" in result.output
+    assert len(list((to / "students").glob("*.html"))) == 2
