@@ -15,18 +15,37 @@ class InputError(UserError):
         rule: str,
         *,
         file: object = None,
+        line: int | None = None,
         row: int | None = None,
         field: str | None = None,
         hint: str | None = None,
     ) -> None:
-        self.rule, self.file, self.row, self.field, self.hint = rule, file, row, field, hint
+        """line: of the file as an editor or a spreadsheet shows it; row: among the rows of the data, from 1; field: the
+        column, or the key of a file of settings."""
+        self.rule, self.file, self.line, self.row, self.field, self.hint = rule, file, line, row, field, hint
+        kind = "field" if line is None else "column"
         where = [
             str(file) if file is not None else "",
-            f"row {row}" if row is not None else "",
-            f"field '{field}'" if field is not None else "",
+            _line_and_row(line, row),
+            f"{kind} '{field}'" if field is not None else "",
         ]
         place = ", ".join(part for part in where if part)
         super().__init__((f"{place}: " if place else "") + rule + (f" ({hint})" if hint else ""))
+
+    def on_line(self, line: int) -> InputError:
+        """The same error with the line that its row begins on."""
+        return InputError(self.rule, file=self.file, line=line, row=self.row, field=self.field, hint=self.hint)
+
+
+def _line_and_row(line: int | None, row: int | None) -> str:
+    if line is None:
+        return "" if row is None else f"row {row}"
+    return f"line {line}" if row in (None, line) else f"line {line} (row {row})"
+
+
+def refuse(error: InputError) -> None:
+    """What becomes of an error where nobody gathers them: it is raised."""
+    raise error
 
 
 class ContractError(UserError):

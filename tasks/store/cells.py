@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -15,6 +15,13 @@ from tasks.text.numbers import number_of
 _NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
+
+
+class UnreadableCell(NamedTuple):
+    """A cell of a spreadsheet that has no value: it says so where somebody needs the value, and nowhere else."""
+
+    rule: str
+    hint: str
 
 
 def missing(cell: Any) -> bool:
@@ -44,6 +51,8 @@ def texts(cells: Iterable[Any], file: object, rows: Iterable[int], field: str) -
         if type(cell) is str and cell.isascii():  # nearly all cells, and the others cost ten times as much
             found.append(cell)
             continue
+        if isinstance(cell, UnreadableCell):
+            raise InputError(cell.rule, file=file, row=row, field=field, hint=cell.hint)
         kind = _NO_TEXT.get(type(cell))
         if kind:
             raise InputError(f"is {kind}, not text", file=file, row=row, field=field)
@@ -60,6 +69,8 @@ def as_number(
     """
     if missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
+    if isinstance(cell, UnreadableCell):
+        raise InputError(cell.rule, file=file, row=row, field=field, hint=cell.hint)
     found = number_of(cell) if isinstance(cell, str) else _finite(cell)
     if found is None:
         hint = "decimals are written with a point" if _DECIMAL_COMMA.fullmatch(str(cell).strip()) else otherwise
