@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class UserError(Exception):
     """Something the user can mend; the command prints it without a traceback and exits with 2."""
@@ -35,6 +37,21 @@ class InputError(UserError):
     def on_line(self, line: int) -> InputError:
         """The same error with the line that its row begins on."""
         return InputError(self.rule, file=self.file, line=line, row=self.row, field=self.field, hint=self.hint)
+
+
+class InputErrors(InputError):
+    """Several errors of the input at once; what is said of one place is that of the first."""
+
+    def __init__(self, errors: Sequence[InputError], count: int) -> None:
+        """errors: those to show, at least one; count: how many there are."""
+        first = errors[0]
+        super().__init__(first.rule, file=first.file, line=first.line, row=first.row, field=first.field)
+        self.errors, self.count = tuple(errors), count
+        more = count - len(self.errors)
+        lines = [f"{count} errors in the input" + (f"; the first {len(self.errors)}:" if more else ":")]
+        lines += [f"  {error}" for error in self.errors]
+        lines += [f"  … and {more} more"] if more else []
+        self.args = ("\n".join(lines),)
 
 
 def _line_and_row(line: int | None, row: int | None) -> str:

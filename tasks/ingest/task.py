@@ -51,7 +51,7 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
     if not run.done("ingest", "all"):
         sources = streams(study.data, base)
         target = study.evaluation.target
-        kinds = {rater.rater: rater.kind for source, _ in sources for rater in source.scores}
+        kinds = {rater.rater: rater.kind for source, *_ in sources for rater in source.scores}
         people = sorted(rater for rater, kind in kinds.items() if kind != "replayed")
         if kinds and target not in {*OF_SEVERAL, *people}:
             rule = f"'{target}' is no rater of the sources; there are {', '.join(people) or 'none that are people'}"

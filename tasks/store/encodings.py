@@ -121,7 +121,7 @@ def _guess(path: Path) -> TextEncoding:
     text = sample.decode("utf-8", errors="surrogateescape")
     single = sum("\udc80" <= letter <= "\udcff" for letter in text)
     joined = sum(letter > "\x7f" for letter in text) - single
-    if joined > single:
+    if joined >= single:
         line = _first_undecodable(path, "utf-8")
         rule = f"is UTF-8 but for line {line}, which holds bytes of another encoding"
         raise InputError(rule, file=path, hint="was something pasted there? Write that line anew")
@@ -144,7 +144,7 @@ def _likeliest(sample: bytes) -> str | None:
     unusual = [letter for letter in western if letter > "\x7f"]
     frequent = sum(letter in _WESTERN for letter in unusual)
     letters = sum(map(str.isalpha, western))
-    is_western = frequent >= 0.8 * len(unusual) and len(unusual) < 0.4 * letters
+    is_western = frequent >= 0.8 * len(unusual) and len(unusual) < 0.6 * letters
     return "cp1252" if is_western or guess is None else guess
 
 

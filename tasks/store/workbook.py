@@ -23,7 +23,11 @@ LARGEST = 1 << 30
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _SAVE_ANEW = "open it in Excel or LibreOffice and save it as .xlsx"
 _ZEROS = re.compile("0+")
+__FORMULA = re.compile(rb"<f[ >/]")
+_SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
+FORMULA = re.compile(rb"<f[ >/]")
 _FORMULA = re.compile(rb"<f[ >/]")
+_SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
 FORMULA = "holds a formula that was never calculated"
 
 
@@ -55,7 +59,7 @@ def _lines(path: Path, values: Iterator[Any], written: Iterator[Any]) -> Iterato
             number += 1
             texts = [cell_text(cell) for cell in cells]
             for place, formula in enumerate(formulas):
-                if formula.data_type == "f" and cells[place].value is None:
+                if place < len(cells) and formula.data_type == "f" and cells[place].value is None:
                     texts[place] = UnreadableCell(FORMULA, _SAVE_ANEW)
         yield Line(number, texts)
 
@@ -154,16 +158,13 @@ def _refuse_other_archives(path: Path) -> None:
 def _has_formulas(path: Path) -> bool:
     """Whether any sheet has a formula: only then is it worth reading them beside their values."""
     with _readable(path), zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            if entry.filename.startswith("xl/worksheets/") and entry.filename.endswith(".xml"):
-                if _holds(archive, entry):
-                    return True
-    return False
+        names = (entry.filename for entry in archive.infolist())
+        return any(_holds(archive, name) for name in names if _SHEET.fullmatch(name))
 
 
-def _holds(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bool:
+def _holds(archive: zipfile.ZipFile, name: str) -> bool:
     tail = b""
-    with archive.open(entry) as sheet:
+    with archive.open(name) as sheet:
         while block := sheet.read(1 << 20):
             if _FORMULA.search(tail + block):
                 return True
