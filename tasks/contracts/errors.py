@@ -34,9 +34,9 @@ class InputError(UserError):
         place = ", ".join(part for part in where if part)
         super().__init__((f"{place}: " if place else "") + rule + (f" ({hint})" if hint else ""))
 
-    def on_line(self, line: int) -> InputError:
-        """The same error with the line that its row begins on."""
-        return InputError(self.rule, file=self.file, line=line, row=self.row, field=self.field, hint=self.hint)
+    def placed(self, file: object, line: int | None) -> InputError:
+        """The same error under another name of its file, and with the line that its row begins on."""
+        return InputError(self.rule, file=file, line=line, row=self.row, field=self.field, hint=self.hint)
 
 
 class InputErrors(InputError):

@@ -258,9 +258,20 @@ def _cells(source: Source, frame: pd.DataFrame, column: Column, report: Report) 
     try:
         need(frame, column, source.file)
     except InputError as error:
-        report(error)
+        hint = "; ".join(filter(None, (error.hint, f"the study names it in {_place_in_study(source, column)}")))
+        report(InputError(error.rule, file=source.file, field=column, hint=hint))
         return [None] * len(frame)
     return frame[column].tolist()
+
+
+def _place_in_study(source: Source, column: str) -> str:
+    """Where a source names a column."""
+    for section in ("items", "responses", "groups", "marks"):
+        for key, value in getattr(source, section).items():
+            if value == column:
+                return f"data.sources: {section}.{key}"
+    rater = next((rater.rater for rater in source.scores if column in (rater.score, *rater.traits.values())), None)
+    return "data.sources" if rater is None else f"data.sources: scores of rater '{rater}'"
 
 
 def _texts(

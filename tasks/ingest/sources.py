@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from tasks.contracts.settings.study import Data, Source
 from tasks.contracts.settings.written import parse, read_yaml
 from tasks.store.cells import did_you_mean, select
 from tasks.store.faults import Report, row_lines
+from tasks.store.sheets import ENDINGS, open_sheet
 from tasks.store.source import chunks
 
 LAYOUTS = Path(__file__).with_name("layouts")
@@ -50,6 +52,18 @@ def _layout(name: str | None) -> SourceLayout:
         rule = f"'{name}' is no layout; there are {', '.join(names)}"
         raise InputError(rule, field="data.layout", hint=did_you_mean(name, names))
     return parse(SourceLayout, read_yaml(path), path)
+
+
+def read_as(data: Data, base: Path) -> dict[str, str]:
+    """File, as the study names it → what it was found to be, in a line for people: the encoding and delimiter of a CSV
+    file, the sheet of a workbook. What cannot be read is left to who reads it."""
+    words = {}
+    for source in sources(data):
+        path = base / data.folder / source.file
+        if path.suffix.lower() in ENDINGS:
+            with suppress(InputError):
+                words[source.file] = open_sheet(path, source.encoding, source.sheet).format.words
+    return words
 
 
 class Stream(NamedTuple):

@@ -25,6 +25,7 @@ from tasks.ingest.canonical import (
     scored,
     scores,
 )
+from tasks.ingest.oddities import Oddities
 from tasks.ingest.sources import Stream
 from tasks.ingest.words import Decimals
 from tasks.stats.target import OF_SEVERAL
@@ -50,6 +51,8 @@ class Survey:
     """Whether it has one that was not chosen to be given."""
     kept: bytearray = field(default_factory=bytearray)
     """Whether it is within the limit."""
+    oddities: Oddities = field(default_factory=Oddities)
+    """What is odd about the texts."""
 
 
 def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | None = None) -> Survey:
@@ -74,7 +77,7 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     _survey_scores(found, streams, target, knows_responses, faults)
     _survey_marks(found, streams, knows_responses, faults)
     for stream in streams:
-        faults.locate(stream.source.file, stream.lines_of)
+        faults.locate(stream.source.file, stream.path, stream.lines_of)
     faults.refuse()
     # A label beside which there is one that was not chosen would have been there anyway.
     sides = zip(found.given, found.labelled, found.drawn, strict=True)
@@ -98,6 +101,7 @@ def _survey_responses(found: Survey, streams: Sequence[Stream], look: _Look, tar
             for frame in chunks(faults.add):
                 some = answers(source, frame, faults.add)
                 look.add(source, some)
+                found.oddities.look(some)
                 look_at_decimals(source, frame, decimals, faults.add)
                 found.labelled += _labelled(scores(source, frame, faults.add), target, len(some.rows))
     found.drawn = found.labelled[:]

@@ -44,14 +44,15 @@ class Faults:
         except InputError as error:
             self.add(error)
 
-    def locate(self, file: str, lines_of: Callable[[set[int]], dict[int, int]]) -> None:
-        """Give the errors about a file's rows the lines on which these begin. lines_of: rows → the line of each."""
-        rows = {error.row for error in self.first if error.file == file and error.row and error.line is None}
+    def locate(self, file: str, path: Path | None, lines_of: Callable[[set[int]], dict[int, int]]) -> None:
+        """Give the errors about a file's rows the file's own name and the lines on which they begin, in the order of
+        the lines. path: by which a reader of the file calls it; lines_of: rows → the line of each."""
+        mine = [error for error in self.first if error.file in (file, path) and (error.row or error.line)]
+        rows = {error.row for error in mine if error.row and error.line is None}
         lines = lines_of(rows) if rows else {}
-        self.first = [
-            error.on_line(lines[error.row]) if error.file == file and error.row in lines else error
-            for error in self.first
-        ]
+        placed = [error.placed(file, error.line or lines.get(error.row or 0)) for error in mine]
+        placed.sort(key=lambda error: error.line or error.row or 0)
+        self.first = [error for error in self.first if error not in mine] + placed
 
     def refuse(self) -> None:
         """InputError for a single error, InputErrors for several, nothing where there is none."""

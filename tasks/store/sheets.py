@@ -156,11 +156,21 @@ def _with_header(path: Path, found: SheetFormat, lines: Callable[[], Iterator[Li
     if repeated:
         rule = f"the header repeats {', '.join(map(repr, repeated))}"
         raise InputError(rule, file=path, line=header.number, hint="give each column a name of its own")
+    _refuse_title(path, header, len(columns), next(rows, None))
     unnamed = sum(not name for name in names[: places[-1]])
     if unnamed:
         plural = "1 column without a name" if unnamed == 1 else f"{unnamed} columns without a name"
         found = found._replace(words=f"{found.words}, {plural} not read")
     return SourceSheet(path, columns, places, header.number, found, lines)
+
+
+def _refuse_title(path: Path, header: Line, names: int, below: Line | None) -> None:
+    """InputError where the first row is no header but a title above it."""
+    filled = sum(map(_filled, below.cells)) if below else 0
+    if filled >= 2 * names:
+        rule = f"the first row names {names} column{'s' * (names > 1)}, and the row below it has {filled} cells"
+        hint = "is it a title? The first row must be the names of the columns: delete what stands above them"
+        raise InputError(rule, file=path, line=header.number, hint=hint)
 
 
 def _empty(found: SheetFormat) -> str:
