@@ -16,7 +16,7 @@ from tasks.check.task import data_docs
 from tasks.contracts.reference import TableRef
 from tasks.contracts.tables.calibration import Predictions
 from tasks.evaluate.task import evaluate
-from tasks.ingest.task import ingest
+from tasks.ingest.task import Ingested, ingest, input_warnings
 from tasks.judge.task import credential, judge
 from tasks.lock.task import fit, lock
 from tasks.monitor.runs import completed, flow, introduce, log
@@ -67,6 +67,8 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     others = {name: scores_of(one) for name, one in job.beside.items()}
 
     data = staged(run, ingest, settings, base, limit)
+    for line in input_lines(job, data):
+        log(line)
     people = data.gradings, data.judgments
     locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
     fit(run, settings, base, data.items, data.gradings, locked.bundles)
@@ -78,6 +80,12 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     decided = data.judgments, judged.judgments
     agreed = staged(run, evaluate, settings, *answered, scored.predictions, locked.bundles, *decided, others)
     return [*data, *locked, *judged, *scored, *agreed]
+
+
+def input_lines(job: Plan, data: Ingested) -> list[str]:
+    """How the sources were read, and what is odd about the responses."""
+    lines = [f"{file}: read as {words}" for file, words in job.identity.get("read_as", {}).items()]
+    return lines + [f"warning: {words}" for words in input_warnings(job.run, data.warnings)]
 
 
 def scores_of(job: Plan) -> tuple[Run, TableRef]:

@@ -18,7 +18,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.engine import Engine
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
-from tasks.ingest.sources import sources
+from tasks.ingest.sources import read_as, sources
 from tasks.judge.grade import PROTOCOL_VERSION
 from tasks.llm.backends.vllm import weights
 from tasks.llm.recording import read_recording
@@ -96,6 +96,8 @@ def planned(
         "limit": limit,
         "code": code_digest(),
     }
+    if words := read_as(study.data, base):
+        identity["read_as"] = words
     if recordings := dict(_recordings(study, base)):
         identity["recordings"] = recordings
     if beside:

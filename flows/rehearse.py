@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from flows.earlier import locked_before, opened, proved
+from flows.needs import MarkedAnswers, marked_answers, release_needs
 from tasks.contracts.backends import BACKENDS, Choice, speaks
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.settings.engine import MOST_LOGPROBS
@@ -16,7 +17,8 @@ from tasks.contracts.settings.study import Study, load_study
 from tasks.graph.authored import authored
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
-from tasks.ingest.task import ingest
+from tasks.ingest.sources import read_as
+from tasks.ingest.task import ingest, input_warnings
 from tasks.judge.grade import first_requests, too_short
 from tasks.judge.levels import widest
 from tasks.judge.prove import prove_bundle
@@ -43,6 +45,10 @@ class Rehearsed(NamedTuple):
     lint: list[tuple[str, str]]
     guessed: bool
     """Whether its rubrics will be made by a model, which is not asked here."""
+    warnings: list[str]
+    """What is odd about the responses."""
+    marked: list[MarkedAnswers]
+    """Of every item."""
 
 
 def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str, int, int, int, int]]:
@@ -66,7 +72,12 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     house = opened(warehouse)
     rehearsed = _rehearse(study_file, limit, house=house)
     count = sum(len(cases) for _, _, cases in rehearsed.items)
+    for file, words in read_as(rehearsed.study.data, study_file.parent).items():
+        yield "ok", file, f"read as {words}"
     yield "ok", "data", f"{len(rehearsed.items)} items, {count} responses"
+    yield from (("warning", "answers", words) for words in rehearsed.warnings)
+    if rehearsed.study.releases:
+        yield from release_needs(rehearsed.study, rehearsed.marked)
     if rehearsed.guessed:
         yield "warning", "rubrics", "made by rules of thumb here; the judge's model makes them when the study is graded"
     if foreign := rehearsed.study.judge.foreign:
@@ -162,4 +173,5 @@ def _rehearse(
             cases = teaching(cases_of(run, data.responses, item, bundles[item["rubric_id"]]))
             items.append((item, Bundle.model_validate_json(bundles[item["rubric_id"]]["content"]), cases))
         lint = [(row["rubric_id"], warning) for row in run.read(locked.rubrics).to_pylist() for warning in row["lint"]]
-        return Rehearsed(study, items, lint, made and before is None)
+        marked = marked_answers(study, run.read(data.responses), run.read(data.gradings))
+        return Rehearsed(study, items, lint, made and before is None, input_warnings(run, data.warnings), marked)

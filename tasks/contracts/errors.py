@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class UserError(Exception):
     """Something the user can mend; the command prints it without a traceback and exits with 2."""
@@ -15,18 +17,52 @@ class InputError(UserError):
         rule: str,
         *,
         file: object = None,
+        line: int | None = None,
         row: int | None = None,
         field: str | None = None,
         hint: str | None = None,
     ) -> None:
-        self.rule, self.file, self.row, self.field, self.hint = rule, file, row, field, hint
+        """line: of the file as an editor or a spreadsheet shows it; row: among the rows of the data, from 1; field: the
+        column, or the key of a file of settings."""
+        self.rule, self.file, self.line, self.row, self.field, self.hint = rule, file, line, row, field, hint
+        kind = "field" if line is None else "column"
         where = [
             str(file) if file is not None else "",
-            f"row {row}" if row is not None else "",
-            f"field '{field}'" if field is not None else "",
+            _line_and_row(line, row),
+            f"{kind} '{field}'" if field is not None else "",
         ]
         place = ", ".join(part for part in where if part)
         super().__init__((f"{place}: " if place else "") + rule + (f" ({hint})" if hint else ""))
+
+    def placed(self, file: object, line: int | None) -> InputError:
+        """The same error under another name of its file, and with the line that its row begins on."""
+        return InputError(self.rule, file=file, line=line, row=self.row, field=self.field, hint=self.hint)
+
+
+class InputErrors(InputError):
+    """Several errors of the input at once; what is said of one place is that of the first."""
+
+    def __init__(self, errors: Sequence[InputError], count: int) -> None:
+        """errors: those to show, at least one; count: how many there are."""
+        first = errors[0]
+        super().__init__(first.rule, file=first.file, line=first.line, row=first.row, field=first.field)
+        self.errors, self.count = tuple(errors), count
+        more = count - len(self.errors)
+        lines = [f"{count} errors in the input" + (f"; the first {len(self.errors)}:" if more else ":")]
+        lines += [f"  {error}" for error in self.errors]
+        lines += [f"  … and {more} more"] if more else []
+        self.args = ("\n".join(lines),)
+
+
+def _line_and_row(line: int | None, row: int | None) -> str:
+    if line is None:
+        return "" if row is None else f"row {row}"
+    return f"line {line}" if row in (None, line) else f"line {line} (row {row})"
+
+
+def refuse(error: InputError) -> None:
+    """What becomes of an error where nobody gathers them: it is raised."""
+    raise error
 
 
 class ContractError(UserError):

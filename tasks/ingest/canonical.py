@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tasks.contracts.errors import InputError
+from tasks.contracts.errors import InputError, refuse
 from tasks.contracts.settings.study import Column, ScoreColumns, Source
 from tasks.contracts.tables.data import SPLITS
 from tasks.ingest.listed import listed
 from tasks.ingest.lists import cell_answers, cell_list, cell_texts
-from tasks.ingest.words import numbers_of
-from tasks.store.cells import as_number, need, quoted, refused, text_or_none, texts
+from tasks.ingest.words import Decimals, Number, numbers_of
+from tasks.store.cells import as_number, did_you_mean, need, quoted, refused, text_or_none, texts
+from tasks.store.faults import Report
 from tasks.text.formulas import unguarded
 
 Record = dict[str, Any]
@@ -61,8 +62,8 @@ class ChunkMarks(NamedTuple):
     rater_kind: list[str]
 
 
-def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
-    """(number of the row, row of `items`) for each row.
+def items(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[tuple[int, Record]]:
+    """(number of the row, row of `items`) for each row; those that `report` is told about are left out.
 
     InputError for a missing column or value, for what should be a list and is none, or a listed criterion that cannot
     be one, see `listed`.
@@ -70,14 +71,19 @@ def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
     lists = ("reference_answer", "key_elements", "key_weights", "misconceptions", "criteria")
     allowed = {"item_id", "question", "context", "type", "rubric_id", "rubric_text", *lists}
     mapping = {name: column for name, column in source.items.items() if name not in lists}
-    named = _texts(source, frame, source.items, mapping, allowed, ("item_id", "question"))
+    named = _texts(source, frame, source.items, mapping, allowed, ("item_id", "question"), report)
     columns = {name: source.items.get(name, {"const": None}) for name in lists}
-    cells = {name: _cells(source, frame, column) for name, column in columns.items()}
+    cells = {name: _cells(source, frame, column, report) for name, column in columns.items()}
     names = {name: name_of(column) for name, column in columns.items()}
     found = []
     for at, number in enumerate(_numbers(frame)):
         record = {name: texts[at] for name, texts in named.items()} | {name: of[at] for name, of in cells.items()}
-        found.append((number, _item(record, names, source.file, number)))
+        if not all((record[name] or "").strip() for name in ("item_id", "question")):
+            continue
+        try:
+            found.append((number, _item(record, names, source.file, number)))
+        except InputError as error:
+            report(error)
     return found
 
 
@@ -87,7 +93,10 @@ def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Reco
     def told(name: str) -> list[str] | None:
         return cell_texts(record[name], file, row, names[name])
 
-    key, model = record["item_id"], cell_answers(record["reference_answer"], file, row, names["reference_answer"])
+    key, model = (
+        record["item_id"].strip(),
+        cell_answers(record["reference_answer"], file, row, names["reference_answer"]),
+    )
     return {
         "item_id": key,
         "question": record["question"],
@@ -95,7 +104,7 @@ def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Reco
         "reference_answer": "\nor: ".join(model) or None,
         "key_elements": told("key_elements") or [],
         "type": text_or_none(record.get("type")) or "item",
-        "rubric_id": text_or_none(record.get("rubric_id")) or key,
+        "rubric_id": (text_or_none(record.get("rubric_id")) or key).strip(),
         "key_weights": _weights(record["key_weights"], file, row, names["key_weights"]),
         "misconceptions": told("misconceptions"),
         "criteria": listed(record["criteria"], file, row, names["criteria"]),
@@ -104,28 +113,29 @@ def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Reco
     }
 
 
-def answers(source: Source, frame: pd.DataFrame) -> Answers:
-    """The responses of a chunk; InputError for a missing column or value, or an unknown split."""
+def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Answers:
+    """The responses of a chunk; InputError for a missing column or value, or an unknown split. An id that is missing
+    is '' once `report` is told."""
     if "text" not in source.responses:
-        raise InputError("the mapping names no column for 'text'", file=source.file, field="text")
+        report(InputError("the mapping names no column for 'text'", file=source.file, field="text"))
     allowed = {"response_id", "item_id", "author_id", "text", "split"}
-    named = _texts(source, frame, source.responses, source.responses, allowed, ("response_id", "item_id"))
+    named = _texts(source, frame, source.responses, source.responses, allowed, ("response_id", "item_id"), report)
     rows, nothing = _numbers(frame), [None] * len(frame)
     splits = _filled(named.get("split", nothing))
     for number, split in zip(rows, splits, strict=True):
         if split is not None and split not in SPLITS:
             rule = f"{quoted(split)} is no split; use {', '.join(SPLITS)}"
-            raise InputError(rule, file=source.file, row=number, field=name_of(source.responses["split"]))
+            report(InputError(rule, file=source.file, row=number, field=name_of(source.responses["split"])))
     groups = {
-        name: _filled(texts(_cells(source, frame, column), source.file, rows, column))
+        name: _filled(texts(_cells(source, frame, column, report), source.file, rows, column, report))
         for name, column in source.groups.items()
     }
     return Answers(
         rows,
-        [str(cell) for cell in named["response_id"]],
-        [str(cell) for cell in named["item_id"]],
-        _authors(named.get("author_id", nothing), source, rows),
-        [cell or "" for cell in named["text"]],
+        _ids(named["response_id"]),
+        _ids(named["item_id"]),
+        _authors(named.get("author_id", nothing), source, rows, report),
+        [cell or "" for cell in named.get("text", nothing)],
         splits,
         [
             [(name, group) for name, group in zip(groups, row, strict=True) if group]
@@ -136,41 +146,52 @@ def answers(source: Source, frame: pd.DataFrame) -> Answers:
     )
 
 
-def scored(source: Source, frame: pd.DataFrame, known: Container[str]) -> tuple[list[int], list[str]]:
+def scored(
+    source: Source, frame: pd.DataFrame, known: Container[str], report: Report = refuse
+) -> tuple[list[int], list[str]]:
     """(number of the row, response) of each row of a file of scores; InputError for a missing column or value.
 
     known: the responses. An id that `votes --scores` kept from running as a formula is the one that it was before.
     """
     given = {"scored": source.scored or ""}
-    named = _texts(source, frame, given, given, {"scored"}, ("scored",))
-    ids = [str(cell) for cell in named["scored"]]
+    named = _texts(source, frame, given, given, {"scored"}, ("scored",), report)
+    ids = _ids(named["scored"])
     return _numbers(frame), [name if name in known else unguarded(name) for name in ids]
 
 
-def chosen(source: Source, frame: pd.DataFrame) -> list[bool]:
+def chosen(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[bool]:
     """Whether the labels of each row of a file of scores were chosen rather than drawn; InputError for a missing column
     or what says neither."""
     if source.split is None:
         return [False] * len(frame)
     rows, field = _numbers(frame), name_of(source.split)
-    said = _filled(texts(_cells(source, frame, source.split), source.file, rows, field))
+    said = _filled(texts(_cells(source, frame, source.split, report), source.file, rows, field, report))
     for number, split in zip(rows, said, strict=True):
         if split not in (None, "chosen"):
             rule = f"{quoted(split)} is neither 'chosen' nor empty"
-            raise InputError(rule, file=source.file, row=number, field=field)
+            report(InputError(rule, file=source.file, row=number, field=field))
     return [split is not None for split in said]
 
 
-def scores(source: Source, frame: pd.DataFrame) -> list[Scores]:
+def scores(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[Scores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column, or what is neither a finite number nor
     one of the rater's words."""
-    return [_scores(source, frame, rater) for rater in source.scores]
+    return [_scores(source, frame, rater, report) for rater in source.scores]
 
 
-def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
+def look_at_decimals(source: Source, frame: pd.DataFrame, decimals: Decimals, report: Report) -> None:
+    """InputError for a column of scores that writes its decimals in two ways; words are not looked at."""
+    rows = _numbers(frame)
+    for rater in source.scores:
+        for column in filter(None, (rater.score, *rater.traits.values())):
+            if column in frame.columns and not rater.words:
+                decimals.look(source.file, column, rows, frame[column].tolist(), report)
+
+
+def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns, report: Report) -> Scores:
     def numbers(column: str) -> list[float | None]:
-        cells = _cells(source, frame, column)
-        return [number(cell, source.file, row, column) for row, cell in zip(rows, cells, strict=True)]
+        cells = _cells(source, frame, column, report)
+        return [_number(number, cell, source.file, row, column, report) for row, cell in zip(rows, cells, strict=True)]
 
     rows, number = _numbers(frame), numbers_of(rater.words)
     traits = {name: numbers(column) for name, column in rater.traits.items()}
@@ -183,27 +204,46 @@ def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns) -> Scores:
     return Scores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame), rater.averaged)
 
 
-def marks(source: Source, frame: pd.DataFrame) -> ChunkMarks:
+def _number(read: Number, cell: Any, file: str, row: int, column: str, report: Report) -> float | None:
+    try:
+        return read(cell, file, row, column)
+    except InputError as error:
+        report(error)
+        return None
+
+
+def marks(source: Source, frame: pd.DataFrame, report: Report = refuse) -> ChunkMarks:
     """The marks of a chunk; InputError for a missing column or value, what is no level, or no kind of rater."""
     names = ("response_id", "rater_id", "criterion_id", "level")
     ids = {name: column for name, column in source.marks.items() if name != "level"}
-    named = _texts(source, frame, source.marks, ids, {*names, "rater_kind"}, names)
-    field, rows, levels = name_of(source.marks["level"]), _numbers(frame), []
-    level_of = numbers_of(source.words)
-    for number, cell in zip(rows, _cells(source, frame, source.marks["level"]), strict=True):
-        level = level_of(cell, source.file, number, field)
-        if level is None:
-            raise InputError("is empty", file=source.file, row=number, field=field)
-        if level != int(level) or level < 0:
-            raise InputError(f"{quoted(cell)} is no level", file=source.file, row=number, field=field)
-        levels.append(int(level))
+    named = _texts(source, frame, source.marks, ids, {*names, "rater_kind"}, names, report)
+    rows, column = _numbers(frame), source.marks.get("level", {"const": None})
+    cells, level_of = _cells(source, frame, column, report), numbers_of(source.words)
+    levels = [
+        _level(level_of, cell, source.file, number, name_of(column), report)
+        for number, cell in zip(rows, cells, strict=True)
+    ]
     kinds = [kind or "human" for kind in _filled(named.get("rater_kind", [None] * len(rows)))]
     for number, kind in zip(rows, kinds, strict=True):
         if kind not in MARKERS:
             rule = f"{quoted(kind)} is no kind of rater; use {', '.join(MARKERS)}"
-            raise InputError(rule, file=source.file, row=number, field=name_of(source.marks["rater_kind"]))
-    response_id, rater_id, criterion_id = ([str(cell) for cell in named[name]] for name in names[:3])
+            report(InputError(rule, file=source.file, row=number, field=name_of(source.marks["rater_kind"])))
+    response_id, rater_id, criterion_id = (_ids(named[name]) for name in names[:3])
     return ChunkMarks(rows, response_id, rater_id, criterion_id, levels, kinds)
+
+
+def _level(read: Number, cell: Any, file: str, row: int, column: str, report: Report) -> int:
+    """A cell as a level; -1 once `report` is told that it is none."""
+    try:
+        level = read(cell, file, row, column)
+        if level is None:
+            raise InputError("is empty", file=file, row=row, field=column)
+        if level != int(level) or level < 0:
+            raise refused(cell, "is no level", file, row, column)
+    except InputError as error:
+        report(error)
+        return -1
+    return int(level)
 
 
 def _numbers(frame: pd.DataFrame) -> list[int]:
@@ -211,11 +251,27 @@ def _numbers(frame: pd.DataFrame) -> list[int]:
     return [number + 1 for number in frame.index.tolist()]
 
 
-def _cells(source: Source, frame: pd.DataFrame, column: Column) -> list[Any]:
+def _cells(source: Source, frame: pd.DataFrame, column: Column, report: Report) -> list[Any]:
+    """The cells of a column, or its constant; nothing in any row once `report` is told that there is none."""
     if isinstance(column, dict):
         return [column["const"]] * len(frame)
-    need(frame, column, source.file)
+    try:
+        need(frame, column, source.file)
+    except InputError as error:
+        hint = "; ".join(filter(None, (error.hint, f"the study names it in {_place_in_study(source, column)}")))
+        report(InputError(error.rule, file=source.file, field=column, hint=hint))
+        return [None] * len(frame)
     return frame[column].tolist()
+
+
+def _place_in_study(source: Source, column: str) -> str:
+    """Where a source names a column."""
+    for section in ("items", "responses", "groups", "marks"):
+        for key, value in getattr(source, section).items():
+            if value == column:
+                return f"data.sources: {section}.{key}"
+    rater = next((rater.rater for rater in source.scores if column in (rater.score, *rater.traits.values())), None)
+    return "data.sources" if rater is None else f"data.sources: scores of rater '{rater}'"
 
 
 def _texts(
@@ -225,24 +281,36 @@ def _texts(
     mapping: Mapping[str, Column],
     allowed: set[str],
     required: tuple[str, ...],
+    report: Report,
 ) -> dict[str, list[str | None]]:
     """The columns of `mapping`, a part of what is given, as texts by their canonical name."""
     for name in sorted(set(given) - allowed):
         rule = f"'{name}' is no canonical column; there are {', '.join(sorted(allowed))}"
-        raise InputError(rule, file=source.file, field=name)
+        report(InputError(rule, file=source.file, field=name, hint=did_you_mean(name, allowed)))
     for name in required:
         if name not in given:
-            raise InputError(f"the mapping names no column for '{name}'", file=source.file, field=name)
+            report(InputError(f"the mapping names no column for '{name}'", file=source.file, field=name))
     rows = _numbers(frame)
-    found = {
-        name: texts(_cells(source, frame, column), source.file, rows, name_of(column))
-        for name, column in mapping.items()
-    }
-    for name in (name for name in required if name in mapping):
-        for number, cell in zip(rows, found[name], strict=True):
-            if cell is None or not cell.strip():
-                raise InputError("is empty", file=source.file, row=number, field=name_of(mapping[name]))
+    nothing: list[str | None] = [None] * len(rows)
+    found = dict.fromkeys(required, nothing)
+    for name, column in mapping.items():
+        cells = _cells(source, frame, column, report)
+        found[name] = texts(cells, source.file, rows, name_of(column), report)
+        is_there = isinstance(column, dict) or column in frame.columns
+        if name in required and is_there:
+            _refuse_blank(found[name], source.file, rows, name_of(column), report)
     return found
+
+
+def _refuse_blank(cells: Sequence[str | None], file: str, rows: Sequence[int], column: str, report: Report) -> None:
+    for number, cell in zip(rows, cells, strict=True):
+        if cell is None or not cell.strip():
+            report(InputError("is empty", file=file, row=number, field=column))
+
+
+def _ids(cells: Sequence[str | None]) -> list[str]:
+    """Ids without the blanks around them, which nobody sees; '' for a missing one."""
+    return [(cell or "").strip() for cell in cells]
 
 
 def _filled(cells: Sequence[str | None]) -> list[str | None]:
@@ -250,14 +318,14 @@ def _filled(cells: Sequence[str | None]) -> list[str | None]:
     return [cell.strip() or None if cell else None for cell in cells]
 
 
-def _authors(cells: Sequence[str | None], source: Source, rows: Sequence[int]) -> list[str | None]:
+def _authors(cells: Sequence[str | None], source: Source, rows: Sequence[int], report: Report) -> list[str | None]:
     """Authors; InputError for a word by which programs write an empty cell: all of these would be one author."""
     authors = _filled(cells)
     for row, author in zip(rows, authors, strict=True):
         if author is not None and author.casefold() in _EMPTY:
             hint = "leave the cell empty, or name the author otherwise"
             field = name_of(source.responses["author_id"])
-            raise refused(author, "reads like an empty cell", source.file, row, field, hint)
+            report(refused(author, "reads like an empty cell", source.file, row, field, hint))
     return authors
 
 

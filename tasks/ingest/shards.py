@@ -40,20 +40,20 @@ def shards(
     sources: Sequence[Stream], found: Survey, side_of: Sequence[str | None]
 ) -> Iterator[dict[type[Row], pa.Table]]:
     """The tables of each chunk of responses, then of scores and of marks in files of their own."""
-    for source, chunks in (stream for stream in sources if stream.source.responses):
+    for source, chunks, _ in (stream for stream in sources if stream.source.responses):
         for frame in chunks():
             some = answers(source, frame)
             mine = [side_of[found.places[key]] for key in some.response_id]
             if any(mine):
                 yield answer_tables(some, scores(source, frame), mine)
-    for source, chunks in (stream for stream in sources if stream.source.scored):
+    for source, chunks, _ in (stream for stream in sources if stream.source.scored):
         for frame in chunks():
             _, ids = scored(source, frame, found.places)
             places = [found.places[key] for key in ids]
             keep = [at for at, place in enumerate(places) if side_of[place] is not None]
             items = [found.item_id[place] for place in places]
             yield {Gradings: grading_table(ids, items, scores(source, frame), keep)}
-    for source, chunks in (stream for stream in sources if stream.source.marks):
+    for source, chunks, _ in (stream for stream in sources if stream.source.marks):
         for frame in chunks():
             given = marks(source, frame)
             yield {Judgments: mark_table(given, [side_of[found.places[key]] is not None for key in given.response_id])}

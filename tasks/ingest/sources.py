@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from tasks.contracts.errors import InputError
+from tasks.contracts.errors import InputError, refuse
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Data, Source
 from tasks.contracts.settings.written import parse, read_yaml
-from tasks.store.cells import select
+from tasks.store.cells import did_you_mean, select
+from tasks.store.faults import Report, row_lines
+from tasks.store.sheets import ENDINGS, open_sheet
 from tasks.store.source import chunks
 
 LAYOUTS = Path(__file__).with_name("layouts")
@@ -45,17 +48,39 @@ def _layout(name: str | None) -> SourceLayout:
         return SourceLayout(sources=())
     path = LAYOUTS / f"{name}.yaml"
     if not name.isidentifier() or not path.is_file():
-        known = ", ".join(sorted(p.stem for p in LAYOUTS.glob("*.yaml")))
-        raise InputError(f"'{name}' is no layout; there are {known}", field="data.layout")
+        names = sorted(layout.stem for layout in LAYOUTS.glob("*.yaml"))
+        rule = f"'{name}' is no layout; there are {', '.join(names)}"
+        raise InputError(rule, field="data.layout", hint=did_you_mean(name, names))
     return parse(SourceLayout, read_yaml(path), path)
+
+
+def read_as(data: Data, base: Path) -> dict[str, str]:
+    """File, as the study names it → what it was found to be, in a line for people: the encoding and delimiter of a CSV
+    file, the sheet of a workbook. What cannot be read is left to who reads it."""
+    words = {}
+    for source in sources(data):
+        path = base / data.folder / source.file
+        if path.suffix.lower() in ENDINGS:
+            with suppress(InputError):
+                words[source.file] = open_sheet(path, source.encoding, source.sheet).format.words
+    return words
 
 
 class Stream(NamedTuple):
     """A source and its rows."""
 
     source: Source
-    chunks: Callable[[], Iterator[pd.DataFrame]]
-    """Reads the rows that the study selects, a chunk at a time, each time anew."""
+    chunks: Callable[..., Iterator[pd.DataFrame]]
+    """Reads the rows that the study selects, a chunk at a time, each time anew. An argument says what becomes of a row
+    that the file's reader refuses (`Report`)."""
+    path: Path | None = None
+    """The file."""
+
+    def lines_of(self, rows: set[int]) -> dict[int, int]:
+        """Row → the line of the file on which it begins, where the file has lines."""
+        if self.path is None:
+            return {}
+        return row_lines(self.path, rows, self.source.encoding, self.source.sheet)
 
 
 def streams(data: Data, base: Path) -> list[Stream]:
@@ -65,9 +90,12 @@ def streams(data: Data, base: Path) -> list[Stream]:
         prepare = importlib.import_module(f"tasks.ingest.layouts.{data.layout}").prepare
     folder = base / data.folder
     prepared = [(source, prepare) for source in _layout(data.layout).sources] + [(one, None) for one in data.sources]
-    return [Stream(source, partial(_chunks, source, folder / source.file, how)) for source, how in prepared]
+    return [
+        Stream(source, partial(_chunks, source, folder / source.file, how), folder / source.file)
+        for source, how in prepared
+    ]
 
 
-def _chunks(source: Source, path: Path, prepare: Prepare | None) -> Iterator[pd.DataFrame]:
-    for frame in chunks(path):
+def _chunks(source: Source, path: Path, prepare: Prepare | None, report: Report = refuse) -> Iterator[pd.DataFrame]:
+    for frame in chunks(path, source.encoding, source.sheet, report):
         yield select(prepare(source.file, frame) if prepare else frame, source.where, source.file)

@@ -6,7 +6,7 @@ The texts pass by; what stays is a few words for each response.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tasks.contracts.errors import InputError
@@ -19,13 +19,18 @@ from tasks.ingest.canonical import (
     answers,
     chosen,
     items,
+    look_at_decimals,
     marks,
     name_of,
     scored,
     scores,
 )
+from tasks.ingest.oddities import Oddities
 from tasks.ingest.sources import Stream
+from tasks.ingest.words import Decimals
 from tasks.stats.target import OF_SEVERAL
+from tasks.store.cells import likely_id
+from tasks.store.faults import Faults
 
 
 @dataclass
@@ -46,54 +51,94 @@ class Survey:
     """Whether it has one that was not chosen to be given."""
     kept: bytearray = field(default_factory=bytearray)
     """Whether it is within the limit."""
+    oddities: Oddities = field(default_factory=Oddities)
+    """What is odd about the texts."""
 
 
 def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | None = None) -> Survey:
     """Look at all rows of all sources; with a limit, the first `limit` responses of each item are kept, and the items
     that have any. Sources may hold items alone.
 
-    InputError names the file, row, field and rule: a missing column or value, a duplicate id, an item repeated with
-    another content, an unknown item or response, a score that is no finite number, a split of the source that has an
-    author or item on two sides where `plan` keeps them whole, a response without an author where it needs one.
+    InputErrors name all that is wrong, the first ones each by file, line, row, column and rule: a missing column or
+    value, a duplicate id, an item repeated with another content, an unknown item or response, a score that is no finite
+    number, a split of the source that has an author or item on two sides where `plan` keeps them whole, a response
+    without an author where it needs one. Where the items are broken it is not held against responses that theirs is
+    unknown, and so on.
     """
-    found = Survey()
-    for source, chunks in (stream for stream in streams if stream.source.items):
-        for frame in chunks():
-            _items(found, source, items(source, frame))
-    look = _Look(found, plan, limit)
-    for source, chunks in (stream for stream in streams if stream.source.responses):
-        for frame in chunks():
-            some = answers(source, frame)
-            look.add(source, some)
-            found.labelled += _labelled(scores(source, frame), target, len(some.rows))
-    found.drawn = found.labelled[:]
+    found, faults = Survey(), Faults()
+    look = _Look(found, plan, limit, faults)
+    _survey_items(found, streams, faults)
+    look.knows_items = not faults.count
+    _survey_responses(found, streams, look, target, faults)
     files = [stream.source.file for stream in streams if stream.source.responses]
-    if not found.places and (files or not found.items):
+    if not found.places and (files or not found.items) and not faults.count:
         raise InputError("no response is left to grade", file=files[0] if files else None)
-    graded: set[tuple[int, str]] = set()
-    for source, chunks in (stream for stream in streams if stream.source.scored):
-        for frame in chunks():
-            named = scored(source, frame, found.places)
-            _scores(found, source, *named, chosen(source, frame), scores(source, frame), target, graded)
+    knows_responses = not faults.count
+    _survey_scores(found, streams, target, knows_responses, faults)
+    _survey_marks(found, streams, knows_responses, faults)
+    for stream in streams:
+        faults.locate(stream.source.file, stream.path, stream.lines_of)
+    faults.refuse()
     # A label beside which there is one that was not chosen would have been there anyway.
     sides = zip(found.given, found.labelled, found.drawn, strict=True)
     found.given = ["chosen" if labelled and not drawn else side for side, labelled, drawn in sides]
-    marked: set[tuple[int, str, str]] = set()
-    for source, chunks in (stream for stream in streams if stream.source.marks):
-        for frame in chunks():
-            _marks(found, source, marks(source, frame), marked)
     if files and limit is not None:
         found.items = {key: row for key, row in found.items.items() if look.counts[key]}
     return found
 
 
-def _items(found: Survey, source: Source, rows: Iterable[tuple[int, Record]]) -> None:
+def _survey_items(found: Survey, streams: Sequence[Stream], faults: Faults) -> None:
+    for source, chunks, _ in (stream for stream in streams if stream.source.items):
+        with faults.gathering():
+            for frame in chunks(faults.add):
+                _items(found, source, items(source, frame, faults.add), faults)
+
+
+def _survey_responses(found: Survey, streams: Sequence[Stream], look: _Look, target: str, faults: Faults) -> None:
+    for source, chunks, _ in (stream for stream in streams if stream.source.responses):
+        decimals = Decimals()
+        with faults.gathering():
+            for frame in chunks(faults.add):
+                some = answers(source, frame, faults.add)
+                look.add(source, some)
+                found.oddities.look(some)
+                look_at_decimals(source, frame, decimals, faults.add)
+                found.labelled += _labelled(scores(source, frame, faults.add), target, len(some.rows))
+    found.drawn = found.labelled[:]
+
+
+def _survey_scores(
+    found: Survey, streams: Sequence[Stream], target: str, knows_responses: bool, faults: Faults
+) -> None:
+    graded: set[tuple[int, str]] = set()
+    for source, chunks, _ in (stream for stream in streams if stream.source.scored):
+        decimals = Decimals()
+        with faults.gathering():
+            for frame in chunks(faults.add):
+                rows, ids = scored(source, frame, found.places, faults.add)
+                look_at_decimals(source, frame, decimals, faults.add)
+                picked, given = chosen(source, frame, faults.add), scores(source, frame, faults.add)
+                if knows_responses:
+                    _scores(found, source, rows, ids, picked, given, target, graded, faults)
+
+
+def _survey_marks(found: Survey, streams: Sequence[Stream], knows_responses: bool, faults: Faults) -> None:
+    marked: set[tuple[int, str, str]] = set()
+    for source, chunks, _ in (stream for stream in streams if stream.source.marks):
+        with faults.gathering():
+            for frame in chunks(faults.add):
+                given = marks(source, frame, faults.add)
+                if knows_responses:
+                    _marks(found, source, given, marked, faults)
+
+
+def _items(found: Survey, source: Source, rows: Iterable[tuple[int, Record]], faults: Faults) -> None:
     for number, row in rows:
         known = found.items.setdefault(row["item_id"], row)
         if known != row:
             other = next(name for name in row if known[name] != row[name])
             rule = f"item '{row['item_id']}' is given twice with different content"
-            raise InputError(rule, file=source.file, row=number, field=other)
+            faults.add(InputError(rule, file=source.file, row=number, field=other))
 
 
 @dataclass
@@ -103,6 +148,9 @@ class _Look:
     found: Survey
     plan: Split
     limit: int | None
+    faults: Faults
+    knows_items: bool = True
+    """Whether the items are all there, so that an unknown one is an error."""
     counts: Counter[str] = field(default_factory=Counter)
     sides: dict[str, str] = field(default_factory=dict)
     """Author or item → the side on which the source has it."""
@@ -112,20 +160,13 @@ class _Look:
         authors = {author: author for author in found.author_id[-1:]}
         rows = zip(some.rows, some.response_id, some.item_id, some.author_id, some.split, strict=True)
         for number, response_id, item_id, author_id, side in rows:
-            if response_id in found.places:
-                rule = f"response id '{response_id}' occurs twice"
-                raise InputError(rule, file=source.file, row=number, field=names["response_id"])
-            if item_id not in found.items:
-                rule = f"item '{item_id}' is unknown"
-                raise InputError(rule, file=source.file, row=number, field=names["item_id"])
-            whole = self._whole(author_id, item_id)
-            if self.plan.by == "author" and side is None and author_id is None:
-                rule = f"a split by author needs an author for every response; '{response_id}' has none"
-                raise InputError(rule, file=source.file, row=number, field=names.get("author_id", "author_id"))
-            if side is not None and whole is not None and self.sides.setdefault(whole, side) != side:
-                rule = f"{self.plan.by} '{whole}' is on two sides, '{self.sides[whole]}' and '{side}'"
-                hint = f"split.by is {self.plan.by}"
-                raise InputError(rule, file=source.file, row=number, field=names["split"], hint=hint)
+            if not (response_id and item_id):
+                continue
+            error = self._error(source, number, response_id, item_id, author_id, side, names)
+            if error is not None:
+                self.faults.add(error)
+            if response_id in found.places or item_id not in found.items:
+                continue
             self.counts[item_id] += 1
             found.places[response_id] = len(found.places)
             # One string for all responses of an item or author, not one for each.
@@ -133,6 +174,32 @@ class _Look:
             found.author_id.append(authors.setdefault(author_id, author_id))
             found.given.append(side)
             found.kept.append(self.limit is None or self.counts[item_id] <= self.limit)
+
+    def _error(
+        self,
+        source: Source,
+        number: int,
+        response_id: str,
+        item_id: str,
+        author_id: str | None,
+        side: str | None,
+        names: Mapping[str, str],
+    ) -> InputError | None:
+        """What is wrong with a response, given those before it."""
+        place = {"file": source.file, "row": number}
+        if response_id in self.found.places:
+            return InputError(f"response id '{response_id}' occurs twice", **place, field=names["response_id"])
+        if item_id not in self.found.items and self.knows_items:
+            hint = likely_id(item_id, self.found.items)
+            return InputError(f"item '{item_id}' is unknown", **place, field=names["item_id"], hint=hint)
+        if self.plan.by == "author" and side is None and author_id is None:
+            rule = f"a split by author needs an author for every response; '{response_id}' has none"
+            return InputError(rule, **place, field=names.get("author_id", "author_id"))
+        whole = self._whole(author_id, item_id)
+        if side is not None and whole is not None and self.sides.setdefault(whole, side) != side:
+            rule = f"{self.plan.by} '{whole}' is on two sides, '{self.sides[whole]}' and '{side}'"
+            return InputError(rule, **place, field=names["split"], hint=f"split.by is {self.plan.by}")
+        return None
 
     def _whole(self, author_id: str | None, item_id: str) -> str | None:
         return {"response": None, "author": author_id, "item": item_id}[self.plan.by]
@@ -157,33 +224,42 @@ def _scores(
     graded: Sequence[Scores],
     target: str,
     known: set[tuple[int, str]],
+    faults: Faults,
 ) -> None:
     """Scores in a file of their own."""
     field, labelled = name_of(source.scored or ""), _labelled(graded, target, len(ids))
     for number, response_id, counts, picked in zip(rows, ids, labelled, chosen, strict=True):
-        if response_id not in found.places:
-            raise InputError(f"response '{response_id}' is unknown", file=source.file, row=number, field=field)
-        for one in graded:
-            key = (found.places[response_id], one.rater)
+        place = found.places.get(response_id)
+        if place is None:
+            faults.add(_unknown_response(response_id, found, source.file, number, field))
+            continue
+        for scores_of_rater in graded:
+            key = (place, scores_of_rater.rater)
             if key in known:
-                rule = f"rater '{one.rater}' scores response '{response_id}' twice"
-                raise InputError(rule, file=source.file, row=number, field=field)
+                rule = f"rater '{scores_of_rater.rater}' scores response '{response_id}' twice"
+                faults.add(InputError(rule, file=source.file, row=number, field=field))
             known.add(key)
-        found.labelled[found.places[response_id]] |= counts
-        found.drawn[found.places[response_id]] |= counts and not picked
+        found.labelled[place] |= counts
+        found.drawn[place] |= counts and not picked
 
 
-def _marks(found: Survey, source: Source, some: ChunkMarks, known: set[tuple[int, str, str]]) -> None:
+def _unknown_response(response_id: str, found: Survey, file: str, row: int, field: str) -> InputError:
+    hint = likely_id(response_id, found.places)
+    return InputError(f"response '{response_id}' is unknown", file=file, row=row, field=field, hint=hint)
+
+
+def _marks(found: Survey, source: Source, some: ChunkMarks, known: set[tuple[int, str, str]], faults: Faults) -> None:
     names = {name: name_of(column) for name, column in source.marks.items()}
     words: dict[str, str] = {}
     marks = zip(some.rows, some.response_id, some.rater_id, some.criterion_id, strict=True)
     for number, response_id, rater_id, criterion_id in marks:
-        if response_id not in found.places:
-            rule = f"response '{response_id}' is unknown"
-            raise InputError(rule, file=source.file, row=number, field=names["response_id"])
+        place = found.places.get(response_id)
+        if place is None:
+            faults.add(_unknown_response(response_id, found, source.file, number, names["response_id"]))
+            continue
         rater, criterion = words.setdefault(rater_id, rater_id), words.setdefault(criterion_id, criterion_id)
-        key = (found.places[response_id], rater, criterion)
+        key = (place, rater, criterion)
         if key in known:
             rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
-            raise InputError(rule, file=source.file, row=number, field=names["criterion_id"])
+            faults.add(InputError(rule, file=source.file, row=number, field=names["criterion_id"]))
         known.add(key)

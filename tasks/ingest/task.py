@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
-from tasks.contracts.schema import schema
+from tasks.contracts.schema import Row, schema
 from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.data import Items, Responses, Units
+from tasks.contracts.tables.data import InputWarnings, Items, Responses, Units
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.ingest.fair import fair_gradings
+from tasks.ingest.oddities import sentence
 from tasks.ingest.recorded import drawn, gradable
 from tasks.ingest.shards import shards, sides
 from tasks.ingest.sources import evaluation_only, streams
@@ -21,7 +22,7 @@ from tasks.ingest.survey import survey
 from tasks.monitor.runs import task
 from tasks.stats.target import FAIR, OF_SEVERAL
 from tasks.store.naming import named
-from tasks.store.warehouse import Run
+from tasks.store.warehouse import Rows, Run
 
 TOLD = ["response_id", "item_id", "rater_id", "rater_kind", "score"]
 """What fair scores are made of."""
@@ -29,13 +30,14 @@ TOLD = ["response_id", "item_id", "rater_id", "rater_kind", "score"]
 
 class Ingested(NamedTuple):
     """What ingest writes; gradings and judgments are those of people, and those that the source recorded of a
-    machine."""
+    machine; warnings: what is odd about the responses."""
 
     items: TableRef
     responses: TableRef
     units: TableRef
     gradings: TableRef
     judgments: TableRef
+    warnings: TableRef
 
 
 @task(task_run_name=named("ingest"))
@@ -51,7 +53,7 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
     if not run.done("ingest", "all"):
         sources = streams(study.data, base)
         target = study.evaluation.target
-        kinds = {rater.rater: rater.kind for source, _ in sources for rater in source.scores}
+        kinds = {rater.rater: rater.kind for source, *_ in sources for rater in source.scores}
         people = sorted(rater for rater, kind in kinds.items() if kind != "replayed")
         if kinds and target not in {*OF_SEVERAL, *people}:
             rule = f"'{target}' is no rater of the sources; there are {', '.join(people) or 'none that are people'}"
@@ -77,7 +79,15 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
             fair = fair_gradings(pa.concat_tables(told), rubric_of, split_of, study.evaluation.random_assignment)
             run.commit("ingest", FAIR, {Gradings: fair})
         # The last shard says that the others are all there.
+        nothing = dict[type[Row], Rows].fromkeys((Responses, Units, Gradings, Judgments), [])
         run.commit(
-            "ingest", "all", {Items: found.items.values(), Responses: [], Units: [], Gradings: [], Judgments: []}
+            "ingest", "all", {Items: found.items.values(), **nothing, InputWarnings: list(found.oddities.rows())}
         )
-    return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments)))
+    tables = (Items, Responses, Units, Gradings, Judgments, InputWarnings)
+    return Ingested(*(run.ref(table, "ingest") for table in tables))
+
+
+def input_warnings(run: Run, warnings: TableRef) -> list[str]:
+    """What ingest found odd about the responses, a sentence each."""
+    rows = run.read(warnings).to_pylist()
+    return [sentence(row["kind"], row["responses"], row["examples"]) for row in rows]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tasks.store.cells import as_number, refused, text_or_none
+from tasks.contracts.errors import InputError
+from tasks.store.cells import as_number, quoted, refused, text_or_none
+from tasks.store.faults import Report
 from tasks.text.numbers import number_of
 
 Number = Callable[[Any, object, int, str], float | None]
 """(cell, file, row, column) → its number; None where it is blank or no score; InputError where it is neither."""
+_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _UNWORDED = "where words stand for numbers, say in the study's 'words' for which"
 
 
@@ -28,10 +32,40 @@ def numbers_of(words: Mapping[str, float | None]) -> Number:
             return known[folded]
         if known and text is not None and (renumbered or number_of(text) is None):
             raise refused(cell, f"is none of the words {', '.join(words)}", file, row, column)
-        return as_number(cell, file, row, column, _UNWORDED)
+        return as_number(pointed(cell), file, row, column, _UNWORDED)
 
     return number if known else _plain
 
 
 def _plain(cell: Any, file: object, row: int, column: str) -> float | None:
-    return as_number(cell, file, row, column, _UNWORDED)
+    return as_number(pointed(cell), file, row, column, _UNWORDED)
+
+
+def pointed(cell: Any) -> Any:
+    """A number with a decimal comma as one with a point; anything else as it stands. Whether a column writes both is
+    for its file as a whole to say, see `Decimals`."""
+    is_comma = isinstance(cell, str) and _COMMA.fullmatch(cell.strip())
+    return cell.strip().replace(",", ".") if is_comma else cell
+
+
+class Decimals:
+    """Whether the columns of a file write their decimals in one way, looked at chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
+        """(File, column) → sign → where it was first seen."""
+
+    def look(self, file: str, column: str, rows: Iterable[int], cells: Iterable[Any], report: Report) -> None:
+        """InputError where one cell has a comma and another one a point."""
+        seen = self._seen.setdefault((file, column), {})
+        for row, cell in zip(rows, cells, strict=True):
+            if len(seen) == 2:
+                return
+            for sign in ",.":
+                if isinstance(cell, str) and sign in cell and number_of(cell.replace(sign, ".", 1)) is not None:
+                    seen.setdefault(sign, (row, cell.strip()))
+            if len(seen) == 2:
+                (first, one), (second, other) = sorted(seen.values())
+                rule = f"{quoted(other)} stands beside {quoted(one)} in row {first}"
+                hint = "write all decimals of a column with a point, or all with a comma"
+                report(InputError(rule, file=file, row=second, field=column, hint=hint))

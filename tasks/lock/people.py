@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Rubric, Scale
-from tasks.contracts.settings.study import Column, Data
+from tasks.contracts.settings.study import Column, Data, Source
 from tasks.lock.rubric import parted
 from tasks.store.cells import as_text, select
+from tasks.store.faults import row_lines
 from tasks.store.source import chunks
 
 
@@ -32,34 +34,35 @@ class Place(NamedTuple):
     file: str
     row: int
     field: str
+    line: int | None
+    """The line of the file on which the row begins, where the file has lines."""
 
 
-def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> Offence | None:
-    """The first score outside the scale of its item's rubric, or trait score outside the range of the rubric's trait.
+def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> list[Offence]:
+    """The scores outside the scale of their item's rubric, then the trait scores outside the range of the rubric's
+    trait.
 
     gradings: response_id, item_id, rater_id, score, trait_scores; rubric_of: item → its rubric. A trait that the rubric
     does not have is free.
     """
     scales: dict[str, Scale] = {item: rubric.scale for item, rubric in rubric_of.items()}
-    at = _first_outside(gradings["item_id"], gradings["score"], scales)
-    if at is not None:
-        return _offence(gradings, at, None, gradings["score"][at].as_py(), scales)
+    offences = _offences(gradings, None, gradings["score"], scales)
     for name in sorted({trait.id for rubric in rubric_of.values() for trait in rubric.traits}):
         ranges = {item: trait for item, rubric in rubric_of.items() for trait in rubric.traits if trait.id == name}
         marks = pc.map_lookup(gradings["trait_scores"], pa.scalar(name), "first")
-        at = _first_outside(gradings["item_id"], marks, ranges)
-        if at is not None:
-            return _offence(gradings, at, name, marks[at].as_py(), ranges)
-    return None
+        offences += _offences(gradings, name, marks, ranges)
+    return offences
 
 
-def _first_outside(items: pa.ChunkedArray, values: pa.ChunkedArray, ranges: Mapping[str, Scale]) -> int | None:
-    at = pc.index_in(items, pa.array(list(ranges), pa.string()))
-    low = pa.array([scale.min for scale in ranges.values()], pa.float64()).take(at.combine_chunks())
-    high = pa.array([scale.max for scale in ranges.values()], pa.float64()).take(at.combine_chunks())
-    outside = pc.or_(pc.less(values, low), pc.greater(values, high))
-    found: int = pc.index(pc.fill_null(outside, False), True).as_py()
-    return None if found < 0 else found
+def _offences(
+    gradings: pa.Table, trait: str | None, values: pa.ChunkedArray, ranges: Mapping[str, Scale]
+) -> list[Offence]:
+    places = pc.index_in(gradings["item_id"], pa.array(list(ranges), pa.string())).combine_chunks()
+    low = pa.array([scale.min for scale in ranges.values()], pa.float64()).take(places)
+    high = pa.array([scale.max for scale in ranges.values()], pa.float64()).take(places)
+    outside = pc.fill_null(pc.or_(pc.less(values, low), pc.greater(values, high)), False)
+    rows = np.flatnonzero(outside.to_numpy(zero_copy_only=False)).tolist()
+    return [_offence(gradings, row, trait, values[row].as_py(), ranges) for row in rows]
 
 
 def _offence(gradings: pa.Table, at: int, trait: str | None, value: float, ranges: Mapping[str, Scale]) -> Offence:
@@ -111,8 +114,7 @@ def score_place(data: Data, base: Path, offence: Offence) -> Place | None:
             if columns.rater == offence.rater_id and field:
                 wanted = {"response_id": offence.response_id}
                 mapping = {"response_id": source.scored} if source.scored else source.responses
-                for row in _rows(base / data.folder / source.file, mapping, wanted, source.where):
-                    return Place(source.file, row, field)
+                return _place(data, base, source, mapping, wanted, field)
     return None
 
 
@@ -121,19 +123,28 @@ def mark_place(data: Data, base: Path, offence: Offence) -> Place | None:
     wanted = {"response_id": offence.response_id, "rater_id": offence.rater_id, "criterion_id": str(offence.part)}
     for source in data.sources:
         if source.marks:
-            for row in _rows(base / data.folder / source.file, source.marks, wanted, source.where):
-                return Place(source.file, row, str(source.marks["level"]))
+            place = _place(data, base, source, source.marks, wanted, str(source.marks["level"]))
+            if place is not None:
+                return place
     return None
 
 
-def _rows(
-    path: Path, mapping: Mapping[str, Column], wanted: Mapping[str, str], where: Mapping[str, object]
-) -> Iterator[int]:
+def _place(
+    data: Data, base: Path, source: Source, mapping: Mapping[str, Column], wanted: Mapping[str, str], field: str
+) -> Place | None:
+    path = base / data.folder / source.file
+    row = next(_rows(path, source, mapping, wanted), None)
+    if row is None:
+        return None
+    return Place(source.file, row, field, row_lines(path, {row}, source.encoding, source.sheet).get(row))
+
+
+def _rows(path: Path, source: Source, mapping: Mapping[str, Column], wanted: Mapping[str, str]) -> Iterator[int]:
     """Numbers of the rows of a source whose cells are the wanted ones."""
-    for frame in chunks(path):
-        found = select(frame, where, path)
+    for frame in chunks(path, source.encoding, source.sheet):
+        rows = select(frame, source.where, path)
         for name, text in wanted.items():
             column = mapping[name]
-            cells = found[column] if isinstance(column, str) else [column["const"]] * len(found)
-            found = found.loc[[as_text(cell) == text for cell in cells]]
-        yield from (int(number) + 1 for number in found.index)
+            cells = rows[column] if isinstance(column, str) else [column["const"]] * len(rows)
+            rows = rows.loc[[as_text(cell).strip() == text for cell in cells]]
+        yield from (int(number) + 1 for number in rows.index)

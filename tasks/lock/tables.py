@@ -19,17 +19,21 @@ from tasks.lock.lint import lint
 from tasks.lock.meaning import Remark
 from tasks.lock.people import Offence, mark_place, off_scale, score_place, unknown_mark
 from tasks.lock.steps import marked, off_step, too_tolerant
+from tasks.store.faults import SHOWN, Faults
 from tasks.store.warehouse import Run
 
 _GRADED = ["response_id", "item_id", "rater_id", "rater_kind", "score", "trait_scores", "signals"]
 
 
 def refuse_off_scale(run: Run, study: Study, base: Path, people: TableRef, rubric_of: Mapping[str, Rubric]) -> None:
-    """InputError for a score off the scale of its item's rubric or the range of its trait."""
+    """InputErrors for all scores off the scale of their item's rubric or the range of their trait."""
+    faults = Faults()
     for given in _of_people(run, people):
-        offence = off_scale(given, rubric_of)
-        if offence:
-            raise _refused(study, base, offence)
+        for offence in off_scale(given, rubric_of):
+            # Only of those that are shown the place is looked for.
+            is_shown = faults.count < SHOWN
+            faults.add(_refused(study, base, offence) if is_shown else InputError(offence.rule))
+    faults.refuse()
 
 
 def refuse_unfit(

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tasks.contracts.errors import InputError
+from tasks.contracts.errors import InputError, refuse
 from tasks.text.numbers import number_of
 
 _NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_MONTH = r"(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-zä]*"
+_DAY = r"\d{4}-\d\d-\d\d.*|\d{1,2}([./-])\d{1,2}\1(?:\d{2,4})?"
+_DATE = re.compile(rf"{_DAY}|\d{{1,2}}\.?[ -]{_MONTH}\.?|{_MONTH}\.?[ -]\d{{1,4}}", re.IGNORECASE)
+"""What spreadsheets make of 3.5 or 3-5."""
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
+
+
+class UnreadableCell(NamedTuple):
+    """A cell of a spreadsheet that has no value: it says so where somebody needs the value, and nowhere else."""
+
+    rule: str
+    hint: str
 
 
 def missing(cell: Any) -> bool:
@@ -37,7 +49,13 @@ def text_or_none(cell: Any) -> str | None:
     return found if found.strip() else None
 
 
-def texts(cells: Iterable[Any], file: object, rows: Iterable[int], field: str) -> list[str | None]:
+def texts(
+    cells: Iterable[Any],
+    file: object,
+    rows: Iterable[int],
+    field: str,
+    report: Callable[[InputError], None] = refuse,
+) -> list[str | None]:
     """Cells as texts; None where one is missing, InputError where one is a list, an object or bytes."""
     found: list[str | None] = []
     for row, cell in zip(rows, cells, strict=True):
@@ -45,9 +63,12 @@ def texts(cells: Iterable[Any], file: object, rows: Iterable[int], field: str) -
             found.append(cell)
             continue
         kind = _NO_TEXT.get(type(cell))
-        if kind:
-            raise InputError(f"is {kind}, not text", file=file, row=row, field=field)
-        found.append(None if missing(cell) else as_text(cell))
+        if isinstance(cell, UnreadableCell):
+            report(InputError(cell.rule, file=file, row=row, field=field, hint=cell.hint))
+        elif kind:
+            report(InputError(f"is {kind}, not text", file=file, row=row, field=field))
+        readable = not (kind or missing(cell) or isinstance(cell, UnreadableCell))
+        found.append(as_text(cell) if readable else None)
     return found
 
 
@@ -60,11 +81,20 @@ def as_number(
     """
     if missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
+    if isinstance(cell, UnreadableCell):
+        raise InputError(cell.rule, file=file, row=row, field=field, hint=cell.hint)
     found = number_of(cell) if isinstance(cell, str) else _finite(cell)
     if found is None:
-        hint = "decimals are written with a point" if _DECIMAL_COMMA.fullmatch(str(cell).strip()) else otherwise
-        raise refused(cell, "is not a finite number", file, row, field, hint)
+        raise refused(cell, "is not a finite number", file, row, field, _number_hint(str(cell).strip()) or otherwise)
     return found
+
+
+def _number_hint(text: str) -> str | None:
+    if _DECIMAL_COMMA.fullmatch(text):
+        return "decimals are written with a point"
+    if _DATE.fullmatch(text):
+        return "it is a date: a spreadsheet may have made it of 3.5; format the column as text and type it again"
+    return None
 
 
 def refused(
@@ -91,7 +121,29 @@ def quoted(cell: Any) -> str:
 def need(frame: pd.DataFrame, name: str, file: object) -> None:
     """InputError where the frame has no such column."""
     if name not in frame.columns:
-        raise InputError(f"no such column; there are {', '.join(map(str, frame.columns))}", file=file, field=name)
+        columns = list(map(str, frame.columns))
+        rule = f"no such column; there are {', '.join(columns)}"
+        raise InputError(rule, file=file, field=name, hint=did_you_mean(name, columns))
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str | None:
+    """The name that somebody may have meant by one that is not there, as a question; None where none is like it."""
+    folded = {_letters(other): other for other in names}
+    alike = get_close_matches(_letters(name), folded, n=1, cutoff=0.6)
+    return f"did you mean '{folded[alike[0]]}'?" if alike else None
+
+
+def likely_id(name: str, ids: Container[str]) -> str | None:
+    """What a spreadsheet may have done to an id that is not there: 001 became 1, 12 became 12.0."""
+    bare = name.removesuffix(".0").lstrip("0") or "0"
+    padded = (bare.zfill(length) for length in range(1, 13))
+    other = next((other for other in (*padded, f"{bare}.0", name.upper(), name.lower()) if other in ids), None)
+    return f"there is '{other}'; spreadsheets drop zeros and add '.0': format the column as text" if other else None
+
+
+def _letters(name: str) -> str:
+    """A name by which 'Student Answer' is 'student_answer'."""
+    return re.sub(r"[\W_]+", "", name).casefold()
 
 
 def select(frame: pd.DataFrame, where: Mapping[str, object], file: object) -> pd.DataFrame:

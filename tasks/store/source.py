@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.contracts.errors import InputError
+from tasks.contracts.errors import InputError, refuse
+from tasks.store.faults import Report
+from tasks.store.sheets import ENDINGS, OLD, open_sheet
 
 ROWS = 10_000
 """Rows of a chunk at most."""
@@ -23,37 +24,37 @@ _BATCH = 1_000
 Record = tuple[int, int, Sequence[Any]]
 """Number of the row from 0, its length in characters (roughly), and its cells."""
 
-csv.field_size_limit(2**31 - 1)
-
 
 def read(path: Path) -> pd.DataFrame:
     """All rows of a source file in one frame, see `chunks`."""
     return pd.concat(chunks(path))
 
 
-def chunks(path: Path) -> Iterator[pd.DataFrame]:
-    """The rows of a CSV, TSV, JSONL, JSON or Parquet file, chosen by its ending, in frames of at most ROWS rows.
+def chunks(
+    path: Path, encoding: str | None = None, sheet: str | None = None, report: Report = refuse
+) -> Iterator[pd.DataFrame]:
+    """The rows of a CSV, TSV, Excel, JSONL, JSON or Parquet file, chosen by its ending, in frames of at most ROWS rows.
 
     All columns are of dtype object, and every frame has all columns of the file; a file without rows is one empty
-    frame. Text files are UTF-8 (a byte order mark is passed over). CSV cells are strings; an empty cell stays an empty
-    string. A JSON file is one list of objects, or one object of objects, which is one row, and is read whole. The index
-    counts rows from 0: records below the header, lines of a JSONL file, objects of a JSON one; blank lines count and
-    are left out. InputError names the file, the row (index + 1) and the rule.
+    frame. Sheets (CSV, TSV, Excel) are read as `open_sheet` says: their cells are strings, an empty cell is an empty
+    string. JSON is UTF-8 (a byte order mark is passed over), one list of objects, or one object of objects, which is
+    one row, and is read whole. The index counts rows from 0: records below the header, lines of a JSONL file, objects
+    of a JSON one; blank lines count and are left out. report: what becomes of a row of a sheet that has too few or too
+    many cells. InputError names the file, the row (index + 1) and the rule.
     """
-    readers = {".csv": _delimited, ".tsv": _delimited, ".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
+    readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(f"'{path.suffix}' is not a known ending; use one of {', '.join(readers)}", file=path)
+    if reader is None and path.suffix.lower() not in (*ENDINGS, *OLD):
+        known = ", ".join((*ENDINGS, *readers))
+        raise InputError(f"'{path.suffix}' is not a known ending; use one of {known}", file=path)
     if not path.is_file():
         raise InputError("no such file", file=path)
     try:
-        records = reader(path)
+        records = reader(path) if reader else _sheet(path, encoding, sheet, report)
         _, _, header = next(records)
         repeated = sorted(name for name, count in Counter(header).items() if count > 1)
         if repeated:
             raise InputError(f"the header repeats {repeated}", file=path)
-        if any("\0" in name for name in header):
-            raise InputError("has NUL characters in its header; is it UTF-16? Save it as UTF-8", file=path)
         yield from _frames(header, records)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
@@ -95,24 +96,12 @@ def _bad_line(path: Path) -> str:
     raise ValueError(f"{path} is UTF-8")
 
 
-def _delimited(path: Path) -> Iterator[Record]:
+def _sheet(path: Path, encoding: str | None, name: str | None, report: Report) -> Iterator[Record]:
     """The header as row -1, then the rows."""
-    number = -1
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-        try:
-            header = next(rows, None)
-            if not header:
-                raise InputError("is empty; a header is needed", file=path)
-            yield -1, 0, header
-            for number, row in enumerate(rows):
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise InputError(f"has {len(row)} cells, the header has {len(header)}", file=path, row=number + 1)
-                yield number, sum(map(len, row)), row
-        except csv.Error as error:
-            raise InputError(f"is not well-formed: {error}", file=path, row=number + 2) from error
+    sheet = open_sheet(path, encoding, name)
+    yield -1, 0, sheet.columns
+    for row in sheet.rows(report):
+        yield row.number - 1, sum(map(len, row.cells)), row.cells
 
 
 def _jsonl(path: Path) -> Iterator[Record]:

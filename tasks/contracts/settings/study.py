@@ -68,7 +68,12 @@ class Source(Frozen):
     """One file and how its columns map to the canonical tables. One file may feed several tables."""
 
     file: str
-    """CSV, TSV, JSONL, JSON (a list of objects) or Parquet, by its ending."""
+    """CSV, TSV, Excel (.xlsx), JSONL, JSON (a list of objects) or Parquet, by its ending."""
+    encoding: str | None = None
+    """Of a CSV file that has no byte order mark and is no UTF-8, such as cp1252; otherwise it is guessed, and that is
+    said."""
+    sheet: str | None = None
+    """Of an Excel file; null for its first one."""
     where: dict[str, str | int | float | bool] = {}
     """Only rows in which each of these columns has this value."""
     items: dict[str, Column] = {}

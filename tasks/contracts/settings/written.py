@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from tasks.contracts.errors import InputError
+from tasks.contracts.errors import InputError, InputErrors
 from tasks.contracts.schema import Frozen
 
+SHOWN = 20
+"""Errors that are shown at once."""
 Model = TypeVar("Model", bound=Frozen)
 _PLAIN = {
     "bool": r"true|True|TRUE|false|False|FALSE",
@@ -69,19 +73,52 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse(model: type[Model], content: Any, file: Path) -> Model:
-    """The content of a YAML file as a model; InputError names the first offending key and the rule it breaks."""
+    """The content of a YAML file as a model; InputErrors name the offending keys and the rules they break."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        more = f"and {error.error_count() - 1} more" if error.error_count() > 1 else None
-        if first["type"] in ("string_type", "invalid_key") and not isinstance(first["input"], list | dict):
-            key, written = _written(file, first["loc"])
-            raise InputError(_unquoted(first["input"], written), file=file, field=key) from error
-        field = ".".join(str(part) for part in first["loc"]) or None
-        if first["type"] == "string_type":
-            raise InputError(_no_scalar(first["input"]), file=file, field=field, hint=more) from error
-        raise InputError(first["msg"], file=file, field=field, hint=more) from error
+        raise _all_faults(model, error, file) from error
+
+
+def _all_faults(model: type[Model], error: ValidationError, file: Path) -> InputError:
+    """What is wrong with the keys and values of a file, all at once."""
+    faults = [_fault(model, fault, file) for fault in error.errors()[:SHOWN]]
+    return faults[0] if error.error_count() == 1 else InputErrors(faults, error.error_count())
+
+
+def _fault(model: type[Model], fault: ErrorDetails, file: Path) -> InputError:
+    place, value = fault["loc"], fault["input"]
+    if fault["type"] in ("string_type", "invalid_key") and not isinstance(value, list | dict):
+        key, written = _written(file, place)
+        return InputError(_unquoted(value, written), file=file, field=key)
+    field = ".".join(map(str, place)) or None
+    if fault["type"] == "string_type":
+        return InputError(_no_scalar(value), file=file, field=field)
+    if fault["type"] == "extra_forbidden":
+        keys = _keys(model, place[:-1])
+        alike = get_close_matches(str(place[-1]), keys, n=1, cutoff=0.6)
+        hint = f"did you mean '{alike[0]}'?" if alike else f"there are {', '.join(keys)}" if keys else None
+        return InputError("there is no such key", file=file, field=field, hint=hint)
+    return InputError(fault["msg"], file=file, field=field)
+
+
+def _keys(model: type[Frozen], place: Sequence[int | str]) -> list[str]:
+    """The keys that there are where a place of a file leads; none where that depends on more than the place."""
+    for part in place:
+        if isinstance(part, str) and part in model.model_fields:
+            inner = _model_in(model.model_fields[part].annotation)
+            if inner is None:
+                return []
+            model = inner
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[Frozen] | None:
+    """The one model in an annotation such as `tuple[Source, ...]` or `Reward | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, Frozen):
+        return annotation
+    models = {model for part in get_args(annotation) if (model := _model_in(part)) is not None}
+    return models.pop() if len(models) == 1 else None
 
 
 def _no_scalar(value: Mapping[Any, Any] | Sequence[Any]) -> str:

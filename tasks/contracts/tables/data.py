@@ -65,6 +65,32 @@ class Items(Row):
     """The scoring guide that people had, where the source carries it: the prose of the item's rubric."""
 
 
+InputWarning = Literal["same_student", "same_text", "long", "markup", "garbled", "cut", "empty"]
+INPUT_WARNINGS: Mapping[str, str] = {
+    "same_student": "a student answers the same question more than once",
+    "same_text": "different students hand in the same text",
+    "long": "an answer is at least ten times as long as usual for its question",
+    "markup": "HTML is left in the text",
+    "garbled": "letters look as if the file was read in a wrong encoding",
+    "cut": "the text ends where a spreadsheet's cell is full, at 32,767 characters",
+    "empty": "there is no text",
+}
+
+
+class InputWarnings(Row):
+    """Something about the responses that a person should look at; it stops nothing."""
+
+    table: ClassVar[str] = "input_warnings"
+    key: ClassVar[tuple[str, ...]] = ("kind",)
+
+    kind: Annotated[InputWarning, INPUT_WARNINGS]
+    """What it is."""
+    responses: Annotated[int, Ge(1)]
+    """How many responses it is about."""
+    examples: list[str]
+    """The first of them, by their ids; two that belong together as 'x1 and x7'."""
+
+
 class Responses(Row):
     """One text to score."""
 

@@ -7,7 +7,7 @@ from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Po
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
 from tasks.contracts.tables.checks import Checks, Quarantine
-from tasks.contracts.tables.data import Items, Responses, Units
+from tasks.contracts.tables.data import InputWarnings, Items, Responses, Units
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
@@ -21,6 +21,7 @@ TABLES: tuple[type[Row], ...] = (
     Items,
     Responses,
     Units,
+    InputWarnings,
     Rubrics,
     Bundles,
     Judgments,

@@ -49,6 +49,7 @@ QUERIES = {
             avg(spread) AS spread
         FROM (SELECT count(score) AS asked, count(DISTINCT score) AS levels, max(score) - min(score) AS spread
               FROM gradings WHERE {_MACHINE} GROUP BY response_id HAVING count(score) > 1)""",
+    "input_warnings": "SELECT kind, responses, examples FROM input_warnings ORDER BY kind",
     "quarantine": "SELECT table_name, rule, count(*) AS n FROM quarantine GROUP BY ALL ORDER BY ALL",
 }
 

@@ -136,6 +136,15 @@ class Step:
     lost: tuple[str, ...] = ()
 
 
+class Oddity(NamedTuple):
+    """Something about the responses that a person should look at."""
+
+    text: str
+    responses: int
+    examples: str
+    """The first of them, by their ids."""
+
+
 @dataclass(frozen=True)
 class DataSection:
     """What was read, lost and held out."""
@@ -144,6 +153,7 @@ class DataSection:
     every: tuple[Step, ...]
     labelled: tuple[Step, ...]
     facts: tuple[Count, ...]
+    oddities: tuple[Oddity, ...]
 
 
 class Quoted(NamedTuple):

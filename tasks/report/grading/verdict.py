@@ -7,11 +7,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks.contracts.tables.calibration import ROUTE_REASONS
+from tasks.contracts.tables.data import INPUT_WARNINGS
 from tasks.contracts.tables.evaluation import OUTCOMES
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Count, DataSection, Gate, Head, KeyFigure, Look, Outcome, Step, Verdict, listed
+from tasks.report.grading.parts import (
+    Count,
+    DataSection,
+    Gate,
+    Head,
+    KeyFigure,
+    Look,
+    Oddity,
+    Outcome,
+    Step,
+    Verdict,
+    listed,
+)
 from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Unit
 from tasks.stats.verdict import margin
@@ -197,8 +210,9 @@ def _figure(row: Row, unit: Unit) -> str:
     return say.figure(row["estimate"], unit) if row["estimate"] is not None else say.NOT_KNOWN
 
 
-def data(responses: Sequence[Row], whole: Row, quarantined: int) -> DataSection:
-    """The funnel of all responses and that of the labelled ones, with every loss by name."""
+def data(responses: Sequence[Row], whole: Row, quarantined: int, warnings: Sequence[Row] = ()) -> DataSection:
+    """The funnel of all responses and that of the labelled ones, with every loss by name, and what is odd about them.
+    warnings: rows of `input_warnings`."""
     every, labels = total(responses), [row for row in responses if row["labelled"]]
     scored = [row for row in responses if row["scored"]]
     released = [row for row in scored if row["route"] == "release"]
@@ -254,8 +268,17 @@ def data(responses: Sequence[Row], whole: Row, quarantined: int) -> DataSection:
         Count("rows in quarantine", quarantined),
     ]
     return DataSection(
-        _data_title(every, total(scored), total(labels), total(held_out)), tuple(wholes), tuple(known), tuple(facts)
+        _data_title(every, total(scored), total(labels), total(held_out)),
+        tuple(wholes),
+        tuple(known),
+        tuple(facts),
+        tuple(_oddity(row) for row in warnings),
     )
+
+
+def _oddity(row: Row) -> Oddity:
+    examples = ", ".join(row["examples"]) + (", …" if row["responses"] > len(row["examples"]) else "")
+    return Oddity(INPUT_WARNINGS[row["kind"]], row["responses"], examples)
 
 
 def _of_split(rows: Sequence[Row], split: str) -> list[Row]:

@@ -132,6 +132,7 @@ def view(
     warned, failed, broken = (count.count for count in checked.counts[1:4])
     looks = verdict.looks(gates, found, warned, failed + broken, _worst_item(agreement), figures)
     panels = marks.panels(scores, scales)
+    quarantined = sum(row["n"] for row in counts["quarantine"])
     prechecked = sum(row["n"] for row in counts["gradings"] if row["status"] == "precheck")
     clipped = sum(row["clipped"] for row in counts["responses"])
     return View(
@@ -141,7 +142,7 @@ def view(
         sources(manifest),
         found,
         verdict.verdict(gates, figures),
-        verdict.data(counts["responses"], counts["set"][0], sum(row["n"] for row in counts["quarantine"])),
+        verdict.data(counts["responses"], counts["set"][0], quarantined, counts["input_warnings"]),
         answers(tables.answers.to_pylist() if tables.answers else [], tables.links, study["name"]),
         together.people(figures, raters),
         agreement,

@@ -76,12 +76,12 @@ def test_sources_may_stand_beside_a_layout(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_is_told_by_its_rule(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Extra inputs are not permitted"):
+    with pytest.raises(InputError, match="there is no such key"):
         load_study(written(tmp_path, STUDY | {"colour": 1}))
 
 
 def test_several_errors_are_counted(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"\(and 1 more\)"):
+    with pytest.raises(InputError, match="2 errors in the input"):
         load_study(written(tmp_path, STUDY | {"colour": 1, "sound": 2}))
 
 

@@ -52,7 +52,7 @@ class Canonical(NamedTuple):
 def streamed(sources: list[tuple[Source, pd.DataFrame]], rows: int) -> list[Stream]:
     """The sources as they are read: `rows` rows at a time, only those that the source selects."""
 
-    def chunks(source: Source, frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    def chunks(source: Source, frame: pd.DataFrame, report: Any = None) -> Iterator[pd.DataFrame]:
         for at in range(0, max(1, len(frame)), rows):
             yield select(frame.iloc[at : at + rows], source.where, source.file)
 
@@ -67,7 +67,7 @@ def canonical(sources: list[tuple[Source, pd.DataFrame]], limit: int | None = No
     streams = streamed(sources, rows)
     found = survey(streams, Split(), "mean", limit)
     made: dict[type[Row], list[dict[str, Any]]] = {row: [] for row in (Responses, Units, Gradings, Judgments)}
-    for source, chunks in streams:
+    for source, chunks, _ in streams:
         for frame in chunks():
             if source.responses:
                 some = answers(source, frame)

@@ -257,8 +257,11 @@ def test_gradeagentops(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scores", "rule"),
     [
-        (graded(("Q1", "S9", 5)), r"E2.csv, row 1, field 'answered': response 'Q1:S9' is unknown"),
-        (graded(("Q1", "S1", 5), ("Q1", "S1", 5)), r"E2.csv, row 2, .*rater 'E2' scores response 'Q1:S1' twice"),
+        (graded(("Q1", "S9", 5)), r"E2.csv, line 2 .row 1., column 'answered': response 'Q1:S9' is unknown"),
+        (
+            graded(("Q1", "S1", 5), ("Q1", "S1", 5)),
+            r"E2.csv, line 3 .*rater 'E2' scores response 'Q1:S1' twice",
+        ),
         (graded(("Q1", "S1", 11)), "rater 'E2' gave response 'Q1:S1' 11, off the scale 0 to 10"),
     ],
 )

@@ -151,29 +151,29 @@ def test_the_study_trains_by_the_paper_s_recipe() -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ({"total": None}, "field 'total': is empty"),
-        ({"total": " "}, "field 'total': is empty"),
-        ({"total": "ten"}, "field 'total': 'ten' is not a finite number"),
-        ({"total": 12.5}, "field 'total': '12.5' is no whole number of marks from 1"),
-        ({"total": 0}, "field 'total': '0' is no whole number"),
-        ({"label": "13"}, "field 'manual_label': 13 is off the scale 0 to 12"),
-        ({"label": -1}, "field 'manual_label': -1 is off the scale 0 to 12"),
-        ({"label": "good"}, "field 'manual_label': 'good' is not a finite number"),
-        ({"steps": "缺水。"}, "field 'steps': is not a list of objects"),
-        ({"steps": None}, "field 'steps': is not a list of objects"),
-        ({"steps": ["缺水。"]}, "field 'steps': is not a list of objects"),
-        ({"steps": [STEPS[0], {"label": 1}]}, "field 'steps': step 2 has no response"),
-        ({"steps": [{"response": ["缺水。"]}]}, "field 'steps.response': is a list, not text"),
-        ({"question": ["为什么？"]}, "field 'question': is a list, not text"),
-        ({"question": " "}, "field 'question': is empty"),
-        ({"id": None}, "field 'id': is empty"),
+        ({"total": None}, "column 'total': is empty"),
+        ({"total": " "}, "column 'total': is empty"),
+        ({"total": "ten"}, "column 'total': 'ten' is not a finite number"),
+        ({"total": 12.5}, "column 'total': '12.5' is no whole number of marks from 1"),
+        ({"total": 0}, "column 'total': '0' is no whole number"),
+        ({"label": "13"}, "column 'manual_label': 13 is off the scale 0 to 12"),
+        ({"label": -1}, "column 'manual_label': -1 is off the scale 0 to 12"),
+        ({"label": "good"}, "column 'manual_label': 'good' is not a finite number"),
+        ({"steps": "缺水。"}, "column 'steps': is not a list of objects"),
+        ({"steps": None}, "column 'steps': is not a list of objects"),
+        ({"steps": ["缺水。"]}, "column 'steps': is not a list of objects"),
+        ({"steps": [STEPS[0], {"label": 1}]}, "column 'steps': step 2 has no response"),
+        ({"steps": [{"response": ["缺水。"]}]}, "column 'steps.response': is a list, not text"),
+        ({"question": ["为什么？"]}, "column 'question': is a list, not text"),
+        ({"question": " "}, "column 'question': is empty"),
+        ({"id": None}, "column 'id': is empty"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_located(tmp_path: Path, bad: dict[str, Any], said: str) -> None:
     given = dict({"question": "为什么？"} | bad)
     name = given.pop("id", "b")
     found = refused(tmp_path, Geography=[row("a"), row(name, **given)])
-    assert f"3_Geography_ShortAns.jsonl, row 2, {said}" in found
+    assert f"3_Geography_ShortAns.jsonl, line 2, {said}" in found
 
 
 def test_a_line_that_is_no_json_is_located(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_question_without_reference_has_no_rubric(tmp_path: Path) -> None:
 
 def test_an_id_given_twice_is_located(tmp_path: Path) -> None:
     said = refused(tmp_path, Physics=[row("a"), row("a")])
-    assert "0_Physics_ShortAns.jsonl, row 2, field 'id': response id 'Physics:a' occurs twice" in said
+    assert "0_Physics_ShortAns.jsonl, line 2, column 'id': response id 'Physics:a' occurs twice" in said
 
 
 def test_a_file_without_a_column_is_refused(tmp_path: Path) -> None:

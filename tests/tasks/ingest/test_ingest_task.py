@@ -123,7 +123,7 @@ def test_a_bad_last_row_leaves_nothing_written(base: Path, run: Run, monkeypatch
     monkeypatch.setattr("tasks.store.source.ROWS", 3)
     with (base / "responses.csv").open("a") as file:
         file.write("r0,i,again,1,1\n")
-    with pytest.raises(InputError, match=r"responses\.csv, row 9, field 'id': response id 'r0' occurs twice"):
+    with pytest.raises(InputError, match=r"responses\.csv, line 10 .row 9., .*: response id 'r0' occurs twice"):
         ingest.fn(run, Study.model_validate(STUDY), base)
     assert not run.folder.exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pandas as pd
@@ -52,9 +53,13 @@ def test_without_words_what_is_no_number_is_refused_with_what_to_do(cell: Any) -
         scored({}, cell)
 
 
-@pytest.mark.parametrize("cell", ["3,5", "1,000", "-0,5"])
-def test_a_decimal_comma_is_refused_by_name(cell: str) -> None:
-    with pytest.raises(InputError, match=f"'{cell}' is not a finite number .decimals are written with a point"):
+def test_a_decimal_comma_is_read() -> None:
+    assert scored({}, "3,5", " -0,5", "4") == [3.5, -0.5, 4]
+
+
+@pytest.mark.parametrize("cell", ["1,000,000", "1,234.5", "3,", ",5", "3.5.2024", "2024-05-03", "3-May", "5. Mär"])
+def test_what_only_looks_like_one_is_refused(cell: str) -> None:
+    with pytest.raises(InputError, match=f"'{re.escape(cell)}' is not a finite number"):
         scored({}, cell)
 
 
@@ -105,4 +110,4 @@ def test_a_cell_is_its_word_s_number_or_refused(words: dict[str, int], cells: li
         except InputError:
             assert known is None
         else:
-            assert number == known or (known is None and number == float(written(cell)))
+            assert number == known or (known is None and number == float(written(cell).replace(",", ".")))

@@ -49,22 +49,22 @@ def marks(*rows: tuple[str, str, int]) -> pa.Table:
 
 @pytest.mark.parametrize("score", [-0.5, 5.5])
 def test_a_score_off_the_scale_of_its_own_item_is_named(score: float) -> None:
-    found = off_scale(gradings(("j", 9, {}), ("i", None, {}), ("i", score, {})), RUBRIC_OF)
+    (found,) = off_scale(gradings(("j", 9, {}), ("i", None, {}), ("i", score, {})), RUBRIC_OF)
     rule = f"rater 'a' gave response 'x2' {score:g}, off the scale 0 to 5 of item 'i'"
     assert found == Offence("x2", "a", None, rule)
 
 
 @pytest.mark.parametrize("mark", [-1.0, 3.5])
 def test_a_trait_score_off_the_range_is_named(mark: float) -> None:
-    found = off_scale(gradings(("i", 5, {"t": 3}), ("j", None, {"u": 99, "t": mark})), RUBRIC_OF)
+    (found,) = off_scale(gradings(("i", 5, {"t": 3}), ("j", None, {"u": 99, "t": mark})), RUBRIC_OF)
     rule = f"rater 'a' gave response 'x1' {mark:g}, off the range 0 to 3 of trait 't' of item 'j'"
     assert found == Offence("x1", "a", "t", rule)
 
 
 def test_what_is_on_its_scale_or_missing_passes() -> None:
     rows = [("i", 0, {"t": 0}), ("i", 5, {}), ("j", 9, {"t": 3}), ("j", None, {"other": 99})]
-    assert off_scale(gradings(*rows), RUBRIC_OF) is None
-    assert off_scale(gradings(), RUBRIC_OF) is None
+    assert off_scale(gradings(*rows), RUBRIC_OF) == []
+    assert off_scale(gradings(), RUBRIC_OF) == []
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_mark_that_the_rubric_of_its_response_does_not_have_is_named(mark: tup
 
 
 def test_marks_that_the_rubrics_have_pass() -> None:
-    assert unknown_mark(marks(("w", "P2", 2), ("x", "P1", 0), ("x", "P3.a", 1)), ANSWERED, RUBRIC_OF) is None
+    assert unknown_mark(marks(("w", "P2", 2), ("x", "P1", 0), ("x", "P3.a", 1)), ANSWERED, RUBRIC_OF) == []
 
 
 def data(source: dict[str, Any]) -> Data:
@@ -93,8 +93,8 @@ def test_the_place_of_a_score_is_its_row_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "in" / "a.csv").write_text("id,set,one,ideas\nx,0,1,2\n\nx,1,9,9\n")
     scores = [{"rater": "b", "score": "two"}, {"rater": "a", "score": "one", "traits": {"t": "ideas"}}]
     source = {"responses": {"response_id": "id"}, "where": {"set": 1}, "scores": scores}
-    assert score_place(data(source), tmp_path, Offence("x", "a", None, "")) == ("a.csv", 3, "one")
-    assert score_place(data(source), tmp_path, Offence("x", "a", "t", "")) == ("a.csv", 3, "ideas")
+    assert score_place(data(source), tmp_path, Offence("x", "a", None, "")) == ("a.csv", 3, "one", 4)
+    assert score_place(data(source), tmp_path, Offence("x", "a", "t", "")) == ("a.csv", 3, "ideas", 4)
 
 
 def test_the_place_of_a_mark_is_its_row_in_the_file(tmp_path: Path) -> None:

@@ -65,12 +65,13 @@ def test_the_index_counts_blank_rows(tmp_path: Path, name: str, content: str) ->
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=4))
-def test_any_text_comes_back_from_every_format(rows: list[tuple[str, str]]) -> None:
+def test_any_text_comes_back_from_every_format(texts: list[tuple[str, str]]) -> None:
     import csv
     import tempfile
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        rows = [("x" + number, text) for number, text in texts]  # a row of blanks is none
         for ending, delimiter in (("csv", ","), ("tsv", "\t")):
             with (folder / f"a.{ending}").open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("id", "text"), *rows])
@@ -96,17 +97,16 @@ def test_parquet_keeps_types_and_ignores_the_names_of_folders(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("name", "content", "row", "rule"),
     [
-        ("a.xlsx", "", None, "'.xlsx' is not a known ending; use one of .csv, .tsv, .jsonl, .json, .parquet"),
+        ("a.doc", "", None, "'.doc' is not a known ending; use one of .csv, .tsv, .txt, .xlsx, .xlsm, .jsonl, .json"),
+        ("a.xls", "", None, "'.xls' files are not read"),
         ("a.csv", "", None, "is empty; a header is needed"),
-        ("a.csv", "\n1,2\n", None, "is empty; a header is needed"),
-        ("a.csv", "id,text,id\n", None, r"the header repeats \['id'\]"),
+        ("a.csv", "\n,\n", None, "is empty; a header is needed"),
+        ("a.csv", "id,text,id\n", None, "the header repeats 'id'"),
         ("a.csv", "id,text\n1,a\n\n2\n", 3, "has 1 cells, the header has 2"),
         ("a.csv", "id,text\n1,a,b\n", 1, "has 3 cells, the header has 2"),
-        ("a.csv", 'id,text\n1,"a\nb"\n2,"c"d\n', 2, "is not well-formed: "),
-        ("a.csv", 'id,text\n1,a\n2,"b\n', 2, "is not well-formed: "),
-        ("a.csv", b"id,text\n1,caf\xe9\n", None, "is not UTF-8: .* in line 2"),
-        ("a.csv", b"id,text\n" + b"1,abcdefgh\n" * 9000 + b"2,\xff\n", None, "is not UTF-8: .* in line 9002"),
-        ("a.csv", "id,text\n1,a\n".encode("utf-16"), None, "is not UTF-8: .* in line 1"),
+        ("a.csv", 'id,text\n1,"a\nb"\n2,"c"d\n', None, "line 4: is not well-formed: "),
+        ("a.csv", 'id,text\n1,a\n2,"b\n', None, "line 3: is not well-formed: "),
+        ("a.csv", "id,text\n1,é\n".encode() + b"2,\xff\n", None, "is UTF-8 but for line 3, which holds bytes of anoth"),
         ("a.jsonl", "", None, "is empty"),
         ("a.jsonl", "\n \n", None, "is empty"),
         ("a.jsonl", '{"id": 1}\n\n{"id": \n', 3, "is not JSON: "),
@@ -115,7 +115,7 @@ def test_parquet_keeps_types_and_ignores_the_names_of_folders(tmp_path: Path) ->
         ("a.jsonl", '{"id": ' + "1" * 5000 + "}", 1, "is not JSON: "),
         ("a.jsonl", '{"id": 1}\n{"id": 1, "id": 2}\n', 2, "the key 'id' is given twice"),
         ("a.jsonl", '{"id": NaN}\n', 1, "NaN is no JSON number"),
-        ("a.csv", "id,text\n1,a\n".encode("utf-16-le"), None, "has NUL characters in its header; is it UTF-16"),
+        ("a.csv", "id,te\0xt\n1,a\n", None, "has NUL characters in its header; is it UTF-16"),
         ("a.jsonl", b'{"id": 1}\n{"id": "\xe9"}', None, "is not UTF-8: .* in line 2"),
         ("a.parquet", "PAR1 not", None, "is not Parquet: "),
         ("a.parquet", "", None, "is not Parquet: "),

@@ -1,0 +1,172 @@
+"""Excel workbooks (.xlsx): the values of a sheet as texts, as the spreadsheet shows them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, datetime, time
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from openpyxl import load_workbook
+
+from tasks.contracts.errors import InputError
+from tasks.store.cells import UnreadableCell
+from tasks.store.delimited import Line
+
+LARGEST = 1 << 30
+"""Bytes to which a workbook may unpack."""
+_OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_SAVE_ANEW = "open it in Excel or LibreOffice and save it as .xlsx"
+_ZEROS = re.compile("0+")
+__FORMULA = re.compile(rb"<f[ >/]")
+_SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
+FORMULA = re.compile(rb"<f[ >/]")
+_FORMULA = re.compile(rb"<f[ >/]")
+_SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
+FORMULA = "holds a formula that was never calculated"
+
+
+def sheet_names(path: Path) -> tuple[str, ...]:
+    """The sheets of a workbook that have cells, in their order; InputError for a file that is no readable workbook."""
+    with _workbook(path) as book:
+        return tuple(sheet.title for sheet in book.worksheets)
+
+
+def sheet_lines(path: Path, sheet: str) -> Iterator[Line]:
+    """The rows of a sheet with the number that a spreadsheet shows beside each; cells as `cell_text` has them."""
+    formulas = _has_formulas(path)
+    with _workbook(path) as book:
+        values = _rows(book[sheet])
+        if not formulas:
+            yield from _lines(path, values, repeat(()))
+            return
+        with _workbook(path, formulas=True) as written:
+            yield from _lines(path, values, _rows(written[sheet]))
+
+
+def _lines(path: Path, values: Iterator[Any], written: Iterator[Any]) -> Iterator[Line]:
+    number = 0
+    while True:
+        with _readable(path):
+            cells, formulas = next(values, None), next(written, ())
+            if cells is None:
+                return
+            number += 1
+            texts = [cell_text(cell) for cell in cells]
+            for place, formula in enumerate(formulas):
+                if place < len(cells) and formula.data_type == "f" and cells[place].value is None:
+                    texts[place] = UnreadableCell(FORMULA, _SAVE_ANEW)
+        yield Line(number, texts)
+
+
+def cell_text(cell: Any) -> Any:
+    """A cell of openpyxl as text: numbers with 15 digits, as spreadsheets show them, with the zeros that its format
+    puts before them; dates as 2024-05-03; '' for an empty one, and `UnreadableCell` for one that shows an error."""
+    value = cell.value
+    if value is None:
+        return ""
+    if cell.data_type == "e":
+        return UnreadableCell(f"shows the error {value}", "mend it in the spreadsheet")
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, int):
+        return str(value).zfill(len(cell.number_format)) if _ZEROS.fullmatch(cell.number_format) else str(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.15g}"
+    if isinstance(value, datetime) and value.time() == time():
+        return value.date().isoformat()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    return str(value)
+
+
+def _rows(sheet: Any) -> Iterator[Any]:
+    # What a sheet says of its own size may be wrong, and is not needed.
+    sheet.reset_dimensions()
+    return iter(sheet.iter_rows())
+
+
+@contextmanager
+def _workbook(path: Path, formulas: bool = False) -> Iterator[Any]:
+    with _readable(path):
+        _refuse_other_files(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            book = load_workbook(path, read_only=True, data_only=not formulas, keep_links=False)
+    try:
+        yield book
+    finally:
+        book.close()
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """The library answers a broken workbook with any exception: all mean the same."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:120] or type(error).__name__
+        rule = f"is a damaged workbook: {said}"
+        raise InputError(rule, file=path, hint=f"download it again, or {_SAVE_ANEW}") from error
+
+
+def _refuse_other_files(path: Path) -> None:
+    """InputError for what only bears the name of a workbook, or unpacks to more than memory should hold."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if not head:
+        raise InputError("is an empty file, no workbook", file=path)
+    if head.startswith(_OLD_OFFICE):
+        raise InputError(_old_office(path), file=path, hint=_SAVE_ANEW)
+    if text.startswith((b"<html", b"<!doctype", b"<table", b"<?xml", b"<meta", b"<head")):
+        raise InputError("is a web page or XML that is called a workbook", file=path, hint=_SAVE_ANEW)
+    if not head.startswith(b"PK"):
+        hint = "if it is text, call it .csv" if b"\0" not in head else _SAVE_ANEW
+        raise InputError("is no Excel workbook", file=path, hint=hint)
+    if not zipfile.is_zipfile(path):
+        raise InputError("is cut off: the end of the workbook is missing", file=path, hint="download it again")
+    _refuse_other_archives(path)
+
+
+def _old_office(path: Path) -> str:
+    if "EncryptedPackage".encode("utf-16-le") in path.read_bytes():
+        return "is protected with a password"
+    return "is a workbook of the old Excel format (.xls)"
+
+
+def _refuse_other_archives(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        names, unpacked = set(archive.namelist()), sum(entry.file_size for entry in archive.infolist())
+    if "[Content_Types].xml" not in names:
+        kind = "an OpenDocument file" if "content.xml" in names else "a zip archive without a workbook in it"
+        raise InputError(f"is {kind}", file=path, hint=_SAVE_ANEW)
+    if unpacked > LARGEST:
+        rule = f"unpacks to {unpacked / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} are read"
+        raise InputError(rule, file=path, hint="save the sheet as 'CSV UTF-8'")
+
+
+def _has_formulas(path: Path) -> bool:
+    """Whether any sheet has a formula: only then is it worth reading them beside their values."""
+    with _readable(path), zipfile.ZipFile(path) as archive:
+        names = (entry.filename for entry in archive.infolist())
+        return any(_holds(archive, name) for name in names if _SHEET.fullmatch(name))
+
+
+def _holds(archive: zipfile.ZipFile, name: str) -> bool:
+    tail = b""
+    with archive.open(name) as sheet:
+        while block := sheet.read(1 << 20):
+            if _FORMULA.search(tail + block):
+                return True
+            tail = block[-2:]
+    return False
