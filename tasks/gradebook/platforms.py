@@ -119,4 +119,4 @@ def _lines(book: Gradebook, answer: GradedAnswer) -> Iterator[str]:
 
 def _listed(title: str, texts: list[str]) -> Iterator[str]:
     if texts:
-        yield f"{title}: {'; '.join(texts)}"
+        yield f"{title}: {'; '.join(text.rstrip('. ') for text in texts)}"

@@ -32,7 +32,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Told:
+class SpokenScore:
     """What is known of one answer's score. Rows are of the tables they are named for."""
 
     response_id: str
@@ -59,18 +59,18 @@ def keep_settled_scores(run: Run, study: str) -> int:
     texts, scales, bundles = _subjects(run, {act.response_id for act in acts})
     counted = standing(acts, _digests(texts, scales, bundles))
     _refuse_off_scale(counted, scales)
-    rows = settled_scores(_told(run, counted))
+    rows = settled_scores(_spoken_scores(run, counted))
     if rows or run.done(STAGE, "all"):
         _commit(run, rows)
     return len(counted.stale)
 
 
-def settled_scores(answers: Iterable[Told]) -> list[dict[str, Any]]:
+def settled_scores(answers: Iterable[SpokenScore]) -> list[dict[str, Any]]:
     """Rows of `settled_scores`. People's votes come before scores that the data hold."""
     return [_row(answer) for answer in answers]
 
 
-def _row(answer: Told) -> dict[str, Any]:
+def _row(answer: SpokenScore) -> dict[str, Any]:
     in_data = sorted({grading["score"] for grading in answer.gradings})
     if answer.outcome is not None:
         score, settled_by = answer.outcome.value, str(answer.outcome.settled_by)
@@ -88,7 +88,7 @@ def _row(answer: Told) -> dict[str, Any]:
     }
 
 
-def _history(answer: Told) -> list[dict[str, Any]]:
+def _history(answer: SpokenScore) -> list[dict[str, Any]]:
     """The steps to the last score: who gave it, as what, when and why."""
     machine = answer.prediction
     steps = [
@@ -111,7 +111,7 @@ def _score(act: Stored) -> float | None:
     return None if act.value in (None, CANNOT_BE_JUDGED) else float(act.value)
 
 
-def _told(run: Run, counted: Standing) -> Iterable[Told]:
+def _spoken_scores(run: Run, counted: Standing) -> Iterable[SpokenScore]:
     """The answers that people said something of, in the order of their ids."""
     people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"])
     in_data = _by_response(_resolved(people).to_pylist())
@@ -124,7 +124,7 @@ def _told(run: Run, counted: Standing) -> Iterable[Told]:
     columns = ["response_id", "rater_id", "score", "route_reason"]
     for prediction in run.read(run.ref(Predictions, "calibrate"), columns, wanted).to_pylist():
         name = prediction["response_id"]
-        yield Told(
+        yield SpokenScore(
             response_id=name,
             prediction=prediction,
             gradings=in_data.get(name, []),

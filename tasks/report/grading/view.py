@@ -142,7 +142,7 @@ def view(
         found,
         verdict.verdict(gates, figures),
         verdict.data(counts["responses"], counts["set"][0], sum(row["n"] for row in counts["quarantine"])),
-        answers(tables.answers.to_pylist() if tables.answers else [], tables.links, study["name"]),
+        answers(tables.answers.to_pylist() if tables.answers else [], tables.links),
         together.people(figures, raters),
         agreement,
         marks.distribution(panels, figures, raters if target in OF_SEVERAL else []),
