@@ -16,7 +16,7 @@ from tasks.display import say
 from tasks.display.marked import marked
 from tasks.display.page import body, rendered
 from tasks.display.section import Page, Section
-from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, Question, StudentGrades
+from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, GradedQuestion, StudentGrades
 from tasks.gradebook.credit import Credit, credit, explains, level_words
 from tasks.gradebook.sheets import number
 from tasks.text.highlight import Highlight, joined, pieces
@@ -29,7 +29,7 @@ REPEATED = "There is more than one answer to this question: your teacher says wh
 NOTHING = Credit((), (), ())
 
 
-class Numbered(NamedTuple):
+class NumberedCriterion(NamedTuple):
     """A criterion under the number by which the answer's words point to it."""
 
     number: int
@@ -47,9 +47,9 @@ class AnswerPart:
     state: str
     """Why there is no score."""
     text: Markup
-    counted: tuple[Numbered, ...]
+    counted: tuple[NumberedCriterion, ...]
     missing: tuple[str, ...]
-    cost: tuple[Numbered, ...]
+    cost: tuple[NumberedCriterion, ...]
     note: str | None
 
 
@@ -89,7 +89,7 @@ def _section(book: Gradebook, student: StudentGrades, place: int) -> Section:
     return Section(f"q{place + 1}", f"Question {place + 1}", say.visible(question.text), body=drawn)
 
 
-def answer_part(question: Question, answer: GradedAnswer, repeated: bool = False) -> AnswerPart:
+def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool = False) -> AnswerPart:
     """What a student is told of an answer. While it has no score nothing is said of its criteria: who reads them could
     tell the score that nobody has checked. repeated: whether it is not the only answer to its question."""
     counts = answer.final_score is not None and not repeated
@@ -113,9 +113,9 @@ def _state(answer: GradedAnswer, repeated: bool) -> str:
     return UNJUDGED if answer.decided_by == "cannot_be_judged" else WAITING
 
 
-def _numbered(levels: Sequence[CriterionLevel], first: int) -> tuple[Numbered, ...]:
+def _numbered(levels: Sequence[CriterionLevel], first: int) -> tuple[NumberedCriterion, ...]:
     return tuple(
-        Numbered(place, say.visible(level.criterion.text), say.visible(level_words(level)))
+        NumberedCriterion(place, say.visible(level.criterion.text), say.visible(level_words(level)))
         for place, level in enumerate(levels, first)
     )
 

@@ -16,7 +16,7 @@ from tasks.contracts.schema import conform
 from tasks.contracts.tables.calibration import ROUTE_REASONS, Predictions
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.people import SettledScores
+from tasks.contracts.tables.people import ScoreSettled, Settled, SettledScores
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import score_texts
 from tasks.review.heard import acts_of
@@ -71,13 +71,7 @@ def settled_scores(answers: Iterable[SpokenScore]) -> list[dict[str, Any]]:
 
 
 def _row(answer: SpokenScore) -> dict[str, Any]:
-    in_data = sorted({grading["score"] for grading in answer.gradings})
-    if answer.outcome is not None:
-        score, settled_by = answer.outcome.value, str(answer.outcome.settled_by)
-    elif len(in_data) == 1:
-        score, settled_by = in_data[0], "in_data"
-    else:
-        score, settled_by = None, "data_differ" if in_data else None
+    score, settled_by = _settled(answer)
     return {
         "response_id": answer.response_id,
         "score": score,
@@ -86,6 +80,16 @@ def _row(answer: SpokenScore) -> dict[str, Any]:
         "note": answer.note,
         "history": _history(answer),
     }
+
+
+def _settled(answer: SpokenScore) -> tuple[float | None, ScoreSettled | Settled | None]:
+    """What people settled on, and how."""
+    if answer.outcome is not None:
+        return answer.outcome.value, answer.outcome.settled_by
+    in_data = {grading["score"] for grading in answer.gradings}
+    if not in_data:
+        return None, None
+    return (in_data.pop(), "in_data") if len(in_data) == 1 else (None, "data_differ")
 
 
 def _history(answer: SpokenScore) -> list[dict[str, Any]]:

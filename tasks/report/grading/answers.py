@@ -44,7 +44,7 @@ class AnswerRow:
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswerTable:
     """The answers that the page holds, and how many it leaves out."""
 
     title: str
@@ -53,14 +53,14 @@ class Answers:
     orders: tuple[str, ...] = ORDERS
 
 
-def answers(rows: Sequence[Row], links: Mapping[str, str]) -> Answers | None:
+def answers(rows: Sequence[Row], links: Mapping[str, str]) -> AnswerTable | None:
     """rows: as FIRST_ANSWERS gives them; links: response → the page of feedback, relative to the report."""
     if not rows:
         return None
     places = zip(*(_places(rows, key) for key in _KEYS), strict=True)
     shown = tuple(_answer(row, links, of_row) for row, of_row in zip(rows, places, strict=True))
     every = rows[0]["answers"]
-    return Answers(_title(rows, every), shown, every - len(rows))
+    return AnswerTable(_title(rows, every), shown, every - len(rows))
 
 
 def _title(rows: Sequence[Row], every: int) -> str:

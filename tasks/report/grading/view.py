@@ -13,7 +13,7 @@ import pyarrow as pa
 from tasks.contracts.bundle import Bundle
 from tasks.display import say
 from tasks.report.grading import marks, together, verdict, work
-from tasks.report.grading.answers import Answers, answers
+from tasks.report.grading.answers import AnswerTable, answers
 from tasks.report.grading.cases import Case, case, worst
 from tasks.report.grading.comparison import Agreement, Distribution, Errors, People, Raters, TrueScore
 from tasks.report.grading.figures import Figures
@@ -82,7 +82,7 @@ class View:
     outcome: Outcome
     verdict: Verdict
     data: DataSection
-    answers: Answers | None
+    answers: AnswerTable | None
     """None where nothing was graded."""
     people: People
     agreement: Agreement
