@@ -186,19 +186,21 @@ class _Look:
         names: Mapping[str, str],
     ) -> InputError | None:
         """What is wrong with a response, given those before it."""
-        place = {"file": source.file, "row": number}
+
+        def error(rule: str, name: str, hint: str | None = None) -> InputError:
+            return InputError(rule, file=source.file, row=number, field=names.get(name, name), hint=hint)
+
         if response_id in self.found.places:
-            return InputError(f"response id '{response_id}' occurs twice", **place, field=names["response_id"])
+            return error(f"response id '{response_id}' occurs twice", "response_id")
         if item_id not in self.found.items and self.knows_items:
-            hint = likely_id(item_id, self.found.items)
-            return InputError(f"item '{item_id}' is unknown", **place, field=names["item_id"], hint=hint)
+            return error(f"item '{item_id}' is unknown", "item_id", likely_id(item_id, self.found.items))
         if self.plan.by == "author" and side is None and author_id is None:
             rule = f"a split by author needs an author for every response; '{response_id}' has none"
-            return InputError(rule, **place, field=names.get("author_id", "author_id"))
+            return error(rule, "author_id")
         whole = self._whole(author_id, item_id)
         if side is not None and whole is not None and self.sides.setdefault(whole, side) != side:
             rule = f"{self.plan.by} '{whole}' is on two sides, '{self.sides[whole]}' and '{side}'"
-            return InputError(rule, **place, field=names["split"], hint=f"split.by is {self.plan.by}")
+            return error(rule, "split", f"split.by is {self.plan.by}")
         return None
 
     def _whole(self, author_id: str | None, item_id: str) -> str | None:

@@ -79,12 +79,9 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
             fair = fair_gradings(pa.concat_tables(told), rubric_of, split_of, study.evaluation.random_assignment)
             run.commit("ingest", FAIR, {Gradings: fair})
         # The last shard says that the others are all there.
-        nothing = dict[type[Row], Rows].fromkeys((Responses, Units, Gradings, Judgments), [])
-        run.commit(
-            "ingest", "all", {Items: found.items.values(), **nothing, InputWarnings: list(found.oddities.rows())}
-        )
-    tables = (Items, Responses, Units, Gradings, Judgments, InputWarnings)
-    return Ingested(*(run.ref(table, "ingest") for table in tables))
+        last: dict[type[Row], Rows] = {Items: found.items.values(), InputWarnings: list(found.oddities.rows())}
+        run.commit("ingest", "all", last | {Responses: [], Units: [], Gradings: [], Judgments: []})
+    return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments, InputWarnings)))
 
 
 def input_warnings(run: Run, warnings: TableRef) -> list[str]:
