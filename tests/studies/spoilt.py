@@ -20,10 +20,9 @@ from tempfile import TemporaryDirectory
 
 import openpyxl
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "tests"))
-sys.path.insert(0, str(ROOT / "tests" / "flows"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "flows"))
 
 from tiny_study import make_study
 
@@ -31,7 +30,6 @@ from flows.rehearse import prove
 from tasks.contracts.errors import UserError
 
 Spoil = Callable[[Path], None]
-HEADER = ["id", "item", "text", "school", "one", "two"]
 
 
 def rows_of(folder: Path) -> list[list[str]]:

@@ -24,7 +24,7 @@ def told(texts: list[str], authors: list[str | None] | None = None) -> dict[str,
 
 
 def test_plain_answers_are_not_odd() -> None:
-    assert told(["Heat is motion.", "a < b and b > c", "R&D; 5 < 6", "Garçon, Ação, SÃO", "x" * 300] * 2) == {}
+    assert told(["Heat is motion.", "a < b and b > c", "R&D; 5 < 6", "Garçon, Ação, SÃO"] * 2) == {}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_nothing_is_nothing() -> None:
 def test_a_single_error_is_itself() -> None:
     faults = Faults()
     faults.add(wrong(1))
-    with pytest.raises(InputError, match="^a.csv, row 1, field 'id': is empty$"):
+    with pytest.raises(InputError, match=r"^a\.csv, row 1, field 'id': is empty$"):
         faults.refuse()
 
 

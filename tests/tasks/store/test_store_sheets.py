@@ -77,7 +77,10 @@ def test_no_bytes_end_in_a_traceback(content: bytes, ending: str, is_zip: bool) 
             for row in open_sheet(path).rows(lambda error: None):
                 assert row.cells
         except InputError as error:
-            assert str(path) in str(error)
+            message = str(error)
+        else:
+            message = str(path)
+    assert str(path) in message
 
 
 @settings(max_examples=60, deadline=None)
@@ -102,7 +105,10 @@ def test_a_workbook_with_changed_bytes_is_read_or_refused(data: st.DataObject) -
         try:
             list(open_sheet(path).rows(lambda error: None))
         except InputError as error:
-            assert str(path) in str(error)
+            message = str(error)
+        else:
+            message = str(path)
+    assert str(path) in message
 
 
 @pytest.mark.parametrize("codec", ["cp1252", "mac_roman"])
@@ -152,7 +158,7 @@ def test_a_named_encoding_is_taken_or_refused(tmp_path: Path) -> None:
     ],
 )
 def test_the_header_alone_says_what_parts_cells(tmp_path: Path, header: str, delimiter: str) -> None:
-    sheet = open_sheet(put(tmp_path, "a.csv", f"{header}\n" + ";,\t" * 50))
+    sheet = open_sheet(put(tmp_path, "a.csv", header + '\n"' + ";,\t" * 50 + '"\n'))
     assert sheet.format.delimiter == delimiter
 
 
