@@ -62,8 +62,8 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     InputErrors name all that is wrong, the first ones each by file, line, row, column and rule: a missing column or
     value, a duplicate id, an item repeated with another content, an unknown item or response, a score that is no finite
     number, a split of the source that has an author or item on two sides where `plan` keeps them whole, a response
-    without an author where it needs one. Where the items are broken it is not held against responses that theirs is
-    unknown, and so on.
+    without an author where it needs one. Where items are lost it is not held against responses that theirs is unknown,
+    and so on.
     """
     found, faults = Survey(), Faults()
     look = _Look(found, plan, limit, faults)
@@ -73,7 +73,7 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     files = [stream.source.file for stream in streams if stream.source.responses]
     if not found.places and (files or not found.items) and not faults.count:
         raise InputError("no response is left to grade", file=files[0] if files else None)
-    knows_responses = not faults.count
+    knows_responses = not faults.lost_rows
     _survey_scores(found, streams, target, knows_responses, faults)
     _survey_marks(found, streams, knows_responses, faults)
     for stream in streams:
@@ -160,12 +160,12 @@ class _Look:
         authors = {author: author for author in found.author_id[-1:]}
         rows = zip(some.rows, some.response_id, some.item_id, some.author_id, some.split, strict=True)
         for number, response_id, item_id, author_id, side in rows:
-            if not (response_id and item_id):
-                continue
+            if not (response_id and item_id in found.items):
+                self.faults.lost_rows = True
             error = self._error(source, number, response_id, item_id, author_id, side, names)
             if error is not None:
                 self.faults.add(error)
-            if response_id in found.places or item_id not in found.items:
+            if not response_id or response_id in found.places or item_id not in found.items:
                 continue
             self.counts[item_id] += 1
             found.places[response_id] = len(found.places)
@@ -190,6 +190,8 @@ class _Look:
         def error(rule: str, name: str, hint: str | None = None) -> InputError:
             return InputError(rule, file=source.file, row=number, field=names.get(name, name), hint=hint)
 
+        if not (response_id and item_id):
+            return None  # it is told already that they are empty
         if response_id in self.found.places:
             return error(f"response id '{response_id}' occurs twice", "response_id")
         if item_id not in self.found.items and self.knows_items:

@@ -30,14 +30,14 @@ TOLD = ["response_id", "item_id", "rater_id", "rater_kind", "score"]
 
 class Ingested(NamedTuple):
     """What ingest writes; gradings and judgments are those of people, and those that the source recorded of a
-    machine; warnings: what is odd about the responses."""
+    machine; input_warnings: what is odd about the responses."""
 
     items: TableRef
     responses: TableRef
     units: TableRef
     gradings: TableRef
     judgments: TableRef
-    warnings: TableRef
+    input_warnings: TableRef
 
 
 @task(task_run_name=named("ingest"))
@@ -84,7 +84,7 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
     return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments, InputWarnings)))
 
 
-def input_warnings(run: Run, warnings: TableRef) -> list[str]:
+def warning_sentences(run: Run, warnings: TableRef) -> list[str]:
     """What ingest found odd about the responses, a sentence each."""
     rows = run.read(warnings).to_pylist()
     return [sentence(row["kind"], row["responses"], row["examples"]) for row in rows]

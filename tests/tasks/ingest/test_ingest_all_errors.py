@@ -59,6 +59,13 @@ def test_what_only_follows_is_not_told(tmp_path: Path) -> None:
     ]
 
 
+def test_errors_of_later_files_are_told_too(tmp_path: Path) -> None:
+    assert told(tmp_path, answers=ANSWERS.replace("Heat.,1", "Heat.,one"), ben="id,mark\nx9,1\n") == [
+        "answers.csv, line 2 (row 1), column 'mark': 'one' is not a finite number",
+        "ben.csv, line 2 (row 1), column 'id': response 'x9' is unknown",
+    ]
+
+
 def test_one_file_that_is_missing_hides_no_error_of_another(tmp_path: Path) -> None:
 
     data = Data.model_validate({"sources": [{**DATA["sources"][0], "file": "none.csv"}, DATA["sources"][1]]})
