@@ -21,10 +21,10 @@ from tasks.ingest.canonical import (
     items,
     look_at_decimals,
     marks,
-    name_of,
     scored,
     scores,
 )
+from tasks.ingest.columns import name_of
 from tasks.ingest.oddities import Oddities
 from tasks.ingest.sources import Stream
 from tasks.ingest.words import Decimals
@@ -117,9 +117,9 @@ def _survey_scores(
             for frame in chunks(faults.add):
                 rows, ids = scored(source, frame, found.places, faults.add)
                 look_at_decimals(source, frame, decimals, faults.add)
-                picked, given = chosen(source, frame, faults.add), scores(source, frame, faults.add)
+                picked, marked = chosen(source, frame, faults.add), scores(source, frame, faults.add)
                 if knows_responses:
-                    _scores(found, source, rows, ids, picked, given, target, graded, faults)
+                    _scores(found, source, rows, ids, picked, marked, target, graded, faults)
 
 
 def _survey_marks(found: Survey, streams: Sequence[Stream], knows_responses: bool, faults: Faults) -> None:
@@ -127,9 +127,9 @@ def _survey_marks(found: Survey, streams: Sequence[Stream], knows_responses: boo
     for source, chunks, _ in (stream for stream in streams if stream.source.marks):
         with faults.gathering():
             for frame in chunks(faults.add):
-                given = marks(source, frame, faults.add)
+                chunk = marks(source, frame, faults.add)
                 if knows_responses:
-                    _marks(found, source, given, marked, faults)
+                    _marks(found, source, chunk, marked, faults)
 
 
 def _items(found: Survey, source: Source, rows: Iterable[tuple[int, Record]], faults: Faults) -> None:

@@ -112,8 +112,8 @@ def _readable(path: Path) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:120] or type(error).__name__
-        rule = f"is a damaged workbook: {said}"
+        message = " ".join(str(error).split())[:120] or type(error).__name__
+        rule = f"is a damaged workbook: {message}"
         raise InputError(rule, file=path, hint=f"download it again, or {_SAVE_ANEW}") from error
 
 
