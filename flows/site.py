@@ -1,4 +1,4 @@
-"""A run's reports in a browser: read only, this run's pages alone, and with a token on any address but this machine's."""
+"""A run's reports in a browser: read only, its pages alone, with a token on any address but this machine's."""
 
 from __future__ import annotations
 

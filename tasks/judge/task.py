@@ -45,7 +45,7 @@ class Judged(NamedTuple):
     attempts: TableRef
 
 
-@task(task_run_name=named("judge"))
+@task(task_run_name=named("judge"), pauses_s=(60, 300, 900))
 def judge(
     run: Run,
     plan: Judge,

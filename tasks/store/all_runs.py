@@ -1,8 +1,8 @@
 """All finished runs of a warehouse as one database: views over their Parquet files for any DuckDB client.
 
-`warehouse.sql` makes the views, `warehouse.duckdb` has them. Paths in them are absolute, since a client looks for others
-where it was started; they name folders with a star, so that a new run is seen at once. The database is made beside the
-one that is there and then takes its place: somebody who has that open keeps it, and locks nobody out.
+`warehouse.sql` makes the views, `warehouse.duckdb` has them. Paths in them are absolute, since a client looks for
+others where it was started. They name folders with a star, so that a new run is seen at once. The database is made
+beside the one that is there and takes its place then: who has that open keeps it, and locks nobody out.
 """
 
 from __future__ import annotations
