@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
-from prefect import Flow, Task
+from prefect import Flow, State, Task
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_API_URL
-from prefect.states import Completed, State
+from prefect.states import Completed
 
 from tasks.contracts.errors import BackendError, StoppedError
 
