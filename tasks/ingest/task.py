@@ -19,7 +19,7 @@ from tasks.ingest.recorded import drawn, gradable
 from tasks.ingest.shards import shards, sides
 from tasks.ingest.sources import evaluation_only, streams
 from tasks.ingest.survey import survey
-from tasks.monitor.runs import task
+from tasks.monitor.runs import log, task
 from tasks.stats.target import FAIR, OF_SEVERAL
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
@@ -68,7 +68,7 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
             side_of = [side and "test" for side in side_of]
         told = [schema(Gradings).empty_table().select(TOLD)]
         if able is not None:
-            print(drawn(found, able, side_of))
+            log(drawn(found, able, side_of))
         for number, tables in enumerate(shards(sources, found, side_of)):
             run.commit("ingest", f"{number:05d}", tables)
             if target == FAIR and Gradings in tables:

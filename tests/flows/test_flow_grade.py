@@ -103,7 +103,7 @@ def test_sql_answers_a_named_question(graded: tuple[Path, Run]) -> None:
     _, run = graded
     where = ["--run", run.run_id, "--warehouse", str(run.warehouse.root)]
     result = CliRunner().invoke(cli.app, ["sql", "lineage", "response_id=x1", *where], catch_exceptions=False)
-    (row,) = csv.DictReader(result.output.splitlines())
+    (row,) = csv.DictReader(result.stdout.splitlines())
     assert row["response_id"] == "x1"
     assert row["role"] == "grade"
 
