@@ -18,10 +18,13 @@ from tasks.ingest.lists import cell_answers, cell_list, cell_texts
 from tasks.ingest.words import numbers_of
 from tasks.store.cells import as_number, need, quoted, refused, text_or_none, texts
 from tasks.text.formulas import unguarded
+from tasks.text.markup import is_markup, plain
 
 Record = dict[str, Any]
 MARKERS = ("human", "replayed")
 """Kinds of raters whose decisions a source may hold."""
+_PROSE = ("question", "context", "reference_answer", "rubric_text")
+"""What an item says in texts that may be HTML."""
 _EMPTY = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "-"})
 
 
@@ -37,6 +40,9 @@ class Answers(NamedTuple):
     split: list[str | None]
     """What the source says; None where it says nothing."""
     groups: list[list[tuple[str, str]]]
+    author_name: list[str | None]
+    made_from: list[str | None]
+    """'html' where the text was made from markup."""
 
 
 class Scores(NamedTuple):
@@ -77,8 +83,16 @@ def items(source: Source, frame: pd.DataFrame) -> list[tuple[int, Record]]:
     found = []
     for at, number in enumerate(_numbers(frame)):
         record = {name: texts[at] for name, texts in named.items()} | {name: of[at] for name, of in cells.items()}
-        found.append((number, _item(record, names, source.file, number)))
+        row = _item(record, names, source.file, number)
+        found.append((number, _without_markup(row) if source.html else row))
     return found
+
+
+def _without_markup(row: Record) -> Record:
+    """A row of `items` whose texts are plain."""
+    plain_texts = {name: plain(row[name]) for name in _PROSE if row[name] is not None}
+    answers = row["reference_answers"] and [plain(answer) for answer in row["reference_answers"]]
+    return row | plain_texts | {"reference_answers": answers}
 
 
 def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Record:
@@ -108,7 +122,7 @@ def answers(source: Source, frame: pd.DataFrame) -> Answers:
     """The responses of a chunk; InputError for a missing column or value, or an unknown split."""
     if "text" not in source.responses:
         raise InputError("the mapping names no column for 'text'", file=source.file, field="text")
-    allowed = {"response_id", "item_id", "author_id", "text", "split"}
+    allowed = {"response_id", "item_id", "author_id", "author_name", "text", "split"}
     named = _texts(source, frame, source.responses, source.responses, allowed, ("response_id", "item_id"))
     rows, nothing = _numbers(frame), [None] * len(frame)
     splits = _filled(named.get("split", nothing))
@@ -120,12 +134,14 @@ def answers(source: Source, frame: pd.DataFrame) -> Answers:
         name: _filled(texts(_cells(source, frame, column), source.file, rows, column))
         for name, column in source.groups.items()
     }
+    stored = [cell or "" for cell in named["text"]]
+    marked = [source.html and is_markup(cell) for cell in stored]
     return Answers(
         rows,
         [str(cell) for cell in named["response_id"]],
         [str(cell) for cell in named["item_id"]],
         _authors(named.get("author_id", nothing), source, rows),
-        [cell or "" for cell in named["text"]],
+        [plain(cell) for cell in stored] if source.html else stored,
         splits,
         [
             [(name, group) for name, group in zip(groups, row, strict=True) if group]
@@ -133,6 +149,8 @@ def answers(source: Source, frame: pd.DataFrame) -> Answers:
         ]
         if groups
         else [[]] * len(frame),
+        _filled(named.get("author_name", nothing)),
+        ["html" if markup else None for markup in marked],
     )
 
 

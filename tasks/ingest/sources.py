@@ -14,6 +14,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Data, Source
 from tasks.contracts.settings.written import parse, read_yaml
+from tasks.ingest.reshape import reshaped
 from tasks.store.cells import select
 from tasks.store.source import chunks
 
@@ -69,5 +70,6 @@ def streams(data: Data, base: Path) -> list[Stream]:
 
 
 def _chunks(source: Source, path: Path, prepare: Prepare | None) -> Iterator[pd.DataFrame]:
-    for frame in chunks(path):
-        yield select(prepare(source.file, frame) if prepare else frame, source.where, source.file)
+    for frame in chunks(path, repeats=bool(source.wide)):
+        rows = reshaped(source, prepare(source.file, frame) if prepare else frame)
+        yield select(rows, source.where, source.file)

@@ -31,7 +31,7 @@ def read(path: Path) -> pd.DataFrame:
     return pd.concat(chunks(path))
 
 
-def chunks(path: Path) -> Iterator[pd.DataFrame]:
+def chunks(path: Path, repeats: bool = False) -> Iterator[pd.DataFrame]:
     """The rows of a CSV, TSV, JSONL, JSON or Parquet file, chosen by its ending, in frames of at most ROWS rows.
 
     All columns are of dtype object, and every frame has all columns of the file; a file without rows is one empty
@@ -39,6 +39,8 @@ def chunks(path: Path) -> Iterator[pd.DataFrame]:
     string. A JSON file is one list of objects, or one object of objects, which is one row, and is read whole. The index
     counts rows from 0: records below the header, lines of a JSONL file, objects of a JSON one; blank lines count and
     are left out. InputError names the file, the row (index + 1) and the rule.
+
+    repeats: columns may share a name; all but the first then get their place in the file after it, see `told_apart`.
     """
     readers = {".csv": _delimited, ".tsv": _delimited, ".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
@@ -49,6 +51,7 @@ def chunks(path: Path) -> Iterator[pd.DataFrame]:
     try:
         records = reader(path)
         _, _, header = next(records)
+        header = told_apart(header) if repeats else header
         repeated = sorted(name for name, count in Counter(header).items() if count > 1)
         if repeated:
             raise InputError(f"the header repeats {repeated}", file=path)
@@ -59,6 +62,14 @@ def chunks(path: Path) -> Iterator[pd.DataFrame]:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8: {error.reason}{_bad_line(path)}", file=path) from error
+
+
+def told_apart(header: Sequence[str]) -> list[str]:
+    """Names of columns, each once: "1.0" in the sixth column, after another of that name, becomes "1.0 (column 6)"."""
+    names: list[str] = []
+    for place, name in enumerate(header, 1):
+        names.append(f"{name} (column {place})" if name in names else name)
+    return names
 
 
 def _frames(header: Sequence[str], records: Iterable[Record]) -> Iterator[pd.DataFrame]:
