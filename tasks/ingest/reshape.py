@@ -86,7 +86,7 @@ def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) 
     words: dict[str, dict[str, str]] = {}
     columns: dict[str, dict[str, str]] = {}
     for name, pattern in wide.items():
-        if isinstance(pattern, str):
+        if not isinstance(pattern, dict):
             for column, parts in _kept(header, pattern, file):
                 question = parts[QUESTION]
                 words.setdefault(question, {}).update(parts)
@@ -100,8 +100,12 @@ def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) 
     return [Question(dict.fromkeys(every, "") | words[question], columns[question]) for question in words]
 
 
-def _kept(header: Sequence[str], pattern: str, file: str) -> list[tuple[str, dict[str, str]]]:
-    """The columns whose names keep a pattern, with what stands in place of its placeholders."""
+def _kept(header: Sequence[str], pattern: str | tuple[str, ...], file: str) -> list[tuple[str, dict[str, str]]]:
+    """The columns whose names keep a pattern, or those of a list, with what stands in place of the placeholders."""
+    if isinstance(pattern, tuple):
+        for column in pattern:
+            need(pd.DataFrame(columns=pd.Index(header)), column, file)
+        return [(column, {QUESTION: column}) for column in pattern]
     rule = matching(pattern)
     matches = [(column, match.groupdict()) for column in header if (match := rule.fullmatch(column))]
     if not matches:

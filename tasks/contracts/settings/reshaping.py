@@ -16,9 +16,9 @@ QUESTION = "n"
 ROW = "{row}"
 """In place of a column: the number of the row in its file."""
 
-Pattern = str | dict[Literal["right_of"], str]
-"""Columns of one kind: their name with {n} in place of the question's number or id, or `{right_of: NAME}`, the column
-that stands to the right of that one."""
+Pattern = str | tuple[str, ...] | dict[Literal["right_of"], str]
+"""Columns of one kind: their name with {n} in place of the question's number or id; a list of them, where each is named
+by its question (`n` is then that name); or `{right_of: NAME}`, the column that stands to the right of that one."""
 
 
 class Reshaping(Frozen):
@@ -46,7 +46,7 @@ class Reshaping(Frozen):
         for name, pattern in self.wide.items():
             if isinstance(pattern, dict):
                 _needs_another(name, pattern["right_of"], self.wide)
-            elif QUESTION not in PLACEHOLDER.findall(pattern):
+            elif isinstance(pattern, str) and QUESTION not in PLACEHOLDER.findall(pattern):
                 raise ValueError(f"wide: '{pattern}' has no {{{QUESTION}}} in place of the question's number")
         for name, columns in (self.ids | self.names).items():
             if not columns:
@@ -56,5 +56,5 @@ class Reshaping(Frozen):
 
 def _needs_another(name: str, neighbour: str, wide: dict[str, Pattern]) -> None:
     """ValueError where a column is to stand beside one that `wide` does not name by its own name."""
-    if not isinstance(wide.get(neighbour), str):
+    if not isinstance(wide.get(neighbour), str | tuple):
         raise ValueError(f"wide: '{name}' stands right of '{neighbour}', which has no name of its own there")
