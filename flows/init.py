@@ -9,9 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import openpyxl
 import pandas as pd
+from openpyxl.utils.exceptions import InvalidFileException
 
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
@@ -100,7 +102,10 @@ def read_table(path: Path) -> pd.DataFrame:
     if path.suffix.lower() != ".xlsx":
         frame = pd.concat(chunks(path, repeats=True))
         return frame.map(lambda cell: text_or_none(cell) or "")
-    sheet = openpyxl.load_workbook(path, read_only=True, data_only=True).worksheets[0]
+    try:
+        sheet = openpyxl.load_workbook(path, read_only=True, data_only=True).worksheets[0]
+    except (OSError, KeyError, BadZipFile, InvalidFileException) as error:
+        raise InputError(f"cannot be read as a workbook: {error}", file=path) from error
     rows = [["" if cell is None else as_text(cell) for cell in row] for row in sheet.iter_rows(values_only=True)]
     header, *body = [row for row in rows if any(row)] or [[]]
     return pd.DataFrame(body, columns=pd.Index(told_apart(header)), dtype=object)

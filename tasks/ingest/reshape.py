@@ -13,6 +13,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.settings.reshaping import PLACEHOLDER, QUESTION, ROW, Pattern
 from tasks.contracts.settings.study import Source
 from tasks.store.cells import as_text, need, text_or_none
+from tasks.text.markup import plain
 
 _LONGEST_PART = 40
 """Characters of a part of an id; what is longer is represented by its digest."""
@@ -139,7 +140,7 @@ def _add_neighbours(header: Sequence[str], columns: dict[str, dict[str, str]], n
 def _with_id(source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str]) -> pd.DataFrame:
     """The chunk with a column of ids, without the rows that lack a part of it and have no answer."""
     _is_new(frame, name, source.file)
-    parts = [_part_of_id(frame, column, source.file) for column in columns]
+    parts = [_part_of_id(source, frame, column) for column in columns]
     answer = source.responses.get("text")
     answers = frame[answer].tolist() if isinstance(answer, str) and answer in frame.columns else None
     ids: list[str | None] = []
@@ -153,11 +154,12 @@ def _with_id(source: Source, frame: pd.DataFrame, name: str, columns: Sequence[s
     return made.loc[[made_id is not None for made_id in ids]]
 
 
-def _part_of_id(frame: pd.DataFrame, column: str, file: str) -> list[str | None]:
+def _part_of_id(source: Source, frame: pd.DataFrame, column: str) -> list[str | None]:
     if column == ROW:
         return [str(number + 1) for number in frame.index.tolist()]
-    need(frame, column, file)
-    return [text_or_none(cell) for cell in frame[column]]
+    need(frame, column, source.file)
+    texts = [text_or_none(cell) for cell in frame[column]]
+    return [plain(text) if text and source.html else text for text in texts]
 
 
 def id_of(parts: Iterable[str]) -> str:

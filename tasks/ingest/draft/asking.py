@@ -10,14 +10,13 @@ from pathlib import Path
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.reshaping import Pattern
-from tasks.ingest.draft.drafted import USUAL_POINTS, DraftedItem
+from tasks.ingest.draft.drafted import STEPS, USUAL_POINTS, DraftedItem
 from tasks.ingest.draft.guess import number
 from tasks.ingest.draft.roles import Roles
 
 MOST_QUESTIONS = 5
 Ask = Callable[[str, str], str]
 """(question, guess) → what a person says; the guess where nobody is asked."""
-_STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
 
 
 class Asking:
@@ -57,7 +56,7 @@ def settled(roles: Roles, header: Sequence[str], file: Path, ask: Asking) -> Rol
 
 
 def _shown(pattern: Pattern | None) -> str:
-    return pattern if isinstance(pattern, str) else ""
+    return ", ".join(pattern) if isinstance(pattern, tuple) else str(pattern or "")
 
 
 def _named(said: str, guess: tuple[str, ...]) -> tuple[str, ...]:
@@ -97,5 +96,5 @@ def scales(items: Sequence[DraftedItem], step: float, ask: Asking) -> list[tuple
 
 def _scale(most: float, step: float) -> Scale:
     """From 0 to `most` in steps no larger than `step` that reach it."""
-    fitting = [size for size in _STEPS if size <= step and abs(most / size - round(most / size)) < 1e-6]
+    fitting = [size for size in STEPS if size <= step and abs(most / size - round(most / size)) < 1e-6]
     return Scale(min=0, max=most, step=fitting[0] if fitting else most)

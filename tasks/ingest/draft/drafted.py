@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import pandas as pd
 
-from tasks.contracts.settings.reshaping import ROW, Pattern
+from tasks.contracts.settings.reshaping import QUESTION, ROW, Pattern
 from tasks.contracts.settings.study import Source
 from tasks.ingest.draft.guess import number
 from tasks.ingest.draft.roles import Roles
@@ -21,7 +22,11 @@ UNWRITTEN = "WRITE HERE"
 """What stands, in a file that `init` wrote, where a person has to write something."""
 USUAL_POINTS = 10.0
 """The most points of an answer where nothing tells."""
-_STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
+STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
+"""Distances between scores that people use, the largest first."""
+_OF_WIDE = ("answer", "question", "model_answer", "possible", "mark")
+_MADE = (*_OF_WIDE, "answer_id", "question_id", "student_id", "student_name")
+"""What columns are called that a draft makes."""
 _TRAILING = re.compile(r" \(column \d+\)$")
 
 
@@ -60,23 +65,21 @@ class Draft:
 
 def drafted(file: str, roles: Roles, frame: pd.DataFrame) -> Draft:
     """The draft of a file of answers; roles.answer must be there."""
-    wide = _wide(roles)
-    flat = _flat(roles) if wide else roles
-    source: dict[str, Any] = {"file": file}
-    source |= {"blank": list(roles.blank)} if roles.blank else {}
-    source |= {"wide": wide} if wide else {}
+    names = _new_names(frame.columns)
+    wide = _wide(roles, names)
+    flat = _flat(roles, names) if wide else roles
+    source: dict[str, Any] = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
     source["responses"] = {"text": flat.answer}
     rows = reshaped(Source.model_validate(source), frame)
-    source["ids"], item = _item_id(flat, rows)
-    source["names"], name = _author_name(flat)
-    source["ids"] |= _student_id(flat)
+    made_item, item = _item_id(flat, rows, names)
+    made_student, student = _made(flat.student, names["student_id"])
+    source["names"], author_name = _made(flat.names, names["student_name"])
+    source["ids"] = made_item | made_student
     rows = reshaped(Source.model_validate(source), frame)
-    made, response = _response_id(flat, item, rows)
-    source["ids"] |= made
-    source |= {"html": True} if roles.html else {}
-    student = "student_id" if len(flat.student) > 1 else "".join(flat.student)
-    mapping = {"response_id": response, "item_id": item, "author_id": student, "author_name": name, "text": flat.answer}
-    source["responses"] = {key: column for key, column in mapping.items() if column}
+    made_answer, response = _response_id(flat, item, rows, names, bool(wide))
+    source["ids"] |= made_answer
+    mapping = {"response_id": response, "item_id": item, "author_id": student, "author_name": author_name}
+    source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
     rows = reshaped(Source.model_validate(source), frame)
     scores = _scores(flat, rows)
     source["groups"] = {_slug(group): group for group in flat.groups}
@@ -84,56 +87,75 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame) -> Draft:
     source["scores"] = [{"rater": rater, "score": column} for rater, column in zip(raters, scores, strict=True)]
     items = _items(flat, item, rows, scores, _points_in_names(roles, frame.columns.tolist()))
     asks_wording = any(entry.question is None for entry in items)
-    if not asks_wording:
-        source["items"] = _item_columns(flat, item, rows)
-    marks = [mark for column in scores for mark in _numbers(rows[column])]
-    marked = rows[list(scores)].map(lambda cell: text_or_none(cell) is not None).any(axis=1).sum() if scores else 0
-    by_row = any(ROW in columns for columns in source["ids"].values())
-    step = next((step for step in _STEPS if all(_on_grid(mark, step) for mark in marks)), _STEPS[-1])
+    source["items"] = {} if asks_wording else _item_columns(flat, item, rows)
     kept = {key: value for key, value in source.items() if value}
-    return Draft(kept, items, len(rows), int(marked), step, asks_wording, by_row)
+    marks = [mark for column in scores for mark in _numbers(rows[column])]
+    step = next((step for step in STEPS if all(_on_grid(mark, step) for mark in marks)), STEPS[-1])
+    by_row = any(ROW in columns for columns in source["ids"].values())
+    return Draft(kept, items, len(rows), _marked(rows, scores), step, asks_wording, by_row)
 
 
-def _wide(roles: Roles) -> dict[str, Pattern]:
+def _new_names(columns: Iterable[str]) -> dict[str, str]:
+    """What new columns are called: as they would be, or so with an underscore where the file has that name already."""
+    taken = set(columns)
+    return {name: next(f"{name}{'_' * k}" for k in count() if f"{name}{'_' * k}" not in taken) for name in _MADE}
+
+
+def _marked(rows: pd.DataFrame, scores: Sequence[str]) -> int:
+    """Answers with a mark."""
+    marked = [any(text_or_none(cell) for cell in row) for row in zip(*(rows[name] for name in scores), strict=True)]
+    return sum(marked)
+
+
+def _wide(roles: Roles, names: Mapping[str, str]) -> dict[str, Pattern]:
     """What `wide` says: new column → the question's columns."""
     if not roles.wide or roles.answer is None:
         return {}
-    wide: dict[str, Pattern] = {"answer": roles.answer}
-    several = {"question": roles.question, "model_answer": roles.reference, "possible": roles.points}
-    wide |= {name: pattern for name, pattern in several.items() if _is_pattern(pattern)}
     marks = [pattern for pattern in roles.scores if _is_pattern(pattern)]
-    return wide | dict(zip(["mark", *(f"mark_{n}" for n in range(2, len(marks) + 1))], marks, strict=False))
+    several: dict[str, Pattern | None] = {"answer": roles.answer, "question": roles.question}
+    several |= {"model_answer": roles.reference, "possible": roles.points, "mark": next(iter(marks), None)}
+    wide = {names[name]: pattern for name, pattern in several.items() if pattern is not None and _is_pattern(pattern)}
+    beside = {"right_of": "answer"}
+    return {name: {"right_of": names["answer"]} if pattern == beside else pattern for name, pattern in wide.items()}
 
 
 def _is_pattern(pattern: Pattern | None) -> bool:
     return pattern is not None and (not isinstance(pattern, str) or "{n}" in pattern)
 
 
-def _flat(roles: Roles) -> Roles:
+def _flat(roles: Roles, names: Mapping[str, str]) -> Roles:
     """The roles of the columns that a wide file has once it is a row an answer."""
-    wide = _wide(roles)
+    wide = _wide(roles, names)
     by_name = isinstance(roles.answer, tuple)
-    wording = "question" if "question" in wide or "{question}" in str(roles.answer) else None
-    own = [pattern for pattern in roles.scores if isinstance(pattern, str) and not _is_pattern(pattern)]
+    new = {name: column for name, column in names.items() if column in wide}
+    in_answer = "question" if "{question}" in str(roles.answer) else None
+    own = [pattern for pattern in roles.scores if not _is_pattern(pattern)]
     return replace(
         roles,
-        answer="answer",
-        item=None if by_name else "n",
-        question="n" if by_name else wording,
-        reference="model_answer" if "model_answer" in wide else None,
-        scores=(*(name for name in wide if name.startswith("mark")), *own),
-        points="possible" if "possible" in wide else None,
+        answer=names["answer"],
+        item=None if by_name else QUESTION,
+        question=QUESTION if by_name else new.get("question", in_answer),
+        reference=new.get("model_answer"),
+        scores=(*([new["mark"]] if "mark" in new else []), *own),
+        points=new.get("possible"),
         response=None,
     )
 
 
-def _item_id(roles: Roles, rows: pd.DataFrame) -> tuple[dict[str, list[str]], Any]:
+def _item_id(roles: Roles, rows: pd.DataFrame, names: Mapping[str, str]) -> tuple[dict[str, list[str]], Any]:
     """(ids to make, column of the question's id): its number where that stands for one wording, else its wording."""
     if roles.item and not (roles.question and _varies(rows, roles.item, str(roles.question))):
         return {}, roles.item
     if roles.question:
-        return {"question_id": [str(roles.question)]}, "question_id"
+        return {names["question_id"]: [str(roles.question)]}, names["question_id"]
     return {}, {"const": "question"}
+
+
+def _made(columns: Sequence[str], name: str) -> tuple[dict[str, list[str]], str | None]:
+    """(what is to be made of several columns, the column that stands for them)."""
+    if len(columns) > 1:
+        return {name: list(columns)}, name
+    return {}, next(iter(columns), None)
 
 
 def _varies(rows: pd.DataFrame, by: str, column: str) -> bool:
@@ -142,29 +164,19 @@ def _varies(rows: pd.DataFrame, by: str, column: str) -> bool:
     return len(pairs) > len({key for key, _ in pairs})
 
 
-def _author_name(roles: Roles) -> tuple[dict[str, list[str]], str | None]:
-    """(names to join, column of the student's name)."""
-    if len(roles.names) > 1:
-        return {"student_name": list(roles.names)}, "student_name"
-    return {}, next(iter(roles.names), None)
-
-
-def _student_id(roles: Roles) -> dict[str, list[str]]:
-    return {"student_id": list(roles.student)} if len(roles.student) > 1 else {}
-
-
-def _response_id(roles: Roles, item: Any, rows: pd.DataFrame) -> tuple[dict[str, list[str]], str]:
+def _response_id(
+    roles: Roles, item: Any, rows: pd.DataFrame, names: Mapping[str, str], wide: bool
+) -> tuple[dict[str, list[str]], str]:
     """(ids to make, column of the answer's id): the file's own, else student and question, with the attempt or, where
     nothing else tells answers apart, the row's number."""
     if roles.response and _tells_apart(rows, [roles.response]):
         return {}, roles.response
     question = [item] if isinstance(item, str) else []
-    attempts = [[roles.attempt]] if roles.attempt else []
-    for more in ([], *attempts):
-        key = [*roles.student, *question, *more]
+    for attempt in ([], [roles.attempt] if roles.attempt else []):
+        key = [*roles.student, *question, *attempt]
         if roles.student and _tells_apart(rows, key):
-            return {"answer_id": key}, "answer_id"
-    return {"answer_id": [ROW, *(question if roles.wide or question == ["n"] else [])]}, "answer_id"
+            return {names["answer_id"]: key}, names["answer_id"]
+    return {names["answer_id"]: [ROW, *(question if wide else [])]}, names["answer_id"]
 
 
 def _tells_apart(rows: pd.DataFrame, key: Sequence[str]) -> bool:

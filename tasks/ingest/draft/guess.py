@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tasks.contracts.settings.reshaping import Pattern
@@ -23,14 +23,16 @@ WORDS: Mapping[str, str] = {
     "risposta|testo|resposta|antwoord|svar|odpowiedz|ответ|回答|答案|解答",
     "question": "question|prompt|item|task|exercise|frage|aufgabe|consigne|pregunta|domanda|quesito|pergunta|questao|"
     "vraag|fraga|pytanie|вопрос|задание|問題|题目|设问",
-    "name": "(first |last |full |family |given )?name|vorname|nachname|nom|prenom|nombre|apellidos?|cognome|nome|"
-    "sobrenome|naam|namn|имя|фамилия|姓名|氏名",
+    "name": "(student |first |last |full |family |given |user )?name|vorname|nachname|nom|prenom|nombre|apellidos?|"
+    "cognome|nome|sobrenome|naam|namn|имя|фамилия|姓名|氏名",
     "student": "student|pupil|learner|user|username|e ?mail|mail|author|candidate|participant|schuler|schulerin|"
     "matrikel|matrikelnummer|etudiant|eleve|alumno|estudiante|studente|aluno|leerling|elev|uczen|ученик|学生|学号|生徒",
     "response": "id|response id|answer id|submission id|nr|no|key|schlussel",
     "group": "class|section|group|course|klasse|kurs|gruppe|classe|groupe|clase|grupo|turma|klas|班",
 }
 """Role → names of its columns, without accents; the more telling ones come first."""
+_WHOLE = frozenset({"name", "response", "group"})
+"""Roles whose names stand within those of many other columns."""
 _TEXT = 15
 """Characters of an average cell from which a column may hold answers."""
 _MARKED_UP = 0.5
@@ -71,37 +73,87 @@ def number(cell: str) -> float | None:
 
 def guessed(columns: Sequence[Column]) -> Roles:
     """The roles of the columns, each for one thing at most. Without a column of texts there is no answer."""
+    numbered = _numbered(columns)
+    answer = _wide_answers(numbered)
+    return _of_wide(answer, numbered, columns) if answer else _of_rows(columns)
+
+
+def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequence[Column]) -> Roles:
+    """The roles of a file of several columns a question."""
+
+    def pattern(role: str, numeric: bool) -> str | None:
+        fitting = (name for name, of in numbered.items() if _named(of[0], role) and of[0].numeric == numeric)
+        return next((name for name in fitting if name not in used), None)
+
+    used = {answer}
+    patterns: dict[str, str | None] = {}
+    for role, numeric in (("reference", False), ("points", True), ("score", True), ("question", False)):
+        patterns[role] = pattern(role, numeric)
+        used |= {patterns[role] or answer}
+    taken = {column.name for name in used for column in numbered[name]}
+    people = _people({column.name: column for column in columns if column.name not in taken})
+    return replace(
+        people,
+        answer=answer,
+        question=patterns["question"],
+        reference=patterns["reference"],
+        points=patterns["points"],
+        scores=(patterns["score"],) if patterns["score"] else (),
+        html=_marked_up(numbered[answer]),
+    )
+
+
+def _of_rows(columns: Sequence[Column]) -> Roles:
+    """The roles of a file of a row an answer or, where several columns of texts are named by questions, of a row a
+    student."""
     free = {column.name: column for column in columns}
-    wide = _wide_answers(columns)
     reference = _take(free, "reference", lambda column: column.length >= 1 and not column.numeric)
     points = _take(free, "points", lambda column: column.numeric)
-    scores = _every(free, "score", lambda column: column.numeric)
-    answer: Pattern | None = wide
-    for name in [name for name in free if wide and _template(name) == wide]:
-        del free[name]
-    if wide is None:
-        answer = _take(free, "answer", lambda column: not column.numeric) or _longest(free)
+    scores = _every(free, "score", lambda column: column.numeric and len(set(column.cells)) > 1)
+    answer: Pattern | None = _take(free, "answer", lambda column: not column.numeric) or _asked_by_name(free)
     wording = _take(free, "question", _is_wording)
-    item = _take(free, "question", lambda column: not _is_wording(column) and bool(column.cells))
-    student = _take(free, "student", lambda column: bool(column.cells))
-    names = _every(free, "name", lambda column: not column.numeric and bool(column.cells))
-    response = _take(free, "response", lambda column: column.distinct == 1)
-    groups = _every(free, "group", lambda column: 0 < column.distinct <= 0.5)
-    texts = next((column.cells for column in columns if column.name == answer), ())
-    marked_up = [is_markup(cell) for cell in texts]
-    return Roles(
+    item = _take(free, "question", lambda column: bool(column.cells))
+    answer = answer or _longest(free)
+    return replace(
+        _people(free),
         answer=answer,
         question=wording,
         item=item,
         reference=reference,
-        scores=scores,
+        scores=scores if isinstance(answer, str) else (),
         points=points,
-        response=response,
-        student=(student,) if student else names,
-        names=names,
-        groups=groups,
-        html=bool(marked_up) and fmean(marked_up) >= _MARKED_UP,
+        html=_marked_up([column for column in columns if column.name in _names(answer)]),
     )
+
+
+def _people(free: dict[str, Column]) -> Roles:
+    """The roles of what is left: who wrote an answer, and ids."""
+    names = _every(free, "name", lambda column: not column.numeric and bool(column.cells))
+    student = _take(free, "student", lambda column: bool(column.cells))
+    response = _take(free, "response", lambda column: column.distinct == 1)
+    groups = _every(free, "group", lambda column: 0 < column.distinct <= 0.5)
+    return Roles(response=response, student=(student,) if student else names, names=names, groups=groups)
+
+
+def _names(pattern: Pattern | None) -> tuple[str, ...]:
+    return (pattern,) if isinstance(pattern, str) else pattern if isinstance(pattern, tuple) else ()
+
+
+def _marked_up(columns: Sequence[Column]) -> bool:
+    """Whether most cells are HTML."""
+    marks = [is_markup(cell) for column in columns for cell in column.cells]
+    return bool(marks) and fmean(marks) >= _MARKED_UP
+
+
+def _asked_by_name(free: dict[str, Column]) -> tuple[str, ...] | None:
+    """The free columns of texts that are named by the question that they answer, as forms write them: two at least."""
+    texts = [column for column in free.values() if column.length >= _TEXT and not column.numeric]
+    asked = tuple(column.name for column in texts if column.name.rstrip().endswith(("?", "？")))
+    if len(asked) < 2:
+        return None
+    for name in asked:
+        del free[name]
+    return asked
 
 
 def _is_wording(column: Column) -> bool:
@@ -110,8 +162,10 @@ def _is_wording(column: Column) -> bool:
 
 
 def _named(column: Column, role: str) -> bool:
-    """Whether a column is named for a role: its words are one of the names, or hold it."""
+    """Whether a column is named for a role: its words hold one of the names or, of short ones, are it."""
     words = _words(column.name)
+    if role in _WHOLE:
+        return bool(re.fullmatch(WORDS[role], words))
     return bool(re.search(rf"(?:^| )(?:{WORDS[role]})(?: |$)", words))
 
 
@@ -148,20 +202,27 @@ def _longest(free: dict[str, Column]) -> str | None:
     return longest.name
 
 
-def _wide_answers(columns: Sequence[Column]) -> str | None:
-    """The pattern of several columns of texts whose names differ by a number; None where there are none."""
+def _numbered(columns: Sequence[Column]) -> dict[str, list[Column]]:
+    """Pattern → the columns whose names differ by a number alone, where there are several."""
     templates: dict[str, list[Column]] = {}
     for column in columns:
-        if (template := _template(column.name)) and not column.numeric and column.length:
+        if template := _template(column.name):
             templates.setdefault(template, []).append(column)
-    several = {template: group for template, group in templates.items() if len(group) > 1}
-    told = [t for t, group in several.items() if _named(group[0], "answer") and not _named(group[0], "reference")]
-    long = [t for t, group in several.items() if fmean(column.length for column in group) >= _TEXT]
-    return next(iter([*told, *long]), None)
+    return {template: group for template, group in templates.items() if len(group) > 1}
+
+
+def _wide_answers(numbered: Mapping[str, list[Column]]) -> str | None:
+    """The pattern of the columns of answers; None where there are none."""
+    texts = {template: group for template, group in numbered.items() if not any(column.numeric for column in group)}
+    told = [t for t, group in texts.items() if _named(group[0], "answer") and not _named(group[0], "reference")]
+    long = [t for t, group in texts.items() if fmean(column.length for column in group) >= _TEXT]
+    unnamed = [t for t in long if not any(_named(texts[t][0], role) for role in ("reference", "question"))]
+    return next(iter([*told, *unnamed]), None)
 
 
 def _template(name: str) -> str | None:
     """The name with {n} in place of its last number; None without a number."""
-    if "{" in name or not (numbers := list(re.finditer(r"\d+", name))):
+    numbers = list(re.finditer(r"\d+", name))
+    if not numbers or "{" in name:
         return None
     return f"{name[: numbers[-1].start()]}{{n}}{name[numbers[-1].end() :]}".strip()

@@ -21,11 +21,23 @@ _FRAME = f"{UNWRITTEN} in a few sentences what a full answer says, and what it l
 _WHOLE = f"{UNWRITTEN} one thing that a full answer says"
 
 
+class _Quoting(yaml.SafeDumper):
+    """Puts quotes around a text that begins like a number: YAML 1.1 and 1.2 do not agree on which of them is one."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "'" if text[:1] in "0123456789+-.~" else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Quoting.add_representer(str, _text)
+
+
 def rubric_text(items: Sequence[tuple[DraftedItem, Scale]]) -> str:
     """A rubric file (YAML) with a rubric for each question: the sentences of its model answer as criteria or, where
     there is none, the question itself as the only one, with a mark where a person has to write."""
     rubrics = [_rubric(item, scale) for item, scale in items]
-    return _HEAD + yaml.safe_dump({"rubrics": rubrics}, sort_keys=False, allow_unicode=True, width=110)
+    return _HEAD + yaml.dump({"rubrics": rubrics}, Dumper=_Quoting, sort_keys=False, allow_unicode=True, width=110)
 
 
 def _rubric(item: DraftedItem, scale: Scale) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import yaml
-
 from tasks.contracts.settings.reshaping import ROW
 
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z_](?:[\w./@ -]*[\w./@-])?")
 _ABOUT: Mapping[str, str] = {
     "blank": "Cells that mean an empty one.",
     "wide": "A row holds a student's answers to several questions: each becomes a row of its own. On the left the new\n"
@@ -101,7 +102,7 @@ def _source(source: Mapping[str, Any]) -> list[str]:
 
 def _entry(key: str, value: Any) -> list[str]:
     """A key of a source: a mapping a line an entry, so that each can be taken out."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return [f"      {key}:", *(f"        {_inline(name)}: {_inline(of)}" for name, of in value.items())]
     if key == "scores":
         return [f"      {key}:", *(f"        - {_inline(rater)}" for rater in value)]
@@ -114,13 +115,14 @@ def _comment(words: str, indent: int = 0) -> list[str]:
 
 
 def _inline(value: Any) -> str:
-    """A value as YAML on one line."""
-    plain = yaml.safe_dump([_listed(value)], default_flow_style=True, allow_unicode=True, width=10**9)
-    return plain.strip().removeprefix("[").removesuffix("]")
-
-
-def _listed(value: Any) -> Any:
-    """Tuples as lists, which YAML knows."""
-    if isinstance(value, dict):
-        return {name: _listed(of) for name, of in value.items()}
-    return [_listed(of) for of in value] if isinstance(value, list | tuple) else value
+    """A value as YAML on one line, in quotes where it has to be."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_inline(name)}: {_inline(of)}' for name, of in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_inline, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    if _NEEDS_NO_QUOTES.fullmatch(text) and text.casefold() not in ("true", "false", "null"):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())
