@@ -60,6 +60,11 @@ class Column:
         return any(numbers) and None not in numbers
 
     @property
+    def same(self) -> bool:
+        """Whether all of several rows say the same, as of the class and not of an answer."""
+        return self.count == len(self.cells) > 1 == len(set(self.cells))
+
+    @property
     def distinct(self) -> float:
         """Share of the rows that have a cell of their own."""
         return len(set(self.cells)) / self.count if self.count else 0.0
@@ -109,7 +114,7 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
     free = {column.name: column for column in columns}
     reference = _take(free, "reference", lambda column: column.length >= 1 and not column.numeric)
     points = _take(free, "points", lambda column: column.numeric)
-    scores = _every(free, "score", lambda column: column.numeric and len(set(column.cells)) > 1)
+    scores = _every(free, "score", lambda column: column.numeric and not column.same)
     answer: Pattern | None = _take(free, "answer", lambda column: not column.numeric) or _asked_by_name(free)
     wording = _take(free, "question", _is_wording)
     item = _take(free, "question", lambda column: bool(column.cells))
