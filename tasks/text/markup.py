@@ -7,12 +7,12 @@ from html import unescape
 from itertools import accumulate
 from textwrap import dedent
 
-from inscriptis.css_profiles import STRICT_CSS_PROFILE
-from inscriptis.html_engine import Inscriptis
-from inscriptis.model.config import ParserConfig
-from inscriptis.model.html_element import HtmlElement
-from lxml import etree
-from lxml.html import document_fromstring
+from inscriptis.css_profiles import STRICT_CSS_PROFILE  # type: ignore[import-untyped]
+from inscriptis.html_engine import Inscriptis  # type: ignore[import-untyped]
+from inscriptis.model.config import ParserConfig  # type: ignore[import-untyped]
+from inscriptis.model.html_element import HtmlElement  # type: ignore[import-untyped]
+from lxml import etree  # type: ignore[import-untyped]
+from lxml.html import document_fromstring  # type: ignore[import-untyped]
 
 _ELEMENTS = (
     "a abbr acronym address article aside audio b bdi bdo big blockquote body button canvas caption center cite code "
@@ -95,7 +95,7 @@ def _shown(text: str) -> str:
     etree.strip_elements(tree, *_UNSEEN, with_tail=False)
     for element in tree.iter():
         _guard_ampersands(element)
-    return Inscriptis(tree, _CONFIG).get_text()
+    return str(Inscriptis(tree, _CONFIG).get_text())
 
 
 def _guard_ampersands(element: etree._Element) -> None:

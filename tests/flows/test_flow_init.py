@@ -228,6 +228,16 @@ def test_the_only_question_is_asked_for(tmp_path: Path) -> None:
     assert read(tmp_path / "study.yaml").items == {"question": (WHY, None)}
 
 
+def test_two_columns_of_marks_are_two_raters_though_their_names_differ_by_case_alone(tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", ["student", "answer", "Mark", "mark"], [["p", "so", "1", "2"], ["q", "no", "0", "1"]])
+    init([tmp_path / "a.csv"], tmp_path / "study.yaml", guess)
+    (source,) = [source for source in load_study(tmp_path / "study.yaml").data.sources if source.scores]
+    assert [(columns.rater, columns.score) for columns in source.scores] == [
+        ("mark", "Mark"),
+        ("mark (column 2)", "mark"),
+    ]
+
+
 def test_a_workbook_is_looked_at(tmp_path: Path) -> None:
     book = openpyxl.Workbook()
     for row in (["student", "answer", "mark"], [7, "So.", 1.5], [8, "No.", None]):
@@ -237,7 +247,21 @@ def test_a_workbook_is_looked_at(tmp_path: Path) -> None:
     assert "2 answers to 1 question, 1 of them with a mark, at most 2 points" in started.lines[0]
 
 
-WORDS = ["answer", "Antwort 1", "Antwort 2", "text", "id", "student", "Mark", "frage", "a: b", "x # y", "n", "{n}", "no"]
+WORDS = [
+    "answer",
+    "Antwort 1",
+    "Antwort 2",
+    "text",
+    "id",
+    "student",
+    "Mark",
+    "frage",
+    "a: b",
+    "x # y",
+    "n",
+    "{n}",
+    "no",
+]
 NAMES = st.one_of(st.sampled_from(WORDS), st.text("a:#{}'\"\\é-,?=1e", min_size=1, max_size=6))
 SAID = ["", "1", "2.5", "1e3", "Why so?", "because it is", "<p>so</p>", "- x: y"]
 CELLS = st.one_of(st.sampled_from(SAID), st.text(max_size=5))

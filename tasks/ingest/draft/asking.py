@@ -69,7 +69,7 @@ def _named(said: str, guess: tuple[str, ...]) -> tuple[str, ...]:
 def _are_there(roles: Roles, header: Sequence[str], file: Path) -> None:
     """InputError for a column that the file does not have."""
     for name in (roles.answer, roles.item, roles.question, *roles.student, *roles.scores):
-        if isinstance(name, str) and "{" not in name and name not in header:
+        if isinstance(name, str) and "{n}" not in name and name not in header:
             raise InputError(f"there is no column '{name}'; there are {', '.join(header)}", file=file)
 
 

@@ -16,6 +16,7 @@ from tasks.ingest.draft.guess import number
 from tasks.ingest.draft.roles import Roles
 from tasks.ingest.reshape import matching, reshaped
 from tasks.store.cells import text_or_none
+from tasks.store.source import told_apart
 from tasks.text.markup import plain
 
 UNWRITTEN = "WRITE HERE"
@@ -83,7 +84,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame) -> Draft:
     rows = reshaped(Source.model_validate(source), frame)
     scores = _scores(flat, rows)
     source["groups"] = {_slug(group): group for group in flat.groups}
-    raters = ["teacher"] if roles.title and len(scores) == 1 else [_slug(column) for column in scores]
+    raters = ["teacher"] if roles.title and len(scores) == 1 else told_apart([_slug(column) for column in scores])
     source["scores"] = [{"rater": rater, "score": column} for rater, column in zip(raters, scores, strict=True)]
     items = _items(flat, item, rows, scores, _points_in_names(roles, frame.columns.tolist()))
     asks_wording = any(entry.question is None for entry in items)
