@@ -239,8 +239,9 @@ def _points_in_names(roles: Roles, header: Sequence[str]) -> dict[str, float]:
     """Question (or "" for all) → the most points, where a column's name says them: "1.0" right of a Canvas question,
     "Grade/10.00" of a Moodle quiz."""
     points: dict[str, float] = {}
-    for pattern in (roles.answer, roles.points):
-        for column in header if isinstance(pattern, str) and "{" in pattern else ():
+    patterns = [pattern for pattern in (roles.answer, roles.points) if isinstance(pattern, str) and "{" in pattern]
+    for pattern in patterns:
+        for column in header:
             match = matching(pattern).fullmatch(column)
             words = match.groupdict() if match else {}
             right = header[header.index(column) + 1 :][:1]
