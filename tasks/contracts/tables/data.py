@@ -18,6 +18,9 @@ SPLITS: Mapping[str, str] = {
 }
 
 
+MADE_FROM: Mapping[str, str] = {"html": "HTML: the text is what a browser shows of it"}
+
+
 class Listed(Frozen):
     """A criterion that a source lists with its item."""
 
@@ -109,6 +112,10 @@ class Responses(Row):
     """The part of the data it belongs to."""
     groups: dict[str, str]
     """Subgroup memberships: group variable → group."""
+    author_name: str | None
+    """What its author is called in a gradebook; it is shown to no judge."""
+    made_from: Annotated[Literal["html"] | None, MADE_FROM]
+    """What the text was made from, where the source held no plain text."""
 
 
 class Units(Row):
