@@ -19,7 +19,8 @@ def init(
         ),
     ],
     to: Annotated[
-        Path | None, typer.Option("--to", help="The study file to write; study.yaml beside the answers if not given.")
+        Path | None,
+        typer.Option("--to", help="The study file to write, or the folder for it; the answers' folder if not given."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take what is guessed.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
@@ -29,7 +30,8 @@ def init(
         from flows.init import init as write_study
         from flows.rehearse import prove
 
-        study = to or files[0].with_name("study.yaml")
+        target = to or files[0].parent
+        study = target if target.suffix in (".yaml", ".yml") else target / "study.yaml"
         started = write_study(files, study, _guess if yes else _asked, overwrite)
         print(*started.lines, *(f"written: {path}" for path in started.files), sep="\n")
         try:

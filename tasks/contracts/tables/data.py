@@ -73,7 +73,7 @@ INPUT_WARNINGS: Mapping[str, str] = {
     "same_student": "a student answers the same question more than once",
     "same_text": "different students hand in the same text",
     "long": "an answer is at least ten times as long as usual for its question",
-    "markup": "HTML is left in the text",
+    "markup": "HTML is left in the text (`html: true` in the source takes it out)",
     "garbled": "letters look as if the file was read in a wrong encoding",
     "cut": "the text ends where a spreadsheet's cell is full, at 32,767 characters",
     "empty": "there is no text",
