@@ -15,7 +15,7 @@ Unusable = Literal["checklist_empty", "checklist_unreadable", "checklist_contrad
 """Why a reply is no checklist: it decides no point of the scheme, a line with bars breaks the form, or it decides a
 point both ways."""
 
-_POINT = re.compile(r"^(?P<id>[^:\n]+): .*\([^()]* marks?\)$", re.MULTILINE)
+_POINT = re.compile(r"^(?P<id>[^:\n]+): .*\((?:[^()]* marks?|counts)\)$", re.MULTILINE)
 _LEVEL = re.compile(r"Level \d+")
 _VERDICTS = {"covered": True, "not covered": False}
 _DRESS = " \t\r*`•-"

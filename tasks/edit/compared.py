@@ -60,7 +60,8 @@ def marks_of(rows: Rows, part: Part) -> Marks | None:
         return None
     items = [row["item_id"] for row in known]
     tops, gold = (np.array([row[name] for row in known], np.int64) for name in ("top", "gold"))
-    return Marks(items, tops, gold, np.array([row["mark"] for row in known], np.float64))
+    is_closed = np.array([row["unmarked"] == "closed" for row in known])
+    return Marks(items, tops, gold, np.array([row["mark"] for row in known], np.float64), is_closed)
 
 
 def spaced(rows: Rows, part: Part) -> Rows:

@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tasks.contracts.settings.edit import Revising
+from tasks.edit.closing import Write
 from tasks.edit.locality import gives_away, is_mark_line
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import Attempt, Revision, Unnamed, Write, continued, opened, sampled, step_texts
+from tasks.edit.revise import Attempt, Revision, Unnamed, continued, opened, sampled, step_texts
 from tasks.edit.rollout import cut
 from tasks.text.fold import folded
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.stats.arrays import Floats, Ints
+from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.bootstrap import interval, resample_counts
 from tasks.stats.pair_sums import TERMS, pair_terms, statistics_of_totals
 
@@ -23,8 +23,8 @@ BOUNDS = {
     "mae": (0.0, np.inf),
     "unmarked": (0.0, 1.0),
 }
-"""Metric → its range: macro QWK; shares of the responses with the gold mark, at most one mark off it, and without a
-mark; mean absolute error in marks."""
+"""Metric → its range: macro QWK; shares of the responses with the gold mark, at most one mark off it, and whose
+grading states no mark by itself; mean absolute error in marks."""
 OF_MARKED = ("qwk", "mae")
 """What unmarked responses are left out of."""
 
@@ -33,8 +33,8 @@ OF_MARKED = ("qwk", "mae")
 class Marks:
     """Marks of one grader.
 
-    An unmarked response is wrong in accuracy and within-1. QWK and MAE leave it out: to call it the furthest possible
-    error would invent a mark, and `unmarked` says how many there are.
+    A response without a mark is wrong in accuracy and within-1. QWK and MAE leave it out: to call it the furthest
+    possible error would invent a mark.
     """
 
     items: Sequence[str]
@@ -45,6 +45,8 @@ class Marks:
     """(n,) m*, in 0…M_q."""
     given: Floats
     """(n,) m, in 0…M_q; NaN where unmarked."""
+    closed: Bools
+    """(n,) whether the mark had to be asked for: it counts as any other, and the response as unmarked, too."""
 
 
 class Figure(NamedTuple):
@@ -142,13 +144,15 @@ def _measured(marks: Marks, draws: int, seed: int) -> dict[str, _Drawn]:
     """Every metric. Row 0 of the sums is the data, the others are the draws."""
     _check(marks)
     rng = np.random.default_rng(seed)
-    sums: dict[str, Floats] = {name: np.zeros(draws + 1) for name in ("exact", "w1", "abs_d", "n", "all")}
+    sums: dict[str, Floats] = {name: np.zeros(draws + 1) for name in ("exact", "w1", "abs_d", "n", "stated", "all")}
     kappa, defined, left_out = np.zeros(draws + 1), np.zeros(draws + 1), 0
     for rows in _questions(marks.items):
         counts = np.vstack([np.ones(len(rows)), resample_counts(rng, len(rows), draws)])
         totals = counts @ _terms(marks, rows)
-        for name in sums:
-            sums[name] += counts.sum(axis=1) if name == "all" else totals[:, TERMS.index(name)]
+        for name in ("exact", "w1", "abs_d", "n"):
+            sums[name] += totals[:, TERMS.index(name)]
+        sums["stated"] += counts @ _stated(marks)[rows]
+        sums["all"] += counts.sum(axis=1)
         one = _kappa(totals)
         kappa += np.nan_to_num(one)
         defined += ~np.isnan(one)
@@ -158,7 +162,7 @@ def _measured(marks: Marks, draws: int, seed: int) -> dict[str, _Drawn]:
         "accuracy": _ratio(sums["exact"], sums["all"]),
         "within_1": _ratio(sums["w1"], sums["all"]),
         "mae": _ratio(sums["abs_d"], sums["n"]),
-        "unmarked": 1 - _ratio(sums["n"], sums["all"]),
+        "unmarked": 1 - _ratio(sums["stated"], sums["all"]),
     }
     marked = int(np.count_nonzero(~np.isnan(marks.given)))
     notes = dict.fromkeys(values, "no responses") if not len(marks.items) else {}
@@ -171,11 +175,16 @@ def _measured(marks: Marks, draws: int, seed: int) -> dict[str, _Drawn]:
 
 
 def _check(marks: Marks) -> None:
-    if {one.shape for one in (marks.tops, marks.gold, marks.given)} != {(len(marks.items),)}:
+    if {one.shape for one in (marks.tops, marks.gold, marks.given, marks.closed)} != {(len(marks.items),)}:
         raise ValueError(f"highest, gold and given marks must be of the same {len(marks.items)} responses")
     for scores in (marks.gold, marks.given):
         if ((scores < 0) | (scores > marks.tops)).any():
             raise ValueError("a mark lies outside 0…M_q")
+
+
+def _stated(marks: Marks) -> Bools:
+    """(n,) whether the mark was stated without being asked for."""
+    return np.asarray(~np.isnan(marks.given) & ~marks.closed)
 
 
 def _questions(items: Sequence[str]) -> Iterator[Ints]:

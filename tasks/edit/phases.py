@@ -14,11 +14,12 @@ from tasks.contracts.settings.edit import TUNED, Arm, Revising
 from tasks.contracts.tables.edit import Part, Signal
 from tasks.edit.audit import Label, separations
 from tasks.edit.belief import change, error, expected
+from tasks.edit.closing import Write, closed
 from tasks.edit.grounding import Support, residual
 from tasks.edit.intervene import ask, intervene
 from tasks.edit.pool import Demonstration, Pool, interventions, natural, pool, repaired, told
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import Attempt, Candidate, Revision, Write, diagnosis, revise
+from tasks.edit.revise import Attempt, Candidate, Revision, diagnosis, revise
 from tasks.edit.rollout import Sample, cut, read_mark
 from tasks.edit.select import candidates, named, thresholds, weak
 from tasks.edit.tuning import Tuned
@@ -44,16 +45,17 @@ def rolled(
     max_tokens: int,
     seed: int,
 ) -> list[Attempt]:
-    """`count` rollouts of every sample, in their order."""
+    """`count` rollouts of every sample, in their order; those that state no mark are closed."""
     each = [(sample, number) for sample in samples for number in range(count)]
     asked = [prompts.grade(sample) for sample, _ in each]
     texts = write(asked, temperature=temperature, max_tokens=max_tokens, seed=seed) if asked else []
-    return [Attempt(sample, number, text) for (sample, number), text in zip(each, texts, strict=True)]
+    replies = closed(write, asked, texts)
+    return [Attempt(*which, *reply) for which, reply in zip(each, replies, strict=True)]
 
 
 def rollout_row(arm: Arm, seed: int, part: Part, attempt: Attempt, seconds: float) -> dict[str, Any]:
     """A row of `rollouts`."""
-    sample, number, text = attempt
+    sample, number, text, is_closed = attempt
     mark, reason = read_mark(text, sample.top)
     return {
         "arm": arm,
@@ -65,7 +67,7 @@ def rollout_row(arm: Arm, seed: int, part: Part, attempt: Attempt, seconds: floa
         "text": text,
         "steps": len(cut(text)),
         "mark": mark,
-        "unmarked": reason,
+        "unmarked": "closed" if is_closed and reason is None else reason,
         "gold": sample.gold,
         "top": sample.top,
         "seconds": seconds,
@@ -102,7 +104,7 @@ def step_rows(
 
     belief: (T + 1, M + 1). support: of the T steps; None where it was not measured.
     """
-    sample, number, text = attempt
+    sample, number, text, _ = attempt
     assert sample.gold is not None  # a training sample has one
     means, errors = expected(belief), error(belief, sample.gold)
     gains, spans = change(errors), cut(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,14 +34,15 @@ class Policy:
     tokenizer: Any
     name: str
     rounds: bool = False
-    """Whether a processor multiplies in bfloat16; weights stay as they are."""
+    """Whether a processor reckons in bfloat16."""
 
     @classmethod
     def load(cls, name: str | Path, adapters: Sequence[Path] = (), rounds: bool = False) -> Policy:
         """Weights by name or folder, with LoRA adapters merged in order; on the GPU where there is one.
 
-        Float32; bfloat16 on a GPU without adapters, whose small changes it would round away. BackendError where the
-        weights or an adapter cannot be loaded.
+        Float32; bfloat16 on a GPU without adapters, whose small changes it would round away, and on a processor that
+        is to round: it would round every weight at every use, adapters or not, and so holds them once, at half the
+        size. BackendError where the weights or an adapter cannot be loaded.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
@@ -49,7 +50,8 @@ class Policy:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        kind = torch.bfloat16 if device == "cuda" and not adapters else torch.float32
+        is_rounded = rounds and device == "cpu"
+        kind = torch.bfloat16 if not adapters and (is_rounded or device == "cuda") else torch.float32
         try:
             tokenizer = AutoTokenizer.from_pretrained(name)
             model = AutoModelForCausalLM.from_pretrained(name, dtype=kind)
@@ -65,16 +67,16 @@ class Policy:
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token_id = tokenizer.eos_token_id
         return cls(
-            model.to(device).eval(),  # type: ignore[arg-type]
+            (model.to(torch.bfloat16) if is_rounded else model).to(device).eval(),  # type: ignore[arg-type]
             tokenizer,
             "/".join([str(name), *(folder.name for folder in adapters)]),
-            rounds and device == "cpu",
+            is_rounded,
         )
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Where the model is asked and not trained: without gradients, in the policy's arithmetic."""
-        with torch.no_grad(), _kept(self.model) if self.rounds else nullcontext():
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self.rounds):
             yield
 
     def prompt_ids(self, prompt: str) -> list[int]:
@@ -190,18 +192,3 @@ class Policy:
         while ids and ids[-1] == self.tokenizer.pad_token_id:
             ids.pop()
         return ids
-
-
-@contextmanager
-def _kept(model: torch.nn.Module) -> Iterator[None]:
-    """Products in bfloat16. Rounded weights are kept until the end where they could be trained, so all of them are made
-    to look so: rounding them at every token takes as long as reading them."""
-    frozen = [one for one in model.parameters() if not one.requires_grad]
-    for one in frozen:
-        one.requires_grad_(True)
-    try:
-        with torch.autocast("cpu", torch.bfloat16):
-            yield
-    finally:
-        for one in frozen:
-            one.requires_grad_(False)

@@ -57,7 +57,7 @@ def natural(rollouts: Sequence[Attempt]) -> list[Demonstration]:
     """Of all rollouts those that state the gold mark, up to it."""
     return [
         Demonstration(sample.response_id, number, "natural", up_to_mark(text, sample.top), True)
-        for sample, number, text in rollouts
+        for sample, number, text, _ in rollouts
         if sample.gold is not None and read_mark(text, sample.top).mark == sample.gold
     ]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from tasks.contracts.settings.edit import Revising
 from tasks.edit import checklist as checklists
 from tasks.edit.checklist import Checklist, Unusable
+from tasks.edit.closing import Write, closed
 from tasks.edit.locality import Breach, breach
 from tasks.edit.prompt import Prompts
 from tasks.edit.rollout import Sample, Step, cut, read_mark, up_to_mark
@@ -23,20 +24,6 @@ UNDIAGNOSED = "none"
 """What stands for the diagnosis where no signal was measured."""
 
 
-class Write(Protocol):
-    """How the policy is asked; `Policy.write` is one."""
-
-    def __call__(
-        self,
-        prompts: Sequence[str],
-        *,
-        begun: Sequence[str] | None = None,
-        temperature: float = 0.0,
-        max_tokens: int = 512,
-        seed: int = 0,
-    ) -> list[str]: ...
-
-
 class Attempt(NamedTuple):
     """A rollout that did not reach the gold mark."""
 
@@ -44,6 +31,8 @@ class Attempt(NamedTuple):
     number: int
     """Which rollout of the response it is."""
     text: str
+    closed: bool = False
+    """Whether it stated no mark by itself; its last line then was asked for."""
 
 
 class Candidate(NamedTuple):
@@ -153,12 +142,13 @@ def continued(
     revisions: Sequence[Revision], prompts: Prompts, write: Write, plan: Revising, *, max_tokens: int, seed: int
 ) -> list[Revision]:
     """The revisions with their outcome: `plan.continuations` are sampled of every one that is begun and has no mark
-    yet, by the grading prompt. It is kept where one states the gold mark."""
+    yet, by the grading prompt, and closed where they state none. It is kept where one comes to the gold mark."""
     waiting = [at for at, one in enumerate(revisions) if one.begun and not one.marks]
     each = [at for at in waiting for _ in range(plan.continuations)]
     asked = [prompts.grade(revisions[at].attempt.sample) for at in each]
     begun = [revisions[at].begun for at in each]
-    replies = sampled(write, asked, plan, begun=begun, max_tokens=max_tokens, seed=seed)
+    written = sampled(write, asked, plan, begun=begun, max_tokens=max_tokens, seed=seed)
+    replies = [reply.text for reply in closed(write, asked, written, begun)]
     done = list(revisions)
     for row, at in enumerate(waiting):
         done[at] = _outcome(done[at], replies[row * plan.continuations : (row + 1) * plan.continuations])

@@ -82,6 +82,15 @@ def read_mark(text: str, top: int) -> Stated:
     return Stated(int(mark), None) if mark.is_integer() and 0 <= mark <= top else Stated(None, "off_scale")
 
 
+def states_mark(text: str) -> bool:
+    """Whether a line states a mark, on the scale or off it.
+
+    >>> states_mark("…\\nFinal mark: 30"), states_mark("…\\nFinal mark: N")
+    (True, False)
+    """
+    return read_mark(text, 0).reason != "no_mark"
+
+
 def up_to_mark(text: str, top: int) -> str:
     """A rollout up to the line that states its mark, without what the policy went on to write; all of it where no line
     does."""

@@ -20,7 +20,7 @@ from typing import Any
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.tables.rules import Family, RuleEdit, Totals
-from tasks.edit.scheme import bands, family, printed, top_mark
+from tasks.edit.scheme import bands, family, printed, refuse_counted, top_mark
 
 EDITS: dict[Family, tuple[RuleEdit, ...]] = {"levels": ("A1", "A2", "B1"), "points": ("x0.5", "x1.5", "x2.0")}
 FACTORS: dict[RuleEdit, float] = {"x0.5": 0.5, "x1.5": 1.5, "x2.0": 2.0}
@@ -78,9 +78,10 @@ class Edited:
 def edits(bundle: Bundle) -> tuple[Edited, ...]:
     """A scheme after each edit of its family.
 
-    InputError for marks that are not 0, 1, … M_q, for bands that do not hold every mark once, and where the words of
-    a criterion, a level or an anchor state marks.
+    InputError where points are counted, for marks that are not 0, 1, … M_q, for bands that do not hold every mark once,
+    and where the words of a criterion, a level or an anchor state marks.
     """
+    refuse_counted(bundle)
     _refuse_stated_marks(bundle)
     kind = family(bundle)
     return tuple(_edited(bundle, kind, edit) for edit in EDITS[kind])

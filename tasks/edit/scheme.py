@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tasks.contracts.bundle import Bundle
+from collections.abc import Sequence
+from itertools import groupby
+
+from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.errors import InputError
 from tasks.contracts.tables.rules import Family
 
@@ -35,20 +38,67 @@ def bands(bundle: Bundle) -> list[tuple[int, int]]:
 
 
 def printed(bundle: Bundle) -> str:
-    """The scheme as text: a line for each point with its marks, or for each level with its band.
+    """The scheme as text: a line for each point with its marks, or for each level with its band; where points are
+    counted, a line for each point and one that says how many of them earn what.
 
     A point's marks are its share of the scale's maximum, as the protocol's `weighted_points` gives them. InputError
-    where points are counted: they have no marks of their own.
+    where only some points are counted, or where a count is made of counts.
     """
-    if counting := [composite.id for composite in bundle.composites if composite.count]:
-        rule = f"criterion '{counting[0]}' counts its sub-points, which then have no marks of their own to print"
-        raise InputError(rule, field="count", hint="give each point a weight instead")
+    if any(composite.count for composite in bundle.composites):
+        return _counted(bundle)
     if family(bundle) == "levels":
         told = zip(bands(bundle), bundle.criteria[0].levels, strict=True)
         return "\n".join(f"Level {at}: {text} ({_range(*band)})" for at, (band, text) in enumerate(told))
     earned = sum(criterion.weight for criterion in bundle.criteria if criterion.weight > 0)
     unit = bundle.scale.max / earned if earned else 1.0
     return "\n".join(f"{c.id}: {' '.join(c.text.split())} ({_marks(c.weight * unit)})" for c in bundle.criteria)
+
+
+def refuse_counted(bundle: Bundle) -> None:
+    """InputError where points are counted: they have no marks of their own."""
+    if counting := [composite.id for composite in bundle.composites if composite.count]:
+        rule = f"criterion '{counting[0]}' counts its sub-points, which then have no marks of their own to edit"
+        raise InputError(rule, field="count", hint="edit: {faithfulness: false} leaves the edits of schemes out")
+
+
+def _counted(bundle: Bundle) -> str:
+    """The points that one criterion counts, and how many of them earn what."""
+    whole, *others = bundle.composites
+    if others or not _is_plain(whole, bundle.criteria):
+        rule = f"criterion '{whole.id}' counts sub-points in a way that cannot be printed for the policy"
+        raise InputError(rule, field="count", hint="one criterion that counts all points, met or not, or weights")
+    points = [f"{point.id}: {' '.join(point.text.split())} (counts)" for point in bundle.criteria]
+    return "\n".join([*points, f"What they earn: {_earned(whole, bundle.scale.max)}"])
+
+
+def _is_plain(whole: Criterion, points: Sequence[Criterion]) -> bool:
+    """Whether a criterion does nothing but count all the points, each met or not, and gives marks for them."""
+    counts_alone = whole.count is not None and not whole.count.needs and whole.weight > 0
+    return counts_alone and all(point.parent == whole.id and point.top == 1 for point in points)
+
+
+def _earned(whole: Criterion, most: float) -> str:
+    """How many points earn how many marks.
+
+    >>> _earned(Criterion(id="K", trait="t", text="Steps.", count={"points": [0, 1, 1, 2]}), 4)
+    'none of them 0 marks; 1 or 2 of them 2 marks; 3 or more of them 4 marks'
+    """
+    assert whole.count is not None
+    top = len(whole.count.points) - 1
+    bands = [[met for met, _ in band] for _, band in groupby(enumerate(whole.count.points), key=lambda step: step[1])]
+    marks = [_marks(whole.count.points[band[0]] / whole.weight * most) for band in bands]
+    return "; ".join(
+        f"{_how_many(band[0], band[-1], top)} of them {mark}" for band, mark in zip(bands, marks, strict=True)
+    )
+
+
+def _how_many(first: int, last: int, top: int) -> str:
+    """A band of numbers in words; the last one goes on."""
+    if last == top:
+        return f"{first} or more"
+    if first == last:
+        return str(first) if first else "none"
+    return f"{first} or {last}" if last == first + 1 else f"{first} to {last}"
 
 
 def _range(low: int, high: int) -> str:

@@ -28,9 +28,9 @@ from tasks.store.warehouse import write_atomically
 Metrics = Mapping[str, str]
 """The library's name of a metric → ours."""
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-_BATCH_LOGITS = {"cpu": 2**28, "cuda": 2**32}
+_BATCH_LOGITS = {"cpu": 2**27, "cuda": 2**32}
 """Logits of one forward and backward pass, tokens times vocabulary; larger batches are accumulated. A vocabulary of
-150,000 makes them by far the largest thing in memory: 2**28 are a gigabyte, and there are several copies."""
+150,000 makes them by far the largest thing in memory: 2**27 are half a gigabyte, and there are several copies."""
 _STATE = "trainer_state.json"
 """The last file that a checkpoint gets."""
 

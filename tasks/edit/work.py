@@ -92,4 +92,4 @@ def attempts_of(work: Work, seed: int, samples: Sequence[Sample]) -> list[Attemp
     """The base policy's rollouts of training samples."""
     of = {sample.response_id: sample for sample in samples}
     rows = rows_of(work.run, Rollouts, by("base", seed, samples))
-    return [Attempt(of[row["response_id"]], row["sample"], row["text"]) for row in rows]
+    return [Attempt(of[row["response_id"]], row["sample"], row["text"], row["unmarked"] == "closed") for row in rows]

@@ -27,9 +27,13 @@ TESTED: Mapping[Tested, str] = {"seen": "questions seen in training", "unseen": 
 """Parts of the test split (in the paper: in-distribution and out-of-distribution)."""
 Part = Literal["train", "seen", "unseen"]
 PARTS: Mapping[str, str] = {"train": "the train split", "seen": TESTED["seen"], "unseen": TESTED["unseen"]}
-Unmarked = Literal["no_mark", "off_scale"]
-UNMARKED: Mapping[str, str] = {"no_mark": "no line states one", "off_scale": "it lies outside 0…M_q"}
-"""Why a rollout has no mark."""
+Unmarked = Literal["no_mark", "off_scale", "closed"]
+UNMARKED: Mapping[str, str] = {
+    "no_mark": "no line states one, not even where it was asked for",
+    "off_scale": "it lies outside 0…M_q",
+    "closed": "no line stated one, until it was asked for behind the last whole step",
+}
+"""Why a rollout states no mark by itself."""
 Signal = Literal["answer", "scheme", "prefix", "prefix_residual"]
 SIGNALS: Mapping[str, str] = {
     "answer": "G^a of Eq. 3",
@@ -71,9 +75,9 @@ class Rollouts(Row):
     steps: Annotated[int, Ge(0)]
     """T, the steps that it is cut into."""
     mark: Annotated[int, Ge(0)] | None
-    """m, the mark stated; null with a reason."""
+    """m, the mark stated, by itself or where it was asked for; null with a reason."""
     unmarked: Annotated[Unmarked | None, UNMARKED]
-    """Why there is no mark."""
+    """Why it states no mark by itself."""
     gold: Annotated[int, Ge(0)] | None
     """m*, the target score; null where a test response has none."""
     top: Annotated[int, Ge(1)]

@@ -78,7 +78,8 @@ def _arms(arms: Arms) -> Section | None:
         "arms",
         "Arms: who marks best?",
         f"Highest mean QWK: {', '.join(best)}" if best else "No arm has a QWK",
-        f"{HOW} An unmarked response is wrong in accuracy and within 1, and left out of QWK and MAE.",
+        f"{HOW} Unmarked: the grading states no mark by itself. Where it did once it was asked for it, that mark "
+        "counts; a response without any is wrong in accuracy and within 1, and left out of QWK and MAE.",
         drawings=tuple(_panels(arms, arms.names)),
         tables=tuple(figures.summary_table(arms, part) for part in TESTED),
     )

@@ -24,11 +24,16 @@ class Row(NamedTuple):
     top: int
     gold: int
     given: float
+    closed: bool = False
 
 
 def marks(rows: list[Row]) -> Marks:
     tops, gold = (np.array([row[at] for row in rows], dtype=np.int64) for at in (1, 2))
-    return Marks([row.item for row in rows], tops, gold, np.array([row.given for row in rows], dtype=np.float64))
+    given_marks, closed = (
+        np.array([row.given for row in rows], np.float64),
+        np.array([row.closed for row in rows], bool),
+    )
+    return Marks([row.item for row in rows], tops, gold, given_marks, closed)
 
 
 def sure(value: float | None) -> float:
@@ -122,7 +127,7 @@ def test_a_mark_off_the_scale_is_refused(rows: list[Row]) -> None:
 
 def test_arrays_of_other_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="same 1 responses"):
-        figures(Marks(["a"], np.array([2]), np.array([1, 1]), np.array([1.0])))
+        figures(Marks(["a"], np.array([2]), np.array([1, 1]), np.array([1.0]), np.array([False])))
 
 
 def test_the_same_seed_draws_the_same() -> None:
@@ -193,3 +198,16 @@ def test_arms_are_compared_on_the_same_responses_only() -> None:
     for other in (rows[:1], [rows[0], Row("a", 4, 3, 2)], [rows[0], Row("b", 4, 2, 2)]):
         with pytest.raises(ValueError, match="same responses"):
             differences(marks(rows), marks(other))
+
+
+@given(graded(), st.data())
+@settings(max_examples=20, deadline=None)
+def test_a_mark_that_was_asked_for_counts_and_its_response_is_unmarked(rows: list[Row], data: st.DataObject) -> None:
+    flags = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    asked = [row._replace(closed=flag and not np.isnan(row.given)) for row, flag in zip(rows, flags, strict=True)]
+    plain, found = measured(rows, 1), measured(asked, 1)
+    assert [found[name] for name in found if name != "unmarked"] == [
+        plain[name] for name in plain if name != "unmarked"
+    ]
+    without = sum(row.closed or bool(np.isnan(row.given)) for row in asked)
+    assert found["unmarked"].value == pytest.approx(without / len(rows))

@@ -119,3 +119,20 @@ def test_a_reply_ends_with_the_line_of_its_mark(chatting: Policy, monkeypatch: p
 
     monkeypatch.setattr(chatting.model, "forward", rambling)
     assert chatting.write(["light"], max_tokens=40) == ["P1 is met.\nFinal mark: 1\n"]
+
+
+def test_what_rounds_holds_its_weights_once_in_half_the_room(chatting: Policy, tmp_path: Path) -> None:
+    chatting.model.save_pretrained(tmp_path / "base")
+    chatting.tokenizer.save_pretrained(tmp_path / "base")
+    adapted = get_peft_model(
+        Policy.load(tmp_path / "base").model,
+        LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False),
+    )
+    adapted.save_pretrained(str(tmp_path / "adapter"))
+    for folders in ([], [tmp_path / "adapter"]):
+        exact, near = (Policy.load(tmp_path / "base", folders, rounds=rounds) for rounds in (False, True))
+        assert {one.dtype for one in exact.model.parameters()} == {torch.float32}
+        assert {one.dtype for one in near.model.parameters()} == {torch.bfloat16}
+        for name, weights in near.model.named_parameters():
+            torch.testing.assert_close(weights, exact.model.get_parameter(name).bfloat16(), rtol=0, atol=0)
+        assert near.write(["light"], max_tokens=8)
