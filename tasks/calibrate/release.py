@@ -1,4 +1,4 @@
-"""Which scores go out without a person looking first: levels seen, a risk that the labels vouch for, and the route."""
+"""Which scores go out without a person looking first: levels seen, a risk that the labels allow, and the route."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.outcome import RiskRows
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Release
+from tasks.display import say
 from tasks.stats.arrays import Bools, Floats
 from tasks.stats.promise import fewest_without_error, promise
 
 ALL = "all"
+MOST_POSSIBLE = 0.5
+"""Largest share of wrong scores at which it is still said that some could go out."""
 Levels = dict[str, tuple[float, ...]]
 
 
@@ -54,6 +57,8 @@ class ReleasePromise(NamedTuple):
     upper: float | None
     levels: list[float]
     note: str | None
+    possible_target: float | None = None
+    possible_threshold: float | None = None
 
 
 class Vouching(NamedTuple):
@@ -153,17 +158,31 @@ def vouching(scope: Scope, levels: Levels) -> dict[str, Vouching]:
 def _promise(scope: str, rows: Vouching, levels: list[float], release: Release) -> ReleasePromise:
     plan, n = (release.tolerance, release.risk, release.confidence), len(rows.risk)
     made = promise(rows.risk, rows.wrong, release.risk, release.confidence, rows.cluster)
-    note = _why_none(rows, release) if made.threshold is None else None
-    return ReleasePromise(
-        scope, *plan, n, made.threshold, made.released, made.wrong, made.worth, made.upper, levels, note
+    promised = ReleasePromise(
+        scope, *plan, n, made.threshold, made.released, made.wrong, made.worth, made.upper, levels, None
     )
+    if made.threshold is not None:
+        return promised
+    target, threshold = _possible(rows, release)
+    return promised._replace(note=_why_none(rows, release), possible_target=target, possible_threshold=threshold)
+
+
+def _possible(rows: Vouching, release: Release) -> tuple[float | None, float | None]:
+    """The smallest whole per cent above the target at which the labels would allow a release, and its threshold."""
+    for percent in range(int(100 * release.risk) + 1, int(100 * MOST_POSSIBLE) + 1):
+        threshold = promise(rows.risk, rows.wrong, percent / 100, release.confidence, rows.cluster).threshold
+        if threshold is not None:
+            return percent / 100, threshold
+    return None, None
 
 
 def _why_none(rows: Vouching, release: Release) -> str:
-    target, confidence = f"{100 * release.risk:g} %", f"{100 * release.confidence:g} %"
     n, authors = len(rows.cluster), len(np.unique(rows.cluster))
     fewest = fewest_without_error(release.risk, release.confidence)
     if n < fewest:
-        return f"{fewest} labels without an error would be needed for {target} at {confidence}, there are {n}"
-    few = f"; the {n} labels are of {authors} authors" if authors < n else ""
-    return f"no risk threshold keeps the promise of {target} at {confidence}{few}"
+        return f"too few marked answers to promise anything: {say.count(fewest)} needed, {say.count(n)} here"
+    by = f" of {say.plural(authors, 'author')}" if authors < n else ""
+    return (
+        f"the {say.count(n)} marked answers{by} do not show, even for the surest scores, "
+        f"that at most {say.rate(release.risk)} are wrong"
+    )

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.settings.annotation import Doubt
-from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.people import Doubtful
+from tasks.display import say
+from tasks.display.reasons import Rules, why_waits
 from tasks.review.cells import Cells, Said
 from tasks.stats.arrays import Bools, Floats, Ints
 
@@ -61,31 +62,40 @@ def label_queue(
     return [{**row, "rank": rank} for rank, row in enumerate(rows, 1)]
 
 
-def score_queue(predictions: pa.Table) -> list[dict[str, Any]]:
+def score_queue(predictions: pa.Table, rules: Rules) -> list[dict[str, Any]]:
     """The responses with a score that was routed to review (rows of table `predictions`), those without a risk first,
-    then the riskiest; a response of several raters comes once, for its riskiest score."""
+    then the riskiest; a response of several raters comes once, for its riskiest score. rules: of release, by scope."""
     routed = predictions.filter(pc.equal(predictions["route"], "review"))
-    columns = routed.select(["response_id", "risk", "route_reason"]).to_pydict()
-    cases = sorted(
-        zip(columns["risk"], columns["response_id"], columns["route_reason"], strict=True),
-        key=lambda case: (case[0] is not None, -(case[0] or 0), case[1]),
-    )
-    riskiest: dict[str, tuple[float | None, str | None]] = {}
-    for risk, response, reason in cases:
-        riskiest.setdefault(response, (risk, reason))
+    columns = ["response_id", "item_id", "risk", "route_reason", "unscored_reason"]
+    cases = sorted(routed.select(columns).to_pylist(), key=_riskiest_first)
+    riskiest: dict[str, dict[str, Any]] = {}
+    for case in cases:
+        riskiest.setdefault(case["response_id"], case)
     return [
         {
             "subject_kind": "score",
             "response_id": response,
             "rank": rank,
-            "priority": 1.0 if risk is None else risk,
+            "priority": 1.0 if case["risk"] is None else case["risk"],
             "criteria": [],
             "reasons": ["routed_to_review"],
-            "why": ROUTE_REASONS.get(reason or "", "not released").capitalize()
-            + ("" if risk is None else f"; risk {risk:.2f}"),
+            "why": _why_asked(case, rules),
         }
-        for rank, (response, (risk, reason)) in enumerate(riskiest.items(), 1)
+        for rank, (response, case) in enumerate(riskiest.items(), 1)
     ]
+
+
+def _riskiest_first(case: Mapping[str, Any]) -> tuple[bool, float, str]:
+    return case["risk"] is not None, -(case["risk"] or 0), case["response_id"]
+
+
+def _why_asked(case: Mapping[str, Any], rules: Rules) -> str:
+    """The reason, and the estimated risk where the reason does not say it."""
+    words = why_waits(case, rules)
+    risk = (
+        "" if case["risk"] is None or case["route_reason"] == "risk" else f"; estimated risk {say.share(case['risk'])}"
+    )
+    return f"{words[:1].upper()}{words[1:]}{risk}"
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import Models
-from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.calibration import Predictions, ReleaseRules
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.contracts.tables.people import NextLabels, Queue
 from tasks.contracts.tables.rubrics import Bundles
+from tasks.display.reasons import by_scope
 from tasks.review.board import Board, Case, GraderHead, MachineLabel, Quote
 from tasks.review.queue import score_queue
 from tasks.review.tables import rubrics
@@ -33,10 +34,11 @@ def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[dict[str, Any
     """The scores of a graded run that people are asked for: those that `next` proposed, then those that were not
     released, riskiest first; last, of the responses in `scored`, those that the run still grades."""
     predictions = run.read(run.ref(Predictions, "calibrate"))
+    rules = by_scope(run.read(run.ref(ReleaseRules, "calibrate")).to_pylist())
     graded = set(predictions["response_id"].to_pylist())
     cases = [
         *({**row, "criteria": [], "subject_kind": "score"} for row in proposed(run)),
-        *score_queue(predictions),
+        *score_queue(predictions, rules),
         *(
             {"response_id": name, "criteria": [], "subject_kind": "score", "why": "Scored by people before"}
             for name in sorted(graded.intersection(scored))

@@ -27,13 +27,13 @@ RouteReason = Literal[
 ]
 ROUTE_REASONS: Mapping[str, str] = {
     "unscored": "no score",
-    "precheck": "settled without the judge",
-    "weak_evidence": "credit that is weakly grounded, without evidence",
-    "uncalibrated": "no labels that tell its risk",
-    "out_of_range": "outside the range seen in calibration",
-    "level_unseen": "a score that no person gave in calibration",
+    "precheck": "scored by a rule, without the judge",
+    "weak_evidence": "points given on too few words of the answer",
+    "uncalibrated": "no marked answers tell how likely the score is wrong",
+    "out_of_range": "judged above or below all marked answers",
+    "level_unseen": "a score that no person gave a marked answer",
     "no_promise": "the marked answers are too few, or too often missed, to promise anything",
-    "risk": "more likely wrong than the promise allows",
+    "risk": "too likely wrong to go out unchecked",
 }
 """Why a person looks first."""
 
@@ -129,6 +129,11 @@ class ReleaseRules(Row):
     """Human scores seen in calibration, on the scale's steps; another level is never released."""
     note: str | None
     """Why nothing may be released; null otherwise."""
+    possible_target: Share | None
+    """Where nothing may be released, the smallest whole per cent above `target`, up to half, at which the labels would
+    have allowed it with that confidence: read off the same labels, so a hint and no promise. Null otherwise."""
+    possible_threshold: float | None
+    """Largest estimated risk that would be released then."""
 
 
 class Predictions(Row):

@@ -5,20 +5,22 @@ The table sorts without script: every row says its place in each order, and CSS 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.people import SCORE_SETTLED
 from tasks.display import say
+from tasks.display.reasons import Rules, by_scope, why_waits
+from tasks.report.grading.routed import far_from_judge
 
 Row = Mapping[str, Any]
 MOST_ANSWERS = 500
 """Rows of the page: a browser stays quick, and the file small."""
 FIRST_ANSWERS = f"""
 SELECT f.response_id, f.item_id, r.author_id, f.final_score, f.decided_by, f.settled_by, f.low, f.high, f.risk,
-    f.route_reason, count(*) OVER () AS answers
+    f.route_reason, f.unscored_reason, f.judge_score, count(*) OVER () AS answers
 FROM final_scores AS f
 JOIN responses AS r USING (response_id)
 ORDER BY f.decided_by <> 'waits', f.risk DESC NULLS FIRST, f.item_id, f.response_id
@@ -53,12 +55,17 @@ class AnswerTable:
     orders: tuple[str, ...] = ORDERS
 
 
-def answers(rows: Sequence[Row], links: Mapping[str, str]) -> AnswerTable | None:
-    """rows: as FIRST_ANSWERS gives them; links: response → the page of feedback, relative to the report."""
+def answers(
+    rows: Sequence[Row], links: Mapping[str, str], rules: Sequence[Row], tolerances: Mapping[str, float]
+) -> AnswerTable | None:
+    """rows: as FIRST_ANSWERS gives them; links: response → the page of feedback, relative to the report; rules: rows of
+    `release_rules`; tolerances: item → the most, in points, that a score may differ without being called wrong."""
     if not rows:
         return None
     places = zip(*(_places(rows, key) for key in _KEYS), strict=True)
-    shown = tuple(_answer(row, links, of_row) for row, of_row in zip(rows, places, strict=True))
+    scopes = by_scope(rules)
+    states = (_state(row, scopes, tolerances.get(row["item_id"], math.inf)) for row in rows)
+    shown = tuple(_answer(*of_row, links) for of_row in zip(rows, states, places, strict=True))
     every = rows[0]["answers"]
     return AnswerTable(_title(rows, every), shown, every - len(rows))
 
@@ -103,7 +110,7 @@ _KEYS = (lambda row: (), _by_question, _by_student, _lowest_first, _highest_firs
 """In the order of `ORDERS`."""
 
 
-def _answer(row: Row, links: Mapping[str, str], places: tuple[int, ...]) -> AnswerRow:
+def _answer(row: Row, state: str, places: tuple[int, ...], links: Mapping[str, str]) -> AnswerRow:
     return AnswerRow(
         question=say.name(row["item_id"]),
         student=say.name(row["author_id"]) if row["author_id"] is not None else "",
@@ -111,7 +118,7 @@ def _answer(row: Row, links: Mapping[str, str], places: tuple[int, ...]) -> Answ
         link=links.get(row["response_id"], ""),
         score="" if row["final_score"] is None else say.level(round(row["final_score"], 9)),
         interval=_interval(row),
-        state=_state(row),
+        state=state,
         places=places,
     )
 
@@ -122,12 +129,12 @@ def _interval(row: Row) -> str:
     return f"{say.level(row['low'])} to {say.level(row['high'])}"
 
 
-def _state(row: Row) -> str:
+def _state(row: Row, rules: Rules, tolerance: float) -> str:
     """Who decided, or why it waits."""
     if row["decided_by"] == "machine":
-        return "released"
+        far = far_from_judge(row["judge_score"], row["final_score"], tolerance)
+        return ", ".join(filter(None, ("released", far)))
     if row["settled_by"] is not None:
         by = SCORE_SETTLED[row["settled_by"]]
         return f"waits for a person: {by}" if row["decided_by"] == "waits" else by
-    why = ROUTE_REASONS.get(row["route_reason"])
-    return f"waits for a person: {why}" if why else "waits for a person"
+    return f"waits for a person: {why_waits(row, rules)}"

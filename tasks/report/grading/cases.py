@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.judging import ACTIONS, STANDING, UNSCORED_REASONS
 from tasks.contracts.tables.judging import QUOTES as FINDINGS
 from tasks.display import say
@@ -84,9 +83,12 @@ def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
     return found
 
 
-def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgments: Sequence[Row], text: str) -> Case:
+def case(
+    row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgments: Sequence[Row], text: str, route: str
+) -> Case:
     """One response, as machine and people decided it. row: of the score frame; judgments: of this response, by the
-    machine and by people; those that the data recorded of another machine, under no bundle, are left out."""
+    machine and by people; those that the data recorded of another machine, under no bundle, are left out; route: where
+    its score goes, in words."""
     people = [found for found in judgments if found["rater_kind"] in _PEOPLE]
     machine = [found for found in judgments if found["rater_kind"] not in _PEOPLE and not _is_recorded(found)]
     machine = [found for found in machine if found["sample"] == min(one["sample"] for one in machine)]
@@ -100,8 +102,6 @@ def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgmen
     persons = tuple(
         (say.name(rater), say.level(row[f"human:{rater}"])) for rater in raters if pd.notna(row[f"human:{rater}"])
     )
-    released = row["route"] == "release"
-    why = ROUTE_REASONS.get(row["route_reason"])
     return Case(
         say.name(row["response_id"]),
         say.name(row["item_id"]),
@@ -110,7 +110,7 @@ def case(row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgmen
         say.level(round(row["raw"], 2)) if pd.notna(row["raw"]) else say.NOT_KNOWN,
         say.level(round(row["target"], 2)) if pd.notna(row["target"]) else say.NOT_KNOWN,
         persons,
-        "would be released" if released else ": ".join(filter(None, ("goes to people", why))),
+        route,
         _made_of(row),
         excerpt(text, quoted),
         len(text),

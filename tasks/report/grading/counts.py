@@ -49,6 +49,12 @@ QUERIES = {
             avg(spread) AS spread
         FROM (SELECT count(score) AS asked, count(DISTINCT score) AS levels, max(score) - min(score) AS spread
               FROM gradings WHERE {_MACHINE} GROUP BY response_id HAVING count(score) > 1)""",
+    "possible": """
+        SELECT scope, possible_target, count(*) AS n
+        FROM release_rules AS rule
+        JOIN predictions AS p ON rule.scope IN ('all', p.item_id) AND p.risk <= rule.possible_threshold
+        WHERE p.route_reason IN ('no_promise', 'risk')
+        GROUP BY ALL ORDER BY possible_target, n DESC, scope""",
     "input_warnings": "SELECT kind, responses, examples FROM input_warnings ORDER BY kind",
     "quarantine": "SELECT table_name, rule, count(*) AS n FROM quarantine GROUP BY ALL ORDER BY ALL",
 }

@@ -9,7 +9,6 @@ from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import Outcome
 from tasks.report.grading.standing import PEOPLE, Agreeing, standing
-from tasks.stats.promise import fewest_without_error
 
 LENGTH, TEXT = "length alone", "words alone"
 TABLE = ("who", "agreement", "95% interval", "answers")
@@ -39,20 +38,8 @@ def ending(title: str, outcome: Outcome, rules: Sequence[Row], gates: Sequence[R
     missed = sum(gate["outcome"] == "fail" for gate in gates)
     state = f"{say.count(outcome.released)} of {say.count(outcome.responses)} released"
     state += f", {say.plural(missed, 'gate')} missed" if missed else ""
-    released = " ".join(filter(None, (title, "" if outcome.released else nothing_released(rules))))
+    released = " ".join(filter(None, (title, "" if outcome.released else outcome.released_why)))
     return Ending(state, (say.plain(released), to_people(outcome), next_step(outcome, rules, study)), "", ())
-
-
-def nothing_released(rules: Sequence[Row]) -> str:
-    """Why no score goes out, where the reason lies with the marked answers."""
-    if not rules:
-        return "There are no marked answers that a promise could rest on."
-    most = max(rules, key=lambda row: row["n"])
-    needed = fewest_without_error(most["target"], most["confidence"])
-    if most["n"] < needed:
-        where = "" if most["scope"] == "all" else " for one question"
-        return f"Too few marked answers to promise anything{where}: {needed:,} needed, {most['n']:,} here."
-    return "On the marked answers even the surest scores are wrong too often to promise anything."
 
 
 def to_people(outcome: Outcome) -> str:

@@ -13,14 +13,13 @@ import pandas as pd
 from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import Figure, Listed, listed
+from tasks.report.grading.promises import above
 from tasks.stats.selective import risk_coverage
 
 Row = Mapping[str, Any]
 Points = tuple[tuple[float, float], ...]
 ScaleBounds = tuple[float, float, float]
 MOST_POINTS = 100
-NAMED = 3
-"""Items that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +71,6 @@ def beyond(tolerance: float, scales: Mapping[str, ScaleBounds]) -> tuple[str, st
     return f"are more than {amount} from the human score", f"more than {amount} from the human score"
 
 
-def promise(rules: Sequence[Row], wrong: str) -> str:
-    """What releasing rests on, for all rules together."""
-    if not rules:
-        return "No rule of release was fitted: it takes labelled responses."
-    target, confidence = rules[0]["target"], rules[0]["confidence"]
-    holding = sum(row["threshold"] is not None for row in rules)
-    where = (
-        "" if len(rules) == 1 else f", for each item by its own labels ({holding} of {len(rules)} items can promise it)"
-    )
-    said = f"at most {say.rate(target)} of released scores are {wrong}"
-    return f"Promised with {say.rate(confidence)} confidence{where}: {said}."
-
-
 def routing(
     scores: pd.DataFrame,
     scales: Mapping[str, ScaleBounds],
@@ -93,42 +79,24 @@ def routing(
     tolerance: float,
     target: float,
     gates: Sequence[Row],
+    released: int,
 ) -> Routing:
     """The risk–coverage curve on held-out responses, the chosen point, the rules, and the items above the promise.
-    target: the share promised."""
+    target: the share promised; released: scores of the whole run that may go out."""
     wrong = beyond(tolerance, scales)[1]
     curve = _risk(scores, scales, tolerance, target, wrong)
-    shown = [_rule(row, wrong) for row in sorted(rules, key=lambda row: (row["threshold"] is not None, row["scope"]))]
+    ordered = sorted(rules, key=lambda row: (row["threshold"] is not None, row["scope"]))
+    shown = [_rule(row, wrong, released) for row in ordered]
     told = tuple(figures.figure(metric, figures.any(metric.name)) for metric in figures.listed("routing"))
     missing = "" if curve else "no held-out response has a human score, a machine score and an estimated risk"
     beyond_it = listed([_above(row, beyond(tolerance, scales)[0]) for row in above(gates)])
     return Routing(_title(curve, rules), curve, listed(shown), beyond_it, told, missing)
 
 
-def above(gates: Sequence[Row]) -> list[Row]:
-    """The verdicts on items of whose released held-out scores more is wrong than promised, or may be by the upper end
-    of the interval; the worst first. A promise for the set keeps none for an item."""
-    items = [row for row in gates if (row["gate"], row["slice"]) == ("released_errors", "item") and row["n"]]
-    rows = [row for row in items if max(row["estimate"], row["high"]) > row["most"]]
-    return sorted(rows, key=lambda row: (-row["estimate"], -row["high"], row["value_of"]))
-
-
-def above_said(gates: Sequence[Row]) -> str:
-    """The same in a sentence; '' where there are none."""
-    rows = above(gates)
-    wrong = [row for row in rows if row["estimate"] > row["most"]]
-    rest = len(rows) - len(wrong)
-    shown = [f"{say.name(row['value_of'])} ({say.share(row['estimate'])} of {row['n']:,})" for row in wrong[:NAMED]]
-    more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
-    if not wrong:
-        return f"Of {say.plural(rest, 'item')} more than promised may be wrong, by the interval." if rest else ""
-    said = f"More than promised is wrong of {say.plural(len(wrong), 'item')}: {', '.join(shown)}{more}"
-    return f"{said}; of {say.plural(rest, 'other')} it may be, by the interval." if rest else f"{said}."
-
-
 def _above(row: Row, wrong: str) -> Rule:
     of = f"{say.share(row['estimate'])} of {say.plural(row['n'], 'released held-out score')}"
-    return Rule(say.name(row["value_of"]), f"{of} {wrong}, by the interval up to {say.share(row['high'])}", False)
+    interval = f"95% interval {say.share(row['low']).removesuffix('%')} to {say.share(row['high'])}"
+    return Rule(say.name(row["value_of"]), f"{of} {wrong} ({interval}; {say.rate(row['most'])} promised)", False)
 
 
 def _title(curve: Risk | None, rules: Sequence[Row]) -> str:
@@ -148,12 +116,13 @@ def _title(curve: Risk | None, rules: Sequence[Row]) -> str:
     return f"Releasing {say.share(share)} {kept}; releasing all {left}"
 
 
-def _rule(row: Row, wrong: str) -> Rule:
+def _rule(row: Row, wrong: str, released: int) -> Rule:
     scope = "all items" if row["scope"] == "all" else say.name(row["scope"])
     labels = say.plural(row["n"], "labelled response")
     if row["threshold"] is None:
-        why = row["note"] or "no threshold keeps the promise"
-        return Rule(scope, f"Nothing may be released: {why} ({labels}).", False)
+        return Rule(scope, f"Nothing may be released: {row['note']}.", False)
+    if not released:
+        return Rule(scope, f"No score is at or below the estimated risk of {say.share(row['threshold'])}.", False)
     worth, upper = "", ""
     if row["worth"] < row["released"] - 0.5:
         worth = f", worth {say.count(round(row['worth']))} independent ones as answers of an author are alike"

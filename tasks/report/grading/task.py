@@ -22,7 +22,7 @@ from tasks.report.grading.counts import counts
 from tasks.report.grading.ending import TABLE, ending, with_table
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.page import page
-from tasks.report.grading.routing import above_said
+from tasks.report.grading.promises import above_said
 from tasks.report.grading.summary import HEADER, choices, gate_rows, markdown, opening, show, summary
 from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats.bootstrap import cautions

@@ -48,8 +48,8 @@ def total(rows: Iterable[Row], where: Callable[[Row], Any] = bool) -> int:
     return sum(row["n"] for row in rows if where(row))
 
 
-def outcome(responses: Sequence[Row], promise: str) -> Outcome:
-    """Where all responses go. `promise` says what releasing rests on."""
+def outcome(responses: Sequence[Row], released_why: str) -> Outcome:
+    """Where all responses go. released_why: the promise about what is released, or why nothing is."""
     every = total(responses)
     unscored = [row for row in responses if not row["scored"]]
     review = [row for row in responses if row["scored"] and row["route"] != "release"]
@@ -69,7 +69,7 @@ def outcome(responses: Sequence[Row], promise: str) -> Outcome:
         released,
         total(review),
         total(unscored),
-        promise,
+        released_why,
         reasons(review, "route_reason", ROUTE_REASONS),
         reasons(unscored, "unscored_reason", UNSCORED_REASONS),
     )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tasks.contracts.bundle import Bundle
 from tasks.display import say
+from tasks.display.reasons import by_scope
 from tasks.report.grading import marks, together, verdict, work
 from tasks.report.grading.answers import AnswerTable, answers
 from tasks.report.grading.cases import Case, case, worst
@@ -31,8 +32,10 @@ from tasks.report.grading.parts import (
     Outcome,
     Verdict,
 )
+from tasks.report.grading.promises import above_said, nothing_released, promise
 from tasks.report.grading.raters import with_effects
-from tasks.report.grading.routing import Routing, above_said, beyond, promise, routing
+from tasks.report.grading.routed import routed
+from tasks.report.grading.routing import Routing, beyond, routing
 from tasks.report.grading.standing import Agreeing, middle, sources, standing
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
@@ -122,9 +125,13 @@ def view(
     calibrations = tables.calibrations.to_pylist()
     release, target = study["release"], study["evaluation"]["target"]
     such, wrong = beyond(release["tolerance"], scales)
+    steps = {item: release["tolerance"] * bounds[2] for item, bounds in scales.items()}
 
     labelled = int(scores["target"].notna().sum())
-    found = verdict.outcome(counts["responses"], promise(rules, wrong))
+    whole = verdict.total(counts["responses"])
+    released = verdict.total(counts["responses"], lambda row: row["scored"] and row["route"] == "release")
+    why = promise(rules, wrong) if released and rules else nothing_released(rules, counts["possible"], whole)
+    found = verdict.outcome(counts["responses"], why)
     agreement = together.agreement(figures, labelled)
     title = verdict.headline(found, figures.machine("beyond_tolerance", "released"), such, release["risk"], labelled)
     title = " ".join(filter(None, (title, above_said(gates) if found.released else "")))
@@ -138,12 +145,12 @@ def view(
     return View(
         verdict.head(study["name"], manifest["written"][:10], title, looks, figures, found.released),
         standing(figures),
-        _cases(tables, raters, rubric_of, middle(scores)),
+        _cases(tables, raters, rubric_of, middle(scores), steps),
         sources(manifest),
         found,
         verdict.verdict(gates, figures),
         verdict.data(counts["responses"], counts["set"][0], quarantined, counts["input_warnings"]),
-        answers(tables.answers.to_pylist() if tables.answers else [], tables.links),
+        answers(tables.answers.to_pylist() if tables.answers else [], tables.links, rules, steps),
         together.people(figures, raters),
         agreement,
         marks.distribution(panels, figures, raters if target in OF_SEVERAL else []),
@@ -152,7 +159,7 @@ def view(
             marks.errors_title(panels),
             marks.confusions(panels),
             target in OF_SEVERAL and len(raters) > 1,
-            _cases(tables, raters, rubric_of, worst(scores, scales)),
+            _cases(tables, raters, rubric_of, worst(scores, scales), steps),
             "" if panels else marks.NOTHING_SCORED,
         ),
         groups(figures, scores),
@@ -166,7 +173,7 @@ def view(
             clipped,
             found.responses - found.unscored,
         ),
-        routing(scores, scales, rules, figures, release["tolerance"], release["risk"], gates),
+        routing(scores, scales, rules, figures, release["tolerance"], release["risk"], gates, released),
         work.grounding(counts["quotes"], counts["decisions"], counts["conflicts"], found.responses, figures),
         work.decisions(figures),
         work.stability(counts["repeats"][0]),
@@ -187,7 +194,14 @@ def _worst_item(agreement: Agreement) -> Look | None:
     )
 
 
-def _cases(tables: Tables, raters: list[str], rubric_of: Mapping[str, str], shown: Sequence[str]) -> tuple[Case, ...]:
+def _cases(
+    tables: Tables,
+    raters: list[str],
+    rubric_of: Mapping[str, str],
+    shown: Sequence[str],
+    tolerances: Mapping[str, float],
+) -> tuple[Case, ...]:
+    rules = by_scope(tables.release_rules.to_pylist())
     questions = dict(zip(tables.items["item_id"].to_pylist(), tables.items["question"].to_pylist(), strict=True))
     judged = defaultdict(list)
     for row in tables.judgments.to_pylist():
@@ -201,5 +215,6 @@ def _cases(tables: Tables, raters: list[str], rubric_of: Mapping[str, str], show
         row = by_id[response]
         item = row["item_id"]
         bundle = tables.bundles[rubric_of[item]]
-        made.append(case(row, raters, questions[item], bundle, judged[response], tables.texts[response]))
+        route = routed(row, rules, tolerances[item])
+        made.append(case(row, raters, questions[item], bundle, judged[response], tables.texts[response], route))
     return tuple(made)

@@ -19,7 +19,7 @@ from tasks.contracts.tables.evaluation import Verdicts
 from tasks.display.say import plain
 from tasks.report.grading.cases import worst
 from tasks.report.grading.page import page
-from tasks.report.grading.routing import above_said
+from tasks.report.grading.promises import above_said
 from tasks.report.grading.verdict import headline, outcome
 from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats.estimate import Estimate
@@ -133,23 +133,24 @@ HIDDEN = [
 
 
 def test_a_promise_for_the_set_names_the_items_it_does_not_hold_for() -> None:
-    wrong, may = "More than promised is wrong of 1 item: q2 (21% of 34)", "of 2 others it may be, by the interval"
-    assert plain(above_said(HIDDEN)) == f"{wrong}; {may}."
-    assert plain(above_said(HIDDEN[1:2])) == f"{wrong}."
-    assert above_said(HIDDEN[2:]) == "Of 2 items more than promised may be wrong, by the interval."
+    wrong = "On 1 question more are wrong than promised: q2 (21% of 34)."
+    unsure = "taken alone, too few were checked to be sure of it (34 released scores each)."
+    assert plain(above_said(HIDDEN)) == f"{wrong} For 2 other questions {unsure}"
+    assert plain(above_said(HIDDEN[1:2])) == wrong
+    assert above_said(HIDDEN[2:]) == f"For 2 questions {unsure}"
     assert above_said(HIDDEN[:1]) == above_said([]) == ""
     assert above_said([errors_of("q9", 0.0, 0.0, n=0)]) == ""
 
 
 def test_the_page_says_so_in_the_headline_and_lists_them(run: Tables) -> None:
     found = view(replace(run, verdicts=conform(Verdicts, [*gates(), *HIDDEN])), STUDY, MANIFEST)
-    assert plain(found.head.title).endswith("by the interval.")
+    assert plain(found.head.title).endswith("(34 released scores each).")
     assert "q2 (21% of 34)" in plain(found.head.title)
     assert [plain(rule.scope) for rule in found.routing.above.rows] == ["q2", "q3", "q4"]
     text = Seen(page(found)).text
     assert (
-        "21% of 34 released held-out scores are more than one point from the human score, by the interval up to 38%"
-        in text
+        "21% of 34 released held-out scores are more than one point from the human score "
+        "(95% interval 0 to 38%; 10% promised)" in text
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,18 +70,10 @@ def test_all_that_is_not_released_is_counted_once(released: int, review: list[in
     assert "rubricflow " in sentences[2]
 
 
-@pytest.mark.parametrize(
-    ("rules", "said"),
-    [
-        ([rule(12)], "Too few marked answers to promise anything: 45 needed, 12 here."),
-        ([rule(12, "a"), rule(30, "b")], "Too few marked answers to promise anything for one question: 45 needed, 30"),
-        ([rule(45)], "even the surest scores are wrong too often"),
-        ([], "no marked answers that a promise could rest on"),
-    ],
-)
-def test_why_nothing_is_released_is_said(rules: list[dict[str, Any]], said: str) -> None:
-    assert said in told(outcome(0, [10]), rules).sentences[0]
-    assert said not in told(outcome(1, [10]), rules).sentences[0]
+def test_why_nothing_is_released_is_said_only_there() -> None:
+    why = "Too few marked answers to promise anything: 45 needed, 12 here."
+    assert why in told(replace(outcome(0, [10]), released_why=why), [rule(12)]).sentences[0]
+    assert why not in told(replace(outcome(1, [10]), released_why=why), [rule(12)]).sentences[0]
 
 
 def test_the_next_step_is_a_command_to_type() -> None:

@@ -162,8 +162,11 @@ def test_scores_are_asked_about_by_risk():
         ("r6", "review", 1.0, "something new"),
     ]
     names = ("response_id", "route", "risk", "route_reason")
+    rules = {"all": {"threshold": 0.1, "note": None}}
     table = pa.table({name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
-    found = score_queue(table)
+    for name in ("item_id", "unscored_reason"):
+        table = table.append_column(name, pa.array(["x"] * len(rows)))
+    found = score_queue(table, rules)
     conform(Queue, found)
     assert [(row["response_id"], row["priority"]) for row in found] == [
         ("r3", 1.0),
@@ -173,10 +176,11 @@ def test_scores_are_asked_about_by_risk():
         ("r2", 0.3),
     ]
     assert [row["rank"] for row in found] == [1, 2, 3, 4, 5]
-    assert found[0]["why"] == "No labels that tell its risk"
-    assert found[3]["why"] == "Credit that is weakly grounded, without evidence; risk 0.70"
+    assert found[0]["why"] == "No marked answers tell how likely the score is wrong"
+    assert found[3]["why"] == "Points given on too few words of the answer; estimated risk 70%"
     assert {row["subject_kind"] for row in found} == {"score"}
-    assert score_queue(table.slice(0, 1)) == []
+    assert score_queue(table.slice(1, 1), rules)[0]["why"].endswith("estimated risk 20%, at most 10% may go out")
+    assert score_queue(table.slice(0, 1), rules) == []
 
 
 def test_nothing_to_ask_about():

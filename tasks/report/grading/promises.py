@@ -1,0 +1,99 @@
+"""The promise about released scores in sentences: what it rests on, why there is none, where it may not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.display import say
+from tasks.stats.promise import fewest_without_error
+
+Row = Mapping[str, Any]
+NAMED = 3
+"""Questions that a sentence names."""
+
+
+def promise(rules: Sequence[Row], wrong: str) -> str:
+    """What is promised about the released scores, by rows of `release_rules`. wrong: what a wrong score is, as
+    'more than one point from the human score'."""
+    keeping = [row for row in rules if row["threshold"] is not None]
+    share, confidence = say.rate(rules[0]["target"]), say.rate(rules[0]["confidence"])
+    marked = say.plural(sum(row["n"] for row in keeping), "marked answer")
+    each = f" ({len(keeping)} of {len(rules)} questions, each by its own)" if len(rules) > 1 else ""
+    return (
+        f"Promised with {confidence} confidence, from {marked}{each}: at most {share} of released scores are {wrong}."
+    )
+
+
+def nothing_released(rules: Sequence[Row], possible: Sequence[Row], responses: int) -> str:
+    """Why no score goes out, and how near it was, in sentences that promise nothing.
+
+    rules: rows of `release_rules`; possible: those of them that would allow more wrong scores, nearest first, with `n`
+    responses that could go out then; responses: of the run.
+    """
+    if not rules:
+        return "There are no marked answers that a promise could rest on."
+    return " ".join(filter(None, (_why_nothing(rules), _how_near(rules, possible, responses))))
+
+
+def _why_nothing(rules: Sequence[Row]) -> str:
+    none = [row for row in rules if row["threshold"] is None]
+    if len(none) < len(rules):
+        most = max(row["threshold"] for row in rules if row["threshold"] is not None)
+        rest = "every answer is above it, or needs a person for another reason"
+        return f"Scores may go out up to an estimated risk of {say.share(most)}; {rest}."
+    if len(rules) == 1:
+        return f"{rules[0]['note'][:1].upper()}{rules[0]['note'][1:]}."
+    needed = fewest_without_error(rules[0]["target"], rules[0]["confidence"])
+    few = [row["n"] for row in rules if row["n"] < needed]
+    share = say.rate(rules[0]["target"])
+    unproven = f"the marked answers do not show, even for the surest scores, that at most {share} are wrong"
+    if not few:
+        return f"On none of {len(rules)} questions can anything be promised: {unproven}."
+    told = f"Too few marked answers to promise anything for {len(few)} of {len(rules)} questions: "
+    told += f"{say.count(needed)} needed for each, at most {say.count(max(few))} here"
+    return f"{told}; for the other {len(rules) - len(few)}, {unproven}." if len(few) < len(rules) else f"{told}."
+
+
+def _how_near(rules: Sequence[Row], possible: Sequence[Row], responses: int) -> str:
+    if not possible:
+        return ""
+    nearest = possible[0]
+    where = "" if nearest["scope"] == "all" else f" to question {say.name(nearest['scope'])}"
+    answers = f"about {say.count(nearest['n'])} of {say.plural(responses, 'answer')}{where} could go out"
+    allowed = f"this study allows {say.rate(rules[0]['target'])}"
+    return f"If up to {say.rate(nearest['possible_target'])} of them were allowed to be wrong, {answers}; {allowed}."
+
+
+def above(gates: Sequence[Row]) -> list[Row]:
+    """The verdicts on items of whose released held-out scores more is wrong than promised, or may be by the upper end
+    of the interval; the worst first. A promise for the set keeps none for an item."""
+    items = [row for row in gates if (row["gate"], row["slice"]) == ("released_errors", "item") and row["n"]]
+    rows = [row for row in items if max(row["estimate"], row["high"]) > row["most"]]
+    return sorted(rows, key=lambda row: (-row["estimate"], -row["high"], row["value_of"]))
+
+
+def above_said(gates: Sequence[Row]) -> str:
+    """The same in one or two sentences; '' where there are none."""
+    rows = above(gates)
+    wrong = [row for row in rows if row["estimate"] > row["most"]]
+    return " ".join(filter(None, (_wrong_said(wrong), _unsure_said(rows[len(wrong) :], bool(wrong)))))
+
+
+def _wrong_said(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    shown = [f"{say.name(row['value_of'])} ({say.share(row['estimate'])} of {row['n']:,})" for row in rows[:NAMED]]
+    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+    return f"On {say.plural(len(rows), 'question')} more are wrong than promised: {', '.join(shown)}{more}."
+
+
+def _unsure_said(rows: Sequence[Row], others: bool) -> str:
+    """About questions whose figure keeps the promise, but from too few checked scores to be sure."""
+    if not rows:
+        return ""
+    questions = say.plural(len(rows), "other question" if others else "question")
+    fewest, most = min(row["n"] for row in rows), max(row["n"] for row in rows)
+    checked = say.plural(most, "released score") if fewest == most else f"{fewest:,} to {most:,} released scores"
+    each = " each" if len(rows) > 1 else ""
+    return f"For {questions} taken alone, too few were checked to be sure of it ({checked}{each})."
