@@ -16,7 +16,7 @@ from tasks.check.task import data_docs
 from tasks.contracts.reference import TableRef
 from tasks.contracts.tables.calibration import Predictions
 from tasks.evaluate.task import evaluate
-from tasks.ingest.task import Ingested, ingest, input_warnings
+from tasks.ingest.task import Ingested, ingest, warning_sentences
 from tasks.judge.task import credential, judge
 from tasks.lock.task import fit, lock
 from tasks.monitor.runs import completed, flow, introduce, log
@@ -85,7 +85,7 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
 def input_lines(job: Plan, data: Ingested) -> list[str]:
     """How the sources were read, and what is odd about the responses."""
     lines = [f"{file}: read as {words}" for file, words in job.identity.get("read_as", {}).items()]
-    return lines + [f"warning: {words}" for words in input_warnings(job.run, data.warnings)]
+    return lines + [f"warning: {words}" for words in warning_sentences(job.run, data.input_warnings)]
 
 
 def scores_of(job: Plan) -> tuple[Run, TableRef]:

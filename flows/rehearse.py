@@ -18,7 +18,7 @@ from tasks.graph.authored import authored
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
 from tasks.ingest.sources import read_as
-from tasks.ingest.task import ingest, input_warnings
+from tasks.ingest.task import ingest, warning_sentences
 from tasks.judge.grade import first_requests, too_short
 from tasks.judge.levels import widest
 from tasks.judge.prove import prove_bundle
@@ -174,4 +174,6 @@ def _rehearse(
             items.append((item, Bundle.model_validate_json(bundles[item["rubric_id"]]["content"]), cases))
         lint = [(row["rubric_id"], warning) for row in run.read(locked.rubrics).to_pylist() for warning in row["lint"]]
         marked = marked_answers(study, run.read(data.responses), run.read(data.gradings))
-        return Rehearsed(study, items, lint, made and before is None, input_warnings(run, data.warnings), marked)
+        return Rehearsed(
+            study, items, lint, made and before is None, warning_sentences(run, data.input_warnings), marked
+        )

@@ -30,6 +30,7 @@ from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.sight import as_told
 from tasks.review.subject import standing
 from tasks.review.waiting import open_board, proposed, waiting_labels, waiting_scores
+from tasks.store.sheets import ENDINGS
 from tasks.store.warehouse import Run, Warehouse, write_atomically
 from tasks.text.formulas import guarded
 
@@ -103,7 +104,7 @@ def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rate
     it, and nothing is stored then."""
     board = board_of(study_file, warehouse, limit)
     asked = asked_of(board)
-    if _kind(read) == ".csv":
+    if read.suffix.lower() in ENDINGS or _kind(read) == ".csv":
         acts = read_sheet(read, board.study, asked, rater)
     else:
         acts = read_export(read, board.study, asked)

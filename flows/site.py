@@ -1,4 +1,4 @@
-"""A run's reports in a browser: read only, this run's pages alone, and with a token on any address but this machine's."""
+"""A run's reports in a browser: read only, its pages alone, with a token on any address but this machine's."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tasks.review.server import serve
 
 READER = "reader"
 """Who has the link, where one is needed."""
-SUFFIXES = {".html", ".css", ".js", ".svg", ".png"}
+SUFFIXES = {".html", ".css", ".svg", ".png"}
 """What a page is made of: tables, labels and locks of the run are not served."""
 HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' "
-    "'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
+    # No page has a script, and none is run that somebody wrote into an answer.
+    "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "font-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",

@@ -60,4 +60,9 @@ def rows_of(tables: Iterable[TableRef]) -> str:
     rows: Counter[str] = Counter()
     for table in {(table.table, table.path): table for table in tables}.values():
         rows[table.table] += table.rows
-    return ", ".join(f"{say.count(number)} {say.worded(name)}" for name, number in rows.items() if number)
+    return ", ".join(_counted(name, number) for name, number in rows.items() if number)
+
+
+def _counted(table: str, rows: int) -> str:
+    words = say.worded(table)
+    return say.plural(rows, words.removesuffix("s"), words)

@@ -20,9 +20,10 @@ os.environ |= {
 HOUSE = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prefect_server() -> Iterator[None]:
-    """A Prefect server of the tests' own, started once."""
+    """A Prefect server of the tests' own. It costs seconds: a module asks for it only where Prefect is what is
+    tested, and other modules' flows are plain calls."""
     from prefect.testing.utilities import prefect_test_harness
 
     with prefect_test_harness(server_startup_timeout=120):

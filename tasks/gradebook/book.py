@@ -30,7 +30,7 @@ class CriterionLevel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class GradedQuestion:
     """A question with the rubric that its answers are scored by."""
 
     item_id: str
@@ -140,7 +140,7 @@ class Gradebook:
     """Who the machine is: its rater id."""
     promises: tuple[Mapping[str, Any], ...]
     """Rows of `release_rules`."""
-    questions: Mapping[str, Question]
+    questions: Mapping[str, GradedQuestion]
     answers: tuple[GradedAnswer, ...]
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.composite import composed, composition, levels_counted
-from tasks.gradebook.book import CriterionLevel, GradedAnswer, Question
+from tasks.gradebook.book import CriterionLevel, GradedAnswer, GradedQuestion
 
 WHOLE = 1 - 1e-9
 
@@ -23,7 +23,7 @@ class Credit(NamedTuple):
     """What cost points."""
 
 
-def explains(question: Question, answer: GradedAnswer) -> bool:
+def explains(question: GradedQuestion, answer: GradedAnswer) -> bool:
     """Whether an answer's levels explain its final score: a person set them, or they come to that score or the one next
     to it. Calibration and people may move a score far from them; to show them would then tell another story."""
     if answer.final_score is None:

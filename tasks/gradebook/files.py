@@ -18,7 +18,7 @@ from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.worksheet import Worksheet
 
 from tasks.display import say
-from tasks.gradebook.sheets import Sheet, Value
+from tasks.gradebook.sheets import GradeSheet, Value
 from tasks.text.formulas import guarded
 
 LONGEST = 32_000
@@ -28,7 +28,7 @@ NARROWEST, WIDEST = 8, 60
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def as_csv(sheet: Sheet, for_spreadsheets: bool = True) -> bytes:
+def as_csv(sheet: GradeSheet, for_spreadsheets: bool = True) -> bytes:
     """The sheet as CSV in UTF-8. for_spreadsheets: with a byte order mark, by which Excel knows the encoding."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
@@ -39,7 +39,7 @@ def as_csv(sheet: Sheet, for_spreadsheets: bool = True) -> bytes:
     return _BYTE_ORDER_MARK + content if for_spreadsheets else content
 
 
-def as_workbook(sheets: Sequence[Sheet]) -> bytes:
+def as_workbook(sheets: Sequence[GradeSheet]) -> bytes:
     """The sheets as an Excel workbook, each with a header that stays in view and columns as wide as their texts."""
     workbook = Workbook()
     workbook.remove(workbook.worksheets[0])
@@ -50,7 +50,7 @@ def as_workbook(sheets: Sequence[Sheet]) -> bytes:
     return file.getvalue()
 
 
-def _fill(page: Worksheet, sheet: Sheet) -> None:
+def _fill(page: Worksheet, sheet: GradeSheet) -> None:
     for row, cells in enumerate((sheet.header, *sheet.rows), 1):
         for column, value in enumerate(cells, 1):
             _write(cast(Cell, page.cell(row, column)), value)
@@ -80,7 +80,7 @@ def _readable(text: str) -> str:
     return seen if len(seen) <= LONGEST else f"{seen[:LONGEST]}\n[… cut here]"
 
 
-def _width(sheet: Sheet, column: int) -> int:
+def _width(sheet: GradeSheet, column: int) -> int:
     cells = (sheet.header[column], *(row[column] for row in sheet.rows))
     lines = [line for cell in cells if cell is not None for line in str(cell).split("\n")]
     return min(WIDEST, max(NARROWEST, 2 + max(map(len, lines), default=0)))

@@ -16,7 +16,7 @@ from tasks.display import say
 from tasks.display.marked import marked
 from tasks.display.page import body, rendered
 from tasks.display.section import Page, Section
-from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, Question, StudentGrades
+from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, GradedQuestion, StudentGrades
 from tasks.gradebook.credit import Credit, credit, explains, level_words
 from tasks.gradebook.sheets import number
 from tasks.text.highlight import Highlight, joined, pieces
@@ -25,10 +25,11 @@ TEMPLATE = Path(__file__).with_name("feedback.html.j2")
 STYLE = Path(__file__).with_name("feedback.css")
 WAITING = "A person is still looking at this answer: it has no score yet."
 UNJUDGED = "This answer could not be judged. Please talk to your teacher."
+REPEATED = "There is more than one answer to this question: your teacher says which one counts."
 NOTHING = Credit((), (), ())
 
 
-class Numbered(NamedTuple):
+class NumberedCriterion(NamedTuple):
     """A criterion under the number by which the answer's words point to it."""
 
     number: int
@@ -46,9 +47,9 @@ class AnswerPart:
     state: str
     """Why there is no score."""
     text: Markup
-    counted: tuple[Numbered, ...]
+    counted: tuple[NumberedCriterion, ...]
     missing: tuple[str, ...]
-    cost: tuple[Numbered, ...]
+    cost: tuple[NumberedCriterion, ...]
     note: str | None
 
 
@@ -61,9 +62,7 @@ class Marking(NamedTuple):
 
 def student_page(book: Gradebook, student: StudentGrades) -> str:
     """One student's page: a whole HTML document that needs no other file."""
-    sections = tuple(
-        _section(place, book.questions[answer.item_id], answer) for place, answer in enumerate(student.answers, 1)
-    )
+    sections = tuple(_section(book, student, place) for place in range(len(student.answers)))
     title = say.visible(student.called)
     page = Page("Feedback", book.study, title, sections, date=book.graded_on, lead=_lead(book, student))
     return rendered(page, STYLE.read_text(encoding="utf-8"))
@@ -82,34 +81,41 @@ def _lead(book: Gradebook, student: StudentGrades) -> str:
     return f"{points} so far. {say.plural(waiting, 'question has', 'questions have')} no score yet."
 
 
-def _section(place: int, question: Question, answer: GradedAnswer) -> Section:
-    part = answer_part(question, answer)
+def _section(book: Gradebook, student: StudentGrades, place: int) -> Section:
+    answer = student.answers[place]
+    question = book.questions[answer.item_id]
+    part = answer_part(question, answer, repeated=answer.item_id in student.repeated)
     drawn = body(TEMPLATE, "answered", part, {})
-    return Section(f"q{place}", f"Question {place}", say.visible(question.text), body=drawn)
+    return Section(f"q{place + 1}", f"Question {place + 1}", say.visible(question.text), body=drawn)
 
 
-def answer_part(question: Question, answer: GradedAnswer) -> AnswerPart:
+def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool = False) -> AnswerPart:
     """What a student is told of an answer. While it has no score nothing is said of its criteria: who reads them could
-    tell the score that nobody has checked."""
-    groups = credit(question.bundle, answer.levels) if explains(question, answer) else NOTHING
+    tell the score that nobody has checked. repeated: whether it is not the only answer to its question."""
+    counts = answer.final_score is not None and not repeated
+    groups = credit(question.bundle, answer.levels) if counts and explains(question, answer) else NOTHING
     counted = _numbered(groups.counted, 1)
-    cost = _numbered(groups.cost, 1 + len(counted))
-    score = None if answer.final_score is None else str(number(answer.final_score))
     return AnswerPart(
-        score=score,
+        score=str(number(answer.final_score)) if counts else None,
         out_of=str(number(question.scale.max)),
-        state=UNJUDGED if answer.decided_by == "cannot_be_judged" else WAITING,
+        state=_state(answer, repeated),
         text=_marked(answer.text, groups),
         counted=counted,
         missing=tuple(say.visible(criterion.text) for criterion in groups.missing),
-        cost=cost,
+        cost=_numbered(groups.cost, 1 + len(counted)),
         note=say.visible(answer.note) if answer.note else None,
     )
 
 
-def _numbered(levels: Sequence[CriterionLevel], first: int) -> tuple[Numbered, ...]:
+def _state(answer: GradedAnswer, repeated: bool) -> str:
+    if repeated:
+        return REPEATED
+    return UNJUDGED if answer.decided_by == "cannot_be_judged" else WAITING
+
+
+def _numbered(levels: Sequence[CriterionLevel], first: int) -> tuple[NumberedCriterion, ...]:
     return tuple(
-        Numbered(place, say.visible(level.criterion.text), say.visible(level_words(level)))
+        NumberedCriterion(place, say.visible(level.criterion.text), say.visible(level_words(level)))
         for place, level in enumerate(levels, first)
     )
 

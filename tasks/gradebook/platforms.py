@@ -14,7 +14,7 @@ from tasks.contracts.errors import InputError
 from tasks.display import say
 from tasks.gradebook.book import Gradebook, GradedAnswer, StudentGrades
 from tasks.gradebook.credit import credit, explains, level_words
-from tasks.gradebook.sheets import Sheet, Value, number
+from tasks.gradebook.sheets import GradeSheet, Value, number
 
 Platform = Literal["moodle", "canvas"]
 MOODLE = (
@@ -34,7 +34,7 @@ POINTS = "    Points Possible"
 class PlatformSheet(NamedTuple):
     """A sheet for a platform, and what its user has to know."""
 
-    sheet: Sheet
+    sheet: GradeSheet
     remarks: tuple[str, ...]
 
 
@@ -53,7 +53,7 @@ def platform_sheet(book: Gradebook, platform: Platform) -> PlatformSheet:
     return PlatformSheet(sheet, (*remarks, how))
 
 
-def _moodle(book: Gradebook, students: list[StudentGrades]) -> tuple[Sheet, str]:
+def _moodle(book: Gradebook, students: list[StudentGrades]) -> tuple[GradeSheet, str]:
     rows = [
         (
             student.student,
@@ -67,17 +67,17 @@ def _moodle(book: Gradebook, students: list[StudentGrades]) -> tuple[Sheet, str]
         for student in students
     ]
     highest = number(book.highest)
-    return Sheet("moodle", MOODLE, tuple(rows)), (
+    return GradeSheet("moodle", MOODLE, tuple(rows)), (
         f"upload it in the assignment (View all submissions > Upload grading worksheet), whose maximum grade has to be "
         f"{highest}; where the identifiers are not Moodle's own (Participant 123), import it in the gradebook instead "
         "(Grades > Import > CSV) and map Identifier to ID number, username or email address"
     )
 
 
-def _canvas(book: Gradebook, students: list[StudentGrades]) -> tuple[Sheet, str]:
+def _canvas(book: Gradebook, students: list[StudentGrades]) -> tuple[GradeSheet, str]:
     points: tuple[Value, ...] = (POINTS, None, None, None, None, number(book.highest))
     rows = [(*_canvas_names(student), number(student.points)) for student in students]
-    return Sheet("canvas", (*CANVAS, book.study), (points, *rows)), (
+    return GradeSheet("canvas", (*CANVAS, book.study), (points, *rows)), (
         f"import it in the gradebook (Import); Canvas asks whether '{book.study}' is a new assignment or an old one, "
         "and shows every change before it is made"
     )
@@ -91,7 +91,7 @@ def _canvas_names(student: StudentGrades) -> tuple[Value, ...]:
     return student.called, own, of_school, of_school, student.section
 
 
-_FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[Sheet, str]]] = {
+_FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[GradeSheet, str]]] = {
     "moodle": _moodle,
     "canvas": _canvas,
 }
@@ -119,4 +119,4 @@ def _lines(book: Gradebook, answer: GradedAnswer) -> Iterator[str]:
 
 def _listed(title: str, texts: list[str]) -> Iterator[str]:
     if texts:
-        yield f"{title}: {'; '.join(texts)}"
+        yield f"{title}: {'; '.join(text.rstrip('. ') for text in texts)}"

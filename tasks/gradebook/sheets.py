@@ -51,7 +51,7 @@ STUDENT_COLUMNS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Sheet:
+class GradeSheet:
     """A table for people: rows as wide as the header."""
 
     title: str
@@ -59,14 +59,14 @@ class Sheet:
     rows: tuple[tuple[Value, ...], ...]
 
 
-def answer_sheet(book: Gradebook, include_waiting: bool = False) -> Sheet:
+def answer_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
     """A row for every answer. include_waiting: a column of its own for scores that nobody has checked."""
     cells = [_answer_cells(book, answer) for answer in book.answers]
     left_out = {UNCHECKED} if not include_waiting else set()
     if not any(answer.student_name for answer in book.answers):
         left_out.add("student_name")
     header = tuple(name for name in ANSWER_COLUMNS if name not in left_out)
-    return Sheet("Grades", header, tuple(tuple(row[name] for name in header) for row in cells))
+    return GradeSheet("Grades", header, tuple(tuple(row[name] for name in header) for row in cells))
 
 
 def _answer_cells(book: Gradebook, answer: GradedAnswer) -> dict[str, Value]:
@@ -87,7 +87,8 @@ def _answer_cells(book: Gradebook, answer: GradedAnswer) -> dict[str, Value]:
         "settled_by": SCORE_SETTLED.get(answer.settled_by or ""),
         "note": answer.note,
         "criteria": "\n".join(map(_criterion, answer.levels)) or None,
-        "history": "\n".join(map(_step, answer.history)) or None,
+        # It begins with the machine's score, which nobody has checked while the answer waits.
+        "history": None if answer.waits else "\n".join(map(_step, answer.history)) or None,
     }
 
 
@@ -104,7 +105,7 @@ def _step(step: Mapping[str, Any]) -> str:
     return f"{score} ({step['who']}{when}){why}"
 
 
-def student_sheet(book: Gradebook, include_waiting: bool = False) -> Sheet:
+def student_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
     """A row for every student, a column for every question. include_waiting: after each question a column of its own
     for scores that nobody has checked."""
     columns = [name for item in book.questions for name in _question_columns(item, include_waiting)]
@@ -116,7 +117,7 @@ def student_sheet(book: Gradebook, include_waiting: bool = False) -> Sheet:
         names: tuple[Value, ...] = (_student_id(student), student.name)
         scores = [score for item in book.questions for score in _question_cells(student, item, include_waiting)]
         rows.append((*names[: len(first)], *scores, *_totals(book, student)))
-    return Sheet("Grades", (*first, *columns, *last), tuple(rows))
+    return GradeSheet("Grades", (*first, *columns, *last), tuple(rows))
 
 
 def _student_id(student: StudentGrades) -> str:
@@ -143,7 +144,7 @@ def _totals(book: Gradebook, student: StudentGrades) -> tuple[Value, ...]:
     return total, number(student.points), number(book.highest), waiting, len(book.questions) - len(answered)
 
 
-def about_sheet(book: Gradebook, wide: bool) -> Sheet:
+def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
     """What there is to know: the run, its promise, how many scores there are of each kind, and what columns mean."""
     meanings = STUDENT_COLUMNS if wide else ANSWER_COLUMNS
     rows: list[tuple[Value, ...]] = [
@@ -159,7 +160,7 @@ def about_sheet(book: Gradebook, wide: bool) -> Sheet:
     ]
     if wide:
         rows.append(("other columns", "a question each: the score that goes out, empty where there is none"))
-    return Sheet("About", ("what", "is"), tuple(rows))
+    return GradeSheet("About", ("what", "is"), tuple(rows))
 
 
 def promise_words(rule: Mapping[str, Any]) -> str:
@@ -167,9 +168,10 @@ def promise_words(rule: Mapping[str, Any]) -> str:
     where = "" if rule["scope"] == "all" else f"Question {rule['scope']}: "
     if rule["threshold"] is None:
         return f"{where}nothing is released by the machine: {rule['note'] or 'no promise can be kept'}"
-    share, steps = say.rate(rule["target"]), f"{rule['tolerance']:g}"
+    share, tolerance = say.rate(rule["target"]), rule["tolerance"]
+    steps = f"{tolerance:g} {'step' if tolerance == 1 else 'steps'}"
     sure = f"promised with {say.rate(rule['confidence'])} confidence, from {say.plural(rule['n'], 'marked answer')}"
-    return f"{where}of the released scores at most {share} are more than {steps} steps from a person's score; {sure}"
+    return f"{where}of the released scores at most {share} are more than {steps} from a person's score; {sure}"
 
 
 def number(value: float | None) -> Value:

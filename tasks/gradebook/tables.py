@@ -12,7 +12,7 @@ from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import schema
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import STANDING
-from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, Question, Quotation
+from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, GradedQuestion, Quotation
 from tasks.store.catalogue import catalogue
 from tasks.store.recorded import manifest_of
 from tasks.store.warehouse import Run
@@ -31,7 +31,7 @@ def read_gradebook(run: Run) -> Gradebook:
         rubric_of = {row["item_id"]: row for row in _rows(tables, "SELECT item_id, question, rubric_id FROM items")}
         bundles = unlocked(_rows(tables, "SELECT * FROM bundles"))
         questions = {
-            item: Question(item, row["question"], bundles[row["rubric_id"]]) for item, row in rubric_of.items()
+            item: GradedQuestion(item, row["question"], bundles[row["rubric_id"]]) for item, row in rubric_of.items()
         }
         places = {item: place for place, item in enumerate(questions)}
         judged = _judged(tables)

@@ -5,25 +5,25 @@ What a single row can break is refused here; what takes all rows to see is refus
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from tasks.contracts.errors import InputError, refuse
-from tasks.contracts.settings.study import Column, ScoreColumns, Source
+from tasks.contracts.settings.study import ScoreColumns, Source
 from tasks.contracts.tables.data import SPLITS
+from tasks.ingest.columns import as_ids, authors_of, column_cells, column_texts, name_of, row_numbers, without_blanks
 from tasks.ingest.listed import listed
 from tasks.ingest.lists import cell_answers, cell_list, cell_texts
 from tasks.ingest.words import Decimals, Number, numbers_of
-from tasks.store.cells import as_number, did_you_mean, need, quoted, refused, text_or_none, texts
+from tasks.store.cells import as_number, quoted, refused, text_or_none, texts
 from tasks.store.faults import Report
 from tasks.text.formulas import unguarded
 
 Record = dict[str, Any]
 MARKERS = ("human", "replayed")
 """Kinds of raters whose decisions a source may hold."""
-_EMPTY = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "-"})
 
 
 class Answers(NamedTuple):
@@ -71,12 +71,12 @@ def items(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[
     lists = ("reference_answer", "key_elements", "key_weights", "misconceptions", "criteria")
     allowed = {"item_id", "question", "context", "type", "rubric_id", "rubric_text", *lists}
     mapping = {name: column for name, column in source.items.items() if name not in lists}
-    named = _texts(source, frame, source.items, mapping, allowed, ("item_id", "question"), report)
+    named = column_texts(source, frame, source.items, mapping, allowed, ("item_id", "question"), report)
     columns = {name: source.items.get(name, {"const": None}) for name in lists}
-    cells = {name: _cells(source, frame, column, report) for name, column in columns.items()}
+    cells = {name: column_cells(source, frame, column, report) for name, column in columns.items()}
     names = {name: name_of(column) for name, column in columns.items()}
     found = []
-    for at, number in enumerate(_numbers(frame)):
+    for at, number in enumerate(row_numbers(frame)):
         record = {name: texts[at] for name, texts in named.items()} | {name: of[at] for name, of in cells.items()}
         if not all((record[name] or "").strip() for name in ("item_id", "question")):
             continue
@@ -119,22 +119,22 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
     if "text" not in source.responses:
         report(InputError("the mapping names no column for 'text'", file=source.file, field="text"))
     allowed = {"response_id", "item_id", "author_id", "text", "split"}
-    named = _texts(source, frame, source.responses, source.responses, allowed, ("response_id", "item_id"), report)
-    rows, nothing = _numbers(frame), [None] * len(frame)
-    splits = _filled(named.get("split", nothing))
+    named = column_texts(source, frame, source.responses, source.responses, allowed, ("response_id", "item_id"), report)
+    rows, nothing = row_numbers(frame), [None] * len(frame)
+    splits = without_blanks(named.get("split", nothing))
     for number, split in zip(rows, splits, strict=True):
         if split is not None and split not in SPLITS:
             rule = f"{quoted(split)} is no split; use {', '.join(SPLITS)}"
             report(InputError(rule, file=source.file, row=number, field=name_of(source.responses["split"])))
     groups = {
-        name: _filled(texts(_cells(source, frame, column, report), source.file, rows, column, report))
+        name: without_blanks(texts(column_cells(source, frame, column, report), source.file, rows, column, report))
         for name, column in source.groups.items()
     }
     return Answers(
         rows,
-        _ids(named["response_id"]),
-        _ids(named["item_id"]),
-        _authors(named.get("author_id", nothing), source, rows, report),
+        as_ids(named["response_id"]),
+        as_ids(named["item_id"]),
+        authors_of(named.get("author_id", nothing), source, rows, report),
         [cell or "" for cell in named.get("text", nothing)],
         splits,
         [
@@ -154,9 +154,9 @@ def scored(
     known: the responses. An id that `votes --scores` kept from running as a formula is the one that it was before.
     """
     given = {"scored": source.scored or ""}
-    named = _texts(source, frame, given, given, {"scored"}, ("scored",), report)
-    ids = _ids(named["scored"])
-    return _numbers(frame), [name if name in known else unguarded(name) for name in ids]
+    named = column_texts(source, frame, given, given, {"scored"}, ("scored",), report)
+    ids = as_ids(named["scored"])
+    return row_numbers(frame), [name if name in known else unguarded(name) for name in ids]
 
 
 def chosen(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[bool]:
@@ -164,8 +164,8 @@ def chosen(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list
     or what says neither."""
     if source.split is None:
         return [False] * len(frame)
-    rows, field = _numbers(frame), name_of(source.split)
-    said = _filled(texts(_cells(source, frame, source.split, report), source.file, rows, field, report))
+    rows, field = row_numbers(frame), name_of(source.split)
+    said = without_blanks(texts(column_cells(source, frame, source.split, report), source.file, rows, field, report))
     for number, split in zip(rows, said, strict=True):
         if split not in (None, "chosen"):
             rule = f"{quoted(split)} is neither 'chosen' nor empty"
@@ -181,7 +181,7 @@ def scores(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list
 
 def look_at_decimals(source: Source, frame: pd.DataFrame, decimals: Decimals, report: Report) -> None:
     """InputError for a column of scores that writes its decimals in two ways; words are not looked at."""
-    rows = _numbers(frame)
+    rows = row_numbers(frame)
     for rater in source.scores:
         for column in filter(None, (rater.score, *rater.traits.values())):
             if column in frame.columns and not rater.words:
@@ -190,10 +190,10 @@ def look_at_decimals(source: Source, frame: pd.DataFrame, decimals: Decimals, re
 
 def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns, report: Report) -> Scores:
     def numbers(column: str) -> list[float | None]:
-        cells = _cells(source, frame, column, report)
+        cells = column_cells(source, frame, column, report)
         return [_number(number, cell, source.file, row, column, report) for row, cell in zip(rows, cells, strict=True)]
 
-    rows, number = _numbers(frame), numbers_of(rater.words)
+    rows, number = row_numbers(frame), numbers_of(rater.words)
     traits = {name: numbers(column) for name, column in rater.traits.items()}
     marks = [
         [(name, mark) for name, mark in zip(traits, row, strict=True) if mark is not None]
@@ -216,19 +216,19 @@ def marks(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Chunk
     """The marks of a chunk; InputError for a missing column or value, what is no level, or no kind of rater."""
     names = ("response_id", "rater_id", "criterion_id", "level")
     ids = {name: column for name, column in source.marks.items() if name != "level"}
-    named = _texts(source, frame, source.marks, ids, {*names, "rater_kind"}, names, report)
-    rows, column = _numbers(frame), source.marks.get("level", {"const": None})
-    cells, level_of = _cells(source, frame, column, report), numbers_of(source.words)
+    named = column_texts(source, frame, source.marks, ids, {*names, "rater_kind"}, names, report)
+    rows, column = row_numbers(frame), source.marks.get("level", {"const": None})
+    cells, level_of = column_cells(source, frame, column, report), numbers_of(source.words)
     levels = [
         _level(level_of, cell, source.file, number, name_of(column), report)
         for number, cell in zip(rows, cells, strict=True)
     ]
-    kinds = [kind or "human" for kind in _filled(named.get("rater_kind", [None] * len(rows)))]
+    kinds = [kind or "human" for kind in without_blanks(named.get("rater_kind", [None] * len(rows)))]
     for number, kind in zip(rows, kinds, strict=True):
         if kind not in MARKERS:
             rule = f"{quoted(kind)} is no kind of rater; use {', '.join(MARKERS)}"
             report(InputError(rule, file=source.file, row=number, field=name_of(source.marks["rater_kind"])))
-    response_id, rater_id, criterion_id = (_ids(named[name]) for name in names[:3])
+    response_id, rater_id, criterion_id = (as_ids(named[name]) for name in names[:3])
     return ChunkMarks(rows, response_id, rater_id, criterion_id, levels, kinds)
 
 
@@ -244,94 +244,6 @@ def _level(read: Number, cell: Any, file: str, row: int, column: str, report: Re
         report(error)
         return -1
     return int(level)
-
-
-def _numbers(frame: pd.DataFrame) -> list[int]:
-    """The rows' numbers in their file, from 1."""
-    return [number + 1 for number in frame.index.tolist()]
-
-
-def _cells(source: Source, frame: pd.DataFrame, column: Column, report: Report) -> list[Any]:
-    """The cells of a column, or its constant; nothing in any row once `report` is told that there is none."""
-    if isinstance(column, dict):
-        return [column["const"]] * len(frame)
-    try:
-        need(frame, column, source.file)
-    except InputError as error:
-        hint = "; ".join(filter(None, (error.hint, f"the study names it in {_place_in_study(source, column)}")))
-        report(InputError(error.rule, file=source.file, field=column, hint=hint))
-        return [None] * len(frame)
-    return frame[column].tolist()
-
-
-def _place_in_study(source: Source, column: str) -> str:
-    """Where a source names a column."""
-    for section in ("items", "responses", "groups", "marks"):
-        for key, value in getattr(source, section).items():
-            if value == column:
-                return f"data.sources: {section}.{key}"
-    rater = next((rater.rater for rater in source.scores if column in (rater.score, *rater.traits.values())), None)
-    return "data.sources" if rater is None else f"data.sources: scores of rater '{rater}'"
-
-
-def _texts(
-    source: Source,
-    frame: pd.DataFrame,
-    given: Mapping[str, Column],
-    mapping: Mapping[str, Column],
-    allowed: set[str],
-    required: tuple[str, ...],
-    report: Report,
-) -> dict[str, list[str | None]]:
-    """The columns of `mapping`, a part of what is given, as texts by their canonical name."""
-    for name in sorted(set(given) - allowed):
-        rule = f"'{name}' is no canonical column; there are {', '.join(sorted(allowed))}"
-        report(InputError(rule, file=source.file, field=name, hint=did_you_mean(name, allowed)))
-    for name in required:
-        if name not in given:
-            report(InputError(f"the mapping names no column for '{name}'", file=source.file, field=name))
-    rows = _numbers(frame)
-    nothing: list[str | None] = [None] * len(rows)
-    found = dict.fromkeys(required, nothing)
-    for name, column in mapping.items():
-        cells = _cells(source, frame, column, report)
-        found[name] = texts(cells, source.file, rows, name_of(column), report)
-        is_there = isinstance(column, dict) or column in frame.columns
-        if name in required and is_there:
-            _refuse_blank(found[name], source.file, rows, name_of(column), report)
-    return found
-
-
-def _refuse_blank(cells: Sequence[str | None], file: str, rows: Sequence[int], column: str, report: Report) -> None:
-    for number, cell in zip(rows, cells, strict=True):
-        if cell is None or not cell.strip():
-            report(InputError("is empty", file=file, row=number, field=column))
-
-
-def _ids(cells: Sequence[str | None]) -> list[str]:
-    """Ids without the blanks around them, which nobody sees; '' for a missing one."""
-    return [(cell or "").strip() for cell in cells]
-
-
-def _filled(cells: Sequence[str | None]) -> list[str | None]:
-    """Texts without the blanks around them, which a spreadsheet does not show, and None for those that are blank."""
-    return [cell.strip() or None if cell else None for cell in cells]
-
-
-def _authors(cells: Sequence[str | None], source: Source, rows: Sequence[int], report: Report) -> list[str | None]:
-    """Authors; InputError for a word by which programs write an empty cell: all of these would be one author."""
-    authors = _filled(cells)
-    for row, author in zip(rows, authors, strict=True):
-        if author is not None and author.casefold() in _EMPTY:
-            hint = "leave the cell empty, or name the author otherwise"
-            field = name_of(source.responses["author_id"])
-            report(refused(author, "reads like an empty cell", source.file, row, field, hint))
-    return authors
-
-
-def name_of(column: Column) -> str:
-    """A column as the user calls it."""
-    return column if isinstance(column, str) else "const"
 
 
 def _weights(cell: Any, file: str, row: int, field: str) -> list[float] | None:

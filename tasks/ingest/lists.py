@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from tasks.contracts.errors import InputError
-from tasks.store.cells import as_text, missing, text_or_none
+from tasks.store.cells import UnreadableCell, as_text, missing, text_or_none
 
 _WRITTEN = 'write ["one", "two"]'
 _LIST_OF_TEXTS = re.compile(r"""\s*\[\s*["'{]""")
@@ -42,6 +42,8 @@ def cell_answers(cell: Any, file: object, row: int, field: str) -> list[str]:
     """The model answers of a cell: its text, or those of a list; none where it is missing or blank."""
     if isinstance(cell, list) or (isinstance(cell, str) and _LIST_OF_TEXTS.match(cell)):
         return [text for text in cell_texts(cell, file, row, field) or [] if text.strip()]
+    if isinstance(cell, UnreadableCell):
+        raise InputError(cell.rule, file=file, row=row, field=field, hint=cell.hint)
     if isinstance(cell, dict | bytes):
         raise InputError("is neither a text nor a list of texts", file=file, row=row, field=field)
     text = text_or_none(cell)

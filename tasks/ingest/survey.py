@@ -21,10 +21,10 @@ from tasks.ingest.canonical import (
     items,
     look_at_decimals,
     marks,
-    name_of,
     scored,
     scores,
 )
+from tasks.ingest.columns import name_of
 from tasks.ingest.oddities import Oddities
 from tasks.ingest.sources import Stream
 from tasks.ingest.words import Decimals
@@ -62,8 +62,8 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     InputErrors name all that is wrong, the first ones each by file, line, row, column and rule: a missing column or
     value, a duplicate id, an item repeated with another content, an unknown item or response, a score that is no finite
     number, a split of the source that has an author or item on two sides where `plan` keeps them whole, a response
-    without an author where it needs one. Where the items are broken it is not held against responses that theirs is
-    unknown, and so on.
+    without an author where it needs one. Where items are lost it is not held against responses that theirs is unknown,
+    and so on.
     """
     found, faults = Survey(), Faults()
     look = _Look(found, plan, limit, faults)
@@ -73,7 +73,7 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     files = [stream.source.file for stream in streams if stream.source.responses]
     if not found.places and (files or not found.items) and not faults.count:
         raise InputError("no response is left to grade", file=files[0] if files else None)
-    knows_responses = not faults.count
+    knows_responses = not faults.lost_rows
     _survey_scores(found, streams, target, knows_responses, faults)
     _survey_marks(found, streams, knows_responses, faults)
     for stream in streams:
@@ -117,9 +117,9 @@ def _survey_scores(
             for frame in chunks(faults.add):
                 rows, ids = scored(source, frame, found.places, faults.add)
                 look_at_decimals(source, frame, decimals, faults.add)
-                picked, given = chosen(source, frame, faults.add), scores(source, frame, faults.add)
+                picked, marked = chosen(source, frame, faults.add), scores(source, frame, faults.add)
                 if knows_responses:
-                    _scores(found, source, rows, ids, picked, given, target, graded, faults)
+                    _scores(found, source, rows, ids, picked, marked, target, graded, faults)
 
 
 def _survey_marks(found: Survey, streams: Sequence[Stream], knows_responses: bool, faults: Faults) -> None:
@@ -127,9 +127,9 @@ def _survey_marks(found: Survey, streams: Sequence[Stream], knows_responses: boo
     for source, chunks, _ in (stream for stream in streams if stream.source.marks):
         with faults.gathering():
             for frame in chunks(faults.add):
-                given = marks(source, frame, faults.add)
+                chunk = marks(source, frame, faults.add)
                 if knows_responses:
-                    _marks(found, source, given, marked, faults)
+                    _marks(found, source, chunk, marked, faults)
 
 
 def _items(found: Survey, source: Source, rows: Iterable[tuple[int, Record]], faults: Faults) -> None:
@@ -160,12 +160,12 @@ class _Look:
         authors = {author: author for author in found.author_id[-1:]}
         rows = zip(some.rows, some.response_id, some.item_id, some.author_id, some.split, strict=True)
         for number, response_id, item_id, author_id, side in rows:
-            if not (response_id and item_id):
-                continue
+            if not (response_id and item_id in found.items):
+                self.faults.lost_rows = True
             error = self._error(source, number, response_id, item_id, author_id, side, names)
             if error is not None:
                 self.faults.add(error)
-            if response_id in found.places or item_id not in found.items:
+            if not response_id or response_id in found.places or item_id not in found.items:
                 continue
             self.counts[item_id] += 1
             found.places[response_id] = len(found.places)
@@ -186,19 +186,23 @@ class _Look:
         names: Mapping[str, str],
     ) -> InputError | None:
         """What is wrong with a response, given those before it."""
-        place = {"file": source.file, "row": number}
+
+        def error(rule: str, name: str, hint: str | None = None) -> InputError:
+            return InputError(rule, file=source.file, row=number, field=names.get(name, name), hint=hint)
+
+        if not (response_id and item_id):
+            return None  # it is told already that they are empty
         if response_id in self.found.places:
-            return InputError(f"response id '{response_id}' occurs twice", **place, field=names["response_id"])
+            return error(f"response id '{response_id}' occurs twice", "response_id")
         if item_id not in self.found.items and self.knows_items:
-            hint = likely_id(item_id, self.found.items)
-            return InputError(f"item '{item_id}' is unknown", **place, field=names["item_id"], hint=hint)
+            return error(f"item '{item_id}' is unknown", "item_id", likely_id(item_id, self.found.items))
         if self.plan.by == "author" and side is None and author_id is None:
             rule = f"a split by author needs an author for every response; '{response_id}' has none"
-            return InputError(rule, **place, field=names.get("author_id", "author_id"))
+            return error(rule, "author_id")
         whole = self._whole(author_id, item_id)
         if side is not None and whole is not None and self.sides.setdefault(whole, side) != side:
             rule = f"{self.plan.by} '{whole}' is on two sides, '{self.sides[whole]}' and '{side}'"
-            return InputError(rule, **place, field=names["split"], hint=f"split.by is {self.plan.by}")
+            return error(rule, "split", f"split.by is {self.plan.by}")
         return None
 
     def _whole(self, author_id: str | None, item_id: str) -> str | None:

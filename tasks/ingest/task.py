@@ -19,7 +19,7 @@ from tasks.ingest.recorded import drawn, gradable
 from tasks.ingest.shards import shards, sides
 from tasks.ingest.sources import evaluation_only, streams
 from tasks.ingest.survey import survey
-from tasks.monitor.runs import task
+from tasks.monitor.runs import log, task
 from tasks.stats.target import FAIR, OF_SEVERAL
 from tasks.store.naming import named
 from tasks.store.warehouse import Rows, Run
@@ -30,14 +30,14 @@ TOLD = ["response_id", "item_id", "rater_id", "rater_kind", "score"]
 
 class Ingested(NamedTuple):
     """What ingest writes; gradings and judgments are those of people, and those that the source recorded of a
-    machine; warnings: what is odd about the responses."""
+    machine; input_warnings: what is odd about the responses."""
 
     items: TableRef
     responses: TableRef
     units: TableRef
     gradings: TableRef
     judgments: TableRef
-    warnings: TableRef
+    input_warnings: TableRef
 
 
 @task(task_run_name=named("ingest"))
@@ -68,7 +68,7 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
             side_of = [side and "test" for side in side_of]
         told = [schema(Gradings).empty_table().select(TOLD)]
         if able is not None:
-            print(drawn(found, able, side_of))
+            log(drawn(found, able, side_of))
         for number, tables in enumerate(shards(sources, found, side_of)):
             run.commit("ingest", f"{number:05d}", tables)
             if target == FAIR and Gradings in tables:
@@ -79,15 +79,12 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
             fair = fair_gradings(pa.concat_tables(told), rubric_of, split_of, study.evaluation.random_assignment)
             run.commit("ingest", FAIR, {Gradings: fair})
         # The last shard says that the others are all there.
-        nothing = dict[type[Row], Rows].fromkeys((Responses, Units, Gradings, Judgments), [])
-        run.commit(
-            "ingest", "all", {Items: found.items.values(), **nothing, InputWarnings: list(found.oddities.rows())}
-        )
-    tables = (Items, Responses, Units, Gradings, Judgments, InputWarnings)
-    return Ingested(*(run.ref(table, "ingest") for table in tables))
+        last: dict[type[Row], Rows] = {Items: found.items.values(), InputWarnings: list(found.oddities.rows())}
+        run.commit("ingest", "all", last | {Responses: [], Units: [], Gradings: [], Judgments: []})
+    return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments, InputWarnings)))
 
 
-def input_warnings(run: Run, warnings: TableRef) -> list[str]:
+def warning_sentences(run: Run, warnings: TableRef) -> list[str]:
     """What ingest found odd about the responses, a sentence each."""
     rows = run.read(warnings).to_pylist()
     return [sentence(row["kind"], row["responses"], row["examples"]) for row in rows]

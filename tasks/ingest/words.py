@@ -65,7 +65,7 @@ class Decimals:
                 if isinstance(cell, str) and sign in cell and number_of(cell.replace(sign, ".", 1)) is not None:
                     seen.setdefault(sign, (row, cell.strip()))
             if len(seen) == 2:
-                (first, one), (second, other) = sorted(seen.values())
-                rule = f"{quoted(other)} stands beside {quoted(one)} in row {first}"
+                (first_row, first), (second_row, second) = sorted(seen.values())
+                rule = f"{quoted(second)} stands beside {quoted(first)} in row {first_row}"
                 hint = "write all decimals of a column with a point, or all with a comma"
-                report(InputError(rule, file=file, row=second, field=column, hint=hint))
+                report(InputError(rule, file=file, row=second_row, field=column, hint=hint))

@@ -31,10 +31,12 @@ from tasks.llm.calls import looking
 from tasks.llm.foreign import foreign_scores
 from tasks.llm.replies import ReplyStore
 from tasks.monitor.artifacts import ProgressBar
-from tasks.monitor.runs import log, task
+from tasks.monitor.runs import is_watched, log, task
 from tasks.stats.target import MEAN
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
+
+_NAMED = "PREFECT_API_URL names the one that is asked"
 
 
 class Judged(NamedTuple):
@@ -45,7 +47,7 @@ class Judged(NamedTuple):
     attempts: TableRef
 
 
-@task(task_run_name=named("judge"))
+@task(task_run_name=named("judge"), pauses_s=(60, 300, 900))
 def judge(
     run: Run,
     plan: Judge,
@@ -105,11 +107,12 @@ def credential(name: str) -> str | None:
     if not name.startswith("block:"):
         return os.environ.get(name)
     block = name.removeprefix("block:")
+    if not is_watched():
+        raise BackendError(f"secret block '{block}' (judge.engine.key) is kept by a server of Prefect's: {_NAMED}")
     try:
         return str(cast(Secret[Any], Secret.load(block)).get())
     except ValueError:
-        there = "blocks are kept by the server that PREFECT_API_URL names"
-        raise BackendError(f"Prefect has no secret block named '{block}' (judge.engine.key); {there}") from None
+        raise BackendError(f"Prefect has no secret block named '{block}' (judge.engine.key): {_NAMED}") from None
 
 
 def _rater(

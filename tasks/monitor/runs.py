@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
-from prefect import Flow, Task
+from prefect import Flow, State, Task
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed
 
-from tasks.contracts.errors import BackendError
+from tasks.contracts.errors import BackendError, StoppedError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ class WatchedTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]  # no options of Prefect's
         if is_watched():
-            return cast(R, super().__call__(*args, **kwargs))
+            return super().__call__(*args, **kwargs)
         return self.fn(*args, **kwargs)
 
 
@@ -50,7 +50,7 @@ class WatchedFlow(Flow[P, R]):
         if not is_watched():
             return self.fn(*args, **kwargs)
         try:
-            return cast(R, super().__call__(*args, **kwargs))
+            return super().__call__(*args, **kwargs)
         except RuntimeError as error:
             if "Failed to reach API" not in str(error):
                 raise
@@ -60,9 +60,26 @@ class WatchedFlow(Flow[P, R]):
             ) from error
 
 
-def task(task_run_name: Any) -> Callable[[Callable[P, R]], WatchedTask[P, R]]:
-    """Makes a function a task. task_run_name: a text, or a function of the task's parameters."""
-    return lambda function: WatchedTask(function, task_run_name=task_run_name)
+def task(task_run_name: Any, pauses_s: Sequence[float] = ()) -> Callable[[Callable[P, R]], WatchedTask[P, R]]:
+    """Makes a function a task. task_run_name: a text, or a function of the task's parameters.
+
+    pauses_s: seconds after which Prefect tries it again, once each, where what stopped it may pass by itself: nobody
+    sits beside a nightly run. Without a server the error is the person's who started it.
+    """
+    retries = {"retries": len(pauses_s), "retry_delay_seconds": list(pauses_s), "retry_condition_fn": may_pass}
+    options: dict[str, Any] = retries if pauses_s else {}
+    return lambda function: WatchedTask(function, task_run_name=task_run_name, **options)
+
+
+def may_pass(task: object, task_run: object, state: State[Any]) -> bool:
+    """Whether what stopped a task may pass by itself, as a full or restarting model server may."""
+    try:
+        state.result()
+    except StoppedError as error:
+        return error.passing
+    except Exception:  # whatever it is, it will be the same the next time
+        return False
+    return False
 
 
 def flow(name: str, flow_run_name: str = "{study}") -> Callable[[Callable[P, R]], WatchedFlow[P, R]]:

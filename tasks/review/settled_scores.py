@@ -16,7 +16,7 @@ from tasks.contracts.schema import conform
 from tasks.contracts.tables.calibration import ROUTE_REASONS, Predictions
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.people import SettledScores
+from tasks.contracts.tables.people import ScoreSettled, Settled, SettledScores
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import score_texts
 from tasks.review.heard import acts_of
@@ -32,7 +32,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Told:
+class SpokenScore:
     """What is known of one answer's score. Rows are of the tables they are named for."""
 
     response_id: str
@@ -59,25 +59,19 @@ def keep_settled_scores(run: Run, study: str) -> int:
     texts, scales, bundles = _subjects(run, {act.response_id for act in acts})
     counted = standing(acts, _digests(texts, scales, bundles))
     _refuse_off_scale(counted, scales)
-    rows = settled_scores(_told(run, counted))
+    rows = settled_scores(_spoken_scores(run, counted))
     if rows or run.done(STAGE, "all"):
         _commit(run, rows)
     return len(counted.stale)
 
 
-def settled_scores(answers: Iterable[Told]) -> list[dict[str, Any]]:
+def settled_scores(answers: Iterable[SpokenScore]) -> list[dict[str, Any]]:
     """Rows of `settled_scores`. People's votes come before scores that the data hold."""
     return [_row(answer) for answer in answers]
 
 
-def _row(answer: Told) -> dict[str, Any]:
-    in_data = sorted({grading["score"] for grading in answer.gradings})
-    if answer.outcome is not None:
-        score, settled_by = answer.outcome.value, str(answer.outcome.settled_by)
-    elif len(in_data) == 1:
-        score, settled_by = in_data[0], "in_data"
-    else:
-        score, settled_by = None, "data_differ" if in_data else None
+def _row(answer: SpokenScore) -> dict[str, Any]:
+    score, settled_by = _settled(answer)
     return {
         "response_id": answer.response_id,
         "score": score,
@@ -88,7 +82,17 @@ def _row(answer: Told) -> dict[str, Any]:
     }
 
 
-def _history(answer: Told) -> list[dict[str, Any]]:
+def _settled(answer: SpokenScore) -> tuple[float | None, ScoreSettled | Settled | None]:
+    """What people settled on, and how."""
+    if answer.outcome is not None:
+        return answer.outcome.value, answer.outcome.settled_by
+    in_data = {grading["score"] for grading in answer.gradings}
+    if not in_data:
+        return None, None
+    return (in_data.pop(), "in_data") if len(in_data) == 1 else (None, "data_differ")
+
+
+def _history(answer: SpokenScore) -> list[dict[str, Any]]:
     """The steps to the last score: who gave it, as what, when and why."""
     machine = answer.prediction
     steps = [
@@ -111,7 +115,7 @@ def _score(act: Stored) -> float | None:
     return None if act.value in (None, CANNOT_BE_JUDGED) else float(act.value)
 
 
-def _told(run: Run, counted: Standing) -> Iterable[Told]:
+def _spoken_scores(run: Run, counted: Standing) -> Iterable[SpokenScore]:
     """The answers that people said something of, in the order of their ids."""
     people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"])
     in_data = _by_response(_resolved(people).to_pylist())
@@ -124,7 +128,7 @@ def _told(run: Run, counted: Standing) -> Iterable[Told]:
     columns = ["response_id", "rater_id", "score", "route_reason"]
     for prediction in run.read(run.ref(Predictions, "calibrate"), columns, wanted).to_pylist():
         name = prediction["response_id"]
-        yield Told(
+        yield SpokenScore(
             response_id=name,
             prediction=prediction,
             gradings=in_data.get(name, []),

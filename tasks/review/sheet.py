@@ -1,4 +1,5 @@
-"""Votes by spreadsheet: a CSV file out, with a row for every concept of every queued response, and back in."""
+"""Votes by spreadsheet: a CSV file out, with a row for every concept of every queued response; that or a workbook back
+in."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tasks.contracts.errors import InputError
 from tasks.review.asked import Answer, Asked, Case, acts_of, cases_of, fault, unanswered
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act
 from tasks.review.subject import DIGEST, Subject
-from tasks.store.cells import quoted
+from tasks.store.cells import UnreadableCell, quoted
+from tasks.store.sheets import open_sheet
 from tasks.text.formulas import guarded, unguarded
 from tasks.text.numbers import number_of
 
@@ -109,28 +111,18 @@ def _id(cell: str) -> str:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Number and cells of each row that is not blank; commas, semicolons or tabs part the cells, as the header does."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
-    except UnicodeDecodeError as error:
-        raise InputError("is not UTF-8", file=path, hint="save it as 'CSV UTF-8'") from error
-    header_line = text.partition("\n")[0]
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header_line.count), strict=True)
-    number = 0
-    try:
-        header = next(lines, [])
+    """Number and cells of each row that is not blank, of a CSV file or a workbook (see `open_sheet`)."""
+    sheet = open_sheet(path)
+    for name in NEEDED:
+        if name not in sheet.columns:
+            raise InputError("there must be one such column, as the sheet was written", file=path, field=name)
+    for row in sheet.rows():
+        cells = dict(zip(sheet.columns, row.cells, strict=True))
         for name in NEEDED:
-            if header.count(name) != 1:
-                raise InputError("there must be one such column, as the sheet was written", file=path, field=name)
-        for number, cells in enumerate(lines, 1):
-            if len(cells) > len(header):
-                raise InputError(f"has {len(cells)} cells, the header has {len(header)}", file=path, row=number)
-            if any(cells):
-                yield number, dict(zip(header, cells + [""] * (len(header) - len(cells)), strict=True))
-    except csv.Error as error:
-        raise InputError(f"is not well-formed: {error}", file=path, row=number + 1) from error
+            if isinstance(cells[name], UnreadableCell):
+                rule, hint = cells[name]
+                raise InputError(rule, file=path, line=row.line, row=row.number, field=name, hint=hint)
+        yield row.number, cells
 
 
 def _question(path: Path, row: int, cells: Mapping[str, str], cases: Mapping[Case, Mapping[Subject, Asked]]) -> Asked:

@@ -1,14 +1,13 @@
 """All finished runs of a warehouse as one database: views over their Parquet files for any DuckDB client.
 
-`warehouse.sql` makes the views, `warehouse.duckdb` has them. Paths in them are absolute, since a client looks for others
-where it was started; they name folders with a star, so that a new run is seen at once. The database is made beside the
-one that is there and then takes its place: somebody who has that open keeps it, and locks nobody out.
+`warehouse.sql` makes the views, `warehouse.duckdb` has them. Paths in them are absolute, since a client looks for
+others where it was started. They name folders with a star, so that a new run is seen at once. The database is made
+beside the one that is there and takes its place then: who has that open keeps it, and locks nobody out.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 
 import duckdb
@@ -16,6 +15,7 @@ import duckdb
 from tasks.contracts.errors import StoreError
 from tasks.contracts.schema import schema
 from tasks.contracts.tables.every import TABLES
+from tasks.store.aside import aside
 from tasks.store.catalogue import joins, pattern, quoted
 from tasks.store.part import first_line
 from tasks.store.warehouse import Warehouse, write_atomically
@@ -49,21 +49,24 @@ def write_database(warehouse: Warehouse) -> Path:
     text = statements(warehouse)
     if database.exists() and script.exists() and script.read_text(encoding="utf-8") == text:
         return database
-    # Beside the old one under a name of its own; DuckDB calls what it opens by the file's stem.
-    temporary = database.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with duckdb.connect() as connection:
-            connection.execute(f"ATTACH {quoted(str(temporary))} AS warehouse (STORAGE_VERSION '{STORAGE}')")
-            connection.execute("USE warehouse")
-            connection.execute(text)
-            connection.execute("USE memory")
-            connection.execute("DETACH warehouse")
-        os.replace(temporary, database)
-    except (duckdb.Error, OSError) as error:
-        temporary.unlink(missing_ok=True)
-        raise StoreError(f"{database} cannot be written: {first_line(error)}") from error
+    with aside(warehouse.root, "database") as folder:
+        try:
+            _make(folder / DATABASE, text)
+            os.replace(folder / DATABASE, database)
+        except (duckdb.Error, OSError) as error:
+            raise StoreError(f"{database} cannot be written: {first_line(error)}") from error
     write_atomically(script, text.encode())
     return database
+
+
+def _make(database: Path, text: str) -> None:
+    """A new database in which this SQL was run."""
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH {quoted(str(database))} AS warehouse (STORAGE_VERSION '{STORAGE}')")
+        connection.execute("USE warehouse")
+        connection.execute(text)
+        connection.execute("USE memory")
+        connection.execute("DETACH warehouse")
 
 
 def statements(warehouse: Warehouse) -> str:

@@ -28,6 +28,9 @@ class UnreadableCell(NamedTuple):
     rule: str
     hint: str
 
+    def __str__(self) -> str:
+        return f"a cell that {self.rule}"
+
 
 def missing(cell: Any) -> bool:
     """Whether a cell is null or NaN; an empty string is there."""

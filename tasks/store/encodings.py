@@ -130,22 +130,27 @@ def _guess(path: Path) -> TextEncoding:
     if codec is None or line is not None:
         line = _first_undecodable(path, "utf-8")
         raise InputError(f"is not UTF-8: line {line}, and no other encoding is likely", file=path, hint=_HINT)
-    return TextEncoding(codec, True, _word(sample.decode(codec)))
+    return TextEncoding(codec, True, _word(sample.decode(codec, errors="replace")))
 
 
 def _likeliest(sample: bytes) -> str | None:
-    """cp1252 where it makes words of the bytes, as it does for Western languages; else what the statistics say."""
+    """What Windows or a Mac writes where it makes Western words of the bytes; else what the statistics say."""
+    for codec in ("cp1252", "mac_roman"):
+        if _reads_western(sample, codec):
+            return codec
     best = from_bytes(sample, cp_isolation=list(_GUESSED)).best()
-    guess = None if best is None else str(best.encoding)
+    return None if best is None else str(best.encoding)
+
+
+def _reads_western(sample: bytes, codec: str) -> bool:
+    """Whether the letters beyond ASCII are mostly those of Western languages, among which they are not the most."""
     try:
-        western = sample.decode("cp1252")
+        text = sample.decode(codec)
     except UnicodeDecodeError:
-        return guess
-    unusual = [letter for letter in western if letter > "\x7f"]
+        return False
+    unusual = [letter for letter in text if letter > "\x7f"]
     frequent = sum(letter in _WESTERN for letter in unusual)
-    letters = sum(map(str.isalpha, western))
-    is_western = frequent >= 0.8 * len(unusual) and len(unusual) < 0.6 * letters
-    return "cp1252" if is_western or guess is None else guess
+    return frequent >= 0.8 * len(unusual) and len(unusual) < 0.6 * sum(map(str.isalpha, text))
 
 
 _WESTERN = frozenset("äöüÄÖÜßéèêëàâáãåçîïíñóòôõøæÉÀÇÑÅØÆœŒùûúý–—‘’‚“”„…€§°«»·•²³½¼×±µ¿¡´\u00a0")

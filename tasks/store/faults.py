@@ -21,6 +21,8 @@ class Faults:
     def __init__(self) -> None:
         self.first: list[InputError] = []
         self.count = 0
+        self.lost_rows = False
+        """Whether rows are missing, so that what names them may not be to blame."""
         self._cells: set[tuple[object, int | None, str | None, str]] = set()
 
     def add(self, error: InputError) -> None:
@@ -29,6 +31,7 @@ class Faults:
         if cell in self._cells:
             return
         self._cells.add(cell)
+        self.lost_rows |= error.row is None or error.field is None
         self.count += 1
         if len(self.first) < SHOWN:
             self.first.append(error)

@@ -29,7 +29,7 @@ OLD = (".xls", ".ods", ".numbers")
 
 
 class SheetFormat(NamedTuple):
-    """What a file was found to be."""
+    """What a file was seen to be."""
 
     encoding: str | None
     """Python's name of a text file's encoding; None of a workbook."""
@@ -124,8 +124,8 @@ def _text(path: Path, named: str | None) -> SourceSheet:
     encoding = encoding_of(path, named)
     delimiter = delimiter_of(path, encoding.codec)
     parted = f"cells parted by {DELIMITERS.get(delimiter, repr(delimiter))}"
-    found = SheetFormat(encoding.codec, delimiter, None, (), f"{encoding.words}, {parted}")
-    return _with_header(path, found, lambda: delimited_lines(path, encoding.codec, delimiter))
+    file_format = SheetFormat(encoding.codec, delimiter, None, (), f"{encoding.words}, {parted}")
+    return _with_header(path, file_format, lambda: delimited_lines(path, encoding.codec, delimiter))
 
 
 def _workbook(path: Path, named: str | None) -> SourceSheet:
@@ -137,16 +137,16 @@ def _workbook(path: Path, named: str | None) -> SourceSheet:
     name = named or names[0]
     unread = tuple(other for other in names if other != name)
     words = f"sheet '{name}'" + (f", not read: {_listed(unread)}" if unread else "")
-    found = SheetFormat(None, None, name, unread, words)
-    return _with_header(path, found, lambda: sheet_lines(path, name))
+    file_format = SheetFormat(None, None, name, unread, words)
+    return _with_header(path, file_format, lambda: sheet_lines(path, name))
 
 
-def _with_header(path: Path, found: SheetFormat, lines: Callable[[], Iterator[Line]]) -> SourceSheet:
+def _with_header(path: Path, file_format: SheetFormat, lines: Callable[[], Iterator[Line]]) -> SourceSheet:
     """The sheet below its header; InputError where it has none that could be one."""
     rows = (line for line in lines() if any(map(_filled, line.cells)))
     header = next(rows, None)
     if header is None:
-        raise InputError(_empty(found), file=path)
+        raise InputError(_empty(file_format), file=path)
     names = [str(name).strip() for name in header.cells]
     if any("\0" in name for name in names):
         raise InputError("has NUL characters in its header; is it UTF-16? Save it as UTF-8", file=path)
@@ -160,8 +160,8 @@ def _with_header(path: Path, found: SheetFormat, lines: Callable[[], Iterator[Li
     unnamed = sum(not name for name in names[: places[-1]])
     if unnamed:
         plural = "1 column without a name" if unnamed == 1 else f"{unnamed} columns without a name"
-        found = found._replace(words=f"{found.words}, {plural} not read")
-    return SourceSheet(path, columns, places, header.number, found, lines)
+        file_format = file_format._replace(words=f"{file_format.words}, {plural} not read")
+    return SourceSheet(path, columns, places, header.number, file_format, lines)
 
 
 def _refuse_title(path: Path, header: Line, names: int, below: Line | None) -> None:
@@ -173,8 +173,8 @@ def _refuse_title(path: Path, header: Line, names: int, below: Line | None) -> N
         raise InputError(rule, file=path, line=header.number, hint=hint)
 
 
-def _empty(found: SheetFormat) -> str:
-    return "is empty; a header is needed" if found.sheet is None else f"sheet '{found.sheet}' is empty"
+def _empty(file_format: SheetFormat) -> str:
+    return "is empty; a header is needed" if file_format.sheet is None else f"sheet '{file_format.sheet}' is empty"
 
 
 def _filled(cell: Any) -> bool:

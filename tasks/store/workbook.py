@@ -23,9 +23,6 @@ LARGEST = 1 << 30
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _SAVE_ANEW = "open it in Excel or LibreOffice and save it as .xlsx"
 _ZEROS = re.compile("0+")
-__FORMULA = re.compile(rb"<f[ >/]")
-_SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
-FORMULA = re.compile(rb"<f[ >/]")
 _FORMULA = re.compile(rb"<f[ >/]")
 _SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
 FORMULA = "holds a formula that was never calculated"
@@ -50,17 +47,18 @@ def sheet_lines(path: Path, sheet: str) -> Iterator[Line]:
 
 
 def _lines(path: Path, values: Iterator[Any], written: Iterator[Any]) -> Iterator[Line]:
+    """written: the same rows with their formulas, which have no value where no program has calculated them."""
     number = 0
     while True:
         with _readable(path):
             cells, formulas = next(values, None), next(written, ())
             if cells is None:
                 return
-            number += 1
             texts = [cell_text(cell) for cell in cells]
-            for place, formula in enumerate(formulas):
-                if place < len(cells) and formula.data_type == "f" and cells[place].value is None:
+            for place, (cell, formula) in enumerate(zip(cells, formulas, strict=False)):
+                if formula.data_type == "f" and cell.value is None:
                     texts[place] = UnreadableCell(FORMULA, _SAVE_ANEW)
+        number += 1
         yield Line(number, texts)
 
 
@@ -114,8 +112,8 @@ def _readable(path: Path) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:120] or type(error).__name__
-        rule = f"is a damaged workbook: {said}"
+        message = " ".join(str(error).split())[:120] or type(error).__name__
+        rule = f"is a damaged workbook: {message}"
         raise InputError(rule, file=path, hint=f"download it again, or {_SAVE_ANEW}") from error
 
 

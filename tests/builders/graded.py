@@ -44,11 +44,11 @@ def graded_run(folder: Path, answers: Iterable[Record], study: str = "class", **
         {
             Items: [item(name, rubric_id="r", question=f"Question {name}?") for name in items],
             Responses: [_response(row, named.get("groups", {})) for row in answers],
-            Gradings: [grading for row in answers for grading in _people(row)],
+            Gradings: [scored for row in answers for scored in _people(row)],
         },
     )
     run.commit("lock", "all", {Rubrics: [rubric("r")], Bundles: [locked(of_items, "r")]})
-    run.commit("judge", "all", {Judgments: [one for row in answers for one in _judgments(row)]})
+    run.commit("judge", "all", {Judgments: [decided for row in answers for decided in _judgments(row)]})
     rules = {ReleaseRules: named.get("rules", [])}
     run.commit("calibrate", "all", {Predictions: [_prediction(row) for row in answers], **rules})
     manifest = {"tables": [], "written": "2026-11-20T10:00:00+00:00", "identity": {"study": {"name": study}}}

@@ -71,12 +71,7 @@ def test_the_key_is_sent_and_is_in_no_file_and_no_output(tmp_path, server, monke
     assert not [path for path in kept if KEY.encode() in path.read_bytes()]
 
 
-def test_a_credential_is_a_variable_or_a_secret_block(prefect_server, monkeypatch):
-    from prefect.blocks.system import Secret
-
-    monkeypatch.setenv("MY_KEY", KEY)
-    monkeypatch.delenv("NO_KEY", raising=False)
-    Secret(value="of the block").save("judge-key")
-    assert [credential(name) for name in ("MY_KEY", "NO_KEY", "block:judge-key")] == [KEY, None, "of the block"]
-    with pytest.raises(BackendError, match="no secret block named 'nowhere'"):
-        credential("block:nowhere")
+def test_a_secret_block_without_a_server_says_what_is_missing(monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", "")
+    with pytest.raises(BackendError, match="PREFECT_API_URL names the one that is asked"):
+        credential("block:judge-key")

@@ -142,7 +142,7 @@ def test_scores_on_other_scales_stay_out_of_the_run(tested: tuple[Path, Run, str
 
 def test_the_question_of_sql_is_answered(tested: tuple[Path, Run, str]) -> None:
     arguments = ["sql", "rule_faithfulness", "--warehouse", str(tested[1].warehouse.root)]
-    answer = CliRunner().invoke(cli.app, arguments, catch_exceptions=False).output.splitlines()
+    answer = CliRunner().invoke(cli.app, arguments, catch_exceptions=False).stdout.splitlines()
     assert answer[0].startswith("totals,rater_id,edit,n")
     assert len(answer) == 7
 

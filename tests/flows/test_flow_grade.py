@@ -103,7 +103,7 @@ def test_sql_answers_a_named_question(graded: tuple[Path, Run]) -> None:
     _, run = graded
     where = ["--run", run.run_id, "--warehouse", str(run.warehouse.root)]
     result = CliRunner().invoke(cli.app, ["sql", "lineage", "response_id=x1", *where], catch_exceptions=False)
-    (row,) = csv.DictReader(result.output.splitlines())
+    (row,) = csv.DictReader(result.stdout.splitlines())
     assert row["response_id"] == "x1"
     assert row["role"] == "grade"
 
@@ -140,7 +140,7 @@ def test_bad_input_ends_with_2_and_one_line(tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text(answers)
     result = CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", str(tmp_path / "house")])
     assert result.exit_code == 2
-    assert "answers.csv, row 6, field 'id': response id 'x4' occurs twice" in result.stderr
+    assert "answers.csv, line 7 (row 6), column 'id': response id 'x4' occurs twice" in result.stderr
     assert "Traceback" not in result.output
 
 

@@ -162,7 +162,7 @@ def test_a_baseline_is_graded_first_and_stands_beside_the_judge(ran: Path) -> No
     assert result.exit_code == 0, result.output
     assert "base (embedded)" in result.output
     assert "replies recorded on" in result.output
-    assert result.output.count("Agreement with the target, QWK") == 1
+    assert result.output.count("Agreement with '") == 1
     assert len(Warehouse.open(ran / "both").runs()) == 2
     page = (last(ran / "both").folder / "report.html").read_text()
     assert "base (embedded)" in page

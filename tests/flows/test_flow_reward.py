@@ -240,7 +240,7 @@ def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path) -> None:
     assert "Gives the reason for the fact." in picture.read_text(encoding="utf-8")
     (name,) = Warehouse.open(house).runs()  # a run with a manifest, which can be asked in SQL
     asked = CliRunner().invoke(cli.app, ["sql", "SELECT count(*) AS n FROM graph_edges", "--warehouse", str(house)])
-    assert asked.output.split() == ["n", "2"]
+    assert asked.stdout.split() == ["n", "2"]
     assert name.startswith("tiny_reward-")
     reported = CliRunner().invoke(cli.app, ["report", "--warehouse", str(house)])
     assert (reported.exit_code, "has no report" in reported.stderr) == (2, True)

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 import yaml
+from prefect.blocks.system import Secret
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFilter, LogFilterFlowRunId
 from prefect.events.schemas.automations import AutomationCore
 from tiny_study import make_study
 
 from flows.grade import grade
+from tasks.contracts.errors import BackendError
 from tasks.contracts.tables.checks import Checks
+from tasks.judge.task import credential
 from tasks.monitor import artifacts
 from tasks.store.warehouse import Run, Warehouse
 
@@ -96,3 +99,13 @@ def automations() -> list[Any]:
         AutomationCore.model_validate(row)
         for row in yaml.safe_load((HOUSE / "automations.yaml").read_text())["automations"]
     ]
+
+
+def test_a_credential_is_a_variable_or_a_secret_block(prefect_server: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "of the environment")
+    monkeypatch.delenv("NO_KEY", raising=False)
+    Secret(value="of the block").save("judge-key")
+    held = [credential(name) for name in ("MY_KEY", "NO_KEY", "block:judge-key")]
+    assert held == ["of the environment", None, "of the block"]
+    with pytest.raises(BackendError, match="no secret block named 'nowhere'"):
+        credential("block:nowhere")

@@ -32,8 +32,8 @@ ROUTE_REASONS: Mapping[str, str] = {
     "uncalibrated": "no labels that tell its risk",
     "out_of_range": "outside the range seen in calibration",
     "level_unseen": "a score that no person gave in calibration",
-    "no_promise": "the labels cannot vouch for any risk",
-    "risk": "risk above what can be vouched for",
+    "no_promise": "the marked answers are too few, or too often missed, to promise anything",
+    "risk": "more likely wrong than the promise allows",
 }
 """Why a person looks first."""
 

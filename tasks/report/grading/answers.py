@@ -5,7 +5,7 @@ The table sorts without script: every row says its place in each order, and CSS 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,24 +44,23 @@ class AnswerRow:
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswerTable:
     """The answers that the page holds, and how many it leaves out."""
 
     title: str
     rows: tuple[AnswerRow, ...]
     left_out: int
-    study: str
     orders: tuple[str, ...] = ORDERS
 
 
-def answers(rows: Sequence[Row], links: Mapping[str, str], study: str) -> Answers | None:
+def answers(rows: Sequence[Row], links: Mapping[str, str]) -> AnswerTable | None:
     """rows: as FIRST_ANSWERS gives them; links: response → the page of feedback, relative to the report."""
     if not rows:
         return None
-    orders = [_order(rows, key) for key in _KEYS]
-    shown = tuple(_answer(row, links, tuple(places[at] for places in orders)) for at, row in enumerate(rows))
+    places = zip(*(_places(rows, key) for key in _KEYS), strict=True)
+    shown = tuple(_answer(row, links, of_row) for row, of_row in zip(rows, places, strict=True))
     every = rows[0]["answers"]
-    return Answers(_title(rows, every), shown, every - len(rows), study)
+    return AnswerTable(_title(rows, every), shown, every - len(rows))
 
 
 def _title(rows: Sequence[Row], every: int) -> str:
@@ -72,28 +71,35 @@ def _title(rows: Sequence[Row], every: int) -> str:
     return f"All {say.count(every)} answers and their scores"
 
 
-def _order(rows: Sequence[Row], key: Any) -> list[int]:
-    """The place of each row, from 1, when they are ordered by a key."""
-    ranked = sorted(range(len(rows)), key=lambda at: key(at, rows[at]))
+def _places(rows: Sequence[Row], key: Callable[[Row], tuple[Any, ...]]) -> list[int]:
+    """The place of each row, from 1, when they are ordered by a key; equal ones stay in their order."""
+    ranked = sorted(range(len(rows)), key=lambda index: key(rows[index]))
     places = [0] * len(rows)
-    for place, at in enumerate(ranked, 1):
-        places[at] = place
+    for place, index in enumerate(ranked, 1):
+        places[index] = place
     return places
 
 
-def _score_key(row: Row, sign: int) -> tuple[bool, float]:
+def _by_question(row: Row) -> tuple[Any, ...]:
+    return row["item_id"], row["author_id"] or ""
+
+
+def _by_student(row: Row) -> tuple[Any, ...]:
+    return row["author_id"] is None, row["author_id"] or "", row["item_id"]
+
+
+def _lowest_first(row: Row) -> tuple[Any, ...]:
     """Answers without a score come last."""
     score = row["final_score"]
-    return score is None, 0.0 if score is None else sign * score
+    return score is None, score or 0.0
 
 
-_KEYS = (
-    lambda at, row: at,
-    lambda at, row: (row["item_id"], row["author_id"] or "", at),
-    lambda at, row: (row["author_id"] is None, row["author_id"] or "", row["item_id"], at),
-    lambda at, row: (*_score_key(row, 1), at),
-    lambda at, row: (*_score_key(row, -1), at),
-)
+def _highest_first(row: Row) -> tuple[Any, ...]:
+    score = row["final_score"]
+    return score is None, -(score or 0.0)
+
+
+_KEYS = (lambda row: (), _by_question, _by_student, _lowest_first, _highest_first)
 """In the order of `ORDERS`."""
 
 

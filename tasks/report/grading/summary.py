@@ -131,12 +131,13 @@ def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
         console.print(f"{name}: {escape(str(value))}", soft_wrap=True, highlight=False)
 
 
-def opening(run_id: str, told: Ending) -> str:
-    """The head of the summary as Markdown: what came of the run, and the judge beside others."""
+def opening(run_id: str, house: str, told: Ending) -> str:
+    """The head of the summary as Markdown: what came of the run, the judge beside others, and how to see the report.
+    house: the warehouse's folder."""
     lines = [f"# {told.state}", "", *(f"{_escaped(sentence)}\n" for sentence in told.sentences)]
     if told.rows:
         lines += [f"{_escaped(told.title)}:", "", *_markdown(TABLE, list(told.rows)), ""]
-    return "\n".join([*lines, f"The whole report: `rubricflow report {run_id} --serve`", "", ""])
+    return "\n".join([*lines, f"The whole report: `rubricflow report {run_id} --warehouse {house} --serve`", "", ""])
 
 
 def _escaped(text: str) -> str:

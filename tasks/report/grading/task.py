@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,7 +58,11 @@ def report(run: Run, study: Study, manifest: Path, command: str, verbose: bool =
     told = ending(shown.head.title, shown.outcome, rules, gates, command)
     told = with_table(told, Figures(run.read(run.ref(Metrics, "evaluate")).to_pylist()), study.evaluation.target)
     leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
-    leave_text(run.run_id, "summary", opening(run.run_id, told) + markdown("All figures", rows, flags, facts))
+    leave_text(
+        run.run_id,
+        "summary",
+        opening(run.run_id, shlex.quote(str(run.warehouse.root)), told) + markdown("All figures", rows, flags, facts),
+    )
     if missed := [gate["gate"] for gate in gates if gate["outcome"] == "fail"]:
         announce("rubricflow.gate.missed", run.run_id, missed=len(missed), gates=list(dict.fromkeys(missed)))
     if verbose:

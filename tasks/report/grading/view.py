@@ -13,7 +13,7 @@ import pyarrow as pa
 from tasks.contracts.bundle import Bundle
 from tasks.display import say
 from tasks.report.grading import marks, together, verdict, work
-from tasks.report.grading.answers import Answers, answers
+from tasks.report.grading.answers import AnswerTable, answers
 from tasks.report.grading.cases import Case, case, worst
 from tasks.report.grading.comparison import Agreement, Distribution, Errors, People, Raters, TrueScore
 from tasks.report.grading.figures import Figures
@@ -82,7 +82,7 @@ class View:
     outcome: Outcome
     verdict: Verdict
     data: DataSection
-    answers: Answers | None
+    answers: AnswerTable | None
     """None where nothing was graded."""
     people: People
     agreement: Agreement
@@ -143,7 +143,7 @@ def view(
         found,
         verdict.verdict(gates, figures),
         verdict.data(counts["responses"], counts["set"][0], quarantined, counts["input_warnings"]),
-        answers(tables.answers.to_pylist() if tables.answers else [], tables.links, study["name"]),
+        answers(tables.answers.to_pylist() if tables.answers else [], tables.links),
         together.people(figures, raters),
         agreement,
         marks.distribution(panels, figures, raters if target in OF_SEVERAL else []),

@@ -115,7 +115,7 @@ def test_a_warning_is_stored_and_said_in_one_line_and_stops_nothing(
     assert checked.fn(run, ref) is ref
     line = "check: judge: warning: gradings.score should be there in at least 95% of the rows"
     line += " where rater_kind is not human; 30 of 40 are not so\n"
-    assert capsys.readouterr().out == line
+    assert capsys.readouterr().err == line
     [stored] = [r for r in run.read(run.ref(Checks, "check-judge")).to_pylist() if r["severity"] == "warning"]
     assert (stored["rule"], stored["column"], stored["outcome"]) == ("mostly_not_null", "score", "failed")
     assert (stored["rows"], stored["unexpected"]) == (40, 30)
@@ -127,10 +127,10 @@ def test_a_resumed_run_says_it_again_without_checking_again(
 ) -> None:
     run, ref = graded(faults={0: {"score": None}})
     checked.fn(run, ref)
-    first = capsys.readouterr().out
+    first = capsys.readouterr().err
     monkeypatch.setattr(checkpoint, "check", None)
     checked.fn(run, ref)
-    assert capsys.readouterr().out == first != ""
+    assert capsys.readouterr().err == first != ""
 
 
 def test_a_warning_that_could_not_be_checked_stops_nothing_and_is_tried_again(
@@ -145,9 +145,9 @@ def test_a_warning_that_could_not_be_checked_stops_nothing_and_is_tried_again(
     with monkeypatch.context() as patch:
         patch.setattr(suite, "exception", raised)
         checked.fn(run, ref)
-    assert "gradings.score: 'mostly_not_null' could not run: out of order" in capsys.readouterr().out
+    assert "gradings.score: 'mostly_not_null' could not run: out of order" in capsys.readouterr().err
     checked.fn(run, ref)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
     assert {r["outcome"] for r in run.read(run.ref(Checks, "check-judge")).to_pylist()} == {"passed"}
 
 

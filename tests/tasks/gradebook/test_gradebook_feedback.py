@@ -19,7 +19,7 @@ from tasks.contracts.tables.people import SettledScores
 from tasks.gradebook.book import CriterionLevel, Gradebook, StudentGrades
 from tasks.gradebook.credit import credit
 from tasks.gradebook.folder import INDEX, MARKER, PAGES, page_name, write_feedback
-from tasks.gradebook.pages import UNJUDGED, WAITING, student_page
+from tasks.gradebook.pages import REPEATED, UNJUDGED, WAITING, student_page
 from tasks.gradebook.tables import read_gradebook
 from tasks.store.handed_out import feedback_pages
 from tasks.store.warehouse import Run
@@ -94,6 +94,12 @@ def test_levels_that_a_person_moved_are_what_is_explained(tmp_path: Path) -> Non
     page = only_page(read_gradebook(run))
     assert "<mark" not in page
     assert "What counted Names osmosis What was missing Water leaves the cells" in words(page)
+
+
+def test_of_two_answers_to_one_question_neither_has_a_score(tmp_path: Path) -> None:
+    text = words(only_page(book_of(tmp_path, answer("a1"), answer("a2", score=4.0))))
+    assert text.count(REPEATED) == 2
+    assert "of 4 points" not in text
 
 
 def test_what_cannot_be_judged_says_so(tmp_path: Path) -> None:

@@ -17,10 +17,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
+from tasks.contracts.tables.people import SettledScores
 from tasks.gradebook.book import Gradebook
 from tasks.gradebook.files import as_csv, as_workbook
 from tasks.gradebook.platforms import CANVAS, MOODLE, platform_sheet
-from tasks.gradebook.sheets import UNCHECKED, Sheet, about_sheet, answer_sheet, promise_words, student_sheet, totals
+from tasks.gradebook.sheets import (
+    UNCHECKED,
+    GradeSheet,
+    about_sheet,
+    answer_sheet,
+    promise_words,
+    student_sheet,
+    totals,
+)
 from tasks.gradebook.tables import read_gradebook
 from tasks.store.handed_out import hand_out
 from tasks.text.formulas import unguarded
@@ -33,7 +42,7 @@ def book_of(folder: Path, *answers: dict[str, Any], **named: Any) -> Gradebook:
     return read_gradebook(graded_run(folder, answers, **named))
 
 
-def records(sheet: Sheet) -> list[dict[str, Any]]:
+def records(sheet: GradeSheet) -> list[dict[str, Any]]:
     return [dict(zip(sheet.header, row, strict=True)) for row in sheet.rows]
 
 
@@ -75,6 +84,17 @@ def test_what_waits_is_nowhere_unless_asked_for_and_then_in_a_column_that_says_s
     assert records(student_sheet(two_students, True))[0][f"q2 {UNCHECKED}"] == 3
 
 
+def test_the_history_of_what_still_waits_does_not_tell_the_machines_score(tmp_path: Path) -> None:
+    run = graded_run(tmp_path, [answer("a1", route="review", score=3.0), answer("a2", "q2")])
+    steps = [{"who": "m", "kind": "machine", "score": 3.0, "at": None, "comment": None}]
+    row = {"score": None, "settled_by": "open", "levels": {}, "note": None, "history": steps}
+    settled = row | {"score": 4.0, "settled_by": "one_vote"}
+    run.commit("settle", "all", {SettledScores: [row | {"response_id": "a1"}, settled | {"response_id": "a2"}]})
+    waiting, final = records(answer_sheet(read_gradebook(run)))
+    assert (waiting["score"], waiting["history"]) == (None, None)
+    assert (final["score"], final["history"]) == (4, "3 (m)")
+
+
 def test_a_student_has_a_column_a_question_and_a_total_once_nothing_waits(two_students: Gradebook) -> None:
     ann, ben = records(student_sheet(two_students))
     assert (ann["q1"], ann["q2"], ann["total"], ann["so_far"], ann["waiting"]) == (2, None, None, 2, 1)
@@ -111,7 +131,7 @@ def test_the_second_page_says_run_promise_and_columns(tmp_path: Path) -> None:
     book = book_of(tmp_path, answer("a1"), rules=[rule])
     about = dict(about_sheet(book, wide=False).rows)
     assert (about["run"], about["graded on"], about["graded by"]) == ("class-0123456789", "2026-11-20", "m")
-    assert "at most 5% are more than 1 steps from a person's score" in str(about["promise"])
+    assert "at most 5% are more than 1 step from a person's score" in str(about["promise"])
     assert {f"column {name}" for name in answer_sheet(book, True).header} - {"column student_name"} <= about.keys()
 
 
@@ -147,7 +167,7 @@ CELLS = st.one_of(
 @given(st.lists(CELLS, min_size=1, max_size=5))
 def test_no_cell_of_a_workbook_is_a_formula_and_texts_stay_as_they_are(values: list[Any]) -> None:
     values = ["first", *values]
-    content = as_workbook([Sheet("Grades", tuple(f"c{n}" for n in range(len(values))), (tuple(values),))])
+    content = as_workbook([GradeSheet("Grades", tuple(f"c{n}" for n in range(len(values))), (tuple(values),))])
     (row,) = list(openpyxl.load_workbook(io.BytesIO(content))["Grades"].iter_rows(min_row=2))
     for value, cell in zip(values, row, strict=True):
         assert cell.data_type in ("n", "s")
@@ -163,7 +183,7 @@ def test_no_cell_of_a_workbook_is_a_formula_and_texts_stay_as_they_are(values: l
 @example([HOSTILE, "-1.5", "a,=b", "\t=x", "-5"])
 @given(st.lists(CELLS, min_size=1, max_size=5))
 def test_no_cell_of_a_csv_file_runs_and_numbers_are_numbers(values: list[Any]) -> None:
-    content = as_csv(Sheet("Grades", tuple(f"c{n}" for n in range(len(values))), (tuple(values),)))
+    content = as_csv(GradeSheet("Grades", tuple(f"c{n}" for n in range(len(values))), (tuple(values),)))
     header, row = csv_rows(content)
     assert len(row) == len(values) == len(header)
     for value, cell in zip(values, row, strict=True):

@@ -180,7 +180,7 @@ def test_a_line_that_is_no_json_is_located(tmp_path: Path) -> None:
     folder = written(tmp_path)
     with (folder / "sas_bench" / FILES["History"]).open("a") as file:
         file.write("{'id': 'b'}\n")
-    with pytest.raises(InputError, match=r"1_History_ShortAns\.jsonl, row 2: is not JSON"):
+    with pytest.raises(InputError, match=r"1_History_ShortAns\.jsonl, line 2: is not JSON"):
         ingested(folder)
 
 

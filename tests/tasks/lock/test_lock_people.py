@@ -81,7 +81,7 @@ def test_a_mark_that_the_rubric_of_its_response_does_not_have_is_named(mark: tup
 
 
 def test_marks_that_the_rubrics_have_pass() -> None:
-    assert unknown_mark(marks(("w", "P2", 2), ("x", "P1", 0), ("x", "P3.a", 1)), ANSWERED, RUBRIC_OF) == []
+    assert unknown_mark(marks(("w", "P2", 2), ("x", "P1", 0), ("x", "P3.a", 1)), ANSWERED, RUBRIC_OF) is None
 
 
 def data(source: dict[str, Any]) -> Data:
@@ -101,7 +101,7 @@ def test_the_place_of_a_mark_is_its_row_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("id,point,mark\nx,P1,1\nx,P2,9\n")
     source = {"marks": {"response_id": "id", "rater_id": {"const": "a"}, "criterion_id": "point", "level": "mark"}}
-    assert mark_place(data(source), tmp_path, Offence("x", "a", "P2", "")) == ("a.csv", 2, "mark")
+    assert mark_place(data(source), tmp_path, Offence("x", "a", "P2", "")) == ("a.csv", 2, "mark", 3)
 
 
 def test_a_layouts_rows_have_no_place_here() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from prefect import Flow, Task
-from prefect.server.api.server import SubprocessASGIServer
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_ENABLED, temporary_settings
+from prefect.states import Failed
 
+from tasks.contracts.errors import InputError, StoppedError
+from tasks.ingest.task import ingest
+from tasks.judge.task import judge
 from tasks.monitor import artifacts
 from tasks.monitor.artifacts import ProgressBar, announce, artifact_key, leave_table, leave_text
-from tasks.monitor.runs import completed, flow, introduce, is_watched, log, task
+from tasks.monitor.runs import completed, flow, introduce, is_watched, log, may_pass, task
 
 
 @task(task_run_name="double")
@@ -31,20 +36,16 @@ def quadruple(number: int) -> str:
 
 
 @pytest.fixture
-def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A temporary server of Prefect's is a mistake."""
-
-    def started(*_: object, **__: object) -> None:
-        raise AssertionError("a temporary server was started")
-
-    monkeypatch.setattr(SubprocessASGIServer, "start", started)
+def no_server() -> Iterator[None]:
+    """Whoever asks for a client of Prefect's has made a mistake: there is no server, and none may be started."""
+    with temporary_settings({PREFECT_API_URL: None, PREFECT_SERVER_EPHEMERAL_ENABLED: False}):
+        yield
 
 
 @pytest.mark.usefixtures("no_server")
 def test_without_a_server_a_flow_is_a_function(capsys: pytest.CaptureFixture[str]) -> None:
-    with temporary_settings({PREFECT_API_URL: None}):
-        assert not is_watched()
-        assert quadruple(3) == "12"
+    assert not is_watched()
+    assert quadruple(3) == "12"
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "3 comes in\n")
 
@@ -79,3 +80,21 @@ def test_deployments_find_prefects_own_kinds() -> None:
 )
 def test_artifacts_are_keyed_by_study(run_id: str, key: str) -> None:
     assert artifact_key(run_id, "summary") == key
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (StoppedError("the server answers 503", passing=True), True),
+        (StoppedError("the key is wrong", passing=False), False),
+        (InputError("row 3 is wrong"), False),
+        (KeyError("x"), False),
+    ],
+)
+def test_only_what_may_pass_by_itself_is_tried_again(error: Exception, again: bool) -> None:
+    assert may_pass(None, None, Failed(data=error)) == again
+
+
+def test_the_judge_alone_is_tried_again_and_the_longer_the_later() -> None:
+    assert (judge.retries, judge.retry_delay_seconds) == (3, [60, 300, 900])
+    assert ingest.retries == 0

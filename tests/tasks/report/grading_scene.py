@@ -15,7 +15,7 @@ from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.schema import Row, conform, schema
 from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
 from tasks.contracts.tables.checks import Checks, Quarantine
-from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.data import InputWarnings, Items, Responses
 from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.contracts.tables.every import TABLES
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
@@ -211,6 +211,7 @@ def made_run(
         tables[Verdicts] = gates()
         tables[Candidates], tables[Calibrations], tables[ReleaseRules] = fitted([*bounds], releases)
     tables[Checks] = checks()
+    tables[InputWarnings] = [{"kind": "markup", "responses": 7, "examples": ["<b>r1</b>"]}]
     tables[Quarantine] = [
         {
             "stage": "ingest",

@@ -187,6 +187,14 @@ def test_every_response_of_the_funnel_is_accounted_for(run: Tables, shown: View)
     assert labelled == read
 
 
+def test_what_is_odd_about_the_answers_is_listed(shown: View) -> None:
+    assert [(row.text, row.responses, row.examples) for row in shown.data.oddities] == [
+        ("HTML is left in the text", 7, "<b>r1</b>, …")
+    ]
+    assert "7: HTML is left in the text" in page(shown)
+    assert "&lt;b&gt;r1&lt;/b&gt;" in page(shown)
+
+
 def test_gates_stand_with_outcome_in_words_and_labels_to_decide(run: Tables, seen: Seen) -> None:
     for said in ("missed", "undecided", "not known", "met", "at least 0.70", "at least −5%", "+1,300"):
         assert said in seen.text

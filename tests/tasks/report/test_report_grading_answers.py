@@ -24,14 +24,14 @@ def row(name: str = "a1", **changes: Any) -> dict[str, Any]:
     return usual | machine | changes
 
 
-def asked(folder: Path, *made: dict[str, Any]) -> list[dict[str, Any]]:
-    with catalogue(graded_run(folder, made)) as tables:
+def queried(folder: Path, *graded: dict[str, Any]) -> list[dict[str, Any]]:
+    with catalogue(graded_run(folder, graded)) as tables:
         return list(tables.sql(FIRST_ANSWERS).to_arrow_table().to_pylist())
 
 
 def test_what_waits_comes_first_and_has_no_score(tmp_path: Path) -> None:
-    rows = asked(tmp_path, answer("a1"), answer("a2", "q2", route="review"))
-    shown = answers(rows, {}, "class")
+    rows = queried(tmp_path, answer("a1"), answer("a2", "q2", route="review"))
+    shown = answers(rows, {})
     assert shown is not None
     waiting, released = shown.rows
     assert (waiting.score, waiting.interval, waiting.state[:18]) == ("", "", "waits for a person")
@@ -40,8 +40,8 @@ def test_what_waits_comes_first_and_has_no_score(tmp_path: Path) -> None:
 
 
 def test_a_page_holds_a_part_of_many_answers_and_says_so(tmp_path: Path) -> None:
-    rows = asked(tmp_path, *(answer(f"a{number}", student=f"s{number}") for number in range(MOST_ANSWERS + 7)))
-    shown = answers(rows, {}, "class")
+    rows = queried(tmp_path, *(answer(f"a{number}", student=f"s{number}") for number in range(MOST_ANSWERS + 7)))
+    shown = answers(rows, {})
     assert shown is not None
     assert (len(shown.rows), shown.left_out) == (MOST_ANSWERS, 7)
     assert shown.title.startswith("500 of 507 answers")
@@ -51,31 +51,31 @@ SCORES = st.one_of(st.none(), st.integers(0, 8).map(lambda number: number / 2))
 
 
 @given(st.lists(st.tuples(SCORES, st.sampled_from(["ann", "ben", None]), st.sampled_from("qrs")), min_size=1))
-def test_every_order_is_one_of_all_rows(made: list[tuple[Any, Any, str]]) -> None:
-    rows = [row(f"a{n}", final_score=score, author_id=who, item_id=item) for n, (score, who, item) in enumerate(made)]
-    shown = answers(rows, {}, "class")
+def test_every_order_is_one_of_all_rows(drawn: list[tuple[Any, Any, str]]) -> None:
+    rows = [row(f"a{n}", final_score=score, author_id=who, item_id=item) for n, (score, who, item) in enumerate(drawn)]
+    shown = answers(rows, {})
     assert shown is not None
     by: dict[str, list[dict[str, Any]]] = {}
     for order, name in enumerate(ORDERS):
-        places = [one.places[order] for one in shown.rows]
+        places = [line.places[order] for line in shown.rows]
         assert sorted(places) == list(range(1, len(rows) + 1))
-        by[name] = [found for _, found in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
+        by[name] = [record for _, record in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
     assert by["waiting first"] == rows
-    assert [one["item_id"] for one in by["question"]] == sorted(one["item_id"] for one in rows)
-    given_scores = sorted(one["final_score"] for one in rows if one["final_score"] is not None)
-    unscored = [None] * (len(rows) - len(given_scores))
-    assert [one["final_score"] for one in by["lowest score first"]] == [*given_scores, *unscored]
-    assert [one["final_score"] for one in by["highest score first"]] == [*given_scores[::-1], *unscored]
+    assert [record["item_id"] for record in by["question"]] == sorted(record["item_id"] for record in rows)
+    scores = sorted(record["final_score"] for record in rows if record["final_score"] is not None)
+    unscored = [None] * (len(rows) - len(scores))
+    assert [record["final_score"] for record in by["lowest score first"]] == [*scores, *unscored]
+    assert [record["final_score"] for record in by["highest score first"]] == [*scores[::-1], *unscored]
 
 
 def test_a_row_leads_to_the_page_of_its_student() -> None:
-    shown = answers([row("a1"), row("a2")], {"a1": "../feedback/students/ann-0.html"}, "class")
+    shown = answers([row("a1"), row("a2")], {"a1": "../feedback/students/ann-0.html"})
     page = str(body(TEMPLATE, "answers", shown, {}))
     assert re.findall(r'href="([^"]*)"', page) == ["../feedback/students/ann-0.html"]
 
 
 def test_hostile_ids_stay_text_and_nothing_runs() -> None:
-    shown = answers([row(EVIL, item_id=EVIL, author_id=EVIL)], {}, EVIL)
+    shown = answers([row(EVIL, item_id=EVIL, author_id=EVIL)], {})
     page = str(body(TEMPLATE, "answers", shown, {}))
     assert not re.search(r"<(script|img)", page)
     assert "&lt;script&gt;" in page
@@ -87,9 +87,9 @@ def test_who_settled_it_or_why_it_waits_is_said() -> None:
         row("a2", decided_by="waits", settled_by="open", final_score=None),
         row("a3", decided_by="waits", route_reason="unscored", final_score=None),
     ]
-    shown = answers(rows, {}, "class")
+    shown = answers(rows, {})
     assert shown is not None
-    assert [one.state for one in shown.rows] == [
+    assert [line.state for line in shown.rows] == [
         "one person's vote",
         "waits for a person: nothing yet: open",
         "waits for a person: no score",

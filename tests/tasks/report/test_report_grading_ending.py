@@ -105,11 +105,12 @@ def test_without_human_scores_there_is_no_table() -> None:
 
 
 def test_the_artifact_opens_with_the_verdict_and_no_name_is_markup() -> None:
-    text = opening("run-1", told(outcome(3, [1]), [rule(100)], 2)._replace(title="[x](http://y) <b>", rows=()))
+    text = opening("run-1", "house", told(outcome(3, [1]), [rule(100)], 2)._replace(title="[x](http://y) <b>", rows=()))
     assert text.startswith("# 3 of 4 released, 2 gates missed\n")
+    assert "rubricflow report run-1 --warehouse house --serve" in text
     spoilt = Ending("s", ("*a* <b>", "[c](d)", "`e`"), "t|u", ())
-    assert "\\*a\\* \\<b\\>" in opening("r", spoilt)
-    assert "\\[c\\](d)" in opening("r", spoilt)
+    assert "\\*a\\* \\<b\\>" in opening("r", "house", spoilt)
+    assert "\\[c\\](d)" in opening("r", "house", spoilt)
 
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=60)

@@ -165,22 +165,19 @@ def test_a_bad_row_is_named(tmp_path, change, row, field, rule):
 
 def test_a_bad_file_is_named(tmp_path):
     rows, path = filled(TWO, [("1", "")] * 4), tmp_path / "s.csv"
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="no such file"):
         read_sheet(path, "study", TWO)
-    for content in ("", "\n", "a,b\n1,2\n"):
+    for content, rule in (("", "is empty"), ("\n", "is empty"), ("a,b\n1,2\n", "one such column")):
         path.write_text(content)
-        with pytest.raises(InputError, match="one such column"):
+        with pytest.raises(InputError, match=rule):
             read_sheet(path, "study", TWO)
     with pytest.raises(InputError, match=r"field 'digest'"):
         read_sheet(saved(rows, path, names=COLUMNS[:-1]), "study", TWO)
-    rows[0]["comment"] = "é"
-    with pytest.raises(InputError, match="CSV UTF-8"):
-        read_sheet(saved(rows, path, encoding="cp1252"), "study", TWO)
     saved(rows, path)
     path.write_text(path.read_text() + '"open')
-    with pytest.raises(InputError, match="row 5: is not well-formed"):
+    with pytest.raises(InputError, match="is not well-formed: a quotation mark opens"):
         read_sheet(path, "study", TWO)
     saved(rows, path)
     path.write_text(path.read_text() + ",".join("abcdefghijklmno"))
-    with pytest.raises(InputError, match="row 5: has 15 cells, the header has 11"):
+    with pytest.raises(InputError, match=r"\(row 5\): has 15 cells, the header has 11"):
         read_sheet(path, "study", TWO)

@@ -169,6 +169,7 @@ def filled() -> Records:
         "items": [item(rubric_id="r")],
         "responses": [_response("r1", "calibration"), _response("r2", "test"), _response("r3", "test")],
         "units": [{"response_id": "r2", "unit_id": "s1", "kind": "sentence", "start": 0, "end": 8}],
+        "input_warnings": [{"kind": "markup", "responses": 1, "examples": ["r2"]}],
         "rubrics": [rubric("r", lint=["P1: vague"])],
         "bundles": [locked(BUNDLE, "r")],
         "judgments": [

@@ -16,7 +16,9 @@ from tasks.store.warehouse import Run, Warehouse
 
 Make = Callable[..., Run]
 HOSTILE = ["'; DROP TABLE responses; --", '"x" OR 1=1', "$response_id", "\x00", "é\u202e", "x" * 100_000, ""]
-PARAMETERS = {name: {"response_id": "r2"} for name in ("lineage", "exemplars", "trace", "label_history")}
+PARAMETERS = {
+    name: {"response_id": "r2"} for name in ("lineage", "exemplars", "trace", "label_history", "score_history")
+}
 
 
 @pytest.fixture(params=["empty", "filled"])

@@ -1,0 +1,78 @@
+"""A stage says in one line what came of it; where its checkpoint stops the run, the log and an event say so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows import stage
+from flows.stage import references, rows_of, staged
+from tasks.contracts.errors import ContractError
+from tasks.contracts.reference import TableRef
+from tasks.contracts.tables.data import Items
+from tasks.store.warehouse import Run, Warehouse
+
+ITEM = {"item_id": "i", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}
+REFS = st.builds(
+    lambda table, part, rows: TableRef(table=table, stage=part, path=f"run/{table}/{part}", digest="d", rows=rows),
+    st.sampled_from(["items", "responses", "rater_effects"]),
+    st.sampled_from(["one", "two"]),
+    st.just(7),
+)
+NAMED = st.text(max_size=2)
+NESTED = st.recursive(
+    REFS | st.none() | NAMED,
+    lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(NAMED, inner),
+)
+
+
+def write(run: Run, text: str, fails: bool = False) -> TableRef:
+    """A door that writes an item."""
+    run.commit("ingest", "all", {Items: [ITEM | {"question": text}]})
+    return run.ref(Items, "ingest")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Warehouse.open(tmp_path / "house").run("study-0123456789")
+
+
+@given(NESTED)
+def test_rows_of_a_table_are_counted_once_however_often_it_comes_in(values: Any) -> None:
+    tables = list(references(values))
+    told = rows_of([*tables, *tables])
+    parts = {(table.table, table.path) for table in tables}
+    assert sum(int(number) for number in re.findall(r"\d+", told)) == 7 * len(parts)
+    assert "_" not in told
+
+
+def test_the_line_has_rows_and_seconds_and_says_where_nothing_was_to_do(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "checked", lambda run, written: written)
+    first, again = (staged(run, write, "Why?") for _ in range(2))
+    assert first == again
+    lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"ingest: 1 item; 0 quarantined, 0 warnings; [\d.]+ s", lines[0])
+    assert re.fullmatch(r"ingest: nothing to do, 1 item; 0 quarantined, 0 warnings; [\d.]+ s", lines[1])
+
+
+def test_a_checkpoint_that_stops_the_run_is_an_event(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def refusing(run: Run, written: TableRef) -> TableRef:
+        raise ContractError("a rule is broken")
+
+    monkeypatch.setattr(stage, "checked", refusing)
+    monkeypatch.setattr(stage, "announce", lambda *words, **payload: told.append((*words, payload)))
+    with pytest.raises(ContractError):
+        staged(run, write, "Why?")
+    assert told == [("rubricflow.checkpoint.failed", run.run_id, {"stage": "ingest", "quarantined": 0})]
+    assert capsys.readouterr().err == "ingest: stopped at its checkpoint; 0 quarantined, 0 warnings\n"
