@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -51,7 +52,10 @@ def review(
         print(f"{name}: {link}")
     if not reviewers:
         print(f"review: {access.url()} (Ctrl-C stops it; votes are in {warehouse / LEDGER})")
-    app = create_app(board, warehouse / LEDGER, access, following(study_file, warehouse, limit))
+    follow = following(study_file, warehouse, limit)
+    if follow is not None:  # what it reads texts with takes seconds to load, and nobody shall wait for it
+        threading.Thread(target=follow, args=(board.cases[0].response_id, {}), daemon=True).start()
+    app = create_app(board, warehouse / LEDGER, access, follow)
     serve(app, host, port, open_browser and not reviewers)
 
 

@@ -11,8 +11,6 @@ from tasks.judge.level_signals import level_signals
 from tasks.judge.score import conflicts, score
 
 _OF_LEVELS = ("criterion.", "mean.")
-_GATES = ("precheck", "short_answer_gate", "conflicts")
-"""Signals that levels set by a person overrule."""
 
 
 def score_follows(bundle: Bundle) -> bool:
@@ -30,7 +28,7 @@ def moved(
 
     judgments: the rows of `judgments` of the same rater and sample; levels: criterion → its level. What the judge said
     of the other criteria stays, with the probabilities of their levels; so does how sure it was of its reply as a
-    whole. ContractError for a level that the bundle does not have.
+    whole, and that it was not asked at all. ContractError for a level that the bundle does not have.
     """
     if not levels:
         return dict(grading)
@@ -40,6 +38,7 @@ def moved(
     scored = score(bundle, decided, stated)
     features = level_signals(bundle, decided, _chances(bundle, judgments, levels)) | {"tie": float(scored.tie)}
     others = {name: value for name, value in grading["signals"].items() if _stays(name)}
+    settled = "precheck" if grading["status"] == "precheck" else "scored"
     return {
         **grading,
         "score": scored.score,
@@ -47,13 +46,13 @@ def moved(
         "high": scored.high,
         "trait_scores": scored.traits,
         "signals": dict(sorted({**others, **features, **conflicts(bundle, decided)}.items())),
-        "status": "unscored" if scored.score is None else "scored",
+        "status": "unscored" if scored.score is None else settled,
         "unscored_reason": scored.reason,
     }
 
 
 def _stays(signal: str) -> bool:
-    return signal not in _GATES and not signal.startswith(_OF_LEVELS)
+    return signal != "conflicts" and not signal.startswith(_OF_LEVELS)
 
 
 def _chances(

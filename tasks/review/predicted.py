@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tasks.contracts.bundle import Scale
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 
-NO_INTERVAL = "there are too few marked answers to say how far off it may be"
+NO_INTERVAL = "how far off it may be is not known"
 
 
 class PredictedScore(NamedTuple):
@@ -60,18 +60,23 @@ def predicted_score(row: Mapping[str, Any], scale: Scale) -> PredictedScore:
 def as_words(predicted: PredictedScore, scale: Scale) -> dict[str, Any]:
     """For the page: `value` as a vote names it, `sentence`, and `more` sentences, each on its own."""
     if predicted.score is None:
-        reason = UNSCORED_REASONS.get(predicted.reason or "", "nobody knows why")
-        return {"value": None, "sentence": f"no score: {reason}", "more": _points(predicted, scale)}
+        return {"value": None, "sentence": f"no score: {_reason(predicted)}", "more": _points(predicted)}
     return {
         "value": score_text(predicted.score),
         "sentence": f"{_of_scale(predicted.score, scale)}, {_interval(predicted)}",
-        "more": [*_chance(predicted), *_points(predicted, scale)],
+        "more": [*_chance(predicted), *_points(predicted)],
     }
 
 
 def score_text(score: float) -> str:
     """A score as a vote names it: 3, 2.5; never with an exponent."""
     return f"{round(score, 9) + 0.0:.9f}".rstrip("0").rstrip(".")  # + 0.0: no minus before a zero
+
+
+def _reason(predicted: PredictedScore) -> str:
+    if predicted.points is not None:
+        return "the judge told too little of this answer to fit its points to scores that people gave"
+    return UNSCORED_REASONS.get(predicted.reason or "", "no reason is recorded")
 
 
 def _of_scale(score: float, scale: Scale) -> str:
@@ -96,7 +101,7 @@ def _chance(predicted: PredictedScore) -> list[str]:
     return [f"In {count} of 100 such answers, a person would give exactly {score_text(predicted.score)}"]
 
 
-def _points(predicted: PredictedScore, scale: Scale) -> list[str]:
+def _points(predicted: PredictedScore) -> list[str]:
     """The score before calibration, where it is another one."""
     if predicted.points is None or predicted.points == predicted.score:
         return []

@@ -16,7 +16,7 @@ from tasks.judge.decision import Decision
 from tasks.judge.moved import moved, score_follows
 from tasks.judge.protocol import Answer, Part
 from tasks.judge.protocols import rulers
-from tasks.judge.rows import Graded, Rater
+from tasks.judge.rows import Rater, gradings, judgments
 from tasks.judge.verify import Verdict
 from tasks.llm.ask import Asked, Attempt, Checked
 from tasks.llm.request import Reply, Request
@@ -35,9 +35,8 @@ def rows(of: Bundle, levels: Levels, chances: Mapping[str, list[float]]) -> tupl
     attempt = Attempt(REQUEST, "m", "d", reply, Checked(verdict, ()), False)
     outcome = rulers.outcome(case(of), [Answer(Part("all", of.criteria), Asked(REQUEST, (attempt,), verdict))])
     rater = Rater("m", "llm", cast(Any, None))
-    judgments, gradings, _ = Graded(rater, [outcome.judged], [outcome.grading]).tables().values()
-    (grading,) = gradings.to_pylist(maps_as_pydicts="strict")
-    return grading, judgments.to_pylist()
+    (grading,) = gradings(rater, [outcome.grading]).to_pylist(maps_as_pydicts="strict")
+    return grading, judgments(rater, [outcome.judged]).to_pylist()
 
 
 @st.composite
@@ -83,11 +82,11 @@ def test_it_is_what_the_protocol_makes_of_a_reply_with_these_levels(data: st.Dat
         for one in of.criteria
         if before[one.id] is not None and data.draw(st.booleans())
     }
-    grading, judgments = rows(of, before, chances)
+    grading, decided = rows(of, before, chances)
     unmoved = {name: likely for name, likely in chances.items() if name not in changes}
     wanted, _ = rows(of, before | changes, unmoved)
-    result = moved(of, grading, judgments, changes)
-    assert moved(of, grading, judgments, {}) == grading
+    result = moved(of, grading, decided, changes)
+    assert moved(of, grading, decided, {}) == grading
     if not changes:
         return
     for name in ("score", "low", "high", "trait_scores", "status"):
@@ -101,21 +100,18 @@ def test_it_is_what_the_protocol_makes_of_a_reply_with_these_levels(data: st.Dat
 
 def test_a_higher_level_of_what_earns_never_lowers_the_score() -> None:
     of = bundle(criterion("a"), criterion("b", weight=2), criterion("c", weight=-1), final_score="weighted_points")
-    grading, judgments = rows(of, {"a": 0, "b": 1, "c": 1}, {})
-    scores = [moved(of, grading, judgments, change)["score"] for change in ({"c": 0}, {"a": 1, "c": 0}, {"b": 0})]
+    grading, decided = rows(of, {"a": 0, "b": 1, "c": 1}, {})
+    scores = [moved(of, grading, decided, change)["score"] for change in ({"c": 0}, {"a": 1, "c": 0}, {"b": 0})]
     assert (grading["score"], scores) == (3.0, [7.0, 10.0, 0.0])
 
 
-def test_an_answer_that_was_settled_without_the_judge_is_graded_once_a_person_sets_its_levels() -> None:
+def test_an_answer_that_was_settled_without_the_judge_stays_so_and_gets_the_points_of_its_levels() -> None:
     of = bundle(criterion("a"), criterion("b"))
     grading, _ = rows(of, {"a": 0, "b": 0}, {})
     short = grading | {"status": "precheck", "signals": {"precheck": 1.0, "short_answer_gate": 1.0, "length": 0.0}}
     result = moved(of, short, [], {"a": 1, "b": 1})
-    assert (result["status"], result["score"], sorted(result["signals"])) == (
-        "scored",
-        10.0,
-        ["criterion.a", "criterion.b", "length", "mean.t", "tie"],
-    )
+    assert (result["status"], result["score"], result["signals"]["mean.t"]) == ("precheck", 10.0, 1.0)
+    assert moved(of, short, [], {"a": 1})["status"] == "unscored"
 
 
 def test_a_score_that_the_judge_states_follows_from_no_levels() -> None:

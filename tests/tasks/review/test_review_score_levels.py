@@ -1,4 +1,4 @@
-"""Levels behind a score on the page: nobody has to set them, what follows from them is asked for, and notes stand by."""
+"""Levels behind a score on the page: nobody has to set them, a score follows from them, and notes stand by."""
 
 from __future__ import annotations
 
