@@ -27,8 +27,9 @@ def moved(
     """A row of `gradings` with some levels set by a person; without any, the row as it is.
 
     judgments: the rows of `judgments` of the same rater and sample; levels: criterion → its level. What the judge said
-    of the other criteria stays, with the probabilities of their levels; so does how sure it was of its reply as a
-    whole, and that it was not asked at all. ContractError for a level that the bundle does not have.
+    of the other criteria stays, with the probabilities of their levels; so does what tells how sure it was (confidence
+    and tie: a person's level halfway between two scores is no doubt of the judge's), and that it was not asked at all.
+    ContractError for a level that the bundle does not have.
     """
     if not levels:
         return dict(grading)
@@ -36,7 +37,7 @@ def moved(
     traits = {trait.id for trait in bundle.traits if trait.source == "judged"}
     stated = {name: value for name, value in grading["trait_scores"].items() if name in traits}
     scored = score(bundle, decided, stated)
-    features = level_signals(bundle, decided, _chances(bundle, judgments, levels)) | {"tie": float(scored.tie)}
+    features = level_signals(bundle, decided, _chances(bundle, judgments, levels))
     others = {name: value for name, value in grading["signals"].items() if _stays(name)}
     settled = "precheck" if grading["status"] == "precheck" else "scored"
     return {
@@ -45,7 +46,7 @@ def moved(
         "low": scored.low,
         "high": scored.high,
         "trait_scores": scored.traits,
-        "signals": dict(sorted({**others, **features, **conflicts(bundle, decided)}.items())),
+        "signals": dict(sorted({"tie": float(scored.tie), **others, **features, **conflicts(bundle, decided)}.items())),
         "status": "unscored" if scored.score is None else settled,
         "unscored_reason": scored.reason,
     }

@@ -12,7 +12,7 @@ from pydantic import Field, StrictInt
 from tasks.contracts.schema import Frozen
 from tasks.review.board import Board, Case
 from tasks.review.ledger import Act, Ledger, Stored
-from tasks.review.predicted import Follow, as_words
+from tasks.review.predicted import Follow, as_words, without_score
 from tasks.review.sight import NotAllowed, Reviews
 from tasks.review.view import listed, opened
 
@@ -77,7 +77,7 @@ class Desk:
             self._refuse_levels(case, levels)
         following = self._follow(case.response_id, levels)
         if following.predicted is None:
-            return {"value": None, "sentence": following.problem, "more": []}
+            return without_score(following.problem or "")
         return as_words(following.predicted, self._reviews.board.scales[case.rubric_id])
 
     def _refuse_levels(self, case: Case, levels: Mapping[str, int]) -> None:

@@ -58,14 +58,21 @@ def predicted_score(row: Mapping[str, Any], scale: Scale) -> PredictedScore:
 
 
 def as_words(predicted: PredictedScore, scale: Scale) -> dict[str, Any]:
-    """For the page: `value` as a vote names it, `sentence`, and `more` sentences, each on its own."""
+    """For the page: `value` as a vote names it, `sentence`; `points`, what stands beside it, and `chance`, each a
+    sentence or None."""
     if predicted.score is None:
-        return {"value": None, "sentence": f"no score: {_reason(predicted)}", "more": _points(predicted)}
+        return without_score(_reason(predicted)) | {"points": _points(predicted, scale)}
     return {
         "value": score_text(predicted.score),
         "sentence": f"{_of_scale(predicted.score, scale)}, {_interval(predicted)}",
-        "more": [*_chance(predicted), *_points(predicted)],
+        "points": _points(predicted, scale),
+        "chance": _chance(predicted),
     }
+
+
+def without_score(reason: str) -> dict[str, Any]:
+    """The same where there is no score."""
+    return {"value": None, "sentence": f"no score: {reason}", "points": None, "chance": None}
 
 
 def score_text(score: float) -> str:
@@ -92,18 +99,17 @@ def _interval(predicted: PredictedScore) -> str:
     return f"probably exactly {low}" if low == high else f"probably between {low} and {high}"
 
 
-def _chance(predicted: PredictedScore) -> list[str]:
+def _chance(predicted: PredictedScore) -> str | None:
     """How often a person gives the same score, as a share of a hundred answers."""
     if predicted.probability is None or predicted.score is None:
-        return []
+        return None
     cases = round(100 * predicted.probability)
     count = {0: "fewer than 1", 100: "more than 99"}.get(cases, f"about {cases}")
-    return [f"In {count} of 100 such answers, a person would give exactly {score_text(predicted.score)}"]
+    return f"In {count} of 100 such answers, a person would give exactly {score_text(predicted.score)}"
 
 
-def _points(predicted: PredictedScore) -> list[str]:
+def _points(predicted: PredictedScore, scale: Scale) -> str | None:
     """The score before calibration, where it is another one."""
     if predicted.points is None or predicted.points == predicted.score:
-        return []
-    points = score_text(round(predicted.points, 2))
-    return [f"By the rubric's points alone: {points}, before it is fitted to scores that people gave"]
+        return None
+    return f"By the rubric's points alone: {_of_scale(round(predicted.points, 2), scale)}"

@@ -4,7 +4,7 @@ import { $, el, fill } from "./dom.js";
 
 const ALL = "";
 const STATES = { [ALL]: "all", open: "open", done: "looked at" };
-const ORDERS = { [ALL]: "as they wait, highest risk first", question: "question", student: "student" };
+const ORDERS = { [ALL]: "highest risk first", question: "question", student: "student" };
 const chosen = { text: "", question: ALL, state: ALL, order: ALL };
 
 const student = row => row.student ?? row.response_id;
@@ -35,7 +35,7 @@ export function drawFilters(list, changed) {
     el("select", { id: `by-${name}`, onchange: set(name) }, Object.entries(options).map(([value, text]) => el("option", { value }, text))));
   const questions = Object.fromEntries(Object.entries(list.questions).map(([id, text]) => [id, shortened(id, text)]));
   fill(box, el("summary", {}, "Filter and order"),
-    el("label", {}, "Student or answer ", el("kbd", {}, "/"), el("input", { type: "search", id: "by-text", oninput: set("text") })),
+    el("label", {}, "Student or answer ", el("kbd", {}, "/"), el("input", { type: "text", autocomplete: "off", id: "by-text", oninput: set("text") })),
     Object.keys(questions).length > 1 && choice("question", "Question", { [ALL]: "all", ...questions }),
     choice("state", "Show", STATES), choice("order", "Order", ORDERS));
 }

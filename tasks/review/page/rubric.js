@@ -107,7 +107,8 @@ function said(one, state) {                        // comments of all that may b
 
 function machine(label, i) {
   const kind = page.view.asked[i].criterion_id === null ? "score" : "level", gives = label.value !== null;
-  const sure = label.probability === null ? "" : ` at ${label.probability.toFixed(2)}`;
+  const chance = isScored() ? ` (${Math.round(100 * label.probability)}% sure)` : ` at ${label.probability?.toFixed(2)}`;
+  const sure = label.probability === null ? "" : chance;
   return el("p", { class: "machine" }, el("bdi", {}, label.rater), " ",
     el("span", { class: "m" }, gives ? `${kind} ${label.value}` : `no ${kind}`),
     gives ? sure : `: ${label.reason ?? "no reason given"}`,

@@ -22,7 +22,7 @@ export async function follow() {
   else if (following.get(name)?.key !== key) {
     const asked = { key, told: null };
     asked.answer = ask(`/api/cases/${page.at}/following`, { levels: set }).then(told => asked.told = told, error => {
-      asked.told = { value: null, sentence: `not known: ${error.status ? error.message : "no answer from the server"}`, more: [] };
+      asked.told = { value: null, sentence: `not known: ${error.status ? error.message : "no answer from the server"}` };
       asked.key = null;                            // the next look asks again
     });
     following.set(name, asked);
@@ -46,7 +46,7 @@ export function scoreLines() {
   const { view } = page;
   if (!view.sees_machine) return el("p", { class: "mute" }, "The machine’s score stays hidden until you submit.");
   if (!view.predicted) return null;
-  return [line("The machine’s score", view.predicted.sentence, "m"),
+  return [line("The machine’s score", view.predicted, "m"),
     el("div", { id: "follows", role: "status" }, followLine()),
     sure(following.get(nameOf(view))?.told ?? view.predicted)];
 }
@@ -54,17 +54,18 @@ export function scoreLines() {
 function followLine() {
   const told = following.get(nameOf(page.view));
   if (!told) return el("p", { class: "mute" }, "Move a criterion, and the score that follows stands here.");
-  return line("The score that follows from your criteria", told.told?.sentence ?? "is being worked out …", "f");
+  return line("The score that follows from your criteria", told.told ?? { sentence: "is being worked out …" }, "f");
 }
 
-function line(title, text, kind) {
-  return el("p", { class: "line" }, el("span", {}, title), " ", el("b", { class: kind }, text));
+function line(title, told, kind) {
+  return el("p", { class: "line" }, el("span", {}, title), " ", el("b", { class: kind }, told.sentence), " ",
+    told.points && el("span", {}, `${told.points}; people’s scores of other answers moved it`));
 }
 
 function sure(told) {
   const { coverage } = page.list;
   const rule = coverage && `Such intervals are made to hold ${Math.round(1000 * coverage) / 10}% of the scores that people give.`;
-  const more = [...told.more.map(text => `${text}.`), rule].filter(Boolean);
+  const more = [told.chance && `${told.chance}.`, rule].filter(Boolean);
   return more.length > 0 && el("details", { class: "more", id: "sure" }, el("summary", {}, "How sure is this?"),
     more.map(text => el("p", {}, text)));
 }

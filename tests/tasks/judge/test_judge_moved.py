@@ -91,7 +91,8 @@ def test_it_is_what_the_protocol_makes_of_a_reply_with_these_levels(data: st.Dat
         return
     for name in ("score", "low", "high", "trait_scores", "status"):
         assert result[name] == wanted[name], name
-    sure = ("confidence", "uncertainty")  # of the reply as it was
+    sure = ("confidence", "uncertainty", "tie")  # of the reply as it was
+    assert result["signals"]["tie"] == grading["signals"]["tie"]
     assert {name: value for name, value in result["signals"].items() if name not in sure} == pytest.approx(
         {name: value for name, value in wanted["signals"].items() if name not in sure}, abs=0
     )
