@@ -15,13 +15,15 @@ const BY = {
 };
 
 // The numbers of the cases that the list shows, in its order; sorting leaves the order of waiting where rows are equal.
-export function order(cases) {
+// The current case stays where it is when it is settled, so that the next one is the one after it.
+export function order(cases, current) {
   const wanted = chosen.text.trim().toLocaleLowerCase();
-  const fits = row => (!wanted || [student(row), row.response_id].some(name => name.toLocaleLowerCase().includes(wanted)))
-    && (chosen.question === ALL || row.item_id === chosen.question)
-    && (chosen.state === ALL || (chosen.state === "done") === row.submitted);
-  const numbered = cases.map((row, number) => ({ ...row, number })).filter(fits);
-  return (BY[chosen.order] ? numbered.sort(BY[chosen.order]) : numbered).map(row => row.number);
+  const isNamed = row => !wanted || [student(row), row.response_id].some(name => name.toLocaleLowerCase().includes(wanted));
+  const isAsked = row => chosen.question === ALL || row.item_id === chosen.question;
+  const isInState = row => chosen.state === ALL || (chosen.state === "done") === row.submitted;
+  const fits = number => isNamed(cases[number]) && isAsked(cases[number]) && (isInState(cases[number]) || number === current);
+  const numbers = cases.map((_, number) => number).filter(fits), compare = BY[chosen.order];
+  return compare ? numbers.sort((a, b) => compare(cases[a], cases[b])) : numbers;
 }
 
 // Draws the controls once, for lists of scores. changed(): somebody chose otherwise.

@@ -103,8 +103,9 @@ function drawFrame() {
   const { list, outbox, adjudicating } = page, lost = new Set(outbox.acts.map(nameOf));
   const waiting = list.cases.filter(row => row.conflicts);
   drawFilters(list, drawFrame);
-  page.order = adjudicating ? list.cases.map((_, number) => number).filter(number => list.cases[number].conflicts) : order(list.cases);
-  queue.show(page.order.map(number => shownRow(number, lost.has(nameOf(list.cases[number])))), page.at);
+  page.order = adjudicating ? list.cases.map((_, number) => number).filter(number => list.cases[number].conflicts) : order(list.cases, page.at);
+  const several = Object.keys(list.questions).length > 1;
+  queue.show(page.order.map(number => shownRow(number, lost.has(nameOf(list.cases[number])), several)), page.at);
   $("conflicts").textContent = list.adjudicating || waiting.length ? `To adjudicate ${waiting.length}` : "To adjudicate";
   $("waiting").setAttribute("aria-pressed", String(!adjudicating));
   $("conflicts").setAttribute("aria-pressed", String(adjudicating));
@@ -118,12 +119,12 @@ function drawFrame() {
   $("stored").textContent = page.refusal || storing();
 }
 
-function shownRow(number, lost) {
+function shownRow(number, lost, several) {         // several: whether there are several questions
   const row = page.list.cases[number], { adjudicating } = page, isScore = row.subject_kind === "score";
   const voted = isScore ? (row.voted ? "not submitted" : "open") : `${row.voted} of ${row.asked}`;
   const state = adjudicating ? `${row.conflicts} of ${row.asked}` : row.submitted ? "done" : voted;
   const why = adjudicating ? "Reviewers disagree" : row.why ?? (row.second ? "Second rating, blind" : "Not opened yet");
-  const about = isScore && Object.keys(page.list.questions).length > 1 ? `${row.item_id}: ` : "";
+  const about = isScore && several ? `${row.item_id}: ` : "";
   return { number, id: row.student ?? row.response_id, lost, state: lost ? "not stored" : state, why: about + why };
 }
 
