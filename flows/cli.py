@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from flows.commands import look, people, run
+from flows.commands import look, people, run, start
 
 COMMANDS = (
+    start.init,
     run.grade,
     run.graph,
     run.reward,

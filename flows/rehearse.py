@@ -17,6 +17,7 @@ from tasks.contracts.settings.study import Study, load_study
 from tasks.graph.authored import authored
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
+from tasks.ingest.draft.drafted import UNWRITTEN
 from tasks.ingest.sources import read_as
 from tasks.ingest.task import ingest, warning_sentences
 from tasks.judge.grade import first_requests, too_short
@@ -87,6 +88,7 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     yield from _proved_graphs(rehearsed, study_file.parent)
     yield from _few_alternatives(rehearsed)
     yield from _linted(rehearsed)
+    yield from _unwritten(rehearsed)
     yield from _harmful(rehearsed.study, study_file.parent)
     yield from _proved_bundles(rehearsed, "item")
     if rehearsed.study.annotation:
@@ -115,6 +117,17 @@ def _linted(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
     for remark, names in about.items():
         kind = "wrong" if remark in blind and asked else "warning"
         yield kind, f"rubric {names[0]}" if len(names) == 1 else f"rubrics {', '.join(names)}", remark
+
+
+def _unwritten(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
+    """Where a file that `init` drafted still waits for words; wrong where a language model would read the mark."""
+    kind = "wrong" if speaks(rehearsed.study.judge) and rehearsed.study.judge.foreign is None else "warning"
+    for item, bundle, _ in rehearsed.items:
+        rubric = (bundle.text, *(criterion.text for criterion in bundle.criteria))
+        if UNWRITTEN in item["question"]:
+            yield kind, f"question {item['item_id']}", f"its wording still says {UNWRITTEN}"
+        if any(UNWRITTEN in text for text in rubric):
+            yield kind, f"rubric {item['rubric_id']}", f"it still says {UNWRITTEN}: say what a full answer says"
 
 
 def _proved_bundles(rehearsed: Rehearsed, what: str) -> Iterator[tuple[str, str, str]]:

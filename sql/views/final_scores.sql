@@ -1,5 +1,6 @@
 -- One row per graded answer: the score that goes out, or that it waits for a person. Nothing else says which it is.
 SELECT
+    p.run_id,
     p.response_id,
     p.item_id,
     p.rater_id,
@@ -26,4 +27,4 @@ SELECT
     s.note,
     s.history
 FROM predictions AS p
-LEFT JOIN settled_scores AS s USING (response_id)
+LEFT JOIN settled_scores AS s USING (run_id, response_id)

@@ -1,4 +1,4 @@
--- One row per response: the human scores, the machine's raw and calibrated score with its interval, risk and route, and where it came from.
+-- One row per response: the human scores, the machine's raw and calibrated score with its interval, risk and route, the final score, and where it came from.
 SELECT
     r.run_id,
     r.response_id,
@@ -16,6 +16,8 @@ SELECT
     p.risk,
     p.route,
     p.route_reason,
+    f.final_score,
+    f.decided_by,
     p.score - h.human_mean AS error,
     p.clipped,
     p.unscored_reason,
@@ -34,3 +36,4 @@ LEFT JOIN (
     WHERE rater_kind IN ('human', 'adjudication') AND score IS NOT NULL
     GROUP BY run_id, response_id
 ) AS h USING (run_id, response_id)
+LEFT JOIN final_scores AS f ON f.run_id = p.run_id AND f.response_id = p.response_id AND f.rater_id = p.rater_id

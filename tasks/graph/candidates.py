@@ -16,6 +16,12 @@ def by_sign(criterion: Criterion) -> Role:
     return "penalty" if criterion.weight < 0 else "core"
 
 
+def roles_by_sign(criterion: Criterion) -> tuple[Role, ...]:
+    """The roles that a criterion can have by the sign of its weight: what costs points is a penalty and nothing that a
+    response should meet; both kinds may state a condition (GEAR, appendix A.2)."""
+    return ("penalty", "applicability") if criterion.weight < 0 else ("core", "additional", "applicability")
+
+
 def allowed(roles: Mapping[str, Role], pair: Pair) -> tuple[Relation, ...]:
     """The relations that the roles of a pair allow; none for a criterion with itself."""
     parent, child = pair

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Role
 from tasks.graph.annotator import Annotator
+from tasks.graph.candidates import roles_by_sign
 from tasks.graph.prompt import PROMPTS, instructions, lines, wording
 from tasks.graph.subject import Subject
 from tasks.llm.amend import ask_amending
@@ -23,7 +24,6 @@ from tasks.llm.schema import record
 
 PER_CALL = 40
 """Criteria in one call."""
-_ROLES: tuple[str, ...] = get_args(Role)
 _TOKENS, _TOKENS_PER_ROLE = 128, 48
 
 
@@ -83,7 +83,7 @@ def check(asked: Request, reply: Reply) -> Checked[dict[str, Role]]:
     given = artifact["roles"]
     if not isinstance(given, dict):
         return Checked(None, ("malformed: 'roles' is no object",))
-    roles = {name: _as_role(given.get(name)) for name in wanted.ids}
+    roles = {criterion.id: _as_role(given.get(criterion.id), criterion) for criterion in wanted.criteria}
     missing = [f"'{name[:80]}': {_said(given, name)}" for name, role in roles.items() if role is None]
     unknown = [f"'{name[:80]}': no criterion that was asked about" for name in given if name not in roles]
     return Checked({name: role for name, role in roles.items() if role}, (*missing, *unknown))
@@ -110,13 +110,13 @@ def _parts(subject: Subject) -> Iterator[RoleQuestion]:
 
 
 def _as_request(messages: tuple[Message, ...], wanted: RoleQuestion, annotator: Annotator) -> Request:
-    one = {"type": "string", "enum": list(_ROLES)}
+    roles = {criterion.id: {"type": "string", "enum": list(roles_by_sign(criterion))} for criterion in wanted.criteria}
     return Request(
         messages=messages,
         role="role",
         subject=wanted.subject.rubric_id,
         keys=frozenset({"roles"}),
-        schema=record({"roles": record(dict.fromkeys(wanted.ids, one))}) if annotator.structured else None,
+        schema=record({"roles": record(roles)}) if annotator.structured else None,
         sampling=annotator.sampling(_TOKENS + _TOKENS_PER_ROLE * len(wanted.ids)),
         data=wanted,
         data_digest=annotator.data_digest(wanted.subject),
@@ -128,10 +128,10 @@ def _given(attempts: Iterable[Attempt[dict[str, Role]]]) -> dict[str, Role]:
     return {name: role for attempt in attempts for name, role in (attempt.checked.value or {}).items()}
 
 
-def _as_role(said: Any) -> Role | None:
+def _as_role(said: Any, criterion: Criterion) -> Role | None:
     name = said.strip().lower() if isinstance(said, str) else None
-    return cast(Role, name) if name in _ROLES else None
+    return cast(Role, name) if name in roles_by_sign(criterion) else None
 
 
 def _said(given: Mapping[str, Any], name: str) -> str:
-    return f"{given[name]!r:.40} is no role" if name in given else "no role"
+    return f"{given[name]!r:.40} is no role that it can have" if name in given else "no role"

@@ -20,10 +20,13 @@ from tasks.ingest.words import Decimals, Number, numbers_of
 from tasks.store.cells import as_number, quoted, refused, text_or_none, texts
 from tasks.store.faults import Report
 from tasks.text.formulas import unguarded
+from tasks.text.markup import is_markup, plain
 
 Record = dict[str, Any]
 MARKERS = ("human", "replayed")
 """Kinds of raters whose decisions a source may hold."""
+_PROSE = ("question", "context", "reference_answer", "rubric_text")
+"""What an item says in texts that may be HTML."""
 
 
 class Answers(NamedTuple):
@@ -38,6 +41,9 @@ class Answers(NamedTuple):
     split: list[str | None]
     """What the source says; None where it says nothing."""
     groups: list[list[tuple[str, str]]]
+    author_name: list[str | None]
+    made_from: list[str | None]
+    """'html' where the text was made from markup."""
 
 
 class Scores(NamedTuple):
@@ -81,10 +87,18 @@ def items(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[
         if not all((record[name] or "").strip() for name in ("item_id", "question")):
             continue
         try:
-            found.append((number, _item(record, names, source.file, number)))
+            row = _item(record, names, source.file, number)
+            found.append((number, _without_markup(row) if source.html else row))
         except InputError as error:
             report(error)
     return found
+
+
+def _without_markup(row: Record) -> Record:
+    """A row of `items` whose texts are plain."""
+    plain_texts = {name: plain(row[name]) for name in _PROSE if row[name] is not None}
+    answers = row["reference_answers"] and [plain(answer) for answer in row["reference_answers"]]
+    return row | plain_texts | {"reference_answers": answers}
 
 
 def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Record:
@@ -118,7 +132,7 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
     is '' once `report` is told."""
     if "text" not in source.responses:
         report(InputError("the mapping names no column for 'text'", file=source.file, field="text"))
-    allowed = {"response_id", "item_id", "author_id", "text", "split"}
+    allowed = {"response_id", "item_id", "author_id", "author_name", "text", "split"}
     named = column_texts(source, frame, source.responses, source.responses, allowed, ("response_id", "item_id"), report)
     rows, nothing = row_numbers(frame), [None] * len(frame)
     splits = without_blanks(named.get("split", nothing))
@@ -130,12 +144,14 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
         name: without_blanks(texts(column_cells(source, frame, column, report), source.file, rows, column, report))
         for name, column in source.groups.items()
     }
+    stored = [cell or "" for cell in named.get("text", nothing)]
+    marked = [source.html and is_markup(cell) for cell in stored]
     return Answers(
         rows,
         as_ids(named["response_id"]),
         as_ids(named["item_id"]),
         authors_of(named.get("author_id", nothing), source, rows, report),
-        [cell or "" for cell in named.get("text", nothing)],
+        [plain(cell) for cell in stored] if source.html else stored,
         splits,
         [
             [(name, group) for name, group in zip(groups, row, strict=True) if group]
@@ -143,6 +159,8 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
         ]
         if groups
         else [[]] * len(frame),
+        without_blanks(named.get("author_name", nothing)),
+        ["html" if markup else None for markup in marked],
     )
 
 

@@ -27,6 +27,8 @@ def answer_tables(found: Answers, graded: Sequence[Scores], sides: Sequence[str 
         "text": words,
         "split": [sides[at] for at in keep],
         "groups": [found.groups[at] for at in keep],
+        "author_name": [found.author_name[at] for at in keep],
+        "made_from": [found.made_from[at] for at in keep],
     }
     return {
         Responses: _table(Responses, responses),

@@ -15,6 +15,7 @@ from tasks.contracts.errors import InputError, refuse
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Data, Source
 from tasks.contracts.settings.written import parse, read_yaml
+from tasks.ingest.reshape import reshaped
 from tasks.store.cells import did_you_mean, select
 from tasks.store.faults import Report, row_lines
 from tasks.store.sheets import ENDINGS, open_sheet
@@ -97,5 +98,6 @@ def streams(data: Data, base: Path) -> list[Stream]:
 
 
 def _chunks(source: Source, path: Path, prepare: Prepare | None, report: Report = refuse) -> Iterator[pd.DataFrame]:
-    for frame in chunks(path, source.encoding, source.sheet, report):
-        yield select(prepare(source.file, frame) if prepare else frame, source.where, source.file)
+    for frame in chunks(path, source.encoding, source.sheet, report, repeats=bool(source.wide)):
+        rows = reshaped(source, prepare(source.file, frame) if prepare else frame)
+        yield select(rows, source.where, source.file)

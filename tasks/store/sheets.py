@@ -95,13 +95,15 @@ class SourceSheet(NamedTuple):
         return InputError(rule, file=self.path, line=line.number, row=number, hint=hint)
 
 
-def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None) -> SourceSheet:
+def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None, repeats: bool = False) -> SourceSheet:
     """A CSV, TSV or Excel file as a sheet with a header.
 
     encoding: of a text file, where it says none by a byte order mark and is no UTF-8 (see `encoding_of`); sheet: of a
     workbook, the first where none is named. What parts the cells of a text file is seen in its header line. The header
     is the first row that is not blank. All cells are texts: '001' stays '001', 'NA' stays 'NA', and a number of a
     workbook is what a spreadsheet shows of it.
+
+    repeats: columns may share a name; all but the first then get their place in the file after it, see `told_apart`.
 
     InputError names the file and the rule: an ending that is none of ENDINGS, no such file or sheet, what is no
     workbook, no header, two columns of one name, an encoding that does not fit.
@@ -115,20 +117,20 @@ def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None
     if not path.is_file():
         raise InputError("no such file", file=path)
     try:
-        return _workbook(path, sheet) if ending in WORKBOOK else _text(path, encoding)
+        return _workbook(path, sheet, repeats) if ending in WORKBOOK else _text(path, encoding, repeats)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
 
 
-def _text(path: Path, named: str | None) -> SourceSheet:
+def _text(path: Path, named: str | None, repeats: bool) -> SourceSheet:
     encoding = encoding_of(path, named)
     delimiter = delimiter_of(path, encoding.codec)
     parted = f"cells parted by {DELIMITERS.get(delimiter, repr(delimiter))}"
     file_format = SheetFormat(encoding.codec, delimiter, None, (), f"{encoding.words}, {parted}")
-    return _with_header(path, file_format, lambda: delimited_lines(path, encoding.codec, delimiter))
+    return _with_header(path, file_format, lambda: delimited_lines(path, encoding.codec, delimiter), repeats)
 
 
-def _workbook(path: Path, named: str | None) -> SourceSheet:
+def _workbook(path: Path, named: str | None, repeats: bool) -> SourceSheet:
     names = sheet_names(path)
     if not names:
         raise InputError("has no sheet with cells", file=path)
@@ -138,16 +140,19 @@ def _workbook(path: Path, named: str | None) -> SourceSheet:
     unread = tuple(other for other in names if other != name)
     words = f"sheet '{name}'" + (f", not read: {_listed(unread)}" if unread else "")
     file_format = SheetFormat(None, None, name, unread, words)
-    return _with_header(path, file_format, lambda: sheet_lines(path, name))
+    return _with_header(path, file_format, lambda: sheet_lines(path, name), repeats)
 
 
-def _with_header(path: Path, file_format: SheetFormat, lines: Callable[[], Iterator[Line]]) -> SourceSheet:
+def _with_header(
+    path: Path, file_format: SheetFormat, lines: Callable[[], Iterator[Line]], repeats: bool
+) -> SourceSheet:
     """The sheet below its header; InputError where it has none that could be one."""
     rows = (line for line in lines() if any(map(_filled, line.cells)))
     header = next(rows, None)
     if header is None:
         raise InputError(_empty(file_format), file=path)
     names = [str(name).strip() for name in header.cells]
+    names = told_apart(names) if repeats else names
     if any("\0" in name for name in names):
         raise InputError("has NUL characters in its header; is it UTF-16? Save it as UTF-8", file=path)
     places = tuple(place for place, name in enumerate(names) if name)
@@ -162,6 +167,18 @@ def _with_header(path: Path, file_format: SheetFormat, lines: Callable[[], Itera
         plural = "1 column without a name" if unnamed == 1 else f"{unnamed} columns without a name"
         file_format = file_format._replace(words=f"{file_format.words}, {plural} not read")
     return SourceSheet(path, columns, places, header.number, file_format, lines)
+
+
+def told_apart(header: Sequence[str]) -> list[str]:
+    """Names of columns, each once: "1.0" in the sixth column, after another of that name, becomes "1.0 (column 6)".
+
+    An empty name stays empty.
+    """
+    names: list[str] = []
+    for place, name in enumerate(header, 1):
+        is_repeated = bool(name) and name in names
+        names.append(f"{name} (column {place})" if is_repeated else name)
+    return names
 
 
 def _refuse_title(path: Path, header: Line, names: int, below: Line | None) -> None:

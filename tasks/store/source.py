@@ -31,7 +31,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def chunks(
-    path: Path, encoding: str | None = None, sheet: str | None = None, report: Report = refuse
+    path: Path, encoding: str | None = None, sheet: str | None = None, report: Report = refuse, repeats: bool = False
 ) -> Iterator[pd.DataFrame]:
     """The rows of a CSV, TSV, Excel, JSONL, JSON or Parquet file, chosen by its ending, in frames of at most ROWS rows.
 
@@ -41,6 +41,8 @@ def chunks(
     one row, and is read whole. The index counts rows from 0: records below the header, lines of a JSONL file, objects
     of a JSON one; blank lines count and are left out. report: what becomes of a row of a sheet that has too few or too
     many cells. InputError names the file, the row (index + 1) and the rule.
+
+    repeats: columns of a sheet may share a name, see `open_sheet`.
     """
     readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
@@ -50,7 +52,7 @@ def chunks(
     if not path.is_file():
         raise InputError("no such file", file=path)
     try:
-        records = reader(path) if reader else _sheet(path, encoding, sheet, report)
+        records = reader(path) if reader else _sheet(path, encoding, sheet, report, repeats)
         _, _, header = next(records)
         repeated = sorted(name for name, count in Counter(header).items() if count > 1)
         if repeated:
@@ -96,9 +98,9 @@ def _bad_line(path: Path) -> str:
     raise ValueError(f"{path} is UTF-8")
 
 
-def _sheet(path: Path, encoding: str | None, name: str | None, report: Report) -> Iterator[Record]:
+def _sheet(path: Path, encoding: str | None, name: str | None, report: Report, repeats: bool) -> Iterator[Record]:
     """The header as row -1, then the rows."""
-    sheet = open_sheet(path, encoding, name)
+    sheet = open_sheet(path, encoding, name, repeats)
     yield -1, 0, sheet.columns
     for row in sheet.rows(report):
         yield row.number - 1, sum(map(len, row.cells)), row.cells

@@ -5,7 +5,7 @@
 Five rubrics of the demo have graphs by their author: 76 ordered pairs of core and additional criteria, 18 with an edge.
 The annotator, a language model or without `--model` the heuristic over the wording, labels the same rubrics by the
 command `rubricflow graph`. Printed: pairs that it gives an edge, how many of these the author gave, of the same kind,
-criteria whose role is the author's, and what was asked.
+criteria whose role is the author's, and the number of calls.
 """
 
 from __future__ import annotations
@@ -53,13 +53,10 @@ def roles(run: Run) -> pd.Series:
     return rows.set_index(["rubric_id", "criterion_id"])["role"]
 
 
-def calls(run: Run) -> str:
-    """Number of calls and tokens of a run's graphs."""
+def calls(run: Run) -> int:
+    """Number of calls that a run's graphs took."""
     graphs = run.read(run.ref(RubricGraphs, "graph"), ["calls"]).to_pylist()
-    asked = [call for row in graphs for call in row["calls"]]
-    read = sum(call["prompt_tokens"] or 0 for call in asked)
-    written = sum(call["completion_tokens"] or 0 for call in asked)
-    return f"{len(asked)} calls, {read} tokens read, {written} written"
+    return sum(len(row["calls"]) for row in graphs)
 
 
 def main() -> None:
@@ -82,7 +79,7 @@ def main() -> None:
     role = pd.concat([roles(runs["authored"]), roles(runs["annotated"])], axis=1, keys=["author", "annotator"])
     print(f"edges: {len(by_annotator)}, the author's: {len(by_author)}, in both: {len(both)}, same kind: {same_kind}")
     print(f"roles as the author's: {int((role['author'] == role['annotator']).sum())} of {len(role)}")
-    print(calls(runs["annotated"]))
+    print(f"calls: {calls(runs['annotated'])}")
 
 
 if __name__ == "__main__":

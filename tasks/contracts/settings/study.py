@@ -18,6 +18,7 @@ from tasks.contracts.settings.bottleneck import Bottleneck
 from tasks.contracts.settings.edit import Edit
 from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.reshaping import Reshaping
 from tasks.contracts.settings.reward import Reward
 from tasks.contracts.settings.written import parse, read_yaml
 from tasks.contracts.tables.calibration import CalibrationMethod
@@ -64,7 +65,7 @@ class ScoreColumns(Frozen):
     {A: 5, B: 4}; null for none, as in {absent: null}. Case and blanks around a word do not count."""
 
 
-class Source(Frozen):
+class Source(Reshaping):
     """One file and how its columns map to the canonical tables. One file may feed several tables."""
 
     file: str
@@ -81,7 +82,7 @@ class Source(Frozen):
     criteria are lists, of JSON in a CSV cell; reference_answer may be one, of several answers each as good;
     rubric_text is the scoring guide that people had, which follows on the rubric's own prose."""
     responses: dict[str, Column] = {}
-    """Canonical column of `responses` (response_id, item_id, author_id, text, split) → column."""
+    """Canonical column of `responses` (response_id, item_id, author_id, author_name, text, split) → column."""
     groups: dict[str, str] = {}
     """Group variable → column."""
     scores: tuple[ScoreColumns, ...] = ()

@@ -18,6 +18,9 @@ SPLITS: Mapping[str, str] = {
 }
 
 
+MADE_FROM: Mapping[str, str] = {"html": "HTML: the text is what a browser shows of it"}
+
+
 class Listed(Frozen):
     """A criterion that a source lists with its item."""
 
@@ -70,7 +73,7 @@ INPUT_WARNINGS: Mapping[str, str] = {
     "same_student": "a student answers the same question more than once",
     "same_text": "different students hand in the same text",
     "long": "an answer is at least ten times as long as usual for its question",
-    "markup": "HTML is left in the text",
+    "markup": "HTML is left in the text (`html: true` in the source takes it out)",
     "garbled": "letters look as if the file was read in a wrong encoding",
     "cut": "the text ends where a spreadsheet's cell is full, at 32,767 characters",
     "empty": "there is no text",
@@ -109,6 +112,10 @@ class Responses(Row):
     """The part of the data it belongs to."""
     groups: dict[str, str]
     """Subgroup memberships: group variable → group."""
+    author_name: str | None
+    """What its author is called in a gradebook; it is shown to no judge."""
+    made_from: Annotated[Literal["html"] | None, MADE_FROM]
+    """What the text was made from, where the source held no plain text."""
 
 
 class Units(Row):

@@ -73,9 +73,9 @@ def test_hostile_texts_and_ids_cost_nothing_but_their_own_labels(text: str, rubr
 @pytest.mark.parametrize("name", [*HOSTILE[:8], "", "roles", "c0→c1"])
 def test_a_hostile_id_is_asked_about_and_answered_like_any_other(name: str, scripted: Any) -> None:
     criteria = tuple(Criterion(id=one, trait="t", text="Text.") for one in (name, "other"))
-    annotator, backend = scripted([json.dumps({"roles": {name: "core", "other": "penalty"}})])
+    annotator, backend = scripted([json.dumps({"roles": {name: "core", "other": "additional"}})])
     found = ask_roles([Subject("r", "Why?", None, criteria)], annotator)["r"]
-    assert found.roles == {name: "core", "other": "penalty"}
+    assert found.roles == {name: "core", "other": "additional"}
     listed = bodies(backend.asked[0].messages[1].content)["LIST"].split("\n")
     assert [json.loads(line)["id"] for line in listed] == [name, "other"]
 

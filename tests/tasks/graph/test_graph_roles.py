@@ -7,8 +7,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tasks.graph.roles import PER_CALL, ask_roles
+from tasks.contracts.bundle import Criterion
+from tasks.graph.roles import PER_CALL, RoleQuestion, ask_roles, check
+from tasks.graph.subject import Subject
 from tasks.llm.request import Reply, Request
 
 
@@ -55,7 +59,7 @@ def test_only_missing_roles_are_asked_for_again(rubric: Any, scripted: Any) -> N
     assert backend.asked[1].data.ids == ("c1", "c2")
     assert set(backend.asked[1].schema["properties"]["roles"]["required"]) == {"c1", "c2"}
     assert [call["role"] for call in found.calls] == ["role", "contract_repair"]
-    assert found.calls[0]["violations"] == ["'c1': no role", "'c2': 'nonsense' is no role"]
+    assert found.calls[0]["violations"] == ["'c1': no role", "'c2': 'nonsense' is no role that it can have"]
 
 
 def test_what_an_earlier_reply_said_is_carried_over_a_reply_that_says_nothing(rubric: Any, scripted: Any) -> None:
@@ -70,9 +74,9 @@ def test_what_an_earlier_reply_said_is_carried_over_a_reply_that_says_nothing(ru
         ("", "unreadable:empty"),
         ('{"nodes": {"c0": "core"}}', "unreadable:missing_keys"),
         ('{"roles": ["core"]}', "malformed: 'roles' is no object"),
-        (said(c0=["core"]), "'c0': ['core'] is no role"),
-        (said(c0="foundation"), "'c0': 'foundation' is no role"),
-        (said(c0=None), "'c0': None is no role"),
+        (said(c0=["core"]), "'c0': ['core'] is no role that it can have"),
+        (said(c0="foundation"), "'c0': 'foundation' is no role that it can have"),
+        (said(c0=None), "'c0': None is no role that it can have"),
         (said(), "'c0': no role"),
     ],
 )
@@ -123,13 +127,34 @@ def test_rubrics_are_asked_about_together_and_told_apart(rubric: Any, scripted: 
 
 def test_the_schema_admits_what_is_meant_and_nothing_else(rubric: Any, scripted: Any) -> None:
     annotator, backend = scripted(by_data)
-    ask_roles([rubric(1, 1)], annotator)
+    ask_roles([rubric(1, -1)], annotator)
     contract = backend.asked[0].schema
     jsonschema.Draft202012Validator.check_schema(contract)
     jsonschema.validate({"roles": {"c0": "core", "c1": "penalty"}}, contract)
-    for wrong in ({"c0": "core"}, {"c0": "core", "c1": "foundation"}, {"c0": "core", "c1": "core", "c2": "core"}):
+    wrong_roles = (
+        {"c0": "core"},
+        {"c0": "core", "c1": "foundation"},
+        {"c0": "core", "c1": "penalty", "c2": "core"},
+        {"c0": "core", "c1": "core"},
+        {"c0": "penalty", "c1": "penalty"},
+    )
+    for wrong in wrong_roles:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({"roles": wrong}, contract)
+
+
+@given(
+    weight=st.floats(-10, 10, allow_nan=False),
+    role=st.sampled_from(["core", "additional", "penalty", "applicability"]),
+)
+def test_no_role_goes_against_the_sign_of_the_points(weight: float, role: str) -> None:
+    criterion = Criterion(id="c0", trait="t", text="Text.", weight=weight)
+    asked = RoleQuestion(Subject("r", "Why?", None, (criterion,)), ("c0",))
+    request = Request(messages=(), role="role", subject="r", keys=frozenset({"roles"}), data=asked)
+    checked = check(request, Reply(text=said(c0=role)))
+    allowed = role == "applicability" or (role == "penalty") == (weight < 0)
+    assert checked.value == ({"c0": role} if allowed else {})
+    assert bool(checked.violations) == (not allowed)
 
 
 def test_a_model_that_is_not_held_to_a_schema_gets_none(rubric: Any, scripted: Any) -> None:

@@ -126,6 +126,8 @@ def test_the_plain_case() -> None:
         "text": "",
         "split": "test",
         "groups": {},
+        "author_name": None,
+        "made_from": None,
     }
     assert [(g["response_id"], g["rater_id"], g["score"], g["status"]) for g in found.gradings] == [
         ("r1", "a", 1.0, "scored")
@@ -345,7 +347,7 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
     ("missing filter column", [items(), responses(remade(RESPONSES, where={"g": "x"}))],
      "responses.csv", None, "g", "no such"),
     ("unknown canonical column", [items(), responses(mapped(txt="answer"))], "responses.csv", None, "txt",
-     "'txt' is no canonical column; there are author_id, item_id, response_id, split, text"),
+     "'txt' is no canonical column; there are author_id, author_name, item_id, response_id, split, text"),
     ("no column for the id", [items(), responses(remade(RESPONSES, responses={"item_id": "item", "text": "answer"}))],
      "responses.csv", None, "response_id", "the mapping names no column"),
     ("no column for the text", [items(), responses(remade(RESPONSES, responses={"response_id": "rid",

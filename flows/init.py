@@ -1,0 +1,165 @@
+"""A first study from a spreadsheet: the columns are looked at, a few questions asked, and the files written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tasks.contracts.bundle import Scale
+from tasks.contracts.errors import InputError
+from tasks.ingest.draft.asking import Ask, Asking, scales, settled, worded
+from tasks.ingest.draft.drafted import UNWRITTEN, Draft, DraftedItem, drafted
+from tasks.ingest.draft.guess import Column, guessed
+from tasks.ingest.draft.questions import listed_questions
+from tasks.ingest.draft.roles import recognised
+from tasks.ingest.draft.rubric_text import rubric_text
+from tasks.ingest.draft.study_text import StudyParts, study_text
+from tasks.store.cells import text_or_none
+from tasks.store.source import chunks
+from tasks.store.warehouse import write_atomically
+
+_QUESTIONS = "questions.csv"
+_QUESTION_COLUMNS = {"item_id": "question", "question": "wording", "reference_answer": "model_answer"}
+
+
+class Started(NamedTuple):
+    """What was written, and what a person has to do next."""
+
+    files: tuple[Path, ...]
+    """The study first."""
+    lines: tuple[str, ...]
+    """What was seen and guessed."""
+    to_do: tuple[str, ...]
+    """What has to be written by a person before grading means anything."""
+
+
+def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> Started:
+    """Writes a study file and, where none are given, rubrics and questions beside it.
+
+    files: a table of answers; beside it, where there are any, a table of questions and a rubric file (YAML). InputError
+    where a file to write is there already and may not be overwritten, no column of answers is found or named, or a
+    column that is named is not there.
+    """
+    (path, frame), questions, rubrics = _sorted(files)
+    asking = Asking(ask)
+    roles = recognised(list(frame.columns)) or settled(guessed(_columns(frame)), list(frame.columns), path, asking)
+    draft = drafted(_beside(path, to), roles, frame)
+    if not draft.answers:
+        raise InputError("has no row with an answer", file=path)
+    source, items = dict(draft.source), draft.items
+    listed: dict[str, Any] | None = None
+    if questions:
+        mapping, items = listed_questions(questions[0], questions[1], _columns(questions[1]), items)
+        listed = {"file": _beside(questions[0], to), "items": mapping}
+    items = worded(items, asking)
+    texts: dict[Path, str] = {}
+    if not questions and (draft.asks_wording or "items" not in source):
+        listed = {"file": _QUESTIONS, "items": _QUESTION_COLUMNS}
+        texts[to.with_name(_QUESTIONS)] = _question_table(items)
+    if listed:
+        source.pop("items", None)
+    scaled = scales(items, draft.step, asking)
+    if rubrics is None:
+        rubrics = to.with_name("rubrics.yaml")
+        texts[rubrics] = rubric_text(scaled)
+    echo = rubrics in texts and any(item.reference for item in items)
+    about = f"{roles.title} ({path.name})" if roles.title else path.name
+    parts = StudyParts(_name(path), " ".join(about.split()), source, listed, _beside(rubrics, to), echo)
+    texts = {to: study_text(parts), **texts}
+    _write(texts, overwrite)
+    return Started(tuple(texts), tuple(_told(about, draft, scaled)), tuple(_to_do(items, texts, to, rubrics)))
+
+
+Table = tuple[Path, pd.DataFrame]
+
+
+def _sorted(files: Sequence[Path]) -> tuple[Table, Table | None, Path | None]:
+    """(answers, questions, rubrics) among the files: of two tables the platform's export, or the longer one, has the
+    answers."""
+    rubrics = [path for path in files if path.suffix.lower() in (".yaml", ".yml")]
+    tables = [(path, read_table(path)) for path in files if path not in rubrics]
+    if not 1 <= len(tables) <= 2 or len(rubrics) > 1:
+        raise InputError("give a table of answers and, if you have them, one of questions and a rubric file (YAML)")
+    answers, *others = sorted(tables, key=lambda table: (recognised(list(table[1].columns)) is None, -len(table[1])))
+    return answers, next(iter(others), None), next(iter(rubrics), None)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """All rows of a table as texts, columns of one name told apart; InputError where it cannot be read.
+
+    Of a workbook the first sheet is read.
+    """
+    frame = pd.concat(chunks(path, repeats=True))
+    return frame.map(lambda cell: text_or_none(cell) or "")
+
+
+def _columns(frame: pd.DataFrame) -> list[Column]:
+    return [Column(name, tuple(cell for cell in frame[name] if cell.strip()), len(frame)) for name in frame.columns]
+
+
+def _beside(path: Path, to: Path) -> str:
+    """A file as a study names it: relative to itself."""
+    return Path(os.path.relpath(path.resolve(), to.resolve().parent)).as_posix()
+
+
+def _name(path: Path) -> str:
+    """A study's name after its file."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", path.stem).strip("-")
+    return name[:40].strip("-") or "study"
+
+
+def _question_table(items: Sequence[DraftedItem]) -> str:
+    """The table of questions (CSV), with a mark where a wording is to be written."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_QUESTION_COLUMNS.values())
+    for item in items:
+        writer.writerow(
+            [item.item_id, item.question or f"{UNWRITTEN} the wording of {item.item_id}", item.reference or ""]
+        )
+    return text.getvalue()
+
+
+def _write(texts: Mapping[Path, str], overwrite: bool) -> None:
+    """Writes all files or, where one is there already and may not be overwritten, none."""
+    for path in texts if not overwrite else ():
+        if path.exists():
+            hint = "another place: --to FOLDER/study.yaml; in its place: --overwrite"
+            raise InputError("is there already, and somebody may have edited it", file=path, hint=hint)
+    for path, text in texts.items():
+        write_atomically(path, text.encode())
+
+
+def _told(about: str, draft: Draft, scaled: Sequence[tuple[DraftedItem, Scale]]) -> list[str]:
+    """What was seen, a line each."""
+    tops = sorted({scale.max for _, scale in scaled})
+    points = f"{tops[0]:g}" if len(tops) == 1 else f"{tops[0]:g} to {tops[-1]:g}"
+    lines = [
+        f"{about}: {draft.answers:,} answers to {len(scaled)} question{'s' if len(scaled) != 1 else ''}, "
+        f"{draft.marked:,} of them with a mark, at most {points} points each"
+    ]
+    if draft.by_row:
+        lines.append("nothing tells the answers apart but the row they stand in: keep the order of the rows")
+    if any(item.points is None for item, _ in scaled):
+        lines.append("the most points of an answer do not stand in the file: look at `scale` in the rubrics")
+    return lines
+
+
+def _to_do(items: Sequence[DraftedItem], texts: Mapping[Path, str], to: Path, rubrics: Path) -> list[str]:
+    """What a person has to write before grading means anything, a line each."""
+    lines = []
+    unworded = sum(item.question is None for item in items)
+    if unworded:
+        lines.append(f"write the wording of {unworded} of {len(items)} questions into {to.with_name(_QUESTIONS)}")
+    if rubrics in texts and any(item.reference is None for item in items):
+        lines.append(f"write what a full answer says into {rubrics}, wherever it says {UNWRITTEN}")
+    elif rubrics in texts:
+        lines.append(f"look through {rubrics}: each sentence of a model answer has become a criterion")
+    return lines

@@ -1,0 +1,1 @@
+"""A first study and rubric, drafted from what a data file shows."""

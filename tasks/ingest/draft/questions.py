@@ -1,0 +1,48 @@
+"""A file of questions beside one of answers: which of its columns says what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from tasks.contracts.errors import InputError
+from tasks.ingest.draft.drafted import DraftedItem
+from tasks.ingest.draft.guess import Column, guessed, number
+
+
+def listed_questions(
+    file: Path, frame: pd.DataFrame, columns: Sequence[Column], items: Sequence[DraftedItem]
+) -> tuple[dict[str, str], tuple[DraftedItem, ...]]:
+    """(canonical column of `items` → column, the questions with what the file says of them).
+
+    InputError where no column holds the ids of all questions that are answered, or none their wording.
+    """
+    wanted = {item.item_id for item in items}
+    keys = [column for column in columns if wanted <= {cell.strip() for cell in column.cells}]
+    if not keys:
+        rule = f"no column holds all ids of the questions that are answered: {', '.join(sorted(wanted)[:5])}"
+        raise InputError(rule, file=file, hint="the ids stand in the answers' column of questions")
+    others = [column for column in columns if column.name != keys[0].name]
+    roles = guessed(others)
+    texts = sorted((column for column in others if not column.numeric), key=lambda column: -column.length)
+    free = [column.name for column in texts if column.name != roles.reference]
+    wording = roles.question if isinstance(roles.question, str) else next(iter(free), None)
+    if wording is None:
+        raise InputError("no column holds the wording of the questions", file=file, hint="call it 'question'")
+    reference = roles.reference if isinstance(roles.reference, str) else None
+    mapping = {"item_id": keys[0].name, "question": wording} | ({"reference_answer": reference} if reference else {})
+    rows = {str(row[keys[0].name]).strip(): row for row in frame.to_dict("records")}
+    points = roles.points if isinstance(roles.points, str) else None
+    told = [
+        replace(
+            item,
+            question=rows[item.item_id][wording].strip() or None,
+            reference=(rows[item.item_id][reference].strip() or None) if reference else None,
+            points=number(rows[item.item_id][points]) if points else item.points,
+        )
+        for item in items
+    ]
+    return mapping, tuple(told)

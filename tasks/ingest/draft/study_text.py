@@ -1,0 +1,128 @@
+"""A study file that says at each key what it is for and what to change."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tasks.contracts.settings.reshaping import ROW
+
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z_](?:[\w./@ -]*[\w./@-])?")
+_ABOUT: Mapping[str, str] = {
+    "blank": "Cells that mean an empty one.",
+    "wide": "A row holds a student's answers to several questions: each becomes a row of its own. On the left the new\n"
+    "column, on the right the columns of the file, with {n} for the question's number or id.",
+    "ids": "Ids that the file lacks, made of other columns. They stay the same if the rows come in another order.",
+    "names": "Names joined of several columns.",
+    "html": "The texts are HTML: what is graded and quoted is the plain text that a reader sees.",
+    "items": "Which column says what of a question: its id, its wording, a model answer.",
+    "responses": "Which column says what of an answer. author_name is for gradebook and feedback, no judge sees it:\n"
+    "take it out to leave names behind.",
+    "groups": "Groups that the report compares: is the grading as good for each?",
+    "scores": "Marks that people gave; rater is whoever gave them. They teach the scale, and show how far to trust it.",
+}
+_ROW_IDS = "Nothing in the file tells answers apart but their row: keep its order, or name a column with students here."
+_NO_SCORES = (
+    "No marks by people yet: scores go to people, none is released. Add a column of marks to the file and\n"
+    "name it here, as in\n"
+    "scores: [{rater: me, score: mark}]"
+)
+
+
+class StudyParts(NamedTuple):
+    """What a study file is written of."""
+
+    name: str
+    """Of the study."""
+    about: str
+    """What file it is, in words."""
+    source: Mapping[str, Any]
+    """The file of answers as `data.sources` has it."""
+    questions: Mapping[str, Any] | None
+    """The file of questions, where there is one."""
+    rubrics: str
+    """File of the rubrics."""
+    echo: bool
+    """Whether the rubrics were made of model answers, whose words good answers share."""
+
+
+def study_text(parts: StudyParts) -> str:
+    """The study file (YAML), with comments."""
+    lines = [
+        *_comment(f"A study for rubricflow, drafted by `rubricflow init` from {parts.about}. Lines after a # explain."),
+        *_comment(
+            "Look at it with `rubricflow validate`, then grade with `rubricflow grade`; files are sought beside it."
+        ),
+        f"name: {_inline(parts.name)}",
+        "",
+        "data:",
+        "  sources:",
+        *(_source(parts.questions) if parts.questions else []),
+        *_source(parts.source),
+        *([] if "scores" in parts.source else _comment(_NO_SCORES, 6)),
+        "",
+        *_comment("What answers are graded by: read this file and make it yours before you grade."),
+        "rubrics:",
+        f"  file: {_inline(parts.rubrics)}",
+        "",
+        *_comment(
+            "Who judges. `embedded` is a small model that runs on this computer and needs no network; the README"
+        ),
+        *_comment("says how to ask a language model instead, which reads far better."),
+        *_judge(parts.echo),
+        "",
+        *_comment(
+            "Which scores may go out without a person: at most `risk` of them (0.05 is one in twenty) further than"
+        ),
+        *_comment("`tolerance` steps from a person's mark. All others go to people."),
+        "release:",
+        "  tolerance: 1",
+        "  risk: 0.05",
+        "  by: set # `item` promises it for every question by its own marks, and needs more of them",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _judge(echo: bool) -> list[str]:
+    lines = ["judge:", "  protocol: rulers", "  backend: embedded"]
+    return [*lines, "  echo: allowed # the rubric is a model answer, whose words good answers share"] if echo else lines
+
+
+def _source(source: Mapping[str, Any]) -> list[str]:
+    lines = [f"    - file: {_inline(source['file'])}"]
+    for key in _ABOUT:
+        if value := source.get(key):
+            by_row = key == "ids" and any(ROW in columns for columns in value.values())
+            lines += _comment(_ROW_IDS if by_row else _ABOUT[key], 6)
+            lines += _entry(key, value)
+    return lines
+
+
+def _entry(key: str, value: Any) -> list[str]:
+    """A key of a source: a mapping a line an entry, so that each can be taken out."""
+    if isinstance(value, Mapping):
+        return [f"      {key}:", *(f"        {_inline(name)}: {_inline(of)}" for name, of in value.items())]
+    if key == "scores":
+        return [f"      {key}:", *(f"        - {_inline(rater)}" for rater in value)]
+    return [f"      {key}: {_inline(value)}"]
+
+
+def _comment(words: str, indent: int = 0) -> list[str]:
+    """Comment lines; a line break in a column's or file's name starts none that is read."""
+    return [f"{' ' * indent}# {line}" for line in words.splitlines()]
+
+
+def _inline(value: Any) -> str:
+    """A value as YAML on one line, in quotes where it has to be."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_inline(name)}: {_inline(of)}' for name, of in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_inline, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    if _NEEDS_NO_QUOTES.fullmatch(text) and text.casefold() not in ("true", "false", "null"):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -1,0 +1,194 @@
+"""A chunk of a source in the form in which its columns map: a row an answer, with the ids and names that it lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tasks.contracts.errors import InputError
+from tasks.contracts.settings.reshaping import PLACEHOLDER, QUESTION, ROW, Pattern
+from tasks.contracts.settings.study import Source
+from tasks.store.cells import as_text, need, text_or_none
+from tasks.text.markup import plain
+
+_LONGEST_PART = 40
+"""Characters of a part of an id; what is longer is represented by its digest."""
+_DIGITS = 12
+"""Of such a digest, in base 16."""
+
+
+class Question(NamedTuple):
+    """One question of a wide file."""
+
+    words: Mapping[str, str]
+    """Placeholder → what stands in its place in the columns' names; `n` among them."""
+    columns: Mapping[str, str]
+    """New column → the column of this question that it takes the place of; without those that the file lacks."""
+
+
+def reshaped(source: Source, frame: pd.DataFrame) -> pd.DataFrame:
+    """The chunk after the source's `blank`, `wide`, `ids` and `names`, in this order.
+
+    Rows that come of one row keep its place in the index. InputError names the file and the column: one that is not
+    there, one to be made that is there already, a pattern that no column keeps, a row with an answer whose id lacks a
+    part.
+    """
+    if source.blank:
+        frame = frame.map(lambda cell: "" if isinstance(cell, str) and cell.strip() in source.blank else cell)
+    if source.wide:
+        frame = melted(frame, source.wide, source.file)
+    for name, columns in source.ids.items():
+        frame = _with_id(source, frame, name, columns)
+    for name, columns in source.names.items():
+        frame = _with_name(source, frame, name, columns)
+    return frame
+
+
+def melted(frame: pd.DataFrame, wide: Mapping[str, Pattern], file: str) -> pd.DataFrame:
+    """A row for each row and question: the columns that belong to no question, those of `wide`, and the placeholders'.
+
+    A question of several columns, all of which are blank in a row, is left out there.
+    """
+    questions = questions_of(list(frame.columns), wide, file)
+    belonging = {column for question in questions for column in question.columns.values()}
+    others = frame[[column for column in frame.columns if column not in belonging]]
+    taken = [name for name in others.columns if name in {*wide, *questions[0].words}]
+    if taken:
+        rule = "is to be made of several columns, and the file has a column of that name"
+        raise InputError(rule, file=file, field=taken[0], hint="name the new one otherwise in 'wide'")
+    parts = [_asked(frame, others, question, list(wide)) for question in questions]
+    return pd.concat(parts).sort_index(kind="stable")
+
+
+def _asked(frame: pd.DataFrame, others: pd.DataFrame, question: Question, names: Sequence[str]) -> pd.DataFrame:
+    """The rows to which a question was put, with its columns under their new names."""
+    cells = {name: _column(frame, question.columns.get(name)) for name in names}
+    words = {name: [word] * len(frame) for name, word in question.words.items()}
+    part = others.assign(**{name: pd.Series(of, frame.index, dtype=object) for name, of in (words | cells).items()})
+    if len(question.columns) == 1:
+        return part
+    answered = [any(text_or_none(cell) for cell in row) for row in zip(*cells.values(), strict=True)]
+    return part.loc[answered]
+
+
+def _column(frame: pd.DataFrame, name: str | None) -> list[Any]:
+    return [None] * len(frame) if name is None else frame[name].tolist()
+
+
+def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) -> list[Question]:
+    """The questions of a wide file, in the order of its columns.
+
+    InputError for a pattern that no column keeps, and for two columns of one kind for one question.
+    """
+    words: dict[str, dict[str, str]] = {}
+    columns: dict[str, dict[str, str]] = {}
+    for name, pattern in wide.items():
+        if not isinstance(pattern, dict):
+            for column, parts in _kept(header, pattern, file):
+                question = parts[QUESTION]
+                words.setdefault(question, {}).update(parts)
+                if columns.setdefault(question, {}).setdefault(name, column) != column:
+                    rule = f"the columns '{columns[question][name]}' and '{column}' are both of question '{question}'"
+                    raise InputError(rule, file=file, field=name)
+    for name, pattern in wide.items():
+        if isinstance(pattern, dict):
+            _add_neighbours(header, columns, name, pattern["right_of"])
+    every = {name for parts in words.values() for name in parts}
+    return [Question(dict.fromkeys(every, "") | words[question], columns[question]) for question in words]
+
+
+def _kept(header: Sequence[str], pattern: str | tuple[str, ...], file: str) -> list[tuple[str, dict[str, str]]]:
+    """The columns whose names keep a pattern, or those of a list, with what stands in place of the placeholders."""
+    if isinstance(pattern, tuple):
+        for column in pattern:
+            need(pd.DataFrame(columns=pd.Index(header)), column, file)
+        return [(column, {QUESTION: column}) for column in pattern]
+    rule = matching(pattern)
+    matches = [(column, match.groupdict()) for column in header if (match := rule.fullmatch(column))]
+    if not matches:
+        raise InputError(f"no column is named '{pattern}'; there are {', '.join(header)}", file=file, field="wide")
+    return matches
+
+
+def matching(pattern: str) -> re.Pattern[str]:
+    """The columns' names that keep a pattern: blanks around do not count, and a question's number has none in it."""
+    expression, end, seen = "", 0, set[str]()
+    for placeholder in PLACEHOLDER.finditer(pattern):
+        name = placeholder[1]
+        expression += re.escape(pattern[end : placeholder.start()])
+        words = r"\S+?" if name == QUESTION else r".*?"
+        expression += f"(?P={name})" if name in seen else f"(?P<{name}>{words})"
+        seen.add(name)
+        end = placeholder.end()
+    return re.compile(rf"\s*{expression}{re.escape(pattern[end:])}\s*", re.DOTALL)
+
+
+def _add_neighbours(header: Sequence[str], columns: dict[str, dict[str, str]], name: str, left: str) -> None:
+    """To each question the column that stands right of its column `left`, unless that is another question's."""
+    used = {column for of in columns.values() for column in of.values()}
+    for of in columns.values():
+        if left in of:
+            place = header.index(of[left]) + 1
+            if place < len(header) and header[place] not in used:
+                of[name] = header[place]
+
+
+def _with_id(source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """The chunk with a column of ids, without the rows that lack a part of it and have no answer."""
+    _is_new(frame, name, source.file)
+    parts = [_part_of_id(source, frame, column) for column in columns]
+    answer = source.responses.get("text")
+    answers = frame[answer].tolist() if isinstance(answer, str) and answer in frame.columns else None
+    ids: list[str | None] = []
+    for place, row in enumerate(zip(*parts, strict=True)):
+        lacking = [column for column, part in zip(columns, row, strict=True) if part is None]
+        if lacking and (answers is None or text_or_none(answers[place]) is not None):
+            rule = f"is empty, and '{name}' is made of it"
+            raise InputError(rule, file=source.file, row=frame.index[place] + 1, field=lacking[0])
+        ids.append(None if lacking else id_of([str(part) for part in row]))
+    made = frame.assign(**{name: pd.Series(ids, frame.index, dtype=object)})
+    return made.loc[[made_id is not None for made_id in ids]]
+
+
+def _part_of_id(source: Source, frame: pd.DataFrame, column: str) -> list[str | None]:
+    if column == ROW:
+        return [str(number + 1) for number in frame.index.tolist()]
+    need(frame, column, source.file)
+    texts = [text_or_none(cell) for cell in frame[column]]
+    return [plain(text) if text and source.html else text for text in texts]
+
+
+def id_of(parts: Iterable[str]) -> str:
+    """The id that texts make together. Different texts make different ids, but for chance collisions of digests."""
+    return ":".join(_short(part.strip()) for part in parts)
+
+
+def _short(part: str) -> str:
+    if len(part) <= _LONGEST_PART and part.isprintable() and ":" not in part and not part.startswith("#"):
+        return part
+    return "#" + hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+
+
+def _with_name(source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """The chunk with a column that joins others by a blank, without those that are empty."""
+    _is_new(frame, name, source.file)
+    for column in columns:
+        need(frame, column, source.file)
+    rows = zip(*(frame[column].tolist() for column in columns), strict=True)
+    joined = [_joined(row) for row in rows]
+    return frame.assign(**{name: pd.Series(joined, frame.index, dtype=object)})
+
+
+def _joined(cells: Sequence[Any]) -> str:
+    return " ".join(as_text(cell).strip() for cell in cells if text_or_none(cell) is not None)
+
+
+def _is_new(frame: pd.DataFrame, name: str, file: str) -> None:
+    if name in frame.columns:
+        raise InputError(
+            "is to be made of other columns, and the file has a column of that name", file=file, field=name
+        )
