@@ -6,16 +6,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
 from flows.annotate import annotating
+from flows.following import Following
 from flows.plan import plan
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import load_study
-from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.contracts.tables.judging import Judgments
 from tasks.review.access import Access
 from tasks.review.app import create_app
 from tasks.review.asked import Asked
@@ -50,7 +52,17 @@ def review(
         print(f"{name}: {link}")
     if not reviewers:
         print(f"review: {access.url()} (Ctrl-C stops it; votes are in {warehouse / LEDGER})")
-    serve(create_app(board, warehouse / LEDGER, access), host, port, open_browser and not reviewers)
+    follow = following(study_file, warehouse, limit)
+    if follow is not None:  # what it reads texts with takes seconds to load, and nobody shall wait for it
+        threading.Thread(target=follow, args=(board.cases[0].response_id, {}), daemon=True).start()
+    app = create_app(board, warehouse / LEDGER, access, follow)
+    serve(app, host, port, open_browser and not reviewers)
+
+
+def following(study_file: Path, warehouse: Path, limit: int | None) -> Following | None:
+    """How scores follow from levels in a graded study's run; None for an annotated one, which has no scores."""
+    study = load_study(study_file)
+    return None if study.annotation else Following(plan(study_file, warehouse, limit).run, study)
 
 
 def board_of(
@@ -68,7 +80,7 @@ def board_of(
     if not run.done("queue" if study.annotation else "calibrate", "all"):
         rule = f"{study.name} is not there to review in {warehouse}, as study, data and code are now"
         raise InputError(rule, file=study_file, hint=f"rubricflow {doing} {study_file}")
-    raters: dict[str, TableRef] = {"judge": run.ref(Gradings, "judge")} if study.annotation is None else {}
+    raters: dict[str, TableRef] = {"judge": run.ref(Judgments, "judge")} if study.annotation is None else {}
     for name in study.annotation.annotators if study.annotation else ():
         raters[name] = run.ref(Judgments, f"annotate-{name}")
     waiting = waiting_labels(run) if study.annotation else waiting_scores(run, scored)
@@ -150,6 +162,7 @@ def asked_of(board: Board) -> list[Asked]:
         )
         for rank, case in enumerate(board.cases, 1)
         for ballot in board.ballots(case)
+        if ballot.is_needed
     ]
 
 

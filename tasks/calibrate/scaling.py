@@ -78,4 +78,5 @@ def gram_columns(scaling: GramScaling, counts: sp.csr_array) -> sp.csr_array:
     rarity[buckets] -= np.log(1.0 + unpacked_ints(scaling.frequencies))
     weighted = counts.copy()
     weighted.data = (1.0 + np.log(counts.data)) * (1.0 + rarity[counts.indices])
-    return sp.csr_array(normalize(weighted)[:, buckets])
+    unit = normalize(weighted) if weighted.shape[0] else weighted  # which refuses no rows
+    return sp.csr_array(unit[:, buckets])

@@ -62,7 +62,7 @@ def calibrate(
 
     def make() -> dict[type[Row], Rows]:
         bundle_of = _bundle_of(run, items, bundles)
-        texts = _Texts(run, study, items, responses, bundle_of)
+        texts = Texts(run, study, items, responses, bundle_of)
         known = run.read(responses, ["response_id", "split", "author_id"])
         taught = known.filter(pc.is_in(known["split"], value_set=TAUGHT))["response_id"]
         labelled = pc.field("response_id").isin(taught.combine_chunks())
@@ -101,7 +101,7 @@ def _predicted(calibration: ScaleMapping, item: Item) -> pa.Table:
     return predict(calibration, item).append_column("split", item.rows["split"])
 
 
-class _Texts:
+class Texts:
     """What the texts of a study's responses tell, read item by item; nothing where no mapping may take it."""
 
     def __init__(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -21,10 +19,11 @@ from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.schema import Frozen
 from tasks.review.access import Access, Guard, reviewer_name
 from tasks.review.board import Board
-from tasks.review.ledger import Act, Ledger, Stored
+from tasks.review.desk import Desk, Levels, Sent
+from tasks.review.ledger import Ledger
 from tasks.review.places import remember
-from tasks.review.sight import NotAllowed, Reviews
-from tasks.review.view import listed, opened
+from tasks.review.predicted import Follow
+from tasks.review.sight import NotAllowed
 
 _LOG = logging.getLogger(__name__)
 _PAGE = Path(__file__).parent / "page"
@@ -43,84 +42,12 @@ class Named(Frozen):
     name: str = Field(max_length=500)
 
 
-class Sent(Frozen):
-    """An act as the page sends it."""
-
-    act_id: str = Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-    kind: Literal["vote", "undo", "submit", "adjudicate", "note"]
-    subject_kind: Literal["label", "score"]
-    response_id: str
-    criterion_id: str | None = None
-    value: str | None = None
-    comment: str | None = Field(default=None, max_length=4000)
-    undoes: str | None = None
-    digest: str = ""
-    rater: str
-    """Whom the page was opened by: an act that waited is never stored under the name of somebody else."""
-    shown: bool = False
-    """Whether the page has shown more than the response, in a visit that the server may have forgotten."""
-
-    def act(self, study: str) -> Act:
-        """What the ledger takes, but for `blind`."""
-        content = self.model_dump(exclude={"rater", "shown", "comment"})
-        return Act(**content, study=study, rater_id=self.rater, comment=(self.comment or "").strip() or None)
-
-
-class Desk:
-    """The board with its ledger; safe for several threads."""
-
-    def __init__(self, board: Board, ledger: Ledger) -> None:
-        self._reviews, self._ledger, self._lock = Reviews(board), ledger, threading.Lock()
-        self._study = board.study
-
-    def listed(self, rater: str, adjudicating: bool) -> dict[str, Any]:
-        with self._lock:
-            self._catch_up()
-            return listed(self._reviews, rater, adjudicating)
-
-    def opened(self, number: int, rater: str, adjudicating: bool) -> dict[str, Any]:
-        with self._lock:
-            self._catch_up()
-            cases = self._reviews.board.cases
-            if not 0 <= number < len(cases):
-                raise NotAllowed(404, "there is no such case")
-            return opened(self._reviews, cases[number], rater, adjudicating)
-
-    def store(self, sent: Sent) -> Stored:
-        """The stored act; the same one sent again is answered alike. NotAllowed where it must not be stored."""
-        act = sent.act(self._study)
-        with self._lock:
-            self._catch_up()
-            known = self._reviews.known(act.act_id)
-            if known is not None:
-                if not _says(known, act):
-                    raise NotAllowed(409, "another act has this id")
-                return known
-            case = self._reviews.case(act)
-            if sent.shown:
-                self._reviews.show(case, act.rater_id)
-            self._reviews.check(case, act)
-            if act.kind == "vote":
-                act = replace(act, blind=self._reviews.is_blind(case, act.rater_id))
-            stored = self._ledger.add(act)
-            self._catch_up()  # with what others stored a moment before
-            return stored
-
-    def _catch_up(self) -> None:
-        """Others write into the ledger, too."""
-        self._reviews.take(self._ledger.acts(self._study, after=self._reviews.number))
-
-
-def _says(known: Stored, act: Act) -> bool:
-    """Whether a stored act is this one; what was added here when it came does not count."""
-    return all(getattr(known, one.name) == getattr(act, one.name) for one in fields(Act) if one.name != "blind")
-
-
-def create_app(board: Board, ledger_path: Path, access: Access) -> FastAPI:
-    """The application; StoreError where the ledger cannot be used.
+def create_app(board: Board, ledger_path: Path, access: Access, follow: Follow | None = None) -> FastAPI:
+    """The application; StoreError where the ledger cannot be used. follow: how scores follow from levels, if they do.
 
     What it answers: `GET /` the page; `GET /api/me` who asks; `POST /api/me` gives a name; `GET /api/cases` the list;
-    `GET /api/cases/{number}` one case; `POST /api/acts` one act, answered once it is stored for good.
+    `GET /api/cases/{number}` one case; `POST /api/cases/{number}/following` the score that follows from levels;
+    `POST /api/acts` one act, answered once it is stored for good.
     """
     ledger = Ledger(ledger_path)
 
@@ -140,7 +67,7 @@ def create_app(board: Board, ledger_path: Path, access: Access) -> FastAPI:
     app = FastAPI(lifespan=living, exception_handlers=handlers, openapi_url=None, docs_url=None, redoc_url=None)
     app.add_middleware(Guard, access=access)
     app.include_router(_page(board.title, access))
-    app.include_router(_interface(Desk(board, ledger), access))
+    app.include_router(_interface(Desk(board, ledger, follow), access))
     return app
 
 
@@ -196,6 +123,12 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
     @routes.get("/cases/{number}")
     def case(request: Request, number: int, adjudicating: bool = False) -> Response:
         return _json(desk.opened(number, asking(request), adjudicating))
+
+    @routes.post("/cases/{number}/following")
+    async def following(request: Request, number: int) -> Response:
+        rater = asking(request)
+        sent = await _read(request, Levels)
+        return _json(await run_in_threadpool(desk.following, number, rater, sent.levels))
 
     @routes.post("/acts")
     async def act(request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -12,18 +12,12 @@ from pydantic import ValidationError, model_validator
 from tasks.contracts.bundle import Criterion, Scale
 from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import Frozen
+from tasks.review.predicted import PredictedScore, score_text
 from tasks.review.subject import digest
 
 _KEYS = 10
 """Digits on a keyboard."""
 SubjectKind = Literal["label", "score"]
-
-
-class Key(NamedTuple):
-    """Which case."""
-
-    subject_kind: SubjectKind
-    response_id: str
 
 
 class Quote(NamedTuple):
@@ -49,6 +43,10 @@ class MachineLabel:
     """Its evidence."""
     reason: str | None = None
     """Why there is no level."""
+    stated: int | None = None
+    """The level that it said, before its quotes were looked at; None where that is not known."""
+    action: str = "none"
+    """What quotes that failed did to the level, a key of ACTIONS."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +71,10 @@ class Case:
     """The criteria in doubt."""
     second: bool = False
     """Whether this is a second rating from the start: whoever opens it is blind."""
-
-    @property
-    def key(self) -> Key:
-        return Key(self.subject_kind, self.response_id)
+    item_id: str = ""
+    """The question's id."""
+    student: str | None = None
+    """Whose answer it is, for people; None where that is not known or not to be shown."""
 
 
 class GraderHead(Frozen):
@@ -140,6 +138,12 @@ class Ballot:
     options: tuple[Option, ...]
     digest: str
     """Of what is voted on, see subject.py."""
+    is_needed: bool = True
+    """Whether a case without a vote on it cannot be submitted."""
+    weight: float | None = None
+    """What a criterion counts; None for the score."""
+    part_of: str | None = None
+    """The criterion that this one is a sub-point of."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class Board:
     title: str
     """Title for people."""
     cases: tuple[Case, ...]
-    """In the order in which they are asked; one per subject kind and response."""
+    """In the order in which they are asked; one per response."""
     criteria: Mapping[str, tuple[Criterion, ...]]
     """Rubric → its criteria."""
     scales: Mapping[str, Scale]
@@ -162,26 +166,33 @@ class Board:
     """The study's bottleneck grader, if it has one."""
     estimates: Mapping[str, Mapping[str, float]] | None = None
     """Response → criterion → s̃, its expected level as a share of the highest, before correction."""
+    predictions: Mapping[str, PredictedScore] = field(default_factory=dict)
+    """Response → its calibrated score."""
+    rubric_texts: Mapping[str, str] = field(default_factory=dict)
+    """Rubric → its author's words."""
+    coverage: float | None = None
+    """Share of people's scores that the intervals are made to hold; None where there are none."""
 
     def __post_init__(self) -> None:
         if len(self.places) < len(self.cases):
             raise ContractError("table queue has a case twice")
 
     @cached_property
-    def places(self) -> dict[Key, int]:
-        """Case → its number, from 0."""
-        return {case.key: number for number, case in enumerate(self.cases)}
+    def places(self) -> dict[str, int]:
+        """Response → the number of its case, from 0."""
+        return {case.response_id: number for number, case in enumerate(self.cases)}
 
     def ballots(self, case: Case) -> tuple[Ballot, ...]:
-        """What is voted on: every criterion of the rubric, or the score as if it were one whose levels are scores."""
-        if case.subject_kind == "score":
-            options = _scores(self.scales[case.rubric_id])
-            levels = [option.value for option in options]
-            return (Ballot(None, "What the response is worth", options, digest(case.text, "", levels)),)
-        return tuple(
-            Ballot(c.id, c.text, _levels(c.levels), digest(case.text, c.text, c.levels))
-            for c in self.criteria[case.rubric_id]
-        )
+        """What is voted on: every criterion of the rubric; where the score is asked for, first the score as if it were
+        a criterion whose levels are scores, and then the criteria, on which nobody has to vote."""
+        is_score = case.subject_kind == "score"
+        criteria = [_criterion_ballot(case.text, c, not is_score) for c in self.criteria[case.rubric_id]]
+        return (self._score_ballot(case), *criteria) if is_score else tuple(criteria)
+
+    def _score_ballot(self, case: Case) -> Ballot:
+        options = _scores(self.scales[case.rubric_id])
+        values = [option.value for option in options]
+        return Ballot(None, "What the response is worth", options, digest(case.text, "", values))
 
     def shares(self, case: Case) -> list[float] | None:
         """s̃ in the order of the grader's concepts; None where there is no grader or no estimate."""
@@ -189,6 +200,18 @@ class Board:
         if self.grader is None or not all(criterion in known for criterion in self.grader.criteria):
             return None
         return [known[criterion] for criterion in self.grader.criteria]
+
+
+def _criterion_ballot(text: str, criterion: Criterion, is_needed: bool) -> Ballot:
+    return Ballot(
+        criterion_id=criterion.id,
+        text=criterion.text,
+        options=_levels(criterion.levels),
+        digest=digest(text, criterion.text, criterion.levels),
+        is_needed=is_needed,
+        weight=criterion.weight,
+        part_of=criterion.parent,
+    )
 
 
 def _levels(levels: tuple[str, ...]) -> tuple[Option, ...]:
@@ -205,9 +228,4 @@ def _scores(scale: Scale) -> tuple[Option, ...]:
 
 def score_texts(scale: Scale) -> list[str]:
     """The scores of a scale as a vote names them, lowest first."""
-    return [_plain(scale.min + place * scale.step) for place in range(scale.levels)]
-
-
-def _plain(score: float) -> str:
-    """A score as text: 3, 2.5; never with an exponent."""
-    return f"{round(score, 9):.9f}".rstrip("0").rstrip(".")
+    return [score_text(scale.min + place * scale.step) for place in range(scale.levels)]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tasks.review.board import Ballot, Board, Case, Key
+from tasks.review.board import Ballot, Board, Case
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act, Stored
 from tasks.review.settle import conflicts
 from tasks.review.subject import standing
@@ -32,7 +32,7 @@ class Hand:
     votes: Mapping[str | None, Stored]
     """Criterion → the vote that stands, if what was voted on is unchanged."""
     submission: Stored | None
-    """The submission that stands: of a vote for everything, none of them later."""
+    """The submission that stands: of a vote for everything that needs one, none of them later."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,10 @@ class State:
     settled: Mapping[str | None, Stored]
     """Criterion → the adjudication that stands."""
     apart: tuple[str | None, ...]
-    """The criteria on which the votes that count differ with no majority, and which nobody adjudicated."""
+    """The criteria on which the votes that count differ with no majority, and which nobody adjudicated; of a score
+    only itself: levels behind it stay open where people differ on them."""
+    notes: tuple[Stored, ...]
+    """Words to the student that stand, in their order; the last one counts."""
 
 
 _NOTHING = Hand({}, None)
@@ -68,12 +71,12 @@ class Reviews:
         self.board = board
         self.number = 0
         """Of the last act taken."""
-        self._by_case: dict[Key, list[Stored]] = defaultdict(list)
+        self._by_case: dict[str, list[Stored]] = defaultdict(list)
         self._by_id: dict[str, Stored] = {}
         self._undone: set[str] = set()
-        self._ballots: dict[Key, tuple[Ballot, ...]] = {}
-        self._states: dict[Key, State] = {}
-        self._shown: set[tuple[str, Key]] = set()
+        self._ballots: dict[str, tuple[Ballot, ...]] = {}
+        self._states: dict[str, State] = {}
+        self._shown: set[tuple[str, str]] = set()
 
     def take(self, acts: Iterable[Stored]) -> None:
         """Acts in their order; those already known are passed over."""
@@ -82,8 +85,8 @@ class Reviews:
                 continue
             self.number = stored.number
             self._by_id[stored.act_id] = stored
-            self._by_case[key_of(stored)].append(stored)
-            self._states.pop(key_of(stored), None)
+            self._by_case[stored.response_id].append(stored)
+            self._states.pop(stored.response_id, None)
             if stored.kind == "undo" and stored.undoes:
                 self._undone.add(stored.undoes)
 
@@ -93,20 +96,22 @@ class Reviews:
 
     def ballots(self, case: Case) -> tuple[Ballot, ...]:
         """What is voted on in a case."""
-        if case.key not in self._ballots:
-            self._ballots[case.key] = self.board.ballots(case)
-        return self._ballots[case.key]
+        if case.response_id not in self._ballots:
+            self._ballots[case.response_id] = self.board.ballots(case)
+        return self._ballots[case.response_id]
 
-    def live(self, key: Key) -> list[Stored]:
+    def live(self, response_id: str) -> list[Stored]:
         """The acts on a case that were not taken back, in order; undoings themselves are not among them."""
-        acts = self._by_case.get(key, [])
+        acts = self._by_case.get(response_id, [])
         return [stored for stored in acts if stored.kind != "undo" and stored.act_id not in self._undone]
 
     def state(self, case: Case) -> State:
         """What people have come to on a case, by the acts so far."""
-        if case.key not in self._states:
-            self._states[case.key] = _state(self._by_case.get(case.key, []), self.live(case.key), self.ballots(case))
-        return self._states[case.key]
+        if case.response_id not in self._states:
+            self._states[case.response_id] = _state(
+                self._by_case.get(case.response_id, []), self.live(case.response_id), self.ballots(case)
+            )
+        return self._states[case.response_id]
 
     def hand(self, case: Case, rater: str) -> Hand:
         """One reviewer's part."""
@@ -115,7 +120,7 @@ class Reviews:
     def is_second(self, case: Case, rater: str) -> bool:
         """Whether somebody else was first; what was taken back counts, so that nothing turns round later."""
         first = next(
-            (s.rater_id for s in self._by_case.get(case.key, []) if s.kind not in ("adjudicate", "note")), rater
+            (s.rater_id for s in self._by_case.get(case.response_id, []) if s.kind not in ("adjudicate", "note")), rater
         )
         return case.second or first != rater
 
@@ -137,11 +142,13 @@ class Reviews:
 
     def show(self, case: Case, rater: str) -> None:
         """Remembers that the rater was shown more than the response: later votes are not blind."""
-        self._shown.add((rater, case.key))
+        self._shown.add((rater, case.response_id))
 
     def was_shown(self, case: Case, rater: str) -> bool:
         """Whether the rater has seen machine or votes: as far as shown since the start, and as their acts tell."""
-        return (rater, case.key) in self._shown or (rater, case.key) in informed(self._by_case.get(case.key, []))
+        return (rater, case.response_id) in self._shown or (rater, case.response_id) in informed(
+            self._by_case.get(case.response_id, [])
+        )
 
     def is_blind(self, case: Case, rater: str) -> bool:
         """Whether a vote of the rater's is blind now."""
@@ -162,8 +169,8 @@ class Reviews:
 
     def case(self, act: Act) -> Case:
         """What an act is about; NotAllowed where it is not on the board."""
-        place = self.board.places.get(key_of(act))
-        if place is None:
+        place = self.board.places.get(act.response_id)
+        if place is None or not _fits(act, self.board.cases[place]):
             raise NotAllowed(404, "this case is not on the board")
         return self.board.cases[place]
 
@@ -199,7 +206,7 @@ class Reviews:
 
     def _undo(self, case: Case, act: Act) -> None:
         gone = self.known(act.undoes or "")
-        if gone is None or gone.rater_id != act.rater_id or key_of(gone) != case.key:
+        if gone is None or gone.rater_id != act.rater_id or gone.response_id != case.response_id:
             raise NotAllowed(404, "this is no act of yours on this case")
         if gone.kind == "undo" or gone.act_id in self._undone:
             raise NotAllowed(409, "this was taken back already")
@@ -210,7 +217,8 @@ class Reviews:
         hand = self.hand(case, act.rater_id)
         if hand.submission:
             raise NotAllowed(409, "you have submitted this case")
-        missing = [one.criterion_id or "the score" for one in self.ballots(case) if one.criterion_id not in hand.votes]
+        needed = [ballot.criterion_id for ballot in self.ballots(case) if ballot.is_needed]
+        missing = [criterion or "the score" for criterion in needed if criterion not in hand.votes]
         if missing:
             raise NotAllowed(409, f"no vote yet on {', '.join(missing)}")
         silent = [
@@ -236,6 +244,7 @@ class Reviews:
 def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Ballot]) -> State:
     """acts: all on a case, in their order; live: those that were not taken back."""
     current = {ballot.criterion_id: ballot.digest for ballot in ballots}
+    needed = [ballot.criterion_id for ballot in ballots if ballot.is_needed]
     votes: dict[str, dict[str | None, Stored]] = defaultdict(dict)
     submissions: dict[str, Stored] = {}
     for act in live:
@@ -246,7 +255,7 @@ def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Bal
             if current.get(act.criterion_id) == act.digest:
                 votes[act.rater_id][act.criterion_id] = act
     hands = {
-        rater: Hand(cast, submissions.get(rater) if len(cast) == len(ballots) else None)
+        rater: Hand(cast, submissions.get(rater) if all(criterion in cast for criterion in needed) else None)
         for rater, cast in votes.items()
     }
     stand = standing(
@@ -257,22 +266,25 @@ def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Bal
         counted[vote.rater_id][vote.criterion_id] = vote
     apart = {conflict.subject[1] for conflict in conflicts(stand)}
     settled = {act.criterion_id: act for act in stand.adjudications}
-    return State(hands, counted, settled, tuple(criterion for criterion in current if criterion in apart))
+    return State(hands, counted, settled, tuple(criterion for criterion in needed if criterion in apart), stand.notes)
 
 
-def informed(acts: Iterable[Stored]) -> set[tuple[str, Key]]:
-    """(rater, case) where somebody has seen machine or votes, as their acts tell: whoever submits is shown both."""
-    return {(act.rater_id, key_of(act)) for act in acts if act.blind is False or act.kind in ("submit", "adjudicate")}
+def _fits(act: Act, case: Case) -> bool:
+    """Whether an act may be about a case: of a score, levels of criteria are a part."""
+    is_level = act.criterion_id is not None and act.subject_kind == "label"
+    return act.subject_kind == case.subject_kind or (is_level and case.subject_kind == "score")
+
+
+def informed(acts: Iterable[Stored]) -> set[tuple[str, str]]:
+    """(rater, response) where somebody has seen machine or votes, as their acts tell: whoever submits is shown both."""
+    return {
+        (act.rater_id, act.response_id) for act in acts if act.blind is False or act.kind in ("submit", "adjudicate")
+    }
 
 
 def as_told(acts: Iterable[Act], known: Sequence[Stored]) -> list[Act]:
     """Acts from outside the page, of which none is blind where the page has shown its rater more, as the acts that are
     known tell."""
     told, blind = informed(known), {act.act_id: act.blind for act in known}
-    fresh = ((act, False if (act.rater_id, key_of(act)) in told else act.blind) for act in acts)
+    fresh = ((act, False if (act.rater_id, act.response_id) in told else act.blind) for act in acts)
     return [replace(act, blind=blind.get(act.act_id, is_blind)) for act, is_blind in fresh]
-
-
-def key_of(act: Act) -> Key:
-    """The case that an act is about."""
-    return Key(act.subject_kind, act.response_id)

@@ -12,8 +12,8 @@ from tasks.review.ledger import Act, Stored
 
 Subject = tuple[str, str | None]
 """(response, criterion), or (response, None) for its score."""
-_Part = tuple[str, str, str]
-"""A subject kind, a response and a rater."""
+_Part = tuple[str, str]
+"""A response and a rater: a score is submitted together with the levels behind it."""
 DIGEST = re.compile("[0-9a-f]{64}")
 """What a digest looks like."""
 
@@ -84,7 +84,7 @@ def _final(left: Sequence[Stored], withdrawn: Mapping[_Part, int]) -> dict[_Part
 
 
 def _part(act: Act) -> _Part:
-    return act.subject_kind, act.response_id, act.rater_id
+    return act.response_id, act.rater_id
 
 
 def _not_taken_back(acts: Sequence[Stored]) -> tuple[list[Stored], dict[_Part, int]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.contracts.tables.judging import QUOTES, STANDING, UNSCORED_REASONS
+from tasks.contracts.tables.judging import ACTIONS, QUOTES, STANDING, UNSCORED_REASONS
 from tasks.review.board import Ballot, Board, Case, MachineLabel
 from tasks.review.ledger import Stored
-from tasks.review.sight import Hand, Reviews, key_of
+from tasks.review.predicted import as_words
+from tasks.review.sight import Hand, Reviews
 from tasks.text.highlight import Highlight, joined, pieces
 
 _LATEST = 200
@@ -23,7 +24,7 @@ def listed(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict[str
     """
     cases = [_row(reviews, case, rater, adjudicating) for case in reviews.board.cases]
     mine = sorted(
-        (s for case in reviews.board.cases for s in reviews.live(case.key) if s.rater_id == rater),
+        (s for case in reviews.board.cases for s in reviews.live(case.response_id) if s.rater_id == rater),
         key=lambda stored: stored.number,
     )
     return {
@@ -33,6 +34,8 @@ def listed(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict[str
         "adjudicating": adjudicating,
         "grader": reviews.board.grader is not None,
         "cases": cases,
+        "questions": {case.item_id: case.question for case in reviews.board.cases},
+        "coverage": reviews.board.coverage,
         "latest": [_taken(reviews.board, stored) for stored in mine[-_LATEST:]],
     }
 
@@ -40,13 +43,16 @@ def listed(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict[str
 def _row(reviews: Reviews, case: Case, rater: str, adjudicating: bool) -> dict[str, Any]:
     hand = reviews.hand(case, rater)
     shown = reviews.sight(case, rater).machine and reviews.was_shown(case, rater)
+    needed = [ballot.criterion_id for ballot in reviews.ballots(case) if ballot.is_needed]
     return {
         "subject_kind": case.subject_kind,
         "response_id": case.response_id,
+        "item_id": case.item_id,
+        "student": case.student,
         "why": case.why if shown else None,
         "second": reviews.is_second(case, rater),
-        "asked": len(reviews.ballots(case)),
-        "voted": len(hand.votes),
+        "asked": len(needed),
+        "voted": sum(criterion in hand.votes for criterion in needed),
         "submitted": hand.submission is not None,
         "conflicts": reviews.conflicts(case, rater, adjudicating),
     }
@@ -56,7 +62,7 @@ def _taken(board: Board, stored: Stored) -> dict[str, Any]:
     return {
         "act_id": stored.act_id,
         "kind": stored.kind,
-        "case": board.places[key_of(stored)],
+        "case": board.places[stored.response_id],
         "criterion_id": stored.criterion_id,
         "value": stored.value,
     }
@@ -72,7 +78,9 @@ def opened(reviews: Reviews, case: Case, rater: str, adjudicating: bool = False)
     return {
         "subject_kind": case.subject_kind,
         "response_id": case.response_id,
+        "student": case.student,
         "question": case.question,
+        "rubric": reviews.board.rubric_texts.get(case.rubric_id, ""),
         "reference": case.reference,
         "context": case.context,
         "why": case.why if sight.machine else None,
@@ -82,7 +90,8 @@ def opened(reviews: Reviews, case: Case, rater: str, adjudicating: bool = False)
         "submission": hand.submission.act_id if hand.submission else None,
         "pieces": _pieces(case.text, machine),
         "asked": [_ballot(one, case, hand, machine) for one in reviews.ballots(case)],
-        "shown": _shown(reviews.board, case, machine),
+        "predicted": _predicted(reviews.board, case) if sight.machine else None,
+        "notes": _notes(reviews, case, rater, sight.people),
         "grader": _grader(reviews.board, case) if sight.machine else None,
         **(_people(reviews, case, rater) if sight.people else {"others": [], "apart": [], "settled": {}}),
     }
@@ -126,23 +135,27 @@ def _ballot(one: Ballot, case: Case, hand: Hand, machine: Machine) -> dict[str, 
         "options": [option._asdict() for option in one.options],
         "digest": one.digest,
         "doubtful": bool(machine) and one.criterion_id in case.doubtful,
+        "needed": one.is_needed,
+        "weight": one.weight,
+        "part_of": one.part_of,
         "mine": _said(mine) if mine else None,
         "machine": [_label(label, [o.value for o in one.options]) for label in machine.get(one.criterion_id, ())],
     }
 
 
-def _shown(board: Board, case: Case, machine: Machine) -> list[dict[str, Any]]:
-    """For a score: the criteria that it was made of, which are not voted on."""
-    if case.subject_kind == "label":
-        return []
+def _predicted(board: Board, case: Case) -> dict[str, Any] | None:
+    """The calibrated score in words; None for a case without one."""
+    predicted = board.predictions.get(case.response_id)
+    return as_words(predicted, board.scales[case.rubric_id]) if predicted else None
+
+
+def _notes(reviews: Reviews, case: Case, rater: str, sees_people: bool) -> list[dict[str, Any]]:
+    """Words to the student that stand, in their order: the reviewer's own, and those of others where these are seen."""
+    notes = reviews.state(case).notes
     return [
-        {
-            "criterion_id": criterion.id,
-            "text": criterion.text,
-            "machine": [_label(label, [str(i) for i in range(criterion.top + 1)]) for label in machine[criterion.id]],
-        }
-        for criterion in board.criteria.get(case.rubric_id, ())
-        if criterion.id in machine
+        {"act_id": note.act_id, "rater": note.rater_id, "text": note.comment}
+        for note in notes
+        if sees_people or note.rater_id == rater
     ]
 
 
@@ -152,6 +165,8 @@ def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
         "value": None if label.level is None else values[label.level],
         "probability": label.probability,
         "reason": UNSCORED_REASONS[label.reason] if label.reason else None,
+        "stated": None if label.stated is None or label.stated >= len(values) else values[label.stated],
+        "action": None if label.action == "none" else ACTIONS[label.action],
         "quotes": [
             {
                 "text": quote.text,

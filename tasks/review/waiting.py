@@ -9,20 +9,26 @@ import pyarrow.dataset as ds
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import schema
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import Models
 from tasks.contracts.tables.calibration import Predictions, ReleaseRules
 from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.people import NextLabels, Queue
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.display.reasons import by_scope
 from tasks.review.board import Board, Case, GraderHead, MachineLabel, Quote
+from tasks.review.predicted import PredictedScore, predicted_score
 from tasks.review.queue import score_queue
 from tasks.review.tables import rubrics
 from tasks.store.warehouse import Run
 
 _SHOWN = ((Items, "ingest"), (Responses, "ingest"), (Bundles, "lock"))
+_NAME = "author_name"
+"""The column of `responses` with a student's name, in versions that have it."""
+_WANTED = ("response_id", "item_id", "text", "author_id", _NAME)
+_OF_ANSWERS = [name for name in _WANTED if name in schema(Responses).names]
 
 
 def waiting_labels(run: Run) -> list[dict[str, Any]]:
@@ -62,17 +68,17 @@ def open_board(
 ) -> Board:
     """What the page shows of what waits in a run.
 
-    raters: name → the judgments or gradings of a machine. taught: the run that trained the study's grader, if any.
+    raters: name → the judgments of a machine. taught: the run that trained the study's grader, if any.
     """
     items, responses, bundles = (run.ref(row, stage) for row, stage in _SHOWN)
     locked, rubric_of = rubrics(run, items, responses, bundles)
     wanted = ds.field("response_id").isin([row["response_id"] for row in waiting])
-    given = run.read(responses, ["response_id", "item_id", "text"], wanted)
+    given = run.read(responses, _OF_ANSWERS, wanted)
     texts = {row["response_id"]: row for row in given.to_pylist()}
     sheets = {row["item_id"]: row for row in run.read(items).to_pylist()}
     machine: dict[tuple[str, str | None], tuple[MachineLabel, ...]] = {}
     for name, ref in raters.items():
-        for at, label in _machine_labels(run, name, ref, wanted, locked, rubric_of):
+        for at, label in _machine_labels(run, name, ref, wanted):
             machine[at] = (*machine.get(at, ()), label)
     head, estimates = _grader(taught, wanted) if taught else (None, None)
     return Board(
@@ -84,7 +90,18 @@ def open_board(
         machine=machine,
         grader=head,
         estimates=estimates,
+        predictions={} if study.annotation else _predictions(run, wanted, locked, rubric_of),
+        rubric_texts={name: bundle.text for name, bundle in locked.items()},
+        coverage=study.release.coverage,
     )
+
+
+def _predictions(
+    run: Run, wanted: ds.Expression, locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]
+) -> dict[str, PredictedScore]:
+    """Response → its calibrated score."""
+    rows = run.read(run.ref(Predictions, "calibrate"), where=wanted).to_pylist()
+    return {row["response_id"]: predicted_score(row, locked[rubric_of[row["response_id"]]].scale) for row in rows}
 
 
 def _case(
@@ -101,25 +118,22 @@ def _case(
         reference=item["reference_answer"],
         context=item["context"],
         doubtful=tuple(queued["criteria"]),
+        item_id=given["item_id"],
+        student=_student(given) if queued["subject_kind"] == "score" else None,
     )
 
 
+def _student(answer: Mapping[str, Any]) -> str | None:
+    """The student's name, else their id. Who labels concepts is not to know them."""
+    return (answer.get(_NAME) or "").strip() or answer["author_id"]
+
+
 def _machine_labels(
-    run: Run,
-    name: str,
-    ref: TableRef,
-    wanted: ds.Expression,
-    locked: Mapping[str, Bundle],
-    rubric_of: Mapping[str, str],
+    run: Run, name: str, ref: TableRef, wanted: ds.Expression
 ) -> Iterator[tuple[tuple[str, str | None], MachineLabel]]:
-    """What a machine says: levels with evidence from `judgments`, a score from `gradings`."""
+    """What a machine says: levels with their evidence."""
     for row in run.read(ref, where=wanted).to_pylist():
         if row["sample"]:
-            continue
-        if ref.table == Gradings.table:
-            scale = locked[rubric_of[row["response_id"]]].scale
-            level = None if row["score"] is None else round((row["score"] - scale.min) / scale.step)
-            yield (row["response_id"], None), MachineLabel(name, level, reason=row["unscored_reason"])
             continue
         level, likely = row["decision"], row["level_probabilities"]
         yield (
@@ -130,6 +144,8 @@ def _machine_labels(
                 likely[level] if likely and level is not None and level < len(likely) else None,
                 tuple(Quote(one["quote"], one["status"], one["start"], one["end"]) for one in row["evidence"]),
                 row["unscored_reason"],
+                row["stated"],
+                row["action"],
             ),
         )
 

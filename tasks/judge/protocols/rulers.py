@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,10 +13,11 @@ from tasks.judge import schema as contract
 from tasks.judge.decision import Decision
 from tasks.judge.doubts import most_shared, settled
 from tasks.judge.evidence import subject_of
+from tasks.judge.level_signals import level_signals
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
-from tasks.judge.score import Scored, conflicts, expected_share, score, trait_means
+from tasks.judge.score import conflicts, score
 from tasks.judge.unit_names import cited_by_name, names_of
 from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Verdict, verify
@@ -65,9 +66,11 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     kept = settled(decisions, case.bundle.protocol, _criteria(case, decisions))
     decisions, counts = list(kept.decisions), counts + kept.signals
     counts.update(most_shared(decisions))
-    scored = score(case.bundle, {d.criterion_id: d.level for d in decisions})
-    counts.update(conflicts(case.bundle, {d.criterion_id: d.level for d in decisions}))
-    signals = {**counts, **_features(case, decisions, probabilities, scored), **itemised.signals(case.bundle, answers)}
+    levels = {d.criterion_id: d.level for d in decisions}
+    scored = score(case.bundle, levels)
+    counts.update(conflicts(case.bundle, levels))
+    features = level_signals(case.bundle, levels, _chances(decisions, probabilities))
+    signals = {**counts, **features, "tie": float(scored.tie), **itemised.signals(case.bundle, answers)}
     stated = {d.criterion_id: d.stated for d in decisions if d.stated is not None}
     chosen = [likely[stated[name]] for name, likely in probabilities.items() if name in stated]
     confidence = sum(chosen) / len(chosen) if chosen else None
@@ -131,20 +134,7 @@ def _with_kept(case: Case, decisions: list[Decision]) -> list[Decision]:
     return [found[c.id] for c in case.bundle.criteria]
 
 
-def _features(
-    case: Case, decisions: list[Decision], probabilities: dict[str, list[float]], scored: Scored
-) -> dict[str, float]:
-    """The calibration features: a level that stands is the expected one where there are probabilities."""
-    known = {c.id: c for c in case.bundle.criteria}
-    shares = dict.fromkeys(known, 0.0) if case.bundle.protocol.unscored == "zero" else {}
-    counting = dict(shares)
-    for d in decisions:
-        if d.level is None:
-            continue
-        likely = probabilities.get(d.criterion_id) if d.level == d.stated else None
-        expected = sum(i * p for i, p in enumerate(likely)) if likely else float(d.level)
-        shares[d.criterion_id] = expected / known[d.criterion_id].top
-        counting[d.criterion_id] = expected_share(case.bundle, known[d.criterion_id], d.level, likely)
-    features = {f"criterion.{name}": share for name, share in shares.items()}
-    features |= {f"mean.{name}": mean for name, mean in trait_means(case.bundle, counting).items()}
-    return features | {"tie": float(scored.tie)}
+def _chances(decisions: Sequence[Decision], probabilities: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """The probabilities of the levels of those criteria whose level stands as it was stated."""
+    standing = {decision.criterion_id for decision in decisions if decision.level == decision.stated}
+    return {name: likely for name, likely in probabilities.items() if name in standing}

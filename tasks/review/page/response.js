@@ -6,16 +6,14 @@ import { Panel } from "./panel.js";
 
 export const panel = new Panel();
 
-// Everything that evidence can be for, numbered as in the rubric.
-export function every() { return [...page.view.asked, ...page.view.shown]; }
-
 // toCriterion(i): somebody follows evidence to its criterion.
 export function drawResponse(toCriterion) {
   const { view, evidence } = page;
   fill($("main"),
-    el("h2", {}, el("bdi", {}, view.response_id)),
+    el("h2", {}, el("bdi", {}, view.response_id), view.student && el("span", { class: "mute" }, " ", el("bdi", {}, view.student))),
     el("p", { class: "question", dir: "auto" }, view.question),
     folded("Model answer", view.reference),
+    folded("Rubric, as its author wrote it", view.rubric),
     folded("Context", view.context),
     el("p", { class: "why" }, el("b", {}, `${view.why ?? "Second rating, blind"}. `), part()),
     el("p", { class: evidence ? "answer" : "answer plainly", id: "response", tabindex: -1, dir: "auto", "aria-label": "The response" },
@@ -39,7 +37,7 @@ function part() {                                  // the reviewer's part in thi
 
 function piece(one, toCriterion) {
   if (!one.of.length) return one.text;
-  const of = one.of.map(id => every().findIndex(other => other.criterion_id === id)).filter(i => i >= 0);
+  const of = one.of.map(id => page.view.asked.findIndex(other => other.criterion_id === id)).filter(i => i >= 0);
   const follow = event => { event.preventDefault(); toCriterion(of[0]); };
   return el("a", { class: "evidence", href: `#c${of[0]}`, tabindex: one.starts.length ? 0 : -1, "data-c": of.join(" "),
     "aria-label": `${one.text} (evidence for ${one.of.join(", ")})`, onclick: follow },

@@ -5,14 +5,16 @@ import { Outbox, ask, uuid } from "./outbox.js";
 import { Queue } from "./queue.js";
 import { drawResponse, panel } from "./response.js";
 import { drawRubric, touchRubric } from "./rubric.js";
+import { drawFilters, order } from "./filters.js";
+import { answered, follow, onOffer } from "./score.js";
 import {
-  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isSilent, isUnstored, lastAct, mine, nameOf, opened,
-  page, placeOf, remember, wasShown, worded,
+  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isScored, isSilent, isUnstored, lastAct, mine, nameOf,
+  noteDraft, opened, page, placeOf, remember, wasShown, worded,
 } from "./state.js";
 
 const REFRESH = 30000, PAUSE = 3000;               // ms between looks at the list; before asking again after a failure
 const queue = new Queue($("list"), row => open(row.number, page.adjudicating));
-const on = { mark, cast, comment, saveComment, settle, submit, undo, onward };
+const on = { mark, cast, comment, saveComment, settle, submit, undo, onward, take, saveNote };
 let visit = 0, drawn = -1;
 
 // ---- talking to the server
@@ -46,6 +48,7 @@ async function go(number, adjudicating = false, focus = 0) {
   page.list.cases[number].why = page.view.why;
   page.crit = Math.max(0, Math.min(page.view.asked.length - 1, focus));
   draw();
+  follow();
   if (drawn !== number) document.querySelectorAll("main, #rubric").forEach(pane => pane.scrollTop = 0);
   drawn = number;
 }
@@ -55,7 +58,8 @@ async function open(number, adjudicating = false) {  // a case, at what is to be
   const { view } = page;
   if (!view) return;
   const state = mine();
-  focusOn(Math.max(0, view.asked.findIndex(one => adjudicating ? isApart(one, state) : !state.votes.get(idOf(one)))));
+  const isToDo = one => adjudicating ? isApart(one, state) : one.needed && !state.votes.get(idOf(one));
+  focusOn(Math.max(0, view.asked.findIndex(isToDo)));
   say(`${view.response_id}. ${view.why ?? "Second rating, blind"}.`);
 }
 
@@ -65,7 +69,7 @@ async function reload() {                          // the same case as the serve
 }
 
 function send(kind, fields = {}) {
-  const { subject_kind, response_id } = page.view;
+  const { response_id } = page.view, subject_kind = fields.criterion_id ? "label" : page.view.subject_kind;
   const act = { act_id: uuid(), kind, subject_kind, response_id, rater: page.me, ...fields };
   page.refusal = "";
   page.log.push(act);
@@ -75,7 +79,7 @@ function send(kind, fields = {}) {
 }
 
 function stored(act) {
-  if (act.kind === "vote" || !page.view) return;
+  if (act.kind === "vote" || act.kind === "note" || !page.view) return;
   refresh();
   if (nameOf(act) === nameOf(page.view)) reload();
 }
@@ -91,26 +95,37 @@ function refused(act, reason) {
 // ---- frame and list
 function count() {                                 // what the reviewer has done here goes into the list at once
   if (!page.view) return;
-  const state = mine(), voted = [...state.votes.values()].filter(Boolean).length;
+  const state = mine(), voted = page.view.asked.filter(one => one.needed && state.votes.get(idOf(one))).length;
   Object.assign(page.list.cases[page.at], { voted, submitted: state.submitted });
 }
 
 function drawFrame() {
   const { list, outbox, adjudicating } = page, lost = new Set(outbox.acts.map(nameOf));
-  const waiting = list.cases.filter(row => row.conflicts), done = row => row.submitted ? "done" : `${row.voted} of ${row.asked}`;
-  const shown = list.cases.map((row, number) => ({
-    number, conflicts: row.conflicts, id: row.response_id, lost: lost.has(nameOf(row)),
-    state: lost.has(nameOf(row)) ? "not stored" : adjudicating ? `${row.conflicts} of ${row.asked}` : done(row),
-    why: adjudicating ? "Reviewers disagree" : row.why ?? (row.second ? "Second rating, blind" : "Not opened yet") }));
-  queue.show(adjudicating ? shown.filter(row => row.conflicts) : shown, page.at);
+  const waiting = list.cases.filter(row => row.conflicts);
+  drawFilters(list, drawFrame);
+  page.order = adjudicating ? list.cases.map((_, number) => number).filter(number => list.cases[number].conflicts) : order(list.cases, page.at);
+  const several = Object.keys(list.questions).length > 1;
+  queue.show(page.order.map(number => shownRow(number, lost.has(nameOf(list.cases[number])), several)), page.at);
   $("conflicts").textContent = list.adjudicating || waiting.length ? `To adjudicate ${waiting.length}` : "To adjudicate";
   $("waiting").setAttribute("aria-pressed", String(!adjudicating));
   $("conflicts").setAttribute("aria-pressed", String(adjudicating));
   const sum = field => list.cases.reduce((total, row) => total + Number(row[field]), 0);
   $("bar").value = sum("voted") / (sum("asked") || 1);
-  $("done").textContent = `${sum("submitted")} of ${list.cases.length} cases, ${sum("voted")} of ${sum("asked")} votes`;
+  const votes = `${sum("submitted")} of ${list.cases.length} cases, ${sum("voted")} of ${sum("asked")} votes`;
+  const some = page.order.length < list.cases.length && !adjudicating ? `, ${page.order.length} in the list` : "";
+  const isScores = list.cases.some(row => row.subject_kind === "score");
+  $("done").textContent = isScores ? `${sum("submitted")} of ${list.cases.length} looked at${some}` : votes;
   $("stored").className = outbox.acts.length || page.refusal ? "lost" : "mute";
   $("stored").textContent = page.refusal || storing();
+}
+
+function shownRow(number, lost, several) {         // several: whether there are several questions
+  const row = page.list.cases[number], { adjudicating } = page, isScore = row.subject_kind === "score";
+  const voted = isScore ? (row.voted ? "not submitted" : "open") : `${row.voted} of ${row.asked}`;
+  const state = adjudicating ? `${row.conflicts} of ${row.asked}` : row.submitted ? "done" : voted;
+  const why = adjudicating ? "Reviewers disagree" : row.why ?? (row.second ? "Second rating, blind" : "Not opened yet");
+  const about = isScore && several ? `${row.item_id}: ` : "";
+  return { number, id: row.student ?? row.response_id, lost, state: lost ? "not stored" : state, why: about + why };
 }
 
 function storing() {
@@ -177,14 +192,38 @@ function cast(value) {
   const old = state.votes.get(idOf(one)), text = (drafts.get(placeOf(one)) ?? old?.comment ?? "").trim();
   if (old?.value !== value || (old.comment ?? "") !== text) vote(one, value, text);
   if (view.grader && value !== CANNOT) panel.vote(nameOf(view), view.grader, one.criterion_id, Number(value));
-  const votes = mine().votes, open = view.asked.map((_, i) => i).filter(i => !votes.get(idOf(view.asked[i])));
-  const next = open.find(i => i > crit) ?? open[0] ?? -1;
   drawFrame();
   drawRubric(on);
-  say(`${called(one)}: ${worded(value)}. ${next < 0 ? "All voted; s submits." : `Next: ${called(view.asked[next])}.`}`);
+  if (!one.needed) {                               // the score that follows is what comes next
+    follow();
+    focusOn(crit);
+    return say(`${called(one)}: ${worded(one, value)}.`);
+  }
+  const votes = mine().votes, isToDo = i => view.asked[i].needed && !votes.get(idOf(view.asked[i]));
+  const open = view.asked.map((_, i) => i).filter(isToDo), next = open.find(i => i > crit) ?? open[0] ?? -1;
+  say(`${called(one)}: ${worded(one, value)}. ${next < 0 ? "All voted; s submits." : `Next: ${called(view.asked[next])}.`}`);
   if (value === CANNOT && !text) comment(crit);
   else if (next < 0) $("submit").focus();
   else focusOn(next);
+}
+
+async function take() {                            // the score that follows from the levels or, where none moved, the machine's
+  const name = nameOf(page.view);
+  await answered();
+  if (!page.view || nameOf(page.view) !== name) return;
+  const offer = onOffer();
+  if (isClosed(mine())) return say("Submitted already; u takes that back.");
+  if (offer.value === null) return say("There is no score to take over.");
+  mark(0);
+  cast(offer.value);
+}
+
+function saveNote() {                              // words that are wiped out are taken back, one note after the other
+  const text = (drafts.get(noteDraft()) ?? "").trim(), { notes } = mine(), wasOpen = drafts.has(noteDraft());
+  drafts.delete(noteDraft());
+  if (!wasOpen || text === (notes.at(-1)?.text ?? "")) return touchRubric();
+  if (text) send("note", { comment: text, digest: page.view.asked[0].digest, shown: wasShown() });
+  else for (const note of notes.reverse()) send("undo", { undoes: note.act_id });
 }
 
 function vote(one, value, comment) {
@@ -208,10 +247,11 @@ function saveComment(one) {                        // a comment is part of the v
 function submit() {
   const { view, crit } = page, state = mine(), votes = view.asked.map(one => state.votes.get(idOf(one)));
   if (isClosed(state)) return canSettle(view.asked[crit], state) ? settle(crit) : say("Submitted already.");
-  const missing = votes.findIndex(one => !one), silent = votes.findIndex(isSilent);
+  const missing = votes.findIndex((one, i) => !one && view.asked[i].needed), silent = votes.findIndex(isSilent);
   if (missing >= 0) {
     focusOn(missing);
-    return say(`${called(view.asked[missing])} has no vote yet.`);
+    const hint = onOffer().value === null ? "" : ` t takes ${onOffer().value}.`;
+    return say(`${called(view.asked[missing])} has no vote yet.${isScored() ? hint : ""}`);
   }
   if (silent >= 0) {
     comment(silent);
@@ -240,7 +280,7 @@ function settle(i) {
   const state = mine(), next = page.view.asked.findIndex(other => isApart(other, state));
   if (next >= 0) focusOn(next);
   else $("outcome")?.focus();
-  say(`${called(one)} settled: ${worded(value)}.`);
+  say(`${called(one)} settled: ${worded(one, value)}.`);
 }
 
 async function undo() {
@@ -250,22 +290,26 @@ async function undo() {
   const { view } = page;
   if (!view) return;
   send("undo", { undoes: last.act_id });
-  const i = last.kind === "submit" ? -1 : view.asked.findIndex(one => idOf(one) === idOf(last)), one = view.asked[i];
+  const isOfCase = last.kind === "submit" || last.kind === "note";
+  const i = isOfCase ? -1 : view.asked.findIndex(one => idOf(one) === idOf(last)), one = view.asked[i];
+  if (last.kind === "note") drafts.delete(noteDraft());
   if (one) for (const held of [opened, drafts]) held.delete(placeOf(one));
   if (last.kind === "vote" && view.grader) {
     const before = mine().votes.get(idOf(one));
     panel.vote(nameOf(view), view.grader, one.criterion_id, before && before.value !== CANNOT ? Number(before.value) : null);
   }
   draw();
+  follow();
   focusOn(Math.max(0, i));
-  say(`Taken back: ${one ? `${called(one)}, ${worded(last.value)}` : "the submission"}, ${view.response_id}.`);
+  const taken = last.kind === "note" ? "the note" : "the submission";
+  say(`Taken back: ${one ? `${called(one)}, ${worded(one, last.value)}` : taken}, ${view.response_id}.`);
 }
 
 // ---- from case to case
 function onward() {                                // to the next one with something to do
   const { list, at, adjudicating } = page, todo = row => adjudicating ? row.conflicts : !row.submitted;
-  const numbers = list.cases.map((_, number) => number).filter(number => number !== at && todo(list.cases[number]));
-  const next = numbers.find(number => number > at) ?? numbers[0];
+  const place = page.order.indexOf(at), later = [...page.order.slice(place + 1), ...page.order.slice(0, Math.max(0, place))];
+  const next = later.find(number => number !== at && todo(list.cases[number]));
   if (next !== undefined) return open(next, adjudicating);
   draw();
   $("outcome")?.focus();
@@ -273,12 +317,10 @@ function onward() {                                // to the next one with somet
 }
 
 function step(by) {                                // through the list that is shown
-  const { list, at, adjudicating } = page, count = list.cases.length;
-  for (let k = 1, number = at; k <= count; k += 1) {
-    number = (number + by + count) % count;
-    if (!adjudicating || list.cases[number].conflicts) return open(number, adjudicating);
-  }
-  say("Nothing waits for an adjudicator.");
+  const { at, adjudicating } = page, count = page.order.length, place = page.order.indexOf(at);
+  const start = place < 0 && by < 0 ? 0 : place;   // from outside the list: to its first or its last case
+  if (count) return open(page.order[(start + by + count) % count], adjudicating);
+  say(adjudicating ? "Nothing waits for an adjudicator." : "The list is empty.");
 }
 
 async function toggleList() {                      // the server tells who is to adjudicate what others differ on
@@ -291,11 +333,18 @@ async function toggleList() {                      // the server tells who is to
 }
 
 // ---- keys
-const ANYTIME = { n: () => step(1), p: () => step(-1), a: toggleList, "?": () => $("help").showModal() };
+function find() {
+  $("filters").open = true;
+  $("by-text")?.focus();
+}
+
+const ANYTIME = { n: () => step(1), p: () => step(-1), a: toggleList, "?": () => $("help").showModal(), "/": find };
 const KEYS = {
   j: () => focusOn(Math.min(page.crit + 1, page.view.asked.length - 1)),
   k: () => focusOn(Math.max(page.crit - 1, 0)),
-  u: undo, s: submit, x: () => cast(CANNOT),
+  u: undo, s: submit, x: () => { if (page.view.asked[page.crit].needed) cast(CANNOT); },
+  t: () => { if (isScored()) take(); },
+  w: () => $("studentNote")?.focus(),
   c: () => { if (!isClosed(mine()) || canSettle(page.view.asked[page.crit], mine())) comment(page.crit); },
   g: () => {
     if (!$("panel")) return;
@@ -318,10 +367,11 @@ function meant(event) {                            // what a key does here
 
 document.addEventListener("keydown", event => {
   if (event.ctrlKey || event.metaKey || event.altKey || !page.list || document.querySelector("dialog[open]")) return;
-  const typing = event.target.matches("textarea, input:not([type=range], [type=radio])");
+  const typing = event.target.matches("textarea, select, input:not([type=range], [type=radio])");
   if (event.key === "Escape" && typing) {
     event.target.blur();
-    return focusOn(page.crit);
+    if (page.view) focusOn(page.crit);
+    return;
   }
   if (typing || !$("shortcuts").checked || event.repeat && !"jknp".includes(event.key)) return;
   const does = meant(event);
@@ -350,7 +400,7 @@ async function begin() {
   drawFrame();
   if (!page.list.cases.length) return fill($("main"), el("p", { class: "mute" }, "No case waits."));
   const [kind, id, crit] = location.hash.slice(1).split("/");
-  const place = page.list.cases.findIndex(row => `${kind}:${decoded(id)}` === nameOf(row));
+  const place = page.list.cases.findIndex(row => row.subject_kind === kind && row.response_id === decoded(id));
   if (place < 0) return open(Math.max(0, page.list.cases.findIndex(row => !row.submitted)));
   await go(place, false, Number(crit) || 0);
   if (page.view) focusOn(page.crit);

@@ -1,22 +1,28 @@
 // The right of the page: criteria to vote on, what the machine and, once it may be seen, others say of them.
 
 import { $, el, fill } from "./dom.js";
-import { every } from "./response.js";
+import { noteBox, scoreLines, takeLabel, touchNote } from "./score.js";
 import {
-  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isUnstored, mine, opened, page, placeOf, todo, worded,
+  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isScored, isUnstored, mine, opened, page, placeOf, todo,
+  worded,
 } from "./state.js";
 
-const LONG = 44;                                   // characters of a heading that leaves no room beside it
+const LONG = 44, FEW = 13;                         // characters of a heading that leaves no room beside it; scores in sight
 
 // on: what somebody may do: mark(i), cast(value), comment(i), saveComment(one), settle(i), submit, undo, onward.
 export function drawRubric(on) {
-  const { view } = page, state = mine(), first = view.asked.length;
-  fill($("rubric"), el("h2", {}, view.subject_kind === "score" ? "Score" : "Rubric"),
-    view.asked.map((one, i) => criterion(one, i, state, on)),
-    el("div", { class: "end" }, ending(state, on)),
-    view.shown.length > 0 && el("h2", {}, "What the machine saw"),
-    view.shown.map((one, i) => el("section", { class: "crit", "data-c": first + i, id: `c${first + i}` },
-      heading(one), one.machine.map(label => machine(label, first + i)))));
+  const { view } = page, state = mine(), drawn = view.asked.map((one, i) => criterion(one, i, state, on));
+  const [score, ...criteria] = isScored() ? drawn : [null, ...drawn];
+  fill($("rubric"), isScored() ? scoreCard(score, state, on) : el("h2", {}, "Rubric"),
+    isScored() && criteria.length > 0 && el("h2", { class: "part" }, "Criteria"), criteria,
+    noteBox(on), el("div", { class: "end" }, ending(state, on)));
+}
+
+function scoreCard(score, state, on) {             // stays in sight beside long rubrics
+  const label = takeLabel(), few = page.view.asked[0].options.length <= FEW;
+  return el("div", { class: few ? "card" : "card large" }, el("h2", {}, "Score"), scoreLines(), score,
+    !isClosed(state) && el("button", { class: "plain", id: "take", hidden: label === null, onclick: on.take },
+      el("span", { id: "takeLabel" }, label), " ", el("kbd", {}, "t")));
 }
 
 // What changes while acts are on their way, without replacing what somebody may be about to click.
@@ -27,6 +33,7 @@ export function touchRubric() {
     $(`c${i}`)?.classList.toggle("unstored", Boolean(vote && isUnstored(vote)));
   }
   if ($("todo")) $("todo").textContent = todo(state);
+  touchNote();
 }
 
 function criterion(one, i, state, on) {
@@ -39,14 +46,23 @@ function criterion(one, i, state, on) {
 
 function heading(one, attributes = {}) {
   return el("h3", attributes, one.criterion_id && el("bdi", { class: "id" }, one.criterion_id),
-    el("span", { dir: "auto" }, one.text, one.doubtful && [" ", el("small", {}, "in doubt")]));
+    el("span", { dir: "auto" }, one.criterion_id === null ? "Your score" : one.text,
+      one.doubtful && [" ", el("small", {}, "in doubt")]), counts(one));
+}
+
+function counts(one) {                             // what a criterion counts for in the score
+  if (one.needed || one.weight === null) return null;
+  const part = one.part_of && [" of ", el("bdi", {}, one.part_of)];
+  const weight = `${one.weight < 0 ? "costs" : "counts"} ${String(Math.abs(one.weight))}`;
+  return el("small", { class: "counts" }, weight, part);
 }
 
 function choice(one, i, state, on) {
   const vote = state.votes.get(idOf(one)), settles = canSettle(one, state);
-  const options = [...one.options, { value: CANNOT, key: CANNOT, text: "cannot be judged" }];
+  const cannot = { value: CANNOT, key: CANNOT, text: "cannot be judged" };
+  const options = one.needed ? [...one.options, cannot] : one.options;
   const chosen = settles ? choices.get(placeOf(one)) : isClosed(state) && state.settled.get(idOf(one))?.value || vote?.value;
-  const start = Math.max(0, options.findIndex(option => option.value === chosen));
+  const start = Math.max(0, options.findIndex(option => option.value === (chosen ?? (!one.needed && one.machine[0]?.value))));
   const radio = (option, k) => el("button", { role: "radio", class: option.value === CANNOT ? "cannot" : null,
     "aria-checked": String(option.value === chosen), "aria-disabled": isClosed(state) && !settles ? "true" : null,
     tabindex: k === start ? 0 : -1, onclick: () => { on.mark(i); on.cast(option.value); }, onfocus: () => on.mark(i) },
@@ -71,10 +87,13 @@ function arrows(event) {                           // arrows move the focus; Spa
 }
 
 function voters(one, option, own) {
-  if (!page.view.sees_people) return null;
+  const judges = one.needed ? [] : one.machine.filter(label => label.value === option.value);
+  const machines = judges.map(label => el("bdi", { class: "by-machine" }, label.rater));
+  if (!page.view.sees_people) return machines.length > 0 && el("span", { class: "voters" }, machines);
   const names = page.view.others.filter(other => other.votes[idOf(one)]?.value === option.value).map(other => other.rater);
   if (own?.value === option.value) names.push("you");
-  return names.length > 0 && el("span", { class: "voters" }, names.map(name => el("bdi", {}, name)));
+  return names.length + machines.length > 0
+    && el("span", { class: "voters" }, machines, names.map(name => el("bdi", {}, name)));
 }
 
 function said(one, state) {                        // comments of all that may be seen, and how it was settled
@@ -83,15 +102,17 @@ function said(one, state) {                        // comments of all that may b
   const line = (who, text) => el("p", { class: "said" }, who, ": ", el("span", { dir: "auto" }, text));
   const settled = state.settled.get(idOf(one)), by = settled?.rater === page.me ? "you" : settled?.rater;
   return [[...others, own || []].filter(([, text]) => text).map(([name, text]) => line(el("bdi", {}, name), text)),
-    settled && line([el("b", {}, `Settled: ${worded(settled.value)}`), ", by ", el("bdi", {}, by)], settled.comment)];
+    settled && line([el("b", {}, `Settled: ${worded(one, settled.value)}`), ", by ", el("bdi", {}, by)], settled.comment)];
 }
 
 function machine(label, i) {
-  const kind = every()[i].criterion_id === null ? "score" : "level", gives = label.value !== null;
-  const sure = label.probability === null ? "" : ` at ${label.probability.toFixed(2)}`;
+  const kind = page.view.asked[i].criterion_id === null ? "score" : "level", gives = label.value !== null;
+  const chance = isScored() ? ` (${Math.round(100 * label.probability)}% sure)` : ` at ${label.probability?.toFixed(2)}`;
+  const sure = label.probability === null ? "" : chance;
   return el("p", { class: "machine" }, el("bdi", {}, label.rater), " ",
     el("span", { class: "m" }, gives ? `${kind} ${label.value}` : `no ${kind}`),
     gives ? sure : `: ${label.reason ?? "no reason given"}`,
+    label.action && label.stated !== label.value && ` (it said ${label.stated}; ${label.action})`,
     label.quotes.map((quote, k) => [k ? "; " : ": ", quoted(quote, i), quote.note && ` (${quote.note})`]),
     gives && kind === "level" && !label.quotes.length && ", no quote");
 }

@@ -18,6 +18,7 @@ from tasks.review.access import Access
 from tasks.review.app import create_app
 from tasks.review.board import Board
 from tasks.review.places import Limits, usual_limits
+from tasks.review.predicted import Follow
 from tasks.review.server import Server
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -62,13 +63,13 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def serving(ledger_path: Path) -> Iterator[Callable[..., str]]:
-    """serving(board, limits): serves it in a thread, and says where."""
+    """serving(board, limits, follow): serves it in a thread, and says where."""
     started: list[tuple[Server, threading.Thread]] = []
 
-    def serve(board: Board | None = None, limits: Limits | None = None) -> str:
+    def serve(board: Board | None = None, limits: Limits | None = None, follow: Follow | None = None) -> str:
         listening = socket.create_server(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-        app = create_app(board or scene(), ledger_path, Access("127.0.0.1", port))
+        app = create_app(board or scene(), ledger_path, Access("127.0.0.1", port), follow)
         server = Server(app, listening, limits or usual_limits())
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()

@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 from review_scene import HOSTILE, PLAIN, case, scene
 
-from tasks.review.app import Desk, Sent
+from tasks.review.desk import Desk, Sent
 from tasks.review.ledger import Act, Ledger, Stored
 
 Visit = Callable[..., TestClient]
@@ -61,7 +61,7 @@ def told(client: TestClient, number: int = 0, adjudicating: bool = False) -> dic
 def is_blind(view: dict[str, Any]) -> bool:
     """Whether nothing but the response and the questions is in it."""
     secrets = ("annotator", "evidence", "Annotators", "repair budget", "weights", "0.93", "Ada")
-    machine = [view["why"], view["grader"], view["shown"], view["others"], view["apart"], view["settled"]]
+    machine = [view["why"], view["grader"], view["predicted"], view["others"], view["apart"], view["settled"]]
     marked = [piece["of"] for piece in view["pieces"]] + [one["machine"] for one in view["asked"]]
     marked += [one["doubtful"] for one in view["asked"]]
     return not any(machine) and not any(marked) and not any(secret in json.dumps(view) for secret in secrets)
@@ -227,7 +227,10 @@ def test_a_score_is_voted_on_as_one_question(visit: Visit, ledger_path: Path) ->
     view = told(ada, 3)
     assert [option["value"] for option in view["asked"][0]["options"]] == ["0", "1", "2", "3", "4"]
     assert [label["value"] for label in view["asked"][0]["machine"]] == ["4"]
-    assert [one["criterion_id"] for one in view["shown"]] == ["C1"]
+    asked = [
+        (one["criterion_id"], one["needed"], [label["value"] for label in one["machine"]]) for one in view["asked"]
+    ]
+    assert asked == [(None, True, ["4"]), ("C1", False, ["2"]), ("C2", False, []), ("C3", False, [])]
     assert [piece["text"] for piece in view["pieces"] if piece["of"] == ["C1"]] == ["because of osmosis"]
     vote(ada, None, "3", 3)
     sent(ada, "submit", 3)

@@ -23,6 +23,7 @@ from tasks.review.app import create_app
 from tasks.review.board import Board, MachineLabel, Quote
 from tasks.review.label_studio import config, project
 from tasks.review.ledger import Act, Ledger, Stored
+from tasks.review.predicted import FollowingScore, PredictedScore
 from tasks.review.settle import Outcome, outcomes
 from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.sight import NotAllowed, Reviews, as_told
@@ -47,6 +48,16 @@ HIDDEN = st.fixed_dictionaries(
         "ada": st.tuples(VALUES, VALUES, VALUES),
         "bo": st.tuples(VALUES, VALUES, VALUES),
         "comment": st.sampled_from(("I see it", "no trace of a membrane")),
+        "predicted": st.builds(
+            PredictedScore,
+            score=st.none() | st.integers(0, 4).map(float),
+            points=st.none() | st.floats(0, 4),
+            low=st.none() | st.floats(0, 2),
+            high=st.none() | st.floats(2, 4),
+            probability=st.none() | st.floats(0, 1),
+            risk=st.none() | st.floats(0, 1),
+            reason=st.just("no_reply"),
+        ),
     }
 )
 
@@ -59,20 +70,25 @@ def world(hidden: dict[str, Any]) -> Board:
     machine = {(name, criterion): said for name in ("R-0412", "R-0276", "R-0618") for criterion, said in labels.items()}
     machine["R-0618", None] = hidden["labels"][:1]
     shares = dict(zip(HEAD.criteria, hidden["shares"], strict=True))
-    return replace(board, machine=machine, estimates={"R-0412": shares, "R-0276": shares})
+    predictions = {"R-0618": hidden["predicted"]}
+    return replace(board, machine=machine, estimates={"R-0412": shares, "R-0276": shares}, predictions=predictions)
 
 
 def acts_of(board: Board, hidden: dict[str, Any]) -> Iterator[Act]:
-    """Ada and Bo rate the first case; Ada votes on the others and submits neither."""
+    """Ada and Bo rate the first case; Ada votes on the others, submits neither, and writes to a student."""
     ids = (f"00000000-0000-4000-8000-{number:012d}" for number in count())
     for rater, number in (("Ada", 0), ("Bo", 0), ("Ada", 1), ("Ada", 2)):
         at = board.cases[number]
         about = {"study": board.study, "subject_kind": at.subject_kind, "response_id": at.response_id}
         for ballot, value in zip(board.ballots(at), hidden[rater.lower()], strict=False):
             said = {"criterion_id": ballot.criterion_id, "value": value, "digest": ballot.digest}
-            yield Act(next(ids), kind="vote", rater_id=rater, comment=hidden["comment"], **about, **said)
+            said["subject_kind"] = "score" if ballot.criterion_id is None else "label"
+            yield Act(next(ids), kind="vote", rater_id=rater, comment=hidden["comment"], **about | said)
         if number == 0:
             yield Act(next(ids), kind="submit", rater_id=rater, criterion_id=None, value=None, **about)
+        if at.subject_kind == "score":
+            note = {"criterion_id": None, "value": None, "digest": board.ballots(at)[0].digest}
+            yield Act(next(ids), kind="note", rater_id=rater, comment=hidden["comment"], **about, **note)
 
 
 def served(board: Board, hidden: dict[str, Any], folder: Path) -> list[Any]:
@@ -81,7 +97,7 @@ def served(board: Board, hidden: dict[str, Any], folder: Path) -> list[Any]:
     with Ledger(path) as ledger:
         ledger.add_all(acts_of(board, hidden))
     client = TestClient(
-        create_app(board, path, Access("127.0.0.1", PORT)),
+        create_app(board, path, Access("127.0.0.1", PORT), lambda *_: FollowingScore(hidden["predicted"], None)),
         base_url=f"http://127.0.0.1:{PORT}",
         headers={"x-rubricflow": "1"},
     )
@@ -93,7 +109,9 @@ def served(board: Board, hidden: dict[str, Any], folder: Path) -> list[Any]:
         act["act_id"] = "10000000-0000-4000-8000-000000000000"  # each is refused, so none is the same act again
         for ballot in board.ballots(at):
             about = {"criterion_id": ballot.criterion_id, "value": "1", "digest": ballot.digest, "comment": "settled"}
+            about |= {"subject_kind": "score"} if ballot.criterion_id is None else {"subject_kind": "label"}
             answers.append(client.post("/api/acts", json=act | about))
+        answers.append(client.post(f"/api/cases/{number}/following", json={"levels": {"C1": 2}}))
         answers.append(client.post("/api/acts", json=act | {"kind": "submit"}))
     answers += [client.get("/api/cases"), client.get("/api/cases/99")]
     labels = asked_of(board)[:6]
@@ -126,7 +144,7 @@ def test_who_saw_the_list_before_others_voted_saw_nothing_of_the_machine() -> No
 # ---- what counts, held against a plain account of it
 
 SCORE = replace(case("R-0618"), subject_kind="score")
-(BALLOT,) = scene((SCORE,)).ballots(SCORE)
+BALLOT = scene((SCORE,)).ballots(SCORE)[0]
 MOVES = ("0", "1", "submit", "undo", "look")
 
 
@@ -177,7 +195,7 @@ class Page:
         if move == "look":
             sees = any(self.reviews.sight(SCORE, rater))
             return Page(self.acts, self.looks | {rater} if sees else self.looks)
-        undone = next((act for act in reversed(self.reviews.live(SCORE.key)) if act.rater_id == rater), None)
+        undone = next((act for act in reversed(self.reviews.live(SCORE.response_id)) if act.rater_id == rater), None)
         kind = move if move in ("submit", "undo") else "vote"
         if kind == "undo" and undone is None:
             return None

@@ -85,7 +85,6 @@ def test_a_vote_counts_from_its_submit_on():
     assert acts.standing().votes == ()
     acts.submit("Bob")
     acts.submit("Ann", "r2")
-    acts.submit("Ann", subject_kind="score")
     assert acts.standing().votes == ()
     submitted = acts.submit("Ann")
     assert acts.standing().votes == (first,)
@@ -97,6 +96,13 @@ def test_a_vote_counts_from_its_submit_on():
     assert acts.standing().votes == (first,)
     acts.undo("Ann", submitted)
     assert acts.standing().votes == ()
+
+
+def test_levels_count_with_the_score_that_they_are_submitted_with():
+    acts = Acts()
+    level = acts.add("vote", "Ann", value="1")
+    acts.submit("Ann", subject_kind="score")
+    assert acts.standing().votes == (level,)
 
 
 def test_people_take_back_their_own_acts_only_and_may_take_that_back():
