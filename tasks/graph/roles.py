@@ -130,7 +130,7 @@ def _given(attempts: Iterable[Attempt[dict[str, Role]]]) -> dict[str, Role]:
 
 def _as_role(said: Any, criterion: Criterion) -> Role | None:
     name = said.strip().lower() if isinstance(said, str) else None
-    return cast(Role, name) if name in roles_by_sign(criterion) else None
+    return next((role for role in roles_by_sign(criterion) if role == name), None)
 
 
 def _said(given: Mapping[str, Any], name: str) -> str:
