@@ -34,7 +34,8 @@ def show_ending(sentences: Sequence[str], title: str, header: Sequence[str], row
             drawn.add_column(_line(name), justify="right" if place else "left", no_wrap=place > 0)
         for row in rows:
             drawn.add_row(*map(_line, row))
-        console.print(drawn)
+        # Where a name has to be broken, rich forgets the two blanks behind the last column.
+        console.print(drawn, width=console.width - 2)
 
 
 def show(tables: Sequence[Table]) -> None:

@@ -180,7 +180,7 @@ def _read(path: Path, state: tuple[int, int, int]) -> Recording:
         with opened(path) as file:
             table = file.read()
         header = _header((table.schema.metadata or {})[_HEADER])
-        lines = [Line(*row.values()) for row in table.select(_ROWS.names).to_pylist()]
+        lines = [Line(*row.values()) for row in table.select(_ROWS.names).cast(_ROWS).to_pylist()]
     except KeyError as error:
         raise InputError("it is no file of recorded replies", file=path) from error
     except (OSError, pa.ArrowException) as error:

@@ -271,7 +271,7 @@ def written(folder: Path) -> set[str]:
 def test_validate_says_what_is_wrong(tmp_path: Path, name: str, spoil: Spoil, message: list[str]) -> None:
     code, error, output = run(spoil, tmp_path, "validate")
     assert code == 2
-    assert error.startswith("rubricflow: ")
+    assert "\nrubricflow: " in f"\n{error}"
     assert [part for part in message if part not in error] == [], error
     assert "Traceback" not in output + error
 

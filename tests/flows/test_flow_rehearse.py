@@ -107,7 +107,7 @@ def test_annotators_are_proven_beside_the_judge() -> None:
     from flows.rehearse import prove
 
     found = list(prove(DEMO.with_name("concepts.yaml"), 1))
-    assert {kind for kind, _, _ in found} == {"ok"}
+    assert {kind for kind, _, _ in found} <= {"ok", "warning"}
     assert {"item osmosis", "annotators, item osmosis"} <= {what for _, what, _ in found}
 
 

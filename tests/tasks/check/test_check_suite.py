@@ -86,10 +86,12 @@ def test_of_a_long_or_nested_column_only_a_mark_goes_in(monkeypatch: pytest.Monk
     record = {"response_id": "r", "item_id": "i", "author_id": "a", "text": "\n long" * 1000} | {
         "split": "test",
         "groups": {"a": "b"},
+        "author_name": "A. A.",
+        "made_from": "html",
     }
     check_values(Responses, pa.Table.from_pylist([record]).select(columns(Responses)).to_batches())
     [frame] = frames
-    assert frame.iloc[0].to_dict() == dict.fromkeys(frame, 1) | {"text": "l", "split": "test"}
+    assert frame.iloc[0].to_dict() == dict.fromkeys(frame, 1) | {"text": "l", "split": "test", "made_from": "html"}
 
 
 @pytest.mark.parametrize("row", TABLES, ids=lambda row: row.table)

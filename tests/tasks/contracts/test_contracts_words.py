@@ -14,9 +14,9 @@ from pydantic.fields import FieldInfo
 from tasks.contracts.schema import closed_words
 from tasks.contracts.tables.every import TABLES
 
-OTHER_TEXTS = ("recipes.py", "card.py")
-"""Phrases of a prompt that policies were trained under, and measures of a card that is sealed with its grader: neither
-may change with what people read elsewhere."""
+OTHER_TEXTS = ("recipes.py", "card.py", "study_text.py")
+"""Phrases of a prompt that policies were trained under, measures of a card that is sealed with its grader: neither may
+change with what people read elsewhere; and comments of a drafted study, which are about its keys."""
 TASKS = Path(__file__).parents[3] / "tasks"
 
 

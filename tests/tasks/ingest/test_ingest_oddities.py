@@ -19,7 +19,19 @@ def told(texts: list[str], authors: list[str | None] | None = None) -> dict[str,
     students = authors or [f"s{place}" for place in range(len(texts))]
     count = len(texts)
     oddities = Oddities()
-    oddities.look(Answers([*range(count)], names, ["i"] * count, students, texts, [None] * count, [[]] * count))
+    oddities.look(
+        Answers(
+            [*range(count)],
+            names,
+            ["i"] * count,
+            students,
+            texts,
+            [None] * count,
+            [[]] * count,
+            [None] * count,
+            [None] * count,
+        )
+    )
     return {row["kind"]: (row["responses"], row["examples"]) for row in oddities.rows()}
 
 

@@ -146,7 +146,7 @@ def test_the_run_says_what_was_drawn_from_what(base: Path, capsys: pytest.Captur
     assert len(calibrating) == 4
     assert calibrating <= {f"r{n}" for n in range(0, 40, 5)}
     assert set(got.values()) == {"calibration", "test"}
-    assert capsys.readouterr().out == (
+    assert capsys.readouterr().err == (
         "split: 4 of 8 labelled responses with a readable recorded reply calibrate; 32 labelled ones have none\n"
     )
 

@@ -28,8 +28,8 @@ def frame(columns: dict[str, list[Any]]) -> Any:
 
 
 def read(base: Path, **source: Any) -> list[dict[str, Any]]:
-    ((_, chunks),) = streams(Data(sources=(Source.model_validate({"file": "a.csv"} | source),)), base)
-    return [row for part in chunks() for row in part.to_dict("records")]
+    (stream,) = streams(Data(sources=(Source.model_validate({"file": "a.csv"} | source),)), base)
+    return [row for part in stream.chunks() for row in part.to_dict("records")]
 
 
 @settings(max_examples=40)

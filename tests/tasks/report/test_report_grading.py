@@ -190,7 +190,7 @@ def test_every_response_of_the_funnel_is_accounted_for(run: Tables, shown: View)
 
 def test_what_is_odd_about_the_answers_is_listed(shown: View) -> None:
     assert [(row.text, row.responses, row.examples) for row in shown.data.oddities] == [
-        ("HTML is left in the text", 7, "<b>r1</b>, …")
+        ("HTML is left in the text (`html: true` in the source takes it out)", 7, "<b>r1</b>, …")
     ]
     assert "7: HTML is left in the text" in page(shown)
     assert "&lt;b&gt;r1&lt;/b&gt;" in page(shown)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.calibration import Predictions, ReleaseRules
 from tasks.contracts.tables.people import NextLabels
 from tasks.review.waiting import proposed, waiting_scores
 from tasks.store.warehouse import Run, Warehouse
@@ -17,7 +17,8 @@ def graded(folder: Path, *asked: str) -> Run:
     """A run with two scores that were not released and two that were; asked: what `next` proposed, if anything."""
     routes = {"a": ("review", 0.2), "b": ("review", 0.4), "c": ("release", 0.1), "d": ("release", 0.1)}
     run = Warehouse.open(folder).run("graded")
-    run.commit("calibrate", "all", {Predictions: [predicted(name, *route) for name, route in routes.items()]})
+    predictions = [predicted(name, *route) for name, route in routes.items()]
+    run.commit("calibrate", "all", {Predictions: predictions, ReleaseRules: []})
     if asked:
         row = {"item_id": "i", "sampled": "drawn", "gain": 0.1, "why": "by chance"}
         rows = [row | {"response_id": name, "rank": rank} for rank, name in enumerate(asked, 1)]
