@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-import unicodedata
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from tasks.display.printed import PIPED, show_ending
 from tasks.report.grading.ending import TABLE, Ending, ending, with_table
@@ -109,11 +109,6 @@ def test_the_artifact_opens_with_the_verdict_and_no_name_is_markup() -> None:
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=60)
 
 
-def width(line: str) -> int:
-    """Columns of a terminal, at most."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WFA" else 1 for letter in line)
-
-
 @settings(deadline=None, max_examples=60)
 @given(st.lists(WORDS, min_size=1, max_size=4))
 @pytest.mark.parametrize("terminal", [80, None])
@@ -131,5 +126,5 @@ def test_any_name_reads_well_in_80_columns_and_in_a_pipe(terminal: int | None, n
     printed = out.getvalue()
     table = printed.split("Agreement\n", 1)[1].splitlines()
     assert printed.count("0.50 to 0.70") >= len(rows)
-    assert all(width(line) <= (terminal or PIPED) for line in table)
+    assert all(cell_len(line) <= (terminal or PIPED) for line in table)
     assert not set(printed) & set("│┃━─┏┓└┘╭╮\x1b\x07\u202e")
