@@ -22,8 +22,8 @@ from tasks.ingest.draft.roles import recognised
 from tasks.ingest.draft.rubric_text import rubric_text
 from tasks.ingest.draft.study_text import StudyParts, study_text
 from tasks.store.cells import text_or_none
+from tasks.store.files import write_atomically
 from tasks.store.source import chunks
-from tasks.store.warehouse import write_atomically
 
 _QUESTIONS = "questions.csv"
 _QUESTION_COLUMNS = {"item_id": "question", "question": "wording", "reference_answer": "model_answer"}

@@ -15,7 +15,7 @@ from tasks.contracts.schema import schema
 from tasks.contracts.tables.calibration import Predictions
 from tasks.contracts.tables.every import BY_NAME, TABLES
 from tasks.store.part import first_line, forget
-from tasks.store.recorded import read_manifest
+from tasks.store.recorded import MANIFEST, read_manifest
 from tasks.store.warehouse import Run
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
@@ -33,7 +33,7 @@ def catalogue(run: Run) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         refuse_broken(run)
-        raise StoreError(f"a table of {run.folder} cannot be read: {first_line(error)}; {run.mend()}") from error
+        raise StoreError(f"a table of {run.place} cannot be read: {first_line(error)}; {run.mend()}") from error
 
 
 def _views(run: Run) -> duckdb.DuckDBPyConnection:
@@ -123,7 +123,7 @@ def ask(run: Run, query: str, parameters: Mapping[str, str] | None = None) -> du
     UserError says what is wrong with it; StoreError what is wrong with the run, where a finished one is not what its
     manifest lists too.
     """
-    if (run.folder / "manifest.json").exists():
+    if run.fetched(MANIFEST).exists():
         read_manifest(run)
     try:
         connection = _views(run)

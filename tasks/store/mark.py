@@ -38,6 +38,10 @@ class DoneMark(Frozen):
     tables: dict[str, MarkedTable]
     others: tuple[str, ...] = ()
     """Names of the stage's shards that were there before its last one; none in any other mark."""
+    attempt: str = ""
+    """In a bucket: part of its files' names, so that no two writers ever write one file."""
+    index: dict[str, DoneMark] = {}
+    """In a bucket, in the mark of a stage's last shard: the marks of the others, so that one request reads them all."""
 
 
 _EARLIER = TypeAdapter(dict[str, MarkedTable])
@@ -45,7 +49,11 @@ _EARLIER = TypeAdapter(dict[str, MarkedTable])
 
 def mark_bytes(mark: DoneMark) -> bytes:
     """The mark as its file holds it."""
-    return sealed(mark.model_dump(mode="json"))
+    record = mark.model_dump(mode="json")
+    for name in ("attempt", "index"):  # a folder's marks have neither
+        if not record[name]:
+            del record[name]
+    return sealed(record)
 
 
 def read_mark(path: Path, mend: str) -> DoneMark:

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,67 +24,52 @@ from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row, conform, schema
 from tasks.contracts.tables.every import BY_NAME
-from tasks.store.aside import clear
+from tasks.store.files import cannot_write
+from tasks.store.home import Home
 from tasks.store.mark import LAST, DoneMark, MarkedTable, mark_bytes, read_mark
 from tasks.store.part import FORMAT as PARQUET
 from tasks.store.part import as_parquet, content, hold, reading
 
-FORMAT = 1
-MARKER = ".rubricflow.json"
 EXPERIMENTS, ARMS = "experiments", "arms.json"
 """Where a warehouse keeps what was made of several runs, and each experiment the ids of its arms' runs."""
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
+Files: TypeAlias = Mapping[str, memoryview]
+"""Name of a table → its file's bytes."""
+Made: TypeAlias = dict[str, MarkedTable]
+"""Name of a table → what its done-mark says of it."""
+Held: TypeAlias = Mapping[Path, tuple[type[Row], MarkedTable]]
+"""File → its table, and what its done-mark says of it."""
 
 
 @dataclass(frozen=True)
-class Warehouse:
-    """A folder that holds runs and the reply store."""
-
-    root: Path
-
-    @classmethod
-    def open(cls, root: Path | str) -> Warehouse:
-        """Open or create; StoreError if the folder cannot be made or read, is foreign or is of another format.
-
-        What killed processes put aside in it is cleared away.
-        """
-        folder = Path(root)
-        marker = folder / MARKER
-        try:
-            if not marker.exists():
-                foreign = folder.exists() and any(not _opening(path.name) for path in folder.iterdir())
-                # Asked again: another process may have made the warehouse, and more in it, while this one looked.
-                if foreign and not marker.exists():
-                    raise StoreError(
-                        f"{folder} holds other things and is no rubricflow warehouse; name an empty or new folder"
-                    )
-                folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(marker, json.dumps({"format": FORMAT}).encode())
-            found = json.loads(marker.read_bytes())["format"]
-        except OSError as error:
-            raise StoreError(f"warehouse {folder} cannot be used: {error.strerror or error}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"warehouse {folder} cannot be used: {marker} does not say its format") from error
-        if found != FORMAT:
-            raise StoreError(
-                f"warehouse {folder} has format {found}; this version reads format {FORMAT}: use the version of "
-                "rubricflow that made it, or name a new folder"
-            )
-        clear(folder)
-        return cls(folder)
+class Warehouse(Home):
+    """Holds runs and, in a folder, the reply store."""
 
     @property
-    def replies(self) -> Path:
-        """The reply store's file."""
+    def replies(self) -> str | Path:
+        """Where replies are kept: what RUBRICFLOW_REPLIES names, a file or `postgresql://…`; else a file of the folder.
+
+        StoreError for a bucket, which has none.
+        """
+        if self.replies_named:
+            return self.replies_named
+        if self.mirrored:
+            rule = "replies are kept in a SQLite file, which an object store cannot hold"
+            hint = "name a file or a database by --replies or RUBRICFLOW_REPLIES: replies.sqlite, postgresql://…"
+            raise StoreError(f"{self.place}: {rule}; {hint}")
         return self.root / "replies.sqlite"
 
     def runs(self) -> list[str]:
         """Ids of the runs, oldest manifest first."""
+        if self.mirrored:
+            return self._runs_there()
         return [path.parent.name for path in sorted(self.root.glob("*/manifest.json"), key=lambda p: p.stat().st_mtime)]
 
     def arms(self) -> set[str]:
         """Ids of the runs that are arms of an experiment: nobody means one of them by the latest run."""
         arms: set[str] = set()
+        if self.mirrored:
+            self.fetch_all(self.root / EXPERIMENTS / name / ARMS for name in self.objects.names(EXPERIMENTS))
         for path in (self.root / EXPERIMENTS).glob(f"*/{ARMS}"):
             try:
                 arms |= set(json.loads(path.read_bytes()).values())
@@ -96,6 +80,12 @@ class Warehouse:
     def run(self, run_id: str) -> Run:
         """The run of this id, existing or not."""
         return Run(self, run_id)
+
+    def _runs_there(self) -> list[str]:
+        manifests = [self.root / name / "manifest.json" for name in self.objects.names("")]
+        self.fetch_all(manifests)
+        written = {path.parent.name: json.loads(path.read_bytes())["written"] for path in manifests if path.is_file()}
+        return sorted(written, key=lambda name: (written[name], name))
 
 
 @dataclass(frozen=True)
@@ -110,12 +100,25 @@ class Run:
         """The run's folder."""
         return self.warehouse.root / self.run_id
 
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return f"{self.warehouse.place}/{self.run_id}"
+
+    def fetched(self, name: str) -> Path:
+        """The file of this name in the run's folder, as it is now; where there is none, there is no file."""
+        return self.warehouse.fetch(self.folder / name)
+
     def done(self, stage: str, shard: str) -> bool:
-        """Whether this shard of this stage is finished; StoreError where it is not what its done-mark says."""
-        if not self._mark(stage, shard).exists():
+        """Whether this shard of this stage is finished; StoreError where it is not what its done-mark says.
+
+        In a bucket the mark alone is looked at: it was written after the files, and those never change.
+        """
+        if not self.warehouse.fetch(self._mark(stage, shard)).exists():
             return False
-        for table, of in self._tables(stage, shard).items():
-            hold(self.file(table, stage, shard), BY_NAME[table], of, self.mend())
+        mark = self._finished(stage, shard)
+        if not self.warehouse.mirrored:
+            self._hold(self._files(stage, {shard: mark}))
         return True
 
     def commit(self, stage: str, shard: str, tables: Mapping[type[Row], Rows]) -> None:
@@ -126,23 +129,47 @@ class Run:
         files, made = {}, {}
         for row, rows in tables.items():
             table = conform(row, rows)
-            file = as_parquet(table)
-            files[self.file(row.table, stage, shard)] = file
+            files[row.table] = file = as_parquet(table)
             digest = hashlib.sha256(file).hexdigest()
             made[row.table] = MarkedTable(rows=table.num_rows, content=content(row, table), sha256=digest)
-        mark = self._mark(stage, shard)
         with self.alone():
-            if self._stands(stage, shard, made):
-                return
-            # Without its mark first: between other files and an old mark a kill would leave a shard that is neither.
-            mark.unlink(missing_ok=True)
-            for folder in {path.parent for path in (*files, mark)}:
-                _sweep(folder)
-            for path, file in files.items():
-                write_atomically(path, file)
-            others = tuple(path.stem for path in self._mark_files(stage)) if shard == LAST else ()
-            write_atomically(mark, mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=made, others=others)))
+            if not self._stands(stage, shard, made):
+                write = self._write_there if self.warehouse.mirrored else self._write_here
+                write(stage, shard, files, made)
         give_back()
+
+    def _write_here(self, stage: str, shard: str, files: Files, made: Made) -> None:
+        mark = self._mark(stage, shard)
+        paths = {self.file(table, stage, shard): file for table, file in files.items()}
+        # Without its mark first: between other files and an old mark a kill would leave a shard that is neither.
+        mark.unlink(missing_ok=True)
+        for folder in {path.parent for path in (*paths, mark)}:
+            _sweep(folder)
+        for path, file in paths.items():
+            self.warehouse.write(path, file)
+        others = tuple(path.stem for path in self._mark_files(stage)) if shard == LAST else ()
+        self.warehouse.write(mark, mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=made, others=others)))
+
+    def _write_there(self, stage: str, shard: str, files: Files, made: Made) -> None:
+        """Files under names that nobody else uses, then the mark, which the first of several writers sets."""
+        attempt, path = secrets.token_hex(6), self._mark(stage, shard)
+        for table, file in files.items():
+            self.warehouse.write(self.file(table, stage, shard, attempt), file)
+        index = self._done_marks(stage) if shard == LAST else {}
+        index.pop(LAST, None)
+        mark = DoneMark(of=f"{stage}/{shard}", tables=made, others=tuple(index), attempt=attempt, index=index)
+        if not self.warehouse.write_new(path, mark_bytes(mark)) and not self._stands(stage, shard, made):
+            self.warehouse.write(path, mark_bytes(mark))
+        if shard != LAST:
+            self._add_to_index(stage, shard)
+
+    def _add_to_index(self, stage: str, shard: str) -> None:
+        """Where a stage was done before this shard of it was written, its last mark no longer speaks for the others."""
+        path = self.warehouse.fetch(self._mark(stage, LAST))
+        if path.exists():
+            last = read_mark(path, self.mend())
+            others = tuple(sorted({*last.others, shard}))
+            self.warehouse.write(path, mark_bytes(last.model_copy(update={"others": others, "index": {}})))
 
     def once(self, stage: str, make: Callable[[], Mapping[type[Row], Rows]]) -> None:
         """Write a stage that has a single shard, unless it is there already."""
@@ -167,23 +194,22 @@ class Run:
 
         StoreError for a done-mark that cannot be read, or one that is lost of those that the stage's last one names.
         """
-        marks = {path.stem: read_mark(path, self.mend()) for path in self._mark_files(stage)}
-        for other in marks[LAST].others if LAST in marks else ():
-            if other not in marks:
-                raise StoreError(f"{self._mark(stage, other)} is lost, and its stage is done; {self.mend()}")
-        return {shard: mark.tables for shard, mark in marks.items()}
+        return {shard: mark.tables for shard, mark in self._done_marks(stage).items()}
 
     def marks(self) -> list[Path]:
         """The done-marks of all stages, `<stage>/<shard>.json`."""
-        return sorted((self.folder / "_done").glob("*/*.json"))
+        folder = self.folder / "_done"
+        if self.warehouse.mirrored:
+            return sorted(folder / name for name in self.warehouse.names(folder, deep=True))
+        return sorted(folder.glob("*/*.json"))
 
-    def file(self, table: str, stage: str, shard: str) -> Path:
-        """Where a shard's rows of a table are."""
-        return self._folder(table, stage) / f"{shard}.parquet"
+    def file(self, table: str, stage: str, shard: str, attempt: str = "") -> Path:
+        """Where a shard's rows of a table are; attempt: what its done-mark says of it."""
+        return self._folder(table, stage) / f"{shard}{f'.{attempt}' if attempt else ''}.parquet"
 
     def stages(self, row: type[Row]) -> list[str]:
         """The stages that finished something of a table, by name."""
-        stages = sorted(path.name for path in (self.folder / row.table).glob("*"))
+        stages = self.warehouse.names(self.folder / row.table)
         return [stage for stage in stages if any(row.table in made for made in self.shards(stage).values())]
 
     def parts(self, row: type[Row], stage: str) -> dict[Path, MarkedTable]:
@@ -191,11 +217,9 @@ class Run:
 
         StoreError for a file that is lost or cut off, or that is not byte for byte the one its done-mark speaks of.
         """
-        made = {self.file(row.table, stage, name): shard.get(row.table) for name, shard in self.shards(stage).items()}
-        parts = {path: of for path, of in made.items() if of}
-        for path, of in parts.items():
-            hold(path, row, of, self.mend())
-        return parts
+        files = self._files(stage, self._done_marks(stage), row)
+        self._hold(files)
+        return {path: made for path, (_, made) in files.items()}
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -204,35 +228,81 @@ class Run:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / ".lock").open("w")
         except OSError as error:
-            raise _cannot_write(self.folder, error) from error
+            raise cannot_write(self.folder, error) from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _stands(self, stage: str, shard: str, made: Mapping[str, MarkedTable]) -> bool:
+    def _stands(self, stage: str, shard: str, made: Made) -> bool:
         """Whether a shard is finished with these rows and all its files are as they were written."""
         try:
             if not self.done(stage, shard):
                 return False
-            there = self._tables(stage, shard)
+            mark = self._finished(stage, shard)
+            self._hold(self._files(stage, {shard: mark}))
         except StoreError:  # it is broken, and written anew
             return False
+        there = mark.tables
         return there.keys() == made.keys() and all(of.same_rows(there[table]) for table, of in made.items())
 
-    def _tables(self, stage: str, shard: str) -> dict[str, MarkedTable]:
-        """What a finished shard holds; of a stage's last one only where the others are there too."""
+    def _finished(self, stage: str, shard: str) -> DoneMark:
+        """The mark of a finished shard; of a stage's last one only where the others are there too."""
         if shard == LAST:
-            return self.shards(stage)[shard]
-        return read_mark(self._mark(stage, shard), self.mend()).tables
+            return self._done_marks(stage)[shard]
+        return self._read_mark(self.warehouse.fetch(self._mark(stage, shard)))
+
+    def _done_marks(self, stage: str) -> dict[str, DoneMark]:
+        """The marks of a stage by the name of their shard, in name order; see `shards`."""
+        last = self._read_last(stage) if self.warehouse.mirrored else None
+        if last and last.index.keys() == set(last.others):
+            marks = {**last.index, LAST: last}
+            return {name: marks[name] for name in sorted(marks, key=lambda name: f"{name}.json")}
+        marks = {path.stem: self._read_mark(path) for path in self._mark_files(stage)}
+        for other in marks[LAST].others if LAST in marks else ():
+            if other not in marks:
+                path = f"{self.place}/_done/{stage}/{other}.json"
+                raise StoreError(f"{path} is lost, and its stage is done; {self.mend()}")
+        return marks
+
+    def _read_last(self, stage: str) -> DoneMark | None:
+        path = self.warehouse.fetch(self._mark(stage, LAST))
+        return self._read_mark(path) if path.exists() else None
+
+    def _read_mark(self, path: Path) -> DoneMark:
+        with self.warehouse.naming():
+            return read_mark(path, self.mend())
+
+    def _files(self, stage: str, marks: Mapping[str, DoneMark], row: type[Row] | None = None) -> Held:
+        """The files that marks speak of, of one table or of all, each with its table and what its mark says."""
+        return {
+            self.file(table, stage, shard, mark.attempt): (BY_NAME[table], made)
+            for shard, mark in marks.items()
+            for table, made in mark.tables.items()
+            if row is None or row.table == table
+        }
+
+    def _hold(self, files: Held) -> None:
+        """StoreError unless every file is the one that its done-mark speaks of."""
+        house = self.warehouse
+        house.fetch_missing(files)
+        for path, (row, made) in files.items():
+            with house.naming():
+                try:
+                    hold(path, row, made, self.mend())
+                except StoreError:
+                    if not house.mirrored:
+                        raise
+                    # What is broken may be the mirror's alone.
+                    hold(house.fetch(path), row, made, self.mend())
 
     def mend(self) -> str:
         """What to do about a run that is not whole, for messages."""
-        return f"remove {self.folder} and grade the study again (replies are kept beside it: none is asked for twice)"
+        return f"remove {self.place} and grade the study again (replies are kept beside it: none is asked for twice)"
 
     def files(self, table: str, stage: str) -> list[Path]:
         """The files of a table that belong to finished shards of a stage, in name order; a lost one is left out."""
-        finished = [shard for shard, tables in self.shards(stage).items() if table in tables]
-        files = [self.file(table, stage, shard) for shard in finished]
+        files = list(self._files(stage, self._done_marks(stage), BY_NAME[table]))
+        self.warehouse.fetch_missing(files)
         return [file for file in files if file.is_file()]
 
     def read(self, ref: TableRef, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
@@ -247,13 +317,12 @@ class Run:
     def shard(self, row: type[Row], stage: str, name: str) -> pa.Table:
         """The rows of a table that one finished shard holds, whatever other shards of the stage finish meanwhile;
         StoreError if it holds none, or they are not as they were written."""
-        file = self.file(row.table, stage, name)
-        made = self._tables(stage, name).get(row.table)
-        if made is None:
+        files = self._files(stage, {name: self._finished(stage, name)}, row)
+        if not files:
             raise StoreError(f"run {self.run_id}: shard '{name}' of stage '{stage}' holds no table '{row.table}'")
-        hold(file, row, made, self.mend())
-        with reading(str(file), self.mend()):
-            return ds.dataset([file], format=PARQUET, schema=schema(row)).to_table()
+        self._hold(files)
+        with reading(f"{self.place}/{row.table}/{stage}/{name}", self.mend()):
+            return ds.dataset(list(files), format=PARQUET, schema=schema(row)).to_table()
 
     def batches(self, ref: TableRef, columns: list[str] | None = None, rows: int = 50_000) -> Iterator[pa.RecordBatch]:
         """The rows behind a reference in batches of at most `rows`; StoreError if they cannot be read."""
@@ -272,7 +341,10 @@ class Run:
         return self.folder / "_done" / stage / f"{shard}.json"
 
     def _mark_files(self, stage: str) -> list[Path]:
-        return sorted((self.folder / "_done" / stage).glob("*.json"))
+        folder = self.folder / "_done" / stage
+        if self.warehouse.mirrored:
+            return self.warehouse.fetch_folder(folder)
+        return sorted(folder.glob("*.json"))
 
 
 def give_back() -> None:
@@ -280,34 +352,8 @@ def give_back() -> None:
     pa.default_memory_pool().release_unused()
 
 
-def write_atomically(path: Path, content: bytes | memoryview) -> None:
-    """Write a file so that it is either the old one or the new one, never half of it; StoreError if it cannot be."""
-    # A name of its own for every write: threads of one process, and machines that share a disk, may write one path.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise _cannot_write(path, error) from error
-
-
 @cache
 def _sweep(folder: Path) -> None:
     """Remove what a killed writer left half-written in a folder of a run that is written to by nobody else."""
     for left in folder.glob(".*.tmp"):
         left.unlink(missing_ok=True)
-
-
-def _cannot_write(path: Path, error: OSError) -> StoreError:
-    return StoreError(f"cannot write {path}: {error.strerror}; what is finished stays: mend that and start again")
-
-
-def _opening(name: str) -> bool:
-    """Whether a file is the marker of a warehouse, or on its way to be it."""
-    return name == MARKER or (name.startswith(f".{MARKER}.") and name.endswith(".tmp"))

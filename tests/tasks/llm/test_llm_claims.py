@@ -183,7 +183,7 @@ def test_a_waiting_run_says_for_whom_and_not_at_every_wave(tmp_path, monkeypatch
 )
 def test_an_asker_is_believed_while_it_is_heard_of(host, process, age, lives):
     now = time.time()
-    assert claims.Asker("a", host or claims._host(), process, now, now - age).lives() == lives
+    assert claims.Asker("a", host or claims.host(), process, now, now - age).lives() == lives
 
 
 def test_an_asker_that_takes_long_keeps_its_claims(tmp_path, monkeypatch):
