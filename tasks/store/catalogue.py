@@ -38,9 +38,9 @@ def catalogue(run: Run) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def _views(run: Run) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
+    parts = run.all_parts()
     for row in TABLES:
-        files = [path for stage in run.stages(row) for path in run.parts(row, stage)]
-        if files:
+        if files := parts.get(row.table):
             source = f"read_parquet([{', '.join(map(_file, files))}], hive_partitioning = false)"
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")
         else:
@@ -74,9 +74,7 @@ def joins() -> dict[str, str]:
 def refuse_broken(run: Run) -> None:
     """StoreError that names a file of the run that is not as it was written, whatever was seen of it before."""
     forget()
-    for row in TABLES:
-        for stage in run.stages(row):
-            run.parts(row, stage)
+    run.all_parts()
 
 
 def pattern(file: Path | str) -> str:

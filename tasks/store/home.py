@@ -86,9 +86,20 @@ class Home:
             write_atomically(path, standing)
         return standing == content
 
-    def names(self, folder: Path, deep: bool = False) -> list[str]:
-        """The names right in a folder or, deep, the paths of all files below it; in order."""
-        return self.objects.names(self._key(folder), deep)
+    def names(self, folder: Path) -> list[str]:
+        """The names right in a folder, in order."""
+        return self.objects.names(self._key(folder))
+
+    def versions(self, folder: Path) -> dict[str, str]:
+        """The files below a folder by their paths relative to it, as `Objects.versions`."""
+        return self.objects.versions(self._key(folder))
+
+    def content(self, path: Path) -> bytes:
+        """What is stored as a file of the folder; StoreError where nothing is."""
+        content = self.objects.get(self._key(path))
+        if content is None:
+            raise StoreError(f"{self.shown(path)} is lost")
+        return content
 
     def fetch(self, path: Path) -> Path:
         """The file of the folder, after it was brought from where the bytes are; where there is none, there is no
@@ -108,7 +119,7 @@ class Home:
 
     def fetch_folder(self, folder: Path) -> list[Path]:
         """All files below a folder, brought from where the bytes are; in order."""
-        files = [folder / name for name in self.names(folder, deep=True)]
+        files = [folder / name for name in self.versions(folder)]
         self.fetch_all(files)
         return [file for file in files if file.is_file()]
 

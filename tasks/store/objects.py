@@ -44,9 +44,12 @@ class Objects(Protocol):
     def get(self, key: str) -> bytes | None:
         """The content; None where there is none."""
 
-    def names(self, folder: str, deep: bool = False) -> list[str]:
-        """The names right below a key, of contents and of further folders or, deep, the keys of all contents below it,
-        relative to it; in order, none where there is nothing."""
+    def names(self, folder: str) -> list[str]:
+        """The names right below a key, of contents and of further folders, in order; none where there is nothing."""
+
+    def versions(self, folder: str) -> dict[str, str]:
+        """All contents below a key, by their keys relative to it, in order; each with what differs as soon as it is
+        another content."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +77,18 @@ class Folder:
         except OSError as error:
             raise StoreError(f"cannot read {self.root / key}: {error.strerror}; {_ADVICE}") from error
 
-    def names(self, folder: str, deep: bool = False) -> list[str]:
+    def names(self, folder: str) -> list[str]:
         """As `Objects`; what is on its way to be written does not count."""
-        where = self.root / folder
-        try:
-            paths = [path for path in where.rglob("*") if path.is_file()] if deep else list(where.iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise StoreError(f"cannot read {where}: {error.strerror}; {_ADVICE}") from error
-        return sorted(path.relative_to(where).as_posix() for path in paths if path.suffix != ".tmp")
+        return [path.name for path in self._sorted(folder, "*")]
+
+    def versions(self, folder: str) -> dict[str, str]:
+        """As `Objects`, as `names`."""
+        files = [path for path in self._sorted(folder, "**/*") if path.is_file()]
+        states = {path.relative_to(self.root / folder).as_posix(): path.stat() for path in files}
+        return {name: f"{state.st_ino}-{state.st_mtime_ns}-{state.st_size}" for name, state in states.items()}
+
+    def _sorted(self, folder: str, pattern: str) -> list[Path]:
+        return sorted(path for path in (self.root / folder).glob(pattern) if path.suffix != ".tmp")
 
 
 @dataclass(frozen=True)
@@ -116,15 +121,19 @@ class Bucket:
             except FileNotFoundError:
                 return None
 
-    def names(self, folder: str, deep: bool = False) -> list[str]:
+    def names(self, folder: str) -> list[str]:
         """As `Objects`."""
         with self._named("listed", folder):
-            if deep:
-                pages = self._store.list(folder)
-                return sorted(meta["path"].removeprefix(f"{folder}/") for page in pages for meta in page)
             listed = self._store.list_with_delimiter(folder or None)
         paths = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
         return sorted(path.rpartition("/")[2] for path in paths)
+
+    def versions(self, folder: str) -> dict[str, str]:
+        """As `Objects`."""
+        with self._named("listed", folder):
+            metas = [meta for page in self._store.list(folder) for meta in page]
+        listed = {meta["path"].removeprefix(f"{folder}/"): meta for meta in metas}
+        return {name: f"{listed[name]['e_tag']}-{listed[name]['last_modified']}" for name in sorted(listed)}
 
     @property
     def _store(self) -> S3Store:

@@ -26,6 +26,7 @@ from tasks.contracts.schema import Row, conform, schema
 from tasks.contracts.tables.every import BY_NAME
 from tasks.store.files import cannot_write
 from tasks.store.home import Home
+from tasks.store.index import marks_below
 from tasks.store.mark import LAST, DoneMark, MarkedTable, mark_bytes, read_mark
 from tasks.store.part import FORMAT as PARQUET
 from tasks.store.part import as_parquet, content, hold, reading
@@ -155,21 +156,10 @@ class Run:
         attempt, path = secrets.token_hex(6), self._mark(stage, shard)
         for table, file in files.items():
             self.warehouse.write(self.file(table, stage, shard, attempt), file)
-        index = self._done_marks(stage) if shard == LAST else {}
-        index.pop(LAST, None)
-        mark = DoneMark(of=f"{stage}/{shard}", tables=made, others=tuple(index), attempt=attempt, index=index)
-        if not self.warehouse.write_new(path, mark_bytes(mark)) and not self._stands(stage, shard, made):
-            self.warehouse.write(path, mark_bytes(mark))
-        if shard != LAST:
-            self._add_to_index(stage, shard)
-
-    def _add_to_index(self, stage: str, shard: str) -> None:
-        """Where a stage was done before this shard of it was written, its last mark no longer speaks for the others."""
-        path = self.warehouse.fetch(self._mark(stage, LAST))
-        if path.exists():
-            last = read_mark(path, self.mend())
-            others = tuple(sorted({*last.others, shard}))
-            self.warehouse.write(path, mark_bytes(last.model_copy(update={"others": others, "index": {}})))
+        others = tuple(name for name in self._done_marks(stage) if name != LAST) if shard == LAST else ()
+        mark = mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=made, others=others, attempt=attempt))
+        if not self.warehouse.write_new(path, mark) and not self._stands(stage, shard, made):
+            self.warehouse.write(path, mark)
 
     def once(self, stage: str, make: Callable[[], Mapping[type[Row], Rows]]) -> None:
         """Write a stage that has a single shard, unless it is there already."""
@@ -200,7 +190,7 @@ class Run:
         """The done-marks of all stages, `<stage>/<shard>.json`."""
         folder = self.folder / "_done"
         if self.warehouse.mirrored:
-            return sorted(folder / name for name in self.warehouse.names(folder, deep=True))
+            return sorted(folder / name for name in self.warehouse.versions(folder))
         return sorted(folder.glob("*/*.json"))
 
     def file(self, table: str, stage: str, shard: str, attempt: str = "") -> Path:
@@ -209,8 +199,21 @@ class Run:
 
     def stages(self, row: type[Row]) -> list[str]:
         """The stages that finished something of a table, by name."""
+        if self.warehouse.mirrored:  # one listing for all of them
+            marks = self._marks(self.folder / "_done")
+            return sorted({path.parent.name for path, mark in marks.items() if row.table in mark.tables})
         stages = self.warehouse.names(self.folder / row.table)
         return [stage for stage in stages if any(row.table in made for made in self.shards(stage).values())]
+
+    def all_parts(self) -> dict[str, list[Path]]:
+        """Name of a table → its files of all stages, as `parts`."""
+        files: dict[str, list[Path]] = {}
+        for stage in sorted({path.parent.name for path in self.marks()}):
+            held = self._files(stage, self._done_marks(stage))
+            self._hold(held)
+            for path, (row, _) in held.items():
+                files.setdefault(row.table, []).append(path)
+        return files
 
     def parts(self, row: type[Row], stage: str) -> dict[Path, MarkedTable]:
         """The files of a table that a stage finished, in name order, with what their done-marks say of them.
@@ -253,20 +256,19 @@ class Run:
 
     def _done_marks(self, stage: str) -> dict[str, DoneMark]:
         """The marks of a stage by the name of their shard, in name order; see `shards`."""
-        last = self._read_last(stage) if self.warehouse.mirrored else None
-        if last and last.index.keys() == set(last.others):
-            marks = {**last.index, LAST: last}
-            return {name: marks[name] for name in sorted(marks, key=lambda name: f"{name}.json")}
-        marks = {path.stem: self._read_mark(path) for path in self._mark_files(stage)}
+        marks = {path.stem: mark for path, mark in self._marks(self.folder / "_done" / stage).items()}
         for other in marks[LAST].others if LAST in marks else ():
             if other not in marks:
                 path = f"{self.place}/_done/{stage}/{other}.json"
                 raise StoreError(f"{path} is lost, and its stage is done; {self.mend()}")
         return marks
 
-    def _read_last(self, stage: str) -> DoneMark | None:
-        path = self.warehouse.fetch(self._mark(stage, LAST))
-        return self._read_mark(path) if path.exists() else None
+    def _marks(self, folder: Path) -> dict[Path, DoneMark]:
+        """The marks below a folder, in name order."""
+        if not self.warehouse.mirrored:
+            return {path: read_mark(path, self.mend()) for path in sorted(folder.rglob("*.json"))}
+        with self.warehouse.naming():
+            return marks_below(self.warehouse, folder, self.mend())
 
     def _read_mark(self, path: Path) -> DoneMark:
         with self.warehouse.naming():
@@ -341,10 +343,7 @@ class Run:
         return self.folder / "_done" / stage / f"{shard}.json"
 
     def _mark_files(self, stage: str) -> list[Path]:
-        folder = self.folder / "_done" / stage
-        if self.warehouse.mirrored:
-            return self.warehouse.fetch_folder(folder)
-        return sorted(folder.glob("*.json"))
+        return sorted((self.folder / "_done" / stage).glob("*.json"))
 
 
 def give_back() -> None:
