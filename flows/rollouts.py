@@ -40,7 +40,8 @@ from tasks.reward.factors import Factors
 from tasks.reward.local import local_scores
 from tasks.reward.rows import rewards as reward_rows
 from tasks.reward.wire import wire
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 from tasks.text.units import units
 
 CRITERIA_PER_CALL = 4

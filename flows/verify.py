@@ -34,7 +34,7 @@ def verified(folder: Path, run_id: str | None = None) -> Iterator[Look]:
         for look in _run(house.run(name)):
             yield look._replace(what=f"{name}: {look.what}")
     if (not house.mirrored or house.replies_named) and are_there(house.replies):
-        yield timed("replies", partial(_replies, house.replies))
+        yield timed(Path(shown_place(house.replies)).name, partial(_replies, house.replies))
     if (folder / LEDGER).exists():
         yield timed(LEDGER, partial(_votes, folder / LEDGER))
 

@@ -26,7 +26,8 @@ from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.stores import open_replies
 from tasks.monitor.runs import task
 from tasks.store.naming import named
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 
 
 class Graphed(NamedTuple):

@@ -73,7 +73,8 @@ class PostgresReplies(Replies):
         return self._do(lambda connection: connection.execute(query, [list(digests)]).fetchall())
 
     def _all(self) -> Iterator[Line]:
-        with self._lock, self._named(), self._connected().cursor(name="all_replies") as cursor:
+        with self._lock, self._named(), self._connected().transaction():
+            cursor = self._connected().cursor("all_replies")  # one that the server keeps: rows come in parts
             yield from cursor.execute("SELECT digest, model, reply, seal FROM replies")
 
     def _broken(self) -> list[str]:

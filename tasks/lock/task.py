@@ -19,7 +19,8 @@ from tasks.lock.rubric import authored, rubrics_of
 from tasks.lock.tables import refuse_off_scale, refuse_unfit, refuse_unknown_marks, rubric_row
 from tasks.monitor.runs import task
 from tasks.store.naming import named
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 
 
 class Locked(NamedTuple):

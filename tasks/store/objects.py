@@ -72,7 +72,7 @@ class Folder:
         """As `Objects`."""
         try:
             return (self.root / key).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
             raise StoreError(f"cannot read {self.root / key}: {error.strerror}; {_ADVICE}") from error
@@ -85,7 +85,7 @@ class Folder:
         """As `Objects`, as `names`."""
         files = [path for path in self._sorted(folder, "**/*") if path.is_file()]
         states = {path.relative_to(self.root / folder).as_posix(): path.stat() for path in files}
-        return {name: f"{state.st_ino}-{state.st_mtime_ns}-{state.st_size}" for name, state in states.items()}
+        return {name: f"{state.st_ino}-{state.st_mtime_ns}-{state.st_size}" for name, state in sorted(states.items())}
 
     def _sorted(self, folder: str, pattern: str) -> list[Path]:
         return sorted(path for path in (self.root / folder).glob(pattern) if path.suffix != ".tmp")
