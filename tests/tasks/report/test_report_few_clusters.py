@@ -65,11 +65,11 @@ def experiment(clusters: int) -> list[Table]:
 
 
 def of_experiment(clusters: int) -> str:
-    return page("e", experiment(clusters), {}, False)
+    return page("e", "", experiment(clusters), {}, False)
 
 
 def of_markdown(clusters: int) -> str:
-    return markdown("e", experiment(clusters), {})
+    return markdown("e", "", experiment(clusters), {})
 
 
 REPORTS = [of_run, of_annotation, of_policies, of_graders, of_rewards, of_experiment, of_markdown]
