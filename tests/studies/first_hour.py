@@ -1,10 +1,10 @@
-"""The way of a class set from a learning platform to a gradebook, with a stopwatch: every command as a teacher types it.
+"""A class set's way from a learning platform to a gradebook, with a stopwatch: every command as a teacher types it.
 
     python tests/studies/first_hour.py --rubricflow .venv/bin/rubricflow --to FOLDER
 
 A Moodle-form export of 30 answers is written as .xlsx, then: init, validate, grade, ten answers reviewed in a headless
-browser, grades (.xlsx, opened by openpyxl and by LibreOffice), Moodle's import form and feedback. Pictures of the pages in
-light, dark and at the width of a phone are left in FOLDER. Ends with 1 where a step fails.
+browser, grades (.xlsx, opened by openpyxl and by LibreOffice), Moodle's import form and feedback. Pictures of the pages
+in light, dark and at the width of a phone are left in FOLDER. Ends with 1 where a step fails.
 """
 
 from __future__ import annotations
