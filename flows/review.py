@@ -23,7 +23,7 @@ from tasks.review.access import Access
 from tasks.review.app import create_app
 from tasks.review.asked import Asked
 from tasks.review.board import Board
-from tasks.review.heard import LEDGER, acts_of
+from tasks.review.heard import acts_of, ledger_file
 from tasks.review.label_studio import config, project, read_export
 from tasks.review.ledger import Ledger
 from tasks.review.server import serve
@@ -49,15 +49,16 @@ def review(
 ) -> None:
     """Serves the page until it is stopped; InputError where nothing is queued, or the address needs reviewers."""
     access = Access(host, port, reviewers)
+    votes = ledger_file(warehouse)
     board = board_of(study_file, warehouse, limit)
     for name, link in access.links().items():
         print(f"{name}: {link}")
     if not reviewers:
-        print(f"review: {access.url()} (Ctrl-C stops it; votes are in {warehouse / LEDGER})")
+        print(f"review: {access.url()} (Ctrl-C stops it; votes are in {votes})")
     follow = following(study_file, warehouse, limit)
     if follow is not None:  # what it reads texts with takes seconds to load, and nobody shall wait for it
         threading.Thread(target=follow, args=(board.cases[0].response_id, {}), daemon=True).start()
-    app = create_app(board, warehouse / LEDGER, access, follow)
+    app = create_app(board, votes, access, follow)
     serve(app, host, port, open_browser and not reviewers)
 
 
@@ -108,13 +109,14 @@ def take(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
 def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rater: str | None) -> int:
     """Read votes from such a file into the ledger; returns how many acts it holds. InputError for what is wrong with
     it, and nothing is stored then."""
+    votes = ledger_file(warehouse)
     board = board_of(study_file, warehouse, limit)
     asked = asked_of(board)
     if read.suffix.lower() in ENDINGS or _kind(read) == ".csv":
         acts = read_sheet(read, board.study, asked, rater)
     else:
         acts = read_export(read, board.study, asked)
-    with Ledger(warehouse / LEDGER) as ledger:
+    with Ledger(votes) as ledger:
         ledger.add_all(as_told(acts, ledger.acts(board.study)))
     return len(acts)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from tasks.contracts.errors import StoreError
 from tasks.review.ledger import Ledger, Stored
 from tasks.store.digest import digest_of
+from tasks.store.marker import mirrored_by
 
 LEDGER = "votes.sqlite"
 
@@ -18,6 +20,14 @@ class Spoken(NamedTuple):
     """Number of the last act; 0 for none."""
     digest: str
     """SHA-256 of the acts."""
+
+
+def ledger_file(house: Path) -> Path:
+    """Where votes are written; StoreError for a warehouse in a bucket."""
+    if bucket := mirrored_by(house):
+        rule = "votes are kept in a SQLite file, which an object store cannot hold"
+        raise StoreError(f"{bucket.url}: {rule}; review a study whose warehouse is a folder")
+    return house / LEDGER
 
 
 def spoken(house: Path, study: str) -> Spoken:

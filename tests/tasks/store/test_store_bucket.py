@@ -17,6 +17,7 @@ from builders.rows import item, metric
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.evaluation import Metrics
+from tasks.review.heard import ledger_file
 from tasks.store import index, objects
 from tasks.store.catalogue import ask
 from tasks.store.verify import look_at_run
@@ -261,6 +262,12 @@ def test_a_foreign_prefix_is_left_alone(url: str) -> None:
     ):
         Warehouse.open(url)
     assert objects.Bucket(url).names("") == ["thesis.docx"]
+
+
+def test_votes_are_refused_and_nothing_is_lost(url: str) -> None:
+    """They would lie in the mirror, which may be removed."""
+    with pytest.raises(StoreError, match=f"{url}: votes are kept in a SQLite file, which an object store cannot hold"):
+        ledger_file(Warehouse.open(url).root)
 
 
 def test_a_bucket_has_no_reply_store_of_its_own(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

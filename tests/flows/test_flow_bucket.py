@@ -1,0 +1,48 @@
+"""A whole study graded in a folder and in a bucket: the same digests to the last bit, and pages for every machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.buckets import new_bucket, s3_server, variables
+from tiny_study import make_study
+
+from flows.grade import grade
+from tasks.store.index import _seen
+from tasks.store.recorded import read_manifest
+from tasks.store.warehouse import Run, Warehouse
+
+VOLATILE = {"written", "study_folder", "git", "versions", "seal"}
+
+
+def lasting(run: Run) -> dict[str, Any]:
+    manifest = json.loads(run.fetched("manifest.json").read_bytes())
+    return {name: value for name, value in manifest.items() if name not in VOLATILE}
+
+
+def test_a_bucket_gives_the_digests_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = make_study(tmp_path / "study")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "first machine"))
+    monkeypatch.delenv("RUBRICFLOW_REPLIES", raising=False)  # a judge whose replies are recorded asks nobody
+    run_id = grade(str(study), str(tmp_path / "folder"))
+    folder = Warehouse.open(tmp_path / "folder").run(run_id)
+    with s3_server() as endpoint:
+        for name, value in variables(endpoint).items():
+            monkeypatch.setenv(name, value)
+        url = new_bucket(endpoint)
+        assert grade(str(study), url) == run_id
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "second machine"))
+        _seen.clear()
+        bucket = Warehouse.open(url).run(run_id)
+        assert lasting(bucket) == lasting(folder)
+        assert read_manifest(bucket)["grade_digest"] == read_manifest(folder)["grade_digest"]
+        assert bucket.fetched("report.html").read_text().count("<h1") == 1
+        assert bucket.warehouse.fetch_folder(bucket.folder / "data_docs")
+        before = bucket.warehouse.versions(bucket.folder)
+        assert grade(str(study), url) == run_id  # on the second machine there is nothing left to do
+        tables = {name for name in before if name.endswith(".parquet") or name.startswith("_done")}
+        after = bucket.warehouse.versions(bucket.folder)
+        assert {name: after.get(name) for name in tables} == {name: before[name] for name in tables}
