@@ -26,7 +26,8 @@ def test_every_deployment_loads_and_takes_its_parameters() -> None:
 
 
 def test_the_smoke_deployment_runs_on_a_worker(tmp_path: Path, prefect_server: None) -> None:
-    environment = os.environ | {"PREFECT_API_URL": str(get_current_settings().api.url)}
+    """The worker is started elsewhere, as on another machine: a variable says where its checkout is."""
+    environment = os.environ | {"PREFECT_API_URL": str(get_current_settings().api.url), "RUBRICFLOW_POOL": "local"}
     command = [str(Path(sys.executable).with_name("prefect")), "--no-prompt"]
 
     def prefect(*words: str) -> None:
@@ -40,7 +41,11 @@ def test_the_smoke_deployment_runs_on_a_worker(tmp_path: Path, prefect_server: N
     prefect("deployment", "run", "grade/smoke", "--param", f"warehouse={tmp_path / 'house'}")
     with (tmp_path / "worker.log").open("w") as log:
         worker = subprocess.Popen(
-            [*command, "worker", "start", "--pool", "local"], cwd=HOUSE, env=environment, stdout=log, stderr=log
+            [*command, "worker", "start", "--pool", "local"],
+            cwd=tmp_path,
+            env=environment | {"RUBRICFLOW_HOME": str(HOUSE)},
+            stdout=log,
+            stderr=log,
         )
     try:
         state = _ended(240)
