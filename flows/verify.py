@@ -27,9 +27,9 @@ def verified(folder: Path, run_id: str | None = None) -> Iterator[Look]:
     if not folder.is_dir():
         raise UserError(f"there is no warehouse {folder}")
     house = Warehouse.open(folder)
-    there = sorted({path.parent.name for name in ("_done", "manifest.json") for path in folder.glob(f"*/{name}")})
+    there = house.begun()
     if run_id is not None and run_id not in there:
-        raise UserError(f"no run '{run_id}' in {folder}; there are {', '.join(there) or 'none'}")
+        raise UserError(f"no run '{run_id}' in {house.place}; there are {', '.join(there) or 'none'}")
     for name in [run_id] if run_id else there:
         for look in _run(house.run(name)):
             yield look._replace(what=f"{name}: {look.what}")
@@ -43,7 +43,7 @@ def _run(run: Run) -> Iterator[Look]:
     yield from look_at_run(run)
     if run.fetched(MANIFEST).exists():
         yield timed("inputs", partial(_inputs, run))
-        reports = sorted(path.name for path in run.folder.glob("*.html"))
+        reports = [name for name in run.warehouse.names(run.folder) if name.endswith(".html")]
         yield Look("reports", ", ".join(reports) or "none", 0.0, ())
     else:
         yield Look("manifest", "none: the run did not finish, or is part of another", 0.0, ())

@@ -80,6 +80,8 @@ def report(
         if serve:
             from flows.site import serve_pages
 
+            for folder in ("data_docs", "graphs", "pictures"):
+                chosen.warehouse.fetch_folder(chosen.folder / folder)
             serve_pages(chosen.folder, pages[0].name, host, port, browser)
 
 
@@ -91,13 +93,14 @@ def verify(
     with for_people():
         from flows.verify import verified
 
+        place = Warehouse.open(warehouse).place if warehouse.is_dir() else warehouse
         problems: dict[str, None] = {}
         for look in verified(warehouse, run):
             print(f"{look.what}: {look.told} ({look.seconds:.1f} s){' WRONG' if look.problems else ''}")
             problems |= dict.fromkeys(look.problems)
         if problems:
-            raise UserError("\n  ".join([f"{len(problems)} wrong in {warehouse}:", *problems]))
-        print(f"all of it is as it was written: {warehouse}")
+            raise UserError("\n  ".join([f"{len(problems)} wrong in {place}:", *problems]))
+        print(f"all of it is as it was written: {place}")
 
 
 def replies(
@@ -135,10 +138,12 @@ def _run(warehouse: Path, run_id: str | None) -> Run:
     # Asking about runs makes no warehouse where there is none.
     house = Warehouse.open(warehouse) if warehouse.is_dir() else None
     finished = house.runs() if house else []
-    if house and run_id in {marks.parent.name for marks in warehouse.glob("*/_done")}:
+    if house and run_id in house.begun():
         return house.run(str(run_id))
     own = [name for name in finished if name not in house.arms()] if house else []
     if house and own and not run_id:
         return house.run(own[-1])
     what = f"run {run_id!r}" if run_id else "finished run"
-    raise UserError(f"no {what} in {warehouse}; finished are: {', '.join(finished) or 'none'}")
+    raise UserError(
+        f"no {what} in {house.place if house else warehouse}; finished are: {', '.join(finished) or 'none'}"
+    )

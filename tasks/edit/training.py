@@ -118,6 +118,7 @@ def _look(work: Work, arm: Arm, seed: int) -> Callable[[int, Policy], None]:
 
 
 def _told(work: Work, tuned: Tuned) -> Told:
+    work.run.warehouse.share(tuned.adapter.parent)
     return {
         "path": tuned.adapter.relative_to(work.run.warehouse.root).as_posix(),
         "digest": file_digest(tuned.adapter / "adapter_model.safetensors"),

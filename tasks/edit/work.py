@@ -57,6 +57,8 @@ class Work:
             return []
         before = self.adapters(STARTS.get(arm, "base"), seed)
         folder = self.folder(arm, seed)
+        if not (folder / "done.json").exists():  # another machine may have trained it
+            self.run.warehouse.fetch_folder(folder)
         return [*before, folder / "adapter"] if before is not None and (folder / "done.json").exists() else None
 
     def _load(self, adapters: Sequence[Path]) -> Policy:

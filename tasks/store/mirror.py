@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def fetch(objects: Objects, root: Path, paths: Iterable[Path]) -> None:
     def bring(path: Path) -> None:
         content = objects.get(path.relative_to(root).as_posix())
         if content is None:
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                path.unlink()
         elif not path.is_file() or path.read_bytes() != content:
             write_atomically(path, content)
 

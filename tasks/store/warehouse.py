@@ -49,6 +49,11 @@ class Warehouse(Home):
             return self._runs_there()
         return [path.parent.name for path in sorted(self.root.glob("*/manifest.json"), key=lambda p: p.stat().st_mtime)]
 
+    def begun(self) -> list[str]:
+        """Ids of the runs, finished or not, by name."""
+        names = self.objects.names("")
+        return [name for name in names if not {"_done", "manifest.json"}.isdisjoint(self.objects.names(name))]
+
     def arms(self) -> set[str]:
         """Ids of the runs that are arms of an experiment: nobody means one of them by the latest run."""
         arms: set[str] = set()
@@ -66,7 +71,7 @@ class Warehouse(Home):
         return Run(self, run_id)
 
     def _runs_there(self) -> list[str]:
-        manifests = [self.root / name / "manifest.json" for name in self.objects.names("")]
+        manifests = [self.root / name / "manifest.json" for name in self.objects.names("") if not name.startswith(".")]
         self.fetch_all(manifests)
         written = {path.parent.name: json.loads(path.read_bytes())["written"] for path in manifests if path.is_file()}
         return sorted(written, key=lambda name: (written[name], name))

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from builders.buckets import new_bucket, s3_server, variables
 from tiny_study import make_study
+from typer.testing import CliRunner
 
+from flows.cli import app
 from flows.grade import grade
 from tasks.store.index import _seen
 from tasks.store.recorded import read_manifest
@@ -41,6 +43,13 @@ def test_a_bucket_gives_the_digests_of_a_folder(tmp_path: Path, monkeypatch: pyt
         assert read_manifest(bucket)["grade_digest"] == read_manifest(folder)["grade_digest"]
         assert bucket.fetched("report.html").read_text().count("<h1") == 1
         assert bucket.warehouse.fetch_folder(bucket.folder / "data_docs")
+        for words, told in (
+            (["sql", "SELECT count(*) AS n FROM responses"], "n\n120\n"),
+            (["verify"], f"all of it is as it was written: {url}"),
+            (["report"], "report.html"),
+        ):
+            said = CliRunner().invoke(app, [*words, "--warehouse", url], catch_exceptions=False)
+            assert (said.exit_code, told in said.stdout) == (0, True), said.output
         before = bucket.warehouse.versions(bucket.folder)
         assert grade(str(study), url) == run_id  # on the second machine there is nothing left to do
         tables = {name for name in before if name.endswith(".parquet") or name.startswith("_done")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from tasks.review.heard import ledger_file
 from tasks.store import index, objects
 from tasks.store.catalogue import ask
 from tasks.store.verify import look_at_run
-from tasks.store.warehouse import Run, Warehouse
+from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
 
 SHARDS = 20
 
@@ -253,6 +254,17 @@ def test_what_is_gone_from_the_bucket_is_gone(url: str) -> None:
     assert not run.fetched("report.html").exists()
     (run.folder / "_done" / "ingest" / "1.json").write_bytes(b"{}")
     assert not run.done("ingest", "1")
+
+
+def test_runs_are_listed_by_when_they_finished(url: str, machine: Callable[[str], None]) -> None:
+    house = Warehouse.open(url)
+    for name, written in (("b", "2026-01-01"), ("a", "2026-01-02"), ("c", "2026-01-03")):
+        house.write(house.root / name / "manifest.json", json.dumps({"written": written}).encode())
+    house.write(house.root / EXPERIMENTS / "e" / ARMS, json.dumps({"arm": "a"}).encode())
+    fill(house.run("one"), "0")
+    machine("second")
+    house = Warehouse.open(url)
+    assert (house.runs(), house.arms(), house.begun()) == (["b", "a", "c"], {"a"}, ["a", "b", "c", "one"])
 
 
 def test_a_foreign_prefix_is_left_alone(url: str) -> None:

@@ -115,6 +115,20 @@ def test_a_refusal_reads_the_same_and_tells_no_secret(server: str, tmp_path: Pat
         Bucket("s3://nobody/house").names("a")
 
 
+def test_who_has_no_credentials_is_told_so_at_once(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_bucket(server)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(objects, "_STRANGER", objects._STRANGER / 100)
+    with moody(server, lambda verb, path, times: 403) as (metadata, _):
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata)
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", metadata)
+        objects._opened.cache_clear()
+        with pytest.raises(StoreError, match=r"no credentials are set: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
+            Bucket(url).get("a")
+    objects._opened.cache_clear()
+
+
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_store_that_is_away_is_asked_again(server: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     url = new_bucket(server)

