@@ -15,7 +15,7 @@ import yaml
 from tasks.contracts.errors import InputError
 from tasks.edit.laboratory.decoder import Size, train
 from tasks.edit.laboratory.world import WorldQuestion, answer, question
-from tasks.store.warehouse import write_atomically
+from tasks.store.files import write_atomically
 
 SEEN, UNSEEN = 16, 8
 """Questions that training sees, and that it does not."""

@@ -13,7 +13,8 @@ from tasks.calibrate.next_labels import held_out, next_labels, read_items, read_
 from tasks.calibrate.support import agreement, labels, promise, read_agreement, read_promises
 from tasks.contracts.errors import InputError
 from tasks.contracts.tables.people import NextLabels
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.files import write_atomically
+from tasks.store.warehouse import Run
 from tasks.text.formulas import guarded
 
 SHEET = ("rank", "item_id", "response_id", "split", "score")

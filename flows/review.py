@@ -32,8 +32,9 @@ from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.sight import as_told
 from tasks.review.subject import standing
 from tasks.review.waiting import open_board, proposed, waiting_labels, waiting_scores
+from tasks.store.files import write_atomically
 from tasks.store.sheets import ENDINGS
-from tasks.store.warehouse import Run, Warehouse, write_atomically
+from tasks.store.warehouse import Run, Warehouse
 from tasks.text.formulas import guarded
 
 

@@ -16,7 +16,8 @@ from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import Models, Traces, Trials
 from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.files import write_atomically
+from tasks.store.warehouse import Run
 
 
 def exported(
@@ -37,6 +38,9 @@ def exported(
     write_atomically(wanted, place.read_bytes())
     for path in (place, wanted):
         write_atomically(path.with_suffix(".md"), about)
+    own = [] if plan.grader else [wanted, wanted.with_suffix(".md")]
+    for path in (place, place.with_suffix(".md"), *own):
+        run.warehouse.share(path)
     print(f"bottleneck: the grader is in {wanted}, its card beside it")
     (model,) = outcome.tables[Models]
     told = {"path": str(place.relative_to(run.warehouse.root)), "digest": digest, "head": grader.head_json()}

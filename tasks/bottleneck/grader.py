@@ -36,7 +36,7 @@ from tasks.contracts.errors import InputError, UserError
 from tasks.contracts.grader import Answered, GraderOutput
 from tasks.contracts.settings.bottleneck import Bottleneck, Training
 from tasks.stats.arrays import Floats
-from tasks.store.warehouse import write_atomically
+from tasks.store.files import write_atomically
 
 _ABOUT = "rubricflow"
 """The one metadata entry: with several, their order and so the file's digest would be left to chance."""

@@ -23,7 +23,8 @@ from tasks.stats.scores import resampled, score_frame
 from tasks.stats.target import people_marks
 from tasks.store.naming import named
 from tasks.store.scores import read_scores
-from tasks.store.warehouse import Rows, Run, give_back
+from tasks.store.shards import Rows, give_back
+from tasks.store.warehouse import Run
 
 
 class Evaluated(NamedTuple):

@@ -24,8 +24,8 @@ from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.completions import BROKEN, BUSY, DOWN, FINAL, ODD, UNPINNED, Completions, Failure
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
 from tasks.llm.backends.pace import Pace
+from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf
-from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, overdue
 
 _ASIDE_S = 10.0
@@ -78,7 +78,7 @@ class _Wave:
             task.cancel()
 
 
-def opened(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> OpenAI:
+def opened(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> OpenAI:
     """A client of the servers; InputError for what is no URL of one, or carries a password, which would stand in every
     manifest."""
     engine = engine_of(choice)

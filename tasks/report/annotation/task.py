@@ -21,7 +21,7 @@ from tasks.report.annotation.parts import AnnotationView
 from tasks.report.annotation.view import page as annotation_page
 from tasks.report.task import tell
 from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 
 @task(task_run_name="report")
@@ -40,7 +40,7 @@ def report_annotation(run: Run, manifest: Path) -> str:
 def write_annotation(run: Run) -> Path:
     """Write `<run>/annotation.html` from the tables of an annotated run; StoreError where it is none."""
     path = run.folder / "annotation.html"
-    write_atomically(path, annotation_page(_annotation(run)).encode())
+    run.warehouse.write(path, annotation_page(_annotation(run)).encode())
     return path
 
 

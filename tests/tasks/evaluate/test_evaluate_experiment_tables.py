@@ -313,5 +313,5 @@ def test_decisions_are_the_runs_own_figures() -> None:
     table = decisions.table([make("A", 1.0, metrics=metrics), make("B", 1.0)])
     assert [cell(table, row, "decisions").value for row in (0, 1)] == [300, 0]
     assert str(cell(table, 0, "ECE")) == "0.100 [0.050, 0.200]†"
-    assert "from 12 " in table.remarks[-1]
+    assert "(here 12 at the least)" in table.remarks[-1]
     assert (str(cell(table, 0, "Brier")), cell(table, 1, "ECE").value) == ("0.300", None)
