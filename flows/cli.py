@@ -11,6 +11,7 @@ COMMANDS = (
     run.grade,
     run.graph,
     run.reward,
+    run.serve,
     run.annotate,
     people.review,
     people.next,

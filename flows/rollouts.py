@@ -139,9 +139,9 @@ class RolloutReward:
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
         self._unscored = unscored_rule(self.items.values())
-        self._settings, self._aggregation = settings, aggregation
+        self._settings, self.aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
-        self._on_failure, self._deadline, self._most_unscored = on_failure, deadline, most_unscored
+        self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
         self.__name__ = f"rubric_{aggregation}"
         ReplyStore(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
@@ -149,6 +149,11 @@ class RolloutReward:
     def score(self, rollouts: Sequence[Rollout]) -> list[float | None]:
         """The reward of each rollout, None where there is none."""
         return self._rewarded(rollouts, None)[0]
+
+    @property
+    def threshold(self) -> float:
+        """From which share on a criterion counts as supported."""
+        return self._settings.threshold
 
     @property
     def unscored(self) -> dict[str, int]:
@@ -198,7 +203,7 @@ class RolloutReward:
         posed = [PosedRollout(self._known(rollout), rollout.text, step) for rollout in rollouts]
         if not posed:
             return [], None
-        batch = self.judged(posed, monotonic() + self._deadline)
+        batch = self.judged(posed, monotonic() + self.deadline)
         self.last = batch.cost
         _logger.info("%s: %s", self.__name__, batch.cost)
         return batch.rewards, batch.cost
@@ -275,7 +280,7 @@ class RolloutReward:
 
     def _aggregated(self, local: Locals) -> pa.Table:
         """The rows of the table `rewards`."""
-        return reward_rows(local, self.aggregated(local, self._aggregation), self._aggregation, self._settings)
+        return reward_rows(local, self.aggregated(local, self.aggregation), self.aggregation, self._settings)
 
 
 def _case(name: str, rollout: PosedRollout) -> Case:
