@@ -12,8 +12,10 @@ from flows.plan import planned, record
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.experiment import Planned, load_experiment
 from tasks.contracts.tables.experiment import Numbers
-from tasks.display.printed import markdown, show
+from tasks.display.printed import markdown, show, show_ending
 from tasks.display.table import records
+from tasks.evaluate.experiment.arm import Plan as Bootstrap
+from tasks.evaluate.experiment.contrast import main_contrast
 from tasks.evaluate.experiment.tables import tables
 from tasks.monitor.artifacts import leave_text
 from tasks.monitor.runs import completed, flow, introduce, log, task
@@ -66,11 +68,13 @@ def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     folder = house.root / EXPERIMENTS / name
     numbers = as_parquet(conform(Numbers, [row for table in made for row in records(table)]))
     simulated = any(one.simulated for one in arms.values())
-    text, report = markdown(name, made, ids), folder / "report.html"
+    contrast = main_contrast(arms, plan.experiment, Bootstrap(plan.experiment.draws, plan.experiment.seed))
+    text, report = markdown(name, contrast, made, ids), folder / "report.html"
     write_atomically(folder / "numbers.parquet", numbers)
     write_atomically(folder / "tables.md", text.encode())
-    write_atomically(report, page(name, made, ids, simulated).encode())
+    write_atomically(report, page(name, contrast, made, ids, simulated).encode())
     leave_text(name, "experiment", text)
+    show_ending([contrast] if contrast else [], "", (), ())
     show(made)
     print(f"tables: {folder}\nreport: {report}")
     return folder

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
-
-from flows.commands.options import HOUSE
+from flows.command_line import arguments
 from flows.logs import without_tracebacks
 from flows.plan import Plan, plan, record
 from flows.settled import settle_scores
@@ -53,14 +50,6 @@ def grade(
     return completed(job.run.run_id, state)
 
 
-def arguments(study: str, warehouse: str, limit: int | None) -> str:
-    """What to type behind another command about the same study."""
-    words = [study]
-    words += ["--warehouse", warehouse] if Path(warehouse) != HOUSE else []
-    words += ["--limit", str(limit)] if limit else []
-    return shlex.join(words)
-
-
 def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     """What every stage of a run wrote, checked before the next one reads it; finished stages are passed over."""
     run, settings, base, limit = job.run, job.study, job.base, job.limit
@@ -84,7 +73,7 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
 
 def input_lines(job: Plan, data: Ingested) -> list[str]:
     """How the sources were read, and what is odd about the responses."""
-    lines = [f"{file}: read as {words}" for file, words in job.identity.get("read_as", {}).items()]
+    lines = [f"{file}: read as {words}" for file, words in job.read_as.items()]
     return lines + [f"warning: {words}" for words in warning_sentences(job.run, data.input_warnings)]
 
 

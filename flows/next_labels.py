@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flows.command_line import arguments
 from flows.plan import plan
 from tasks.calibrate.next_labels import held_out, next_labels, read_items, read_predictions
 from tasks.calibrate.support import agreement, labels, promise, read_agreement, read_promises
@@ -35,7 +36,7 @@ def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: 
     run, study = job.run, job.study
     if not run.done("evaluate", "all"):
         rule = f"{study.name} is not graded in {warehouse}, as study, data and code are now"
-        raise InputError(rule, file=study_file, hint=f"rubricflow grade {study_file}")
+        raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, warehouse, limit)}")
     items, predictions = read_items(run, study), read_predictions(run)
     rows = next_labels(items, predictions, study, count)
     _keep(run, rows)

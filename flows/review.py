@@ -12,6 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from flows.annotate import annotating
+from flows.command_line import arguments
 from flows.following import Following
 from flows.plan import plan
 from tasks.contracts.errors import InputError
@@ -79,7 +80,7 @@ def board_of(
     run, doing = job.run, "annotate" if study.annotation else "grade"
     if not run.done("queue" if study.annotation else "calibrate", "all"):
         rule = f"{study.name} is not there to review in {warehouse}, as study, data and code are now"
-        raise InputError(rule, file=study_file, hint=f"rubricflow {doing} {study_file}")
+        raise InputError(rule, file=study_file, hint=f"rubricflow {doing} {arguments(study_file, warehouse, limit)}")
     raters: dict[str, TableRef] = {"judge": run.ref(Judgments, "judge")} if study.annotation is None else {}
     for name in study.annotation.annotators if study.annotation else ():
         raters[name] = run.ref(Judgments, f"annotate-{name}")

@@ -13,4 +13,3 @@ Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the firs
 TokenBudget = Annotated[
     int | None, typer.Option("--token-budget", min=1, help="Stop before more than N tokens are asked for.")
 ]
-HOUSE = Path("data/warehouse")

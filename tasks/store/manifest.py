@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -109,13 +110,19 @@ def digests(run: Run, target: str) -> dict[str, Any]:
 
 
 def write_manifest(
-    run: Run, identity: dict[str, Any], graded_by: dict[str, Any], tables: list[TableRef], base: Path
+    run: Run,
+    identity: dict[str, Any],
+    graded_by: dict[str, Any],
+    tables: list[TableRef],
+    base: Path,
+    read_as: Mapping[str, str] | None = None,
 ) -> Path:
     """Write `<run>/manifest.json`.
 
     `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
-    score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from. Tables that
-    another flow of the same run wrote stay listed. StoreError where a table that the run finished with is another now.
+    score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from;
+    `read_as` says how each of them was read. Tables that another flow of the same run wrote stay listed. StoreError
+    where a table that the run finished with is another now.
     """
     path = run.folder / "manifest.json"
     paths = {ref.path for ref in tables}
@@ -129,6 +136,7 @@ def write_manifest(
         "grade_digest": digest_of(graded_by),
         "graded_by": graded_by,
         "identity": identity,
+        "read_as": dict(read_as or {}),
         "versions": versions(),
         "git": git_state(),
         "tables": [ref.model_dump() for ref in tables],

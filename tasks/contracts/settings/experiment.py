@@ -63,7 +63,7 @@ class Rulers(Frozen):
     """Table 2, Table 8 and Figure 2 of Rulers: calibrated scores of the held-out responses, methods by backbones."""
 
     methods: tuple[str, ...] = Field(min_length=1)
-    """Arms, each a method."""
+    """Arms, each a method; the last one is what the experiment is about, the others stand beside it."""
     backbones: dict[str, Overrides] = {}
     """Judges that every method is run with: label → overrides. Without any, the arms are taken as they are."""
 

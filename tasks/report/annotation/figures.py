@@ -103,6 +103,12 @@ def titled(raters: str, phase: Phase) -> str:
     return f"{say.name(raters)}, {PHASES[phase]}"
 
 
+def agreement_title(agreements: pa.Table) -> str:
+    """What the table of all pairs is called: whether people were asked yet."""
+    were_asked = "after" in agreements["phase"].to_pylist()
+    return f"Agreement on concepts, {'before and after people were asked' if were_asked else 'nobody was asked yet'}"
+
+
 def table(agreement: Agreement, raters: str, phase: Phase) -> Table:
     """Every concept's agreement of these raters."""
     rows: list[Cells] = []

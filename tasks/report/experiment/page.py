@@ -18,14 +18,17 @@ SIMULATED = (
 )
 
 
-def page(name: str, tables: Sequence[Table], runs: Mapping[str, str], simulated: bool) -> str:
-    """The tables and figures as a whole HTML document that needs no other file."""
+def page(name: str, contrast: str, tables: Sequence[Table], runs: Mapping[str, str], simulated: bool) -> str:
+    """The tables and figures as a whole HTML document that needs no other file.
+
+    contrast: what the experiment was run to find out, in one sentence; '' where it sets no arm against another.
+    """
     facts = tuple((say.visible(arm), run) for arm, run in runs.items())
     return rendered(
         Page(
             kind="Experiment",
             study=name,
-            title=f"{len(tables)} tables over {len(runs)} runs",
+            title=say.visible(contrast) or f"{len(tables)} tables over {len(runs)} runs",
             sections=(*map(_section, tables), Section("runs", "", "Runs", facts=facts)),
             missing=SIMULATED if simulated else "",
         )

@@ -124,7 +124,7 @@ class Figures:
     def _missing(self, metric: str, why: str = "") -> Estimate:
         if not self._rows:
             return Estimate(None, note="there are no human scores to compare with")
-        return Estimate(None, note=why or self._why or f"{metric} is not among this run's metrics")
+        return Estimate(None, note=why or self._why or "not measured for these scores")
 
 
 def _estimate(row: Mapping[str, Any]) -> Estimate:

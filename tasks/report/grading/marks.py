@@ -200,7 +200,8 @@ def calibration(
         else ""
     )
     share = f" ({say.share(clipped / scored)})" if scored else ""
-    outside = f"{say.plural(clipped, 'score')}{share} outside the range seen in calibration: clipped and sent to people"
+    beyond = f"{say.plural(clipped, 'score')}{share} beyond the range of the marked answers"
+    outside = f"{beyond}: held at its end, and sent to people"
     if not calibrations:
         missing = "no mapping was fitted: raw scores are kept"
         return Calibration("Scores are not calibrated", listed(tried), listed([]), None, (), "", "", missing)
