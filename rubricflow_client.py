@@ -78,7 +78,7 @@ class RewardClient:
             return {"rewards": [], "summary": {}, "rollouts": []}
         body = {"rollouts": list(rollouts), "step": step, "deadline_s": self.deadline_s}
         try:
-            answer = self._asked("POST", "/v1/rewards", body)
+            answer: dict[str, Any] = self._asked("POST", "/v1/rewards", body)
         except _Unreachable as error:
             if self.on_failure == "stop":
                 raise RewardError(f"{error}; the training stops, as on_failure is 'stop'") from error
@@ -184,13 +184,13 @@ class RewardClient:
         until, pause, trouble = time.monotonic() + self.patience_s, 0.5, ""
         while True:
             try:
-                status, headers, answer = self._once(method, path, content)
+                status, wait_header, answer = self._once(method, path, content)
             except (OSError, http.client.HTTPException) as error:
                 trouble, wait = f"{self.url} cannot be reached: {error or type(error).__name__}", None
             else:
                 if status == 200:
                     return answer
-                trouble, wait = f"{self.url}: {_said(status, answer)}", _seconds(headers.get("Retry-After"))
+                trouble, wait = f"{self.url}: {_said(status, answer)}", _seconds(wait_header)
                 if status not in _AGAIN:
                     raise RewardError(trouble)
             wait = pause * random.uniform(0.5, 1.0) if wait is None else wait
@@ -199,7 +199,8 @@ class RewardClient:
             time.sleep(wait)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _once(self, method: str, path: str, content: bytes | None) -> tuple[int, Mapping[str, str], Any]:
+    def _once(self, method: str, path: str, content: bytes | None) -> tuple[int, str | None, Any]:
+        """Status, what `Retry-After` says, and the body."""
         parts = urlsplit(self.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(str(parts.hostname), parts.port, timeout=self.deadline_s + _MARGIN_S)
@@ -211,9 +212,9 @@ class RewardClient:
             response = connection.getresponse()
             text = response.read()
             try:
-                return response.status, response.headers, json.loads(text)
+                return response.status, response.getheader("Retry-After"), json.loads(text)
             except ValueError:
-                return response.status, response.headers, {"error": text[:200].decode("utf-8", "replace")}
+                return response.status, None, {"error": text[:200].decode("utf-8", "replace")}
         finally:
             connection.close()
 
@@ -311,7 +312,8 @@ def _item_of(info: Mapping[str, Any] | None) -> str:
 def _nothing(rollouts: Sequence[Rollout], said: str) -> dict[str, Any]:
     """The answer that holds no reward."""
     cause = {"reason": "outage", "said": said}
-    empty = {"reward": None, "flat": None, "gear": None, "false_credit": None, "unscored": cause, "decisions": []}
+    empty: dict[str, Any] = dict.fromkeys(("reward", "flat", "gear", "false_credit"))
+    empty |= {"unscored": cause, "decisions": []}
     answers = [{"item_id": rollout.get("item_id"), **empty} for rollout in rollouts]
     summary = {"rollouts": len(rollouts), "unscored": len(rollouts), "share_unscored": 1.0, "leaked": {}}
     return {"rewards": [None] * len(rollouts), "summary": summary, "rollouts": answers}

@@ -128,7 +128,7 @@ def _answer(
         "flat": appraisal.flat if has_reward else None,
         "gear": appraisal.gear if has_reward else None,
         "false_credit": appraisal.false_credit if has_reward else None,
-        "leaked": dict(appraisal.leaked),
+        "leaked": {str(relation): share for relation, share in appraisal.leaked.items()},
         "supported": appraisal.supported,
         "violated": appraisal.violated,
         "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,

@@ -74,7 +74,8 @@ def service_of(
     """What is served of a study or a rubric list."""
     house = Warehouse.open(warehouse)
     # What a failure of the judge means is for each client to say; the server goes on.
-    options: Options = {"on_failure": "none", "record": house.run(record) if record else None}
+    run = house.run(record) if record else None
+    options: Options = {"on_failure": "none", "replies": house.replies, "record": run}
     if source.suffix == LIST:
         return _of_list(source, house, aggregation, list_judge(judge, url), options)
     if judge is not None or url is not None:
@@ -113,7 +114,7 @@ def _of_list(source: Path, house: Warehouse, aggregation: Aggregation, judge: Ju
     print(f"graphs of {len(items):,} rubrics by their wording; retention factors of the paper: 0.6, 0.2, 0")
     rows, bundles, graphs = inline.drawn(items)
     asking = partial(study_rater, judge, source.parent)
-    reward = RubricReward(rows, bundles, graphs, settings, asking, aggregation, replies=house.replies, **options)
+    reward = RubricReward(rows, bundles, graphs, settings, asking, aggregation, **options)
     prompts = [PromptRow(item_id=item.item_id, prompt=item.prompt) for item in items]
     return _service(source.stem, reward, inline, settings, prompts)
 

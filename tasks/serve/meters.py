@@ -14,16 +14,20 @@ class Meters:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        named = {"namespace": "rubricflow", "registry": self.registry}
-        self.requests = Counter("requests", "Requests for rewards, by status of the answer", ["status"], **named)
-        self.seconds = Histogram("request_seconds", "Seconds to the answer", buckets=_SECONDS, **named)
-        self.open = Gauge("open_rollouts", "Rollouts that wait or are being judged", **named)
-        self.judging = Gauge("joint_batches", "Joint batches that are being judged", **named)
-        self.rollouts = Counter("rollouts", "Rollouts answered", **named)
-        self.unscored = Counter("unscored_rollouts", "Rollouts without a reward, by reason", ["reason"], **named)
-        self.calls = Counter("judge_calls", "Calls to the judge; replies from the store are none", **named)
-        self.tokens = Counter("judge_tokens", "Tokens of these calls", ["kind"], **named)
-        self.figures = Gauge("last_mean", "Mean of the last answered request", ["figure"], **named)
+        names, own = "rubricflow", self.registry
+        self.requests = Counter(
+            "requests", "Requests for rewards, by status of the answer", ["status"], names, registry=own
+        )
+        self.seconds = Histogram("request_seconds", "Seconds to the answer", (), names, registry=own, buckets=_SECONDS)
+        self.open = Gauge("open_rollouts", "Rollouts that wait or are being judged", (), names, registry=own)
+        self.judging = Gauge("joint_batches", "Joint batches that are being judged", (), names, registry=own)
+        self.rollouts = Counter("rollouts", "Rollouts answered", (), names, registry=own)
+        self.unscored = Counter(
+            "unscored_rollouts", "Rollouts without a reward, by reason", ["reason"], names, registry=own
+        )
+        self.calls = Counter("judge_calls", "Calls to the judge, without stored replies", (), names, registry=own)
+        self.tokens = Counter("judge_tokens", "Tokens of these calls", ["kind"], names, registry=own)
+        self.figures = Gauge("last_mean", "Mean of the last answered request", ["figure"], names, registry=own)
 
     def note(self, summary: Summary) -> None:
         """Takes the figures of an answered request."""
@@ -33,9 +37,15 @@ class Meters:
         self.calls.inc(summary["calls"])
         self.tokens.labels("prompt").inc(summary["prompt_tokens"])
         self.tokens.labels("completion").inc(summary["completion_tokens"])
-        figures = {name: summary[name] for name in ("reward", "flat", "gear", "false_credit", "suppressed")}
+        figures = {
+            "reward": summary["reward"],
+            "flat": summary["flat"],
+            "gear": summary["gear"],
+            "false_credit": summary["false_credit"],
+            "suppressed": summary["suppressed"],
+        }
         for name, value in figures.items():
-            if isinstance(value, float):
+            if value is not None:
                 self.figures.labels(name).set(value)
 
     def page(self) -> bytes:

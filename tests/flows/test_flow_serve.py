@@ -153,6 +153,6 @@ def test_the_command_says_what_is_missing(tmp_path):
     asked = ["serve", str(tmp_path / "list.jsonl"), "--judge", "embedded", "--warehouse", str(tmp_path / "w")]
     assert CliRunner().invoke(app, asked).exit_code == 2
     assert CliRunner().invoke(app, [*asked, "--host", "0.0.0.0"]).exit_code == 2
+    (tmp_path / "house").write_text("no folder")
     with pytest.raises(StoreError):
-        (tmp_path / "house").write_text("no folder")
         service_of(tmp_path / "list.jsonl", tmp_path / "house", "gear", "embedded")
