@@ -27,7 +27,7 @@ from tasks.contracts.schema import Row
 from tasks.contracts.settings.reward import Aggregation, Reward
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import Judgments
-from tasks.contracts.tables.reward import Rewards
+from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
@@ -35,7 +35,9 @@ from tasks.llm.replies import ReplyStore
 from tasks.llm.steady import Steady
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.factors import Factors
+from tasks.reward.leakage import edge_cases
 from tasks.reward.local import Locals, local_scores
+from tasks.reward.rows import cases as case_rows
 from tasks.reward.rows import rewards as reward_rows
 from tasks.store.warehouse import Rows, Run
 from tasks.text.units import units
@@ -44,6 +46,9 @@ CRITERIA_PER_CALL = 4
 """As many as GEAR's reward judge gets at once."""
 DEADLINE_S = 300.0
 """Seconds for a batch: long for a busy judge, and a fraction of what a hung call may take with its retries."""
+CURVES = "curves"
+"""The stage of a recorded run that holds what its curves are drawn from."""
+COMPARED: tuple[Aggregation, ...] = ("flat", "gear")
 MOST_UNSCORED = 0.2
 """Share of rollouts without a reward that says that the judge, and not a rollout here and there, is at fault."""
 _logger = logging.getLogger(__name__)
@@ -239,6 +244,7 @@ class RolloutReward:
                     Rewards: rows,
                 }
                 self._record.commit("trainer", shard, tables)
+                self._record.commit(CURVES, shard, self._compared(local))
         cost = cost_of(rewards, waves, perf_counter() - start)
         return JudgedBatch(cases, graded, local, rewards, missing, cost)
 
@@ -277,6 +283,13 @@ class RolloutReward:
             inference=self._settings.inference,
             unscored=self._unscored,
         )
+
+    def _compared(self, local: Locals) -> dict[type[Row], Rows]:
+        """What a training's curves are drawn from: both rewards, and where the flat one pays without licence."""
+        both = {name: self.aggregated(local, name) for name in COMPARED}
+        cases = edge_cases(local.batch, both["flat"].marginal, self.threshold)
+        rewards = [reward_rows(local, worth, name, self._settings) for name, worth in both.items()]
+        return {Rewards: pa.concat_tables(rewards), EdgeCases: case_rows(local, cases, "flat")}
 
     def _aggregated(self, local: Locals) -> pa.Table:
         """The rows of the table `rewards`."""

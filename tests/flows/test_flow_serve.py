@@ -13,6 +13,7 @@ import topics
 
 from flows.cli import app
 from flows.inline_rubrics import InlineRubrics
+from flows.reports import write_pages
 from flows.reward_service import RewardService
 from flows.serve import list_judge, service_of
 from flows.trainers import RubricReward
@@ -23,6 +24,7 @@ from tasks.llm.backends.offline import Offline
 from tasks.llm.request import Reply
 from tasks.serve.answered import summary_of
 from tasks.serve.sent import reward_request
+from tasks.store.warehouse import Warehouse
 
 BARE = "atoms explain . studies confirm . examples follow . in short ."
 ALL = f"{topics.fact('copper')} atoms explain . in short ."
@@ -156,3 +158,18 @@ def test_the_command_says_what_is_missing(tmp_path):
     (tmp_path / "house").write_text("no folder")
     with pytest.raises(StoreError):
         service_of(tmp_path / "list.jsonl", tmp_path / "house", "gear", "embedded")
+
+
+def test_what_is_recorded_becomes_curves(tmp_path):
+    house = Warehouse.open(tmp_path / "house")
+    service = served(Counting(), tmp_path, record=house.run("training"))
+    for step in range(9):
+        texts = [BARE if number < step else ALL for number in range(9)]
+        body = json.dumps({"rollouts": [about(f"{text} {step}") for text in texts], "step": step}).encode()
+        service.judge(service.pose(reward_request(body).rollouts, step), EVER)
+    (path,) = write_pages(house.run("training"))
+    text = path.read_text()
+    assert "False credit rises from" in text
+    assert "atoms explain . studies confirm" in text
+    assert "81 rollouts of 9 steps" in text
+    assert "strong prerequisite" in text
