@@ -67,24 +67,9 @@ def served(folder, port, ports, concurrency):
     listening = serve._listening("127.0.0.1", 0)
     gate = serve.Gate("127.0.0.1", listening.getsockname()[1])
     ports.put(gate.port)
-    profiling = os.environ.get("PROFILE")
-    if profiling:
-        import cProfile
-        import threading
-
-        profile = cProfile.Profile()
-        wrapped = service.judge
-
-        def judged(posed, until, lock=threading.Lock()):
-            with lock:
-                return profile.runcall(wrapped, posed, until)
-
-        service.judge = judged
     uvicorn.Server(uvicorn.Config(serve.create_app(service, gate), log_level="error", access_log=False)).run(
         [listening]
     )
-    if profiling:
-        profile.dump_stats(profiling)
 
 
 def processor_seconds(pid):
