@@ -14,3 +14,11 @@ TokenBudget = Annotated[
     int | None, typer.Option("--token-budget", min=1, help="Stop before more than N tokens are asked for.")
 ]
 HOUSE = Path("data/warehouse")
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", help="Who judges the shards: local, dask or ray; as the study says if not given."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="Of a running cluster, host:port; without it one is started on this machine."),
+]
