@@ -27,6 +27,6 @@ def _placed(study: Study, engine: str | None, address: str | None) -> Study:
     try:
         run = Placement.model_validate(kept | changes | ({"address": address} if address else {}))
     except ValidationError as error:
-        field = "--address" if engine is None else "--engine"
-        raise InputError(error.errors()[0]["msg"], field=field) from error
+        field = "--engine" if address is None else "--address"
+        raise InputError(error.errors()[0]["msg"].removeprefix("Value error, "), field=field) from error
     return study.model_copy(update={"run": run})

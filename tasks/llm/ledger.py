@@ -56,10 +56,7 @@ class CallLedger:
 
     def make(self) -> None:
         """Makes its tables where they are not there; done once, before workers open it."""
-        for table in _METADATA.sorted_tables:
-            self._change(lambda connection, table=table: connection.execute(CreateTable(table, if_not_exists=True)))
-            for index in table.indexes:
-                self._change(lambda connection, index=index: connection.execute(CreateIndex(index, if_not_exists=True)))
+        self._change(_make_tables)
 
     def close(self) -> None:
         """Gives the connections back."""
@@ -123,6 +120,13 @@ def _engine(place: Path | str) -> Engine:
         return create_engine(place.replace("postgresql://", "postgresql+psycopg://", 1), pool_pre_ping=True)
     except ImportError as error:
         raise StoreError("a PostgreSQL database needs the extra: pip install 'rubricflow[postgres]'") from error
+
+
+def _make_tables(connection: Connection) -> None:
+    for table in _METADATA.sorted_tables:
+        connection.execute(CreateTable(table, if_not_exists=True))
+        for index in table.indexes:
+            connection.execute(CreateIndex(index, if_not_exists=True))
 
 
 def _take_turn(connection: Connection, account: str) -> None:

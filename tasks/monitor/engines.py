@@ -205,7 +205,7 @@ def _room(placement: Placement) -> int:
     """Pieces that the cluster of this flow run takes at once; BackendError where it has no workers."""
     if placement.engine == "dask":
         runner: Any = cast(FlowRunContext, FlowRunContext.get()).task_runner  # a copy of the one that the flow got
-        room = sum(runner.client.nthreads().values())
+        room = int(sum(runner.client.nthreads().values()))
     else:
         import ray
 
