@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
-
-from flows.commands.options import HOUSE
+from flows.command_line import arguments
 from flows.logs import without_tracebacks
 from flows.placed import placed
 from flows.plan import Plan, plan, record
@@ -53,16 +50,8 @@ def grade(
     tables = stages(job, token_budget)
     data_docs(job.run)
     settle_scores(job.run)
-    state = report(job.run, job.study, record(job, tables), arguments(study, warehouse, limit), verbose)
+    state = report(job.run, job.study, record(job, tables), arguments(study, job.run.warehouse.place, limit), verbose)
     return completed(job.run.run_id, state)
-
-
-def arguments(study: str, warehouse: str, limit: int | None) -> str:
-    """What to type behind another command about the same study."""
-    words = [study]
-    words += ["--warehouse", warehouse] if Path(warehouse) != HOUSE else []
-    words += ["--limit", str(limit)] if limit else []
-    return shlex.join(words)
 
 
 def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
@@ -90,7 +79,7 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
 
 def input_lines(job: Plan, data: Ingested) -> list[str]:
     """How the sources were read, and what is odd about the responses."""
-    lines = [f"{file}: read as {words}" for file, words in job.identity.get("read_as", {}).items()]
+    lines = [f"{file}: read as {words}" for file, words in job.read_as.items()]
     return lines + [f"warning: {words}" for words in warning_sentences(job.run, data.input_warnings)]
 
 

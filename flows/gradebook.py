@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flows.command_line import arguments
 from flows.plan import plan
 from flows.settled import settle_scores
 from tasks.contracts.errors import InputError
@@ -42,7 +43,7 @@ def write_grades(
     hand_out(warehouse, to, content, overwrite)
     lines = [f"{to}: {book.study}", *totals(book), *remarks, *_repeated(book)]
     if book.count("waits"):
-        lines.append(f"next: rubricflow review {study_file}, then this command again")
+        lines.append(f"next: rubricflow review {arguments(study_file, warehouse, limit)}, then this command again")
     return lines
 
 
@@ -63,9 +64,9 @@ def write_feedback_pages(study_file: Path, warehouse: Path, limit: int | None, t
 def graded_run(study_file: Path, warehouse: Path, limit: int | None) -> Run:
     """The finished run of a study, with what people have said of its scores until now."""
     job = plan(study_file, warehouse, limit)
-    if not (job.run.done("evaluate", "all") and (job.run.folder / "manifest.json").exists()):
+    if not (job.run.done("evaluate", "all") and job.run.fetched("manifest.json").exists()):
         rule = f"{job.study.name} is not graded in {warehouse}, as study, data and code are now"
-        raise InputError(rule, file=study_file, hint=f"rubricflow grade {study_file}")
+        raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, warehouse, limit)}")
     settle_scores(job.run)
     return job.run
 

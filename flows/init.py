@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,21 +10,18 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
 from tasks.ingest.draft.asking import Ask, Asking, scales, settled, worded
-from tasks.ingest.draft.drafted import UNWRITTEN, Draft, DraftedItem, drafted
+from tasks.ingest.draft.drafted import drafted
 from tasks.ingest.draft.guess import Column, guessed
-from tasks.ingest.draft.questions import listed_questions
+from tasks.ingest.draft.questions import QUESTION_COLUMNS, QUESTIONS, listed_questions, question_table
 from tasks.ingest.draft.roles import recognised
 from tasks.ingest.draft.rubric_text import rubric_text
+from tasks.ingest.draft.seen import seen, to_write
 from tasks.ingest.draft.study_text import StudyParts, study_text
 from tasks.store.cells import text_or_none
+from tasks.store.files import write_atomically
 from tasks.store.source import chunks
-from tasks.store.warehouse import write_atomically
-
-_QUESTIONS = "questions.csv"
-_QUESTION_COLUMNS = {"item_id": "question", "question": "wording", "reference_answer": "model_answer"}
 
 
 class Started(NamedTuple):
@@ -61,8 +56,8 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     items = worded(items, asking)
     texts: dict[Path, str] = {}
     if not questions and (draft.asks_wording or "items" not in source):
-        listed = {"file": _QUESTIONS, "items": _QUESTION_COLUMNS}
-        texts[to.with_name(_QUESTIONS)] = _question_table(items)
+        listed = {"file": QUESTIONS, "items": QUESTION_COLUMNS}
+        texts[to.with_name(QUESTIONS)] = question_table(items)
     if listed:
         source.pop("items", None)
     scaled = scales(items, draft.step, asking)
@@ -74,7 +69,7 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     parts = StudyParts(_name(path), " ".join(about.split()), source, listed, _beside(rubrics, to), echo)
     texts = {to: study_text(parts), **texts}
     _write(texts, overwrite)
-    return Started(tuple(texts), tuple(_told(about, draft, scaled)), tuple(_to_do(items, texts, to, rubrics)))
+    return Started(tuple(texts), tuple(seen(about, draft, scaled)), tuple(to_write(items, texts, to, rubrics)))
 
 
 Table = tuple[Path, pd.DataFrame]
@@ -115,18 +110,6 @@ def _name(path: Path) -> str:
     return name[:40].strip("-") or "study"
 
 
-def _question_table(items: Sequence[DraftedItem]) -> str:
-    """The table of questions (CSV), with a mark where a wording is to be written."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_QUESTION_COLUMNS.values())
-    for item in items:
-        writer.writerow(
-            [item.item_id, item.question or f"{UNWRITTEN} the wording of {item.item_id}", item.reference or ""]
-        )
-    return text.getvalue()
-
-
 def _write(texts: Mapping[Path, str], overwrite: bool) -> None:
     """Writes all files or, where one is there already and may not be overwritten, none."""
     for path in texts if not overwrite else ():
@@ -135,31 +118,3 @@ def _write(texts: Mapping[Path, str], overwrite: bool) -> None:
             raise InputError("is there already, and somebody may have edited it", file=path, hint=hint)
     for path, text in texts.items():
         write_atomically(path, text.encode())
-
-
-def _told(about: str, draft: Draft, scaled: Sequence[tuple[DraftedItem, Scale]]) -> list[str]:
-    """What was seen, a line each."""
-    tops = sorted({scale.max for _, scale in scaled})
-    points = f"{tops[0]:g}" if len(tops) == 1 else f"{tops[0]:g} to {tops[-1]:g}"
-    lines = [
-        f"{about}: {draft.answers:,} answers to {len(scaled)} question{'s' if len(scaled) != 1 else ''}, "
-        f"{draft.marked:,} of them with a mark, at most {points} points each"
-    ]
-    if draft.by_row:
-        lines.append("nothing tells the answers apart but the row they stand in: keep the order of the rows")
-    if any(item.points is None for item, _ in scaled):
-        lines.append("the most points of an answer do not stand in the file: look at `scale` in the rubrics")
-    return lines
-
-
-def _to_do(items: Sequence[DraftedItem], texts: Mapping[Path, str], to: Path, rubrics: Path) -> list[str]:
-    """What a person has to write before grading means anything, a line each."""
-    lines = []
-    unworded = sum(item.question is None for item in items)
-    if unworded:
-        lines.append(f"write the wording of {unworded} of {len(items)} questions into {to.with_name(_QUESTIONS)}")
-    if rubrics in texts and any(item.reference is None for item in items):
-        lines.append(f"write what a full answer says into {rubrics}, wherever it says {UNWRITTEN}")
-    elif rubrics in texts:
-        lines.append(f"look through {rubrics}: each sentence of a model answer has become a criterion")
-    return lines

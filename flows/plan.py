@@ -40,6 +40,8 @@ class Plan:
     run: Run
     limit: int | None
     identity: dict[str, Any]
+    read_as: dict[str, str]
+    """File of the study → how it was read, in words for people."""
     beside: dict[str, Plan] = field(default_factory=dict)
     """What its scores stand beside, by what that is called."""
 
@@ -96,14 +98,12 @@ def planned(
         "limit": limit,
         "code": code_digest(),
     }
-    if words := read_as(study.data, base):
-        identity["read_as"] = words
     if recordings := dict(_recordings(study, base)):
         identity["recordings"] = recordings
     if beside:
         identity["beside"] = {name: one.run.run_id for name, one in beside.items()}
     run_id = f"{study.name}-{digest_of(identity)[:10]}"
-    return Plan(study, base, Warehouse.open(warehouse).run(run_id), limit, identity, beside)
+    return Plan(study, base, Warehouse.open(warehouse).run(run_id), limit, identity, read_as(study.data, base), beside)
 
 
 def _recordings(study: Study, base: Path) -> Iterator[tuple[str, str]]:
@@ -154,6 +154,6 @@ def record(plan: Plan, tables: list[TableRef]) -> Path:
         "calibration_version": CALIBRATION_VERSION,
     }
     graded = graded_by(plan.run, plan.study.evaluation.target, settings)
-    path = write_manifest(plan.run, plan.identity, graded, tables, plan.base)
+    path = write_manifest(plan.run, plan.identity, graded, tables, plan.base, plan.read_as)
     write_database(plan.run.warehouse)
     return path

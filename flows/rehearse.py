@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from flows.earlier import locked_before, opened, proved
-from flows.needs import MarkedAnswers, marked_answers, release_needs
+from tasks.calibrate.needs import MarkedAnswers, marked_answers, release_needs
 from tasks.contracts.backends import BACKENDS, Choice, speaks
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.settings.engine import MOST_LOGPROBS

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.options import HOUSE, WarehouseFolder
+from flows.command_line import HOUSE
+from flows.commands.options import WarehouseFolder
 from flows.terminal import for_people, print_rows
 from tasks.contracts.errors import UserError
 from tasks.contracts.schema import columns as described

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from flows.commands.options import HOUSE, Limit, StudyFile, WarehouseFolder
+from flows.command_line import HOUSE
+from flows.commands.options import Limit, StudyFile, WarehouseFolder
 from flows.terminal import for_people, print_rows
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.options import HOUSE, Address, EngineName, Limit, StudyFile, TokenBudget, WarehouseFolder
+from flows.command_line import HOUSE
+from flows.commands.options import Address, EngineName, Limit, StudyFile, TokenBudget, WarehouseFolder
 from flows.terminal import for_people, print_rows
 from tasks.contracts.errors import BackendError, UserError
 

@@ -1,9 +1,9 @@
 -- Every model call behind one released score, with the grading, bundle and calibration between them ($response_id).
 SELECT
     p.response_id,
-    p.score,
+    p.score AS machine_score,
     p.route,
-    p.raw,
+    p.raw AS judge_score,
     p.calibration_id[:12] AS calibration,
     c.method,
     c.n AS calibrated_on,

@@ -1,4 +1,4 @@
--- One row per response: the human scores, the machine's raw and calibrated score with its interval, risk and route, the final score, and where it came from.
+-- One row per response: the human scores, the judge's own score, the machine's (calibrated) with interval, risk and route, the final score, and where it came from.
 SELECT
     r.run_id,
     r.response_id,
@@ -8,9 +8,9 @@ SELECT
     p.rater_id,
     h.human_scores,
     h.human_mean,
-    p.raw,
+    p.raw AS judge_score,
     p.latent,
-    p.score,
+    p.score AS machine_score,
     p.low,
     p.high,
     p.risk,

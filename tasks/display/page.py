@@ -37,6 +37,12 @@ def filled(template: Path, **names: object) -> Markup:
 def _environment(folder: Path) -> Environment:
     loader = FileSystemLoader(folder)
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    jinja.filters |= {"count": say.count, "share": say.share, "figure": say.figure, "plural": say.plural}
+    jinja.filters |= {
+        "count": say.count,
+        "share": say.share,
+        "figure": say.figure,
+        "plural": say.plural,
+        "more_labels": say.more_labels,
+    }
     jinja.globals |= {"say": say}
     return jinja

@@ -56,9 +56,9 @@ def show(tables: Sequence[Table]) -> None:
         console.print()
 
 
-def markdown(name: str, tables: Sequence[Table], runs: Mapping[str, str]) -> str:
-    """The tables as a Markdown document."""
-    lines = [f"# Experiment {name}", ""]
+def markdown(name: str, opening: str, tables: Sequence[Table], runs: Mapping[str, str]) -> str:
+    """The tables as a Markdown document, under the sentence that it opens with, where there is one."""
+    lines = [f"# Experiment {name}", "", *([_text(opening), ""] if opening else [])]
     for table in tables:
         lines += [f"## {table.title}", "", _row(table.header), "|" + "---|" * len(table.header)]
         lines += [_row(tuple(map(str, row))) for row in table.rows]

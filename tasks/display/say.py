@@ -49,6 +49,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def more_labels(number: int) -> str:
+    """How many more labels would decide something: +1,492; beyond ten thousand the number is no plan any more."""
+    return f"+{number:,}" if number <= 10_000 else "more than 10,000"
+
+
 def plural(number: int, noun: str, nouns: str = "") -> str:
     """1 score; 1,198 scores."""
     return f"{count(number)} {noun if number == 1 else nouns or noun + 's'}"

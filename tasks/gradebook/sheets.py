@@ -153,7 +153,7 @@ def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
         ("graded on", book.graded_on),
         ("written on", date.today().isoformat()),
         ("graded by", book.rater),
-        *(("promise", promise_words(rule)) for rule in book.promises),
+        *(("promise", promise_words(rule, _released(book, rule["scope"]))) for rule in book.promises),
         *((STATES[name], say.plural(book.count(name), "answer")) for name in STATES),
         *((f"question {item}", question.text) for item, question in book.questions.items()),
         *((f"column {name}", meaning) for name, meaning in meanings.items()),
@@ -163,11 +163,19 @@ def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
     return GradeSheet("About", ("what", "is"), tuple(rows))
 
 
-def promise_words(rule: Mapping[str, Any]) -> str:
-    """A row of `release_rules` as one sentence."""
+def _released(book: Gradebook, scope: str) -> int:
+    """How many scores the machine released of the questions that a promise is about."""
+    answers = [answer for answer in book.answers if scope in ("all", answer.item_id)]
+    return sum(answer.route == "release" for answer in answers)
+
+
+def promise_words(rule: Mapping[str, Any], released: int) -> str:
+    """A row of `release_rules` as one sentence, which promises nothing where nothing is released."""
     where = "" if rule["scope"] == "all" else f"Question {rule['scope']}: "
     if rule["threshold"] is None:
         return f"{where}nothing is released by the machine: {rule['note'] or 'no promise can be kept'}"
+    if not released:
+        return f"{where}nothing is released by the machine: every answer needs a person for a reason of its own"
     share, tolerance = say.rate(rule["target"]), rule["tolerance"]
     steps = f"{tolerance:g} {'step' if tolerance == 1 else 'steps'}"
     sure = f"promised with {say.rate(rule['confidence'])} confidence, from {say.plural(rule['n'], 'marked answer')}"

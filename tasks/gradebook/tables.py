@@ -9,8 +9,6 @@ import duckdb
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.errors import ContractError
-from tasks.contracts.schema import schema
-from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import STANDING
 from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, GradedQuestion, Quotation
 from tasks.store.catalogue import catalogue
@@ -20,8 +18,6 @@ from tasks.store.warehouse import Run
 Row = Mapping[str, Any]
 Judged = dict[str, dict[str, Row]]
 """Response → criterion → its judgment."""
-NAME = "author_name"
-"""The column of `responses` with a student's name, in versions that have it."""
 
 
 def read_gradebook(run: Run) -> Gradebook:
@@ -51,8 +47,8 @@ def read_gradebook(run: Run) -> Gradebook:
     )
 
 
-_ANSWERS = f"""
-SELECT f.*, r.author_id, r.text, r.groups, {"r." + NAME if NAME in schema(Responses).names else "NULL"} AS {NAME}
+_ANSWERS = """
+SELECT f.*, r.author_id, r.author_name, r.text, r.groups
 FROM final_scores AS f
 JOIN responses AS r USING (response_id)
 """
@@ -82,7 +78,7 @@ def _answer(row: Row, bundle: Bundle, judged: Judged) -> GradedAnswer:
         response_id=row["response_id"],
         item_id=row["item_id"],
         student=row["author_id"],
-        student_name=(row[NAME] or "").strip() or None,
+        student_name=(row["author_name"] or "").strip() or None,
         section={name.casefold(): group for name, group in row["groups"].items()}.get("section"),
         text=row["text"],
         final_score=row["final_score"],

@@ -18,7 +18,7 @@ from tasks.contracts.settings.written import parse, read_yaml
 from tasks.ingest.reshape import reshaped
 from tasks.store.cells import did_you_mean, select
 from tasks.store.faults import Report, row_lines
-from tasks.store.sheets import ENDINGS, open_sheet
+from tasks.store.sheets import ENDINGS, open_source
 from tasks.store.source import chunks
 
 LAYOUTS = Path(__file__).with_name("layouts")
@@ -63,7 +63,7 @@ def read_as(data: Data, base: Path) -> dict[str, str]:
         path = base / data.folder / source.file
         if path.suffix.lower() in ENDINGS:
             with suppress(InputError):
-                words[source.file] = open_sheet(path, source.encoding, source.sheet).format.words
+                words[source.file] = open_source(path, source).format.words
     return words
 
 
@@ -81,7 +81,7 @@ class Stream(NamedTuple):
         """Row → the line of the file on which it begins, where the file has lines."""
         if self.path is None:
             return {}
-        return row_lines(self.path, rows, self.source.encoding, self.source.sheet)
+        return row_lines(self.path, rows, self.source)
 
 
 def streams(data: Data, base: Path) -> list[Stream]:

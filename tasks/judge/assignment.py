@@ -39,8 +39,8 @@ class Sent(NamedTuple):
     """Under which name the shards' inputs were written."""
     workers: int
     """How many judge side by side."""
-    ledger: Path | str
-    """Where they count together."""
+    ledger: Path | str | None
+    """Where they count together; None for an encoder in a bucket, which asks nobody."""
     purse: str | None
     """The ledger's purse that pays; None without a budget."""
     step: int

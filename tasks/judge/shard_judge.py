@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from tasks.contracts.backends import speaks
+from tasks.contracts.settings.judge import Judge
 from tasks.judge.assignment import Assignment
 from tasks.judge.grade import grade_batch
 from tasks.judge.rater import repeated, signal_recorded
@@ -16,7 +18,9 @@ from tasks.judge.teaching import People, teaching_of
 from tasks.llm.ask import OnOpen, Wave, quiet, unheard
 from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.foreign import foreign_scores
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
+from tasks.llm.stores import open_replies
+from tasks.store.warehouse import Warehouse
 
 
 class ShardJudge:
@@ -26,7 +30,7 @@ class ShardJudge:
         self,
         assignment: Assignment,
         rater: Rater,
-        replies: ReplyStore,
+        replies: Replies,
         on_wave: Callable[[Wave], None] = quiet,
         on_open: OnOpen = unheard,
     ) -> None:
@@ -73,3 +77,10 @@ def within(purse: Purse, rater: Rater) -> Rater:
     """The rater with its backends on one purse."""
     mender = rater.mender and Budgeted(rater.mender, purse)
     return replace(rater, backend=Budgeted(rater.backend, purse), mender=mender)
+
+
+def replies_for(plan: Judge, warehouse: Warehouse) -> Replies:
+    """The store of a judge's replies; it keeps nothing for an encoder, which asks nobody, and for a file of recorded
+    replies, which stands alone: what the warehouse keeps may be of another recording."""
+    asks = speaks(plan) and not plan.replies
+    return open_replies(warehouse.replies if asks else ":memory:")

@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tasks.contracts.backends import speaks
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.assignment import Assignment, Sent, ShardCounts
 from tasks.judge.cut import Shard, cut, cut_stage
 from tasks.llm.calls import in_words, pace
 from tasks.llm.ledger import CallLedger
+from tasks.llm.stores import is_database
 from tasks.store.manifest import code_digest
-from tasks.store.warehouse import Run
+from tasks.store.warehouse import Run, Warehouse
 
 _STEPS = 16
 """Steps in which a worker draws its equal part of a token budget."""
@@ -32,10 +34,11 @@ def sent_off(assignment: Assignment, shards: Sequence[Shard], workers: int, toke
     run = _absolute(assignment.run)
     inputs = cut_stage(assignment.responses, bool(assignment.plan.consistency_memory))
     cut(run, assignment.responses, inputs, shards)
-    place = run.warehouse.replies
-    ledger = place if isinstance(place, str) else Path(place).with_name("ledger.sqlite")
-    purse = None if token_budget is None else f"{run.run_id} {assignment.stage} {secrets.token_hex(8)}"
-    _make_ledger(ledger, purse, token_budget)
+    ledger = ledger_place(assignment.plan, run.warehouse)
+    purse = None
+    if token_budget is not None and ledger is not None:
+        purse = f"{run.run_id} {assignment.stage} {secrets.token_hex(8)}"
+    _make_ledger(ledger, purse, token_budget or 0)
     return Sent(
         assignment=replace(assignment, run=run, base=assignment.base.resolve()),
         inputs=inputs,
@@ -47,19 +50,36 @@ def sent_off(assignment: Assignment, shards: Sequence[Shard], workers: int, toke
     )
 
 
-def _make_ledger(place: Path | str, purse: str | None, tokens: int | None) -> None:
+def ledger_place(plan: Judge, warehouse: Warehouse) -> Path | str | None:
+    """Where workers count together: in the database of the replies, else in a file beside them. None where there is
+    none, and nobody is asked."""
+    if warehouse.mirrored and not speaks(plan):
+        return None
+    place = warehouse.replies
+    return str(place) if is_database(place) else Path(place).absolute().with_name("ledger.sqlite")
+
+
+def _make_ledger(place: Path | str | None, purse: str | None, tokens: int) -> None:
     """Makes the ledger, with a purse that holds the budget where there is one."""
+    if place is None:
+        return
     ledger = CallLedger(place)
     ledger.make()
-    if purse is not None and tokens is not None:
+    if purse is not None:
         ledger.fill(purse, tokens)
     ledger.close()
 
 
 def _absolute(run: Run) -> Run:
     """The same run, found from any working directory."""
-    root = run.warehouse.root
-    return run if root.is_absolute() else replace(run, warehouse=replace(run.warehouse, root=root.resolve()))
+    warehouse = run.warehouse
+    named = warehouse.replies_named
+    if named and not is_database(named):
+        warehouse = replace(warehouse, replies_named=str(Path(named).absolute()))
+    if not warehouse.mirrored:
+        opened = Warehouse.open(warehouse.root.absolute())
+        warehouse = replace(opened, replies_named=warehouse.replies_named)
+    return warehouse.run(run.run_id)
 
 
 class ShardProgress:

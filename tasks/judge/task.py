@@ -22,7 +22,7 @@ from tasks.judge.cut import Shard
 from tasks.judge.progress import Progress
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
-from tasks.judge.shard_judge import ShardJudge, within
+from tasks.judge.shard_judge import ShardJudge, replies_for, within
 from tasks.judge.shards import libraries_aside, shards, whole_items
 from tasks.judge.shared_out import ShardProgress, at_once, sent_off
 from tasks.judge.simulated import known
@@ -30,7 +30,7 @@ from tasks.judge.tables import item_counts, shard_cases
 from tasks.judge.worker import ShardWorker
 from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 from tasks.monitor.artifacts import ProgressBar
 from tasks.monitor.engines import Crew, on_engine
 from tasks.monitor.runs import is_watched, log, task
@@ -93,8 +93,7 @@ def _judge_here(
 ) -> None:
     """Judges the shards that are not done one after the other, in this process."""
     run, plan = assignment.run, assignment.plan
-    # A file of recorded replies stands alone: what the warehouse keeps may be of another recording.
-    with ReplyStore(":memory:" if plan.replies else run.warehouse.replies) as replies, libraries_aside():
+    with replies_for(plan, run.warehouse) as replies, libraries_aside():
         open_ = sum(shard.responses for shard in ordered if not shard.done)
         progress = Progress(plan.samples * open_, _say(run, assignment.stage))
         asked = _rater(assignment, replies, grader)
@@ -163,7 +162,7 @@ def credential(name: str) -> str | None:
         raise BackendError(f"Prefect has no secret block named '{block}' (judge.engine.key): {_NAMED}") from None
 
 
-def _rater(assignment: Assignment, replies: ReplyStore, grader: Grader | None = None) -> Rater:
+def _rater(assignment: Assignment, replies: Replies, grader: Grader | None = None) -> Rater:
     """The study's rater; the simulated one gets to know what its human rater said."""
     run, plan, base = assignment.run, assignment.plan, assignment.base
     if plan.truth is None or assignment.people is None:

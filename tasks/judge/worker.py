@@ -12,15 +12,15 @@ from tasks.contracts.errors import BackendError
 from tasks.judge.assignment import Assignment, Sent, ShardCounts, counts_of
 from tasks.judge.cut import cases_of_shard
 from tasks.judge.rows import Rater
-from tasks.judge.shard_judge import ShardJudge
+from tasks.judge.shard_judge import ShardJudge, replies_for
 from tasks.judge.tables import Sheet, sheets_of
 from tasks.llm.budget import SharedPurse
+from tasks.llm.kept import Replies
 from tasks.llm.ledger import CallLedger
-from tasks.llm.replies import ReplyStore
 from tasks.llm.sharing import Sharing, shared
 from tasks.store.manifest import code_digest
 
-OpenRater = Callable[[Assignment, ReplyStore], Rater]
+OpenRater = Callable[[Assignment, Replies], Rater]
 
 
 class _Desk(NamedTuple):
@@ -28,7 +28,7 @@ class _Desk(NamedTuple):
 
     judge: ShardJudge
     sheets: dict[str, Sheet]
-    ledger: CallLedger
+    ledger: CallLedger | None
 
 
 class ShardWorker:
@@ -51,7 +51,7 @@ class ShardWorker:
             return ShardCounts()
         desk = self._desk(pickled, open_rater)
         cases = cases_of_shard(assignment.run, sent.inputs, shard, desk.sheets)
-        if sent.purse is None:
+        if sent.purse is None or desk.ledger is None:
             return counts_of(desk.judge.judge(shard, cases))
         purse = SharedPurse(desk.ledger, sent.purse, sent.step)
         try:
@@ -69,8 +69,8 @@ class ShardWorker:
 
 def _opened(sent: Sent, open_rater: OpenRater) -> _Desk:
     assignment = sent.assignment
-    ledger = CallLedger(sent.ledger)
-    replies = ReplyStore(":memory:" if assignment.plan.replies else assignment.run.warehouse.replies)
+    ledger = None if sent.ledger is None else CallLedger(sent.ledger)
+    replies = replies_for(assignment.plan, assignment.run.warehouse)
     with shared(Sharing(sent.workers, ledger)):
         rater = open_rater(assignment, replies)
     sheets = sheets_of(assignment.run, assignment.items, assignment.bundles)

@@ -20,6 +20,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from tasks.contracts.errors import StoreError
 from tasks.llm.minute import MINUTE_S, MinuteLimits, seconds_until_room
+from tasks.llm.stores import is_database, shown_place
 
 Value = TypeVar("Value")
 _WAIT_S = 60.0
@@ -49,8 +50,8 @@ class CallLedger:
     """The ledger at a place. Threads may share one, processes open their own."""
 
     def __init__(self, place: Path | str, clock: Callable[[], float] = time.time) -> None:
-        """place: a file, or the URL of a PostgreSQL database. clock: seconds, the same on all machines. StoreError
-        where it cannot be opened."""
+        """place: a file, ':memory:' or the URL of a PostgreSQL database. clock: seconds, the same on all machines.
+        StoreError where it cannot be opened."""
         self.place, self._clock = place, clock
         self._engine: Engine = _engine(place)
 
@@ -108,16 +109,18 @@ class CallLedger:
                 return act(connection)
         except SQLAlchemyError as error:
             reason = str(error).partition("\n")[0]
-            raise StoreError(f"the ledger of tokens and calls at {self.place} cannot be used: {reason}") from error
+            raise StoreError(
+                f"the ledger of tokens and calls at {shown_place(self.place)} cannot be used: {reason}"
+            ) from error
 
 
 def _engine(place: Path | str) -> Engine:
     """The database; StoreError where there is no driver for it."""
-    if isinstance(place, Path):
-        place.parent.mkdir(parents=True, exist_ok=True)
+    if not is_database(place):
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
         return create_engine(f"sqlite:///{place}", connect_args={"timeout": _WAIT_S})
     try:
-        return create_engine(place.replace("postgresql://", "postgresql+psycopg://", 1), pool_pre_ping=True)
+        return create_engine(f"postgresql+psycopg://{str(place).partition('://')[2]}", pool_pre_ping=True)
     except ImportError as error:
         raise StoreError("a PostgreSQL database needs the extra: pip install 'rubricflow[postgres]'") from error
 

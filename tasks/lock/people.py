@@ -136,7 +136,7 @@ def _place(
     row = next(_rows(path, source, mapping, wanted), None)
     if row is None:
         return None
-    return Place(source.file, row, field, row_lines(path, {row}, source.encoding, source.sheet).get(row))
+    return Place(source.file, row, field, row_lines(path, {row}, source).get(row))
 
 
 def _rows(path: Path, source: Source, mapping: Mapping[str, Column], wanted: Mapping[str, str]) -> Iterator[int]:

@@ -29,8 +29,8 @@ FEWEST_CLUSTERS = 20
 MARK = "†"
 """Behind an interval of few clusters."""
 CAUTION = (
-    f"{MARK} resampled from fewer than {FEWEST_CLUSTERS} authors, responses or items, from {{}} at the least: such an "
-    "interval can be too narrow; of 10 it holds the true figure 90 to 95 times in 100, not 95"
+    f"{MARK} rests on fewer than {FEWEST_CLUSTERS} authors, responses or items (here {{}} at the least): such an "
+    "interval is often too narrow; with 10 of them it holds the true figure 90 to 95 times in 100 instead of 95"
 )
 
 

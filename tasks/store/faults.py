@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tasks.contracts.errors import InputError, InputErrors
-from tasks.store.sheets import ENDINGS, open_sheet
+from tasks.contracts.settings.study import Source
+from tasks.store.sheets import ENDINGS, open_source
 
 SHOWN = 20
 """Errors that are shown; of the others people see the number."""
@@ -65,8 +66,8 @@ class Faults:
             raise InputErrors(self.first, self.count)
 
 
-def row_lines(path: Path, rows: set[int], encoding: str | None = None, sheet: str | None = None) -> dict[int, int]:
-    """Row of a source file, from 1 → the line on which it begins; empty for files that have no lines, or none whose
+def row_lines(path: Path, rows: set[int], source: Source) -> dict[int, int]:
+    """Row of a source's file, from 1 → the line on which it begins; empty for files that have no lines, or none whose
     rows can be read."""
     if path.suffix.lower() == ".jsonl":
         return {row: row for row in rows}
@@ -74,7 +75,7 @@ def row_lines(path: Path, rows: set[int], encoding: str | None = None, sheet: st
         return {}
     lines: dict[int, int] = {}
     try:
-        for row in open_sheet(path, encoding, sheet).rows(lambda error: None):
+        for row in open_source(path, source).rows(lambda error: None):
             if row.number in rows:
                 lines[row.number] = row.line
             if len(lines) == len(rows):

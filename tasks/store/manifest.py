@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from tasks.contracts.tables.rubrics import Bundles
 from tasks.store.catalogue import catalogue
 from tasks.store.digest import digest_of, file_digest, sealed
 from tasks.store.recorded import listed_in, manifest_of, refuse_other
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 HOUSE = Path(__file__).resolve().parents[2]
 LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "torch", "transformers")
@@ -109,13 +110,19 @@ def digests(run: Run, target: str) -> dict[str, Any]:
 
 
 def write_manifest(
-    run: Run, identity: dict[str, Any], graded_by: dict[str, Any], tables: list[TableRef], base: Path
+    run: Run,
+    identity: dict[str, Any],
+    graded_by: dict[str, Any],
+    tables: list[TableRef],
+    base: Path,
+    read_as: Mapping[str, str] | None = None,
 ) -> Path:
     """Write `<run>/manifest.json`.
 
     `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
-    score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from. Tables that
-    another flow of the same run wrote stay listed. StoreError where a table that the run finished with is another now.
+    score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from;
+    `read_as` says how each of them was read. Tables that another flow of the same run wrote stay listed. StoreError
+    where a table that the run finished with is another now.
     """
     path = run.folder / "manifest.json"
     paths = {ref.path for ref in tables}
@@ -123,18 +130,22 @@ def write_manifest(
     for ref in earlier:
         refuse_other(run, ref)
     tables = [*tables, *(ref for ref in earlier if ref.path not in paths)]
+    folder = base.resolve()
     content = {
         "run_id": run.run_id,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "grade_digest": digest_of(graded_by),
         "graded_by": graded_by,
         "identity": identity,
+        "read_as": dict(read_as or {}),
         "versions": versions(),
         "git": git_state(),
         "tables": [ref.model_dump() for ref in tables],
-        "study_folder": os.path.relpath(base.resolve(), run.warehouse.root.resolve()),
+        "study_folder": str(folder)
+        if run.warehouse.mirrored
+        else os.path.relpath(folder, run.warehouse.root.resolve()),
     }
-    write_atomically(path, sealed(content))
+    run.warehouse.write(path, sealed(content))
     return path
 
 

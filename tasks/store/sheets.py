@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.contracts.errors import InputError, refuse
+from tasks.contracts.settings.study import Source
 from tasks.store.cells import UnreadableCell
 from tasks.store.delimited import DELIMITERS, Line, delimited_lines, delimiter_of
 from tasks.store.encodings import encoding_of
@@ -120,6 +121,11 @@ def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None
         return _workbook(path, sheet, repeats) if ending in WORKBOOK else _text(path, encoding, repeats)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
+
+
+def open_source(path: Path, source: Source) -> SourceSheet:
+    """A source's file, read as the source says; as `open_sheet`. A wide file's columns may share a name."""
+    return open_sheet(path, source.encoding, source.sheet, repeats=bool(source.wide))
 
 
 def _text(path: Path, named: str | None, repeats: bool) -> SourceSheet:

@@ -314,7 +314,11 @@ CASES: list[tuple[str, Spoil, str]] = [
     ("a web page called .xls", file_named("answers.xls", b"<html><table></table></html>"), "'.xls' files are not read"),
     ("a web page called .xlsx", file_named("answers.xlsx", b"<html><table></table></html>"), "is a web page"),
     # --- what is only odd
-    ("HTML in an answer", cells(put(1, 2, "<p>Heat&nbsp;is motion</p>")), "HTML is left in the text: 1 (x0)"),
+    (
+        "HTML in an answer",
+        cells(put(1, 2, "<p>Heat&nbsp;is motion</p>")),
+        "HTML is left in the text (`html: true` in the source takes it out): 1 (x0)",
+    ),
     ("letters that were read wrongly before", cells(put(1, 2, "WÃ¤rme")), "wrong encoding: 1 (x0)"),
     (
         "the same text of two students",

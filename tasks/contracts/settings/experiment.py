@@ -26,7 +26,7 @@ LONGEST = 64
 """Characters of a study's name."""
 
 
-class Pair(NamedTuple):
+class ArmPair(NamedTuple):
     """Two arms: what `better` gains over `base`."""
 
     better: str
@@ -42,9 +42,9 @@ class GradeAgentOps(Frozen):
     """The arm that the full one is set against (B0)."""
     full: str
     """The full configuration."""
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ArmPair, ...]
     """Comparisons of Table 6: [better, base]."""
-    memory: tuple[Pair, ...] = ()
+    memory: tuple[ArmPair, ...] = ()
     """Comparisons of Table 9: [with memory, without]."""
     cases: int = Field(default=2, ge=1)
     """Responses shown for each pattern of Table 11."""
@@ -63,7 +63,7 @@ class Rulers(Frozen):
     """Table 2, Table 8 and Figure 2 of Rulers: calibrated scores of the held-out responses, methods by backbones."""
 
     methods: tuple[str, ...] = Field(min_length=1)
-    """Arms, each a method."""
+    """Arms, each a method; the last one is what the experiment is about, the others stand beside it."""
     backbones: dict[str, Overrides] = {}
     """Judges that every method is run with: label → overrides. Without any, the arms are taken as they are."""
 

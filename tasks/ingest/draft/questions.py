@@ -1,7 +1,9 @@
-"""A file of questions beside one of answers: which of its columns says what."""
+"""A file of questions beside one of answers: which of its columns says what, and one to fill in."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +11,13 @@ from pathlib import Path
 import pandas as pd
 
 from tasks.contracts.errors import InputError
-from tasks.ingest.draft.drafted import DraftedItem
+from tasks.ingest.draft.drafted import UNWRITTEN, DraftedItem
 from tasks.ingest.draft.guess import Column, guessed, number
+
+QUESTIONS = "questions.csv"
+"""What a table of questions is called that `init` writes."""
+QUESTION_COLUMNS = {"item_id": "question", "question": "wording", "reference_answer": "model_answer"}
+"""Canonical column of `items` → its column."""
 
 
 def listed_questions(
@@ -46,3 +53,15 @@ def listed_questions(
         for item in items
     ]
     return mapping, tuple(told)
+
+
+def question_table(items: Sequence[DraftedItem]) -> str:
+    """The table of questions (CSV), with a mark where a wording is to be written."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(QUESTION_COLUMNS.values())
+    for item in items:
+        writer.writerow(
+            [item.item_id, item.question or f"{UNWRITTEN} the wording of {item.item_id}", item.reference or ""]
+        )
+    return text.getvalue()

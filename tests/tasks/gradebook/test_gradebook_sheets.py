@@ -137,7 +137,14 @@ def test_the_second_page_says_run_promise_and_columns(tmp_path: Path) -> None:
 
 def test_where_nothing_is_released_the_promise_says_why() -> None:
     rule = {"scope": "q1", "threshold": None, "note": "too few labels"}
-    assert promise_words(rule) == "Question q1: nothing is released by the machine: too few labels"
+    assert promise_words(rule, 0) == "Question q1: nothing is released by the machine: too few labels"
+
+
+def test_a_threshold_that_no_answer_meets_promises_nothing() -> None:
+    rule = {"scope": "all", "tolerance": 1.0, "target": 0.05, "confidence": 0.9, "n": 120, "threshold": 0.04}
+    assert "promise" not in promise_words(rule, 0)
+    assert "nothing is released by the machine" in promise_words(rule, 0)
+    assert "at most 5%" in promise_words(rule, 1)
 
 
 def test_a_workbook_is_read_back_as_it_was_written(two_students: Gradebook) -> None:

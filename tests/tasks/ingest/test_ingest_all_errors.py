@@ -108,3 +108,21 @@ def test_a_workbook_is_a_source_like_any_other(tmp_path: Path) -> None:
     assert read_as(data, tmp_path)["answers.xlsx"] == "sheet 'Class 7b'"
     with pytest.raises(InputError, match=r"^answers\.xlsx, line 3 \(row 2\), column 'text': holds a formula"):
         survey(streams(data, tmp_path), Split(), "mean")
+
+
+def test_columns_of_one_name_leave_a_wide_file_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "quiz.csv").write_text(
+        'id,"1: Why?",1.0,"2: How?",1.0\n001,"Heat\nrises.",1,Wind.,0\n002,Cold.,1,Rain.,x\n'
+    )
+    source = {
+        "file": "quiz.csv",
+        "wide": {"text": "{n}: {question}", "mark": {"right_of": "text"}},
+        "ids": {"answer": ["id", "question"]},
+        "items": {"item_id": "question", "question": "question"},
+        "responses": {"response_id": "answer", "item_id": "question", "text": "text"},
+        "scores": [{"rater": "ann", "score": "mark"}],
+    }
+    data = Data.model_validate({"sources": [source]})
+    assert read_as(data, tmp_path) == {"quiz.csv": "UTF-8, cells parted by commas"}
+    with pytest.raises(InputError, match=r"^quiz\.csv, line 4 \(row 2\), column 'mark'"):
+        survey(streams(data, tmp_path), Split(), "mean")

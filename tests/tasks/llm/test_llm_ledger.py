@@ -97,7 +97,7 @@ def test_what_a_killed_worker_drew_counts_as_spent(place: Path) -> None:
 
 @given(st.lists(st.integers(-300, 500), max_size=30))
 def test_a_purse_gives_what_it_holds(steps: list[int]) -> None:
-    ledger = CallLedger("sqlite://")
+    ledger = CallLedger(":memory:")
     ledger.make()
     ledger.fill("purse", 1000)
     drawn = 0

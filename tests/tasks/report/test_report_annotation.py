@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from annotation_scene import NAMES, agreement_rows, label, label_rows, made, queue_rows, vote, vote_rows
 from seen import Seen
@@ -16,7 +17,7 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.people import Agreements, Labels, Queue, Votes
 from tasks.display.bars import LABELS
 from tasks.report.annotation import charts, people
-from tasks.report.annotation.figures import HEADER, Agreement, sentence, summary_rows
+from tasks.report.annotation.figures import HEADER, AgreementFigures, agreement_title, sentence, summary_rows
 from tasks.report.annotation.view import page
 from tasks.stats.estimate import Estimate
 from tasks.store.catalogue import ask
@@ -31,7 +32,7 @@ def cells(rows: tuple[tuple[Any, ...], ...]) -> dict[str, list[str]]:
 
 
 def test_annotators_come_before_final_labels_and_those_before_people() -> None:
-    found = Agreement(conform(Agreements, agreement_rows()), NAMES)
+    found = AgreementFigures(conform(Agreements, agreement_rows()), NAMES)
     assert found.pairs == (("a and b", "before"), ("a and final", "after"), ("p and q", "after"))
     assert sentence(found).replace("\u2068", "").replace("\u2069", "") == (
         "Agreement on concepts, Krippendorff's alpha: a and b 0.50 [0.40, 0.60]; a and final 0.70 [0.60, 0.80]; "
@@ -109,6 +110,12 @@ def test_everybodys_votes_are_counted() -> None:
     assert found["\u2068p\u2069"] == ["3", "4", "1", "1", "100", "\u20682026-11-21T11:00:00+00:00\u2069"]
     assert found["\u2068q\u2069"][:5] == ["2", "2", "0", "0", "50"]
     assert len(found) == 2  # who votes on graphs is not asked about labels
+
+
+def test_the_printed_title_says_when_nobody_was_asked() -> None:
+    before = made().agreements.filter(pc.field("phase") == "before")
+    assert agreement_title(before) == "Agreement on concepts, nobody was asked yet"
+    assert agreement_title(made().agreements) == "Agreement on concepts, before and after people were asked"
 
 
 def test_checks_that_are_broken_come_first() -> None:

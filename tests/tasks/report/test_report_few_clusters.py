@@ -65,11 +65,11 @@ def experiment(clusters: int) -> list[Table]:
 
 
 def of_experiment(clusters: int) -> str:
-    return page("e", experiment(clusters), {}, False)
+    return page("e", "", experiment(clusters), {}, False)
 
 
 def of_markdown(clusters: int) -> str:
-    return markdown("e", experiment(clusters), {})
+    return markdown("e", "", experiment(clusters), {})
 
 
 REPORTS = [of_run, of_annotation, of_policies, of_graders, of_rewards, of_experiment, of_markdown]
@@ -80,7 +80,7 @@ REPORTS = [of_run, of_annotation, of_policies, of_graders, of_rewards, of_experi
 def test_intervals_of_few_are_marked_and_explained(report: Callable[[int], str], clusters: int) -> None:
     text = report(clusters)
     assert text.count("†") >= 2
-    assert f"from fewer than 20 authors, responses or items, from {clusters} at the least" in text
+    assert f"fewer than 20 authors, responses or items (here {clusters} at the least)" in text
 
 
 @pytest.mark.parametrize("report", REPORTS)
@@ -97,4 +97,4 @@ def test_the_terminal_marks_them(clusters: int | None, mark: str, capsys: pytest
     (gate,) = gate_rows(pd.DataFrame([row | ends | asked | {"outcome": "undecided"}]))
     assert gate[GATES.index("interval")] == f"0.100…0.900{mark}"
     show(experiment(clusters or 20))
-    assert ("from 10 at the least" in capsys.readouterr().out) == bool(mark)
+    assert ("(here 10 at the least)" in capsys.readouterr().out) == bool(mark)

@@ -159,7 +159,7 @@ def test_intervals_of_few_are_marked_and_said_once():
     assert [bs.is_few(count) for count in (None, np.nan, 2, 19, 20, 300)] == [False, False, True, True, False, False]
     (said,) = bs.cautions([None, 40, 12, 7, np.nan])
     assert "fewer than 20" in said
-    assert "from 7 " in said
+    assert "(here 7 at the least)" in said
     assert list(bs.cautions([None, 20, 300])) == []
 
 

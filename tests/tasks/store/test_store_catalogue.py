@@ -59,7 +59,7 @@ def test_every_question_says_what_it_asks() -> None:
 def test_lineage_leads_from_a_score_to_its_calls(finished: Run) -> None:
     answer = ask(finished, "lineage", {"response_id": "r2"})
     (row,) = (dict(zip(answer.columns, row, strict=True)) for row in answer.fetchall())
-    assert (row["score"], row["calibration"], row["request"], row["reply"]) == (1.0, "c", "d-r2", "{}")
+    assert (row["machine_score"], row["calibration"], row["request"], row["reply"]) == (1.0, "c", "d-r2", "{}")
 
 
 def test_scores_hold_people_and_machine_side_by_side(finished: Run) -> None:
@@ -117,3 +117,10 @@ def test_a_query_that_fails_is_a_user_error(finished: Run, query: str, rule: str
 def test_a_parameter_that_nobody_asked_for_is_a_user_error(finished: Run) -> None:
     with pytest.raises(UserError, match="count mismatch"):
         ask(finished, "worst", {"x": "1"})
+
+
+def test_a_score_has_one_name_in_both_views(any_run: Run) -> None:
+    with catalogue(any_run) as connection:
+        views = [set(connection.sql(f"SELECT * FROM {name}").columns) for name in ("scores", "final_scores")]
+    assert all({"judge_score", "machine_score", "final_score"} <= columns for columns in views)
+    assert all(columns.isdisjoint({"raw", "score", "calibrated"}) for columns in views)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.contracts.errors import InputError, InputErrors
+from tasks.contracts.settings.study import Source
 from tasks.store.faults import SHOWN, Faults, row_lines
 
 
@@ -66,4 +67,4 @@ def test_errors_get_the_lines_of_their_rows_in_their_order() -> None:
 def test_rows_have_lines_where_files_do(tmp_path: Path, name: str, content: str | None, lines: dict[int, int]) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
-    assert row_lines(tmp_path / name, {1, 3}) == lines
+    assert row_lines(tmp_path / name, {1, 3}, Source(file=name)) == lines

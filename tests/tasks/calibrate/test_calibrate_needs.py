@@ -6,7 +6,7 @@ from typing import Any
 
 from builders import studies
 
-from flows.needs import MarkedAnswers, release_needs
+from tasks.calibrate.needs import MarkedAnswers, release_needs
 
 
 def told(*items: tuple[int, int], **settings: Any) -> list[str]:

@@ -1,0 +1,38 @@
+"""What `init` says of the files it read and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tasks.contracts.bundle import Scale
+from tasks.ingest.draft.drafted import UNWRITTEN, Draft, DraftedItem
+from tasks.ingest.draft.questions import QUESTIONS
+
+
+def seen(about: str, draft: Draft, scaled: Sequence[tuple[DraftedItem, Scale]]) -> list[str]:
+    """What was seen, a line each."""
+    tops = sorted({scale.max for _, scale in scaled})
+    points = f"{tops[0]:g}" if len(tops) == 1 else f"{tops[0]:g} to {tops[-1]:g}"
+    lines = [
+        f"{about}: {draft.answers:,} answers to {len(scaled)} question{'s' if len(scaled) != 1 else ''}, "
+        f"{draft.marked:,} of them with a mark, at most {points} points each"
+    ]
+    if draft.by_row:
+        lines.append("nothing tells the answers apart but the row they stand in: keep the order of the rows")
+    if any(item.points is None for item, _ in scaled):
+        lines.append("the most points of an answer do not stand in the file: look at `scale` in the rubrics")
+    return lines
+
+
+def to_write(items: Sequence[DraftedItem], texts: Mapping[Path, str], to: Path, rubrics: Path) -> list[str]:
+    """What a person has to write before grading means anything, a line each."""
+    lines = []
+    unworded = sum(item.question is None for item in items)
+    if unworded:
+        lines.append(f"write the wording of {unworded} of {len(items)} questions into {to.with_name(QUESTIONS)}")
+    if rubrics in texts and any(item.reference is None for item in items):
+        lines.append(f"write what a full answer says into {rubrics}, wherever it says {UNWRITTEN}")
+    elif rubrics in texts:
+        lines.append(f"look through {rubrics}: each sentence of a model answer has become a criterion")
+    return lines
