@@ -124,9 +124,9 @@ def _to_read(rows: pd.DataFrame) -> Section | None:
     if worst.empty:
         return None
     header = ("step", "item", "flat", "GEAR", "false credit", "rollout")
-    table = Table(
-        "to-read", "Rollouts with the largest false credit", header, tuple(map(_row, worst.to_dict("records")))
-    )
+    records = [{str(name): value for name, value in row.items()} for row in worst.to_dict("records")]
+    cells = tuple(map(_row, records))
+    table = Table("to-read", "Rollouts with the largest false credit", header, cells)
     return Section(
         id="read",
         question="Read: what is paid without licence?",
