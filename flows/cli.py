@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from flows.commands import look, people, run, start
+from flows.commands.options import with_replies
 
 COMMANDS = (
     start.init,
@@ -41,7 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command()(with_replies(command))
 
 if __name__ == "__main__":
     app()

@@ -26,6 +26,7 @@ from tasks.ingest.survey import survey
 from tasks.llm.backends.replay import Replay
 from tasks.llm.opening import model_of
 from tasks.lock.bundles import finished
+from tasks.lock.remake import asks
 from tasks.lock.rubric import authored as authored_rubrics
 from tasks.lock.rubric import rubrics_of
 from tasks.store.manifest import code_digest
@@ -52,16 +53,15 @@ def drawn(study: Study, path: Path, warehouse: Warehouse) -> Drawn:
     """
     kept = list(_kept(warehouse))
     if not kept:
-        raise StoreError(f"no run in {warehouse.root} has a graph; {_build(path, warehouse)}")
+        raise StoreError(f"no run in {warehouse.place} has a graph; {_build(path, warehouse)}")
     base = path.parent
     items = [
         dict(row) for row in survey(streams(study.data, base), study.split, study.evaluation.target).items.values()
     ]
     known = authored_rubrics(base / study.rubrics.file, study.rubrics.induce is not None) if study.rubrics.file else {}
     found = rubrics_of(items, known, study.rubrics)
-    locked = finished(
-        study, found, known, items, warehouse.replies, lambda store: Replay(store, model_of(study.judge, base))
-    )
+    replies = warehouse.replies if asks(study.rubrics) else ":memory:"
+    locked = finished(study, found, known, items, replies, lambda store: Replay(store, model_of(study.judge, base)))
     bundles = {name: one.bundle for name, one in locked.items()}
     sources = _sources(study.graph, base, items, bundles)
     graphs = {name: _match(name, of, kept, path, warehouse) for name, of in sources.items()}
@@ -95,12 +95,12 @@ def _match(name: str, sources: Sources, kept: list[_Kept], path: Path, warehouse
     wanted = sources.parts | {CODE: code_digest()}
     alike = [one for one in kept if one.row["rubric_id"] == name]
     if not alike:
-        raise StoreError(f"no run in {warehouse.root} has a graph of rubric '{name}'; {_build(path, warehouse)}")
+        raise StoreError(f"no run in {warehouse.place} has a graph of rubric '{name}'; {_build(path, warehouse)}")
     nearest = min(alike, key=lambda one: len(_differing(wanted, one.parts)))
     odd = _differing(wanted, nearest.parts)
     if odd:
         raise StoreError(
-            f"no run in {warehouse.root} has the graph of rubric '{name}' as this study makes it: the nearest, of run "
+            f"no run in {warehouse.place} has the graph of rubric '{name}' as this study makes it: the nearest, of run "
             f"{nearest.run_id}, differs in {', '.join(odd)}; {_build(path, warehouse)}"
         )
     return Graph.model_validate_json(nearest.row["content"])
@@ -111,4 +111,4 @@ def _differing(wanted: Mapping[str, str], given: Mapping[str, str]) -> list[str]
 
 
 def _build(path: Path, warehouse: Warehouse) -> str:
-    return f"build it: rubricflow graph {path} --warehouse {warehouse.root}"
+    return f"build it: rubricflow graph {path} --warehouse {warehouse.place}"

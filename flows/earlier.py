@@ -13,9 +13,10 @@ from tasks.judge.grade import first_requests, too_short
 from tasks.judge.rater import rater
 from tasks.judge.rows import Case, Rater
 from tasks.llm.recording import read_recording
-from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Request, digest
-from tasks.store.warehouse import MARKER, Warehouse
+from tasks.llm.stores import are_there, open_replies
+from tasks.store.marker import MARKER
+from tasks.store.warehouse import Warehouse
 
 
 def opened(warehouse: Path | None) -> Warehouse | None:
@@ -49,7 +50,7 @@ def proved(judge: Judge, base: Path, house: Warehouse | None, cases: Iterable[Ca
 def _recorded(judge: Judge, path: Path, base: Path, cases: Iterable[Case]) -> tuple[str, str, str]:
     """On the file of recorded replies: whether it holds one to every first call; what memory shows is not known yet."""
     recording = read_recording(path)
-    with ReplyStore(":memory:") as store:
+    with open_replies(":memory:") as store:
         who = rater(judge, base, store)
     requests = _first(cases, who)
     missing = [request for request in requests if digest(request, who.backend.model) not in recording]
@@ -69,7 +70,7 @@ def _first(cases: Iterable[Case], who: Rater) -> list[Request]:
 
 def _replayed(judge: Judge, base: Path, house: Warehouse | None, cases: Iterable[Case]) -> tuple[int, int]:
     """(first calls, how many of them the reply store knows)."""
-    with ReplyStore(house.replies if house and house.replies.is_file() else ":memory:") as store:
+    with open_replies(house.replies if house and are_there(house.replies) else ":memory:") as store:
         who = rater(judge, base, store)
         digests = {digest(request, who.backend.model) for request in _first(cases, who)}
         return len(digests), len(store.get_many(digests))

@@ -14,7 +14,7 @@ from tasks.contracts.settings.experiment import Planned, load_experiment
 from tasks.contracts.tables.experiment import Numbers
 from tasks.display.printed import markdown, show, show_ending
 from tasks.display.table import records
-from tasks.evaluate.experiment.arm import Plan as Bootstrap
+from tasks.evaluate.experiment.arm import BootstrapPlan as Bootstrap
 from tasks.evaluate.experiment.contrast import main_contrast
 from tasks.evaluate.experiment.tables import tables
 from tasks.monitor.artifacts import leave_text
@@ -22,7 +22,7 @@ from tasks.monitor.runs import completed, flow, introduce, log, task
 from tasks.report.experiment.page import page
 from tasks.store.part import as_parquet
 from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse, write_atomically
+from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
 
 without_tracebacks()
 
@@ -38,7 +38,8 @@ def experiment(file: str, warehouse: str = "data/warehouse", limit: int | None =
     introduce(plan.experiment.name, flow="experiment")
     runs = {arm: _run(plan, arm, warehouse, limit) for arm in plan.studies}
     ids = {name: run.run_id for name, run in runs.items()}
-    write_atomically(Path(warehouse) / EXPERIMENTS / plan.experiment.name / ARMS, json.dumps(ids).encode())
+    house = Warehouse.open(warehouse)
+    house.write(house.root / EXPERIMENTS / plan.experiment.name / ARMS, json.dumps(ids).encode())
     for name, run in runs.items():
         if is_finished(run):
             log(f"arm {name}: finished, {run.run_id}")
@@ -70,19 +71,19 @@ def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     simulated = any(one.simulated for one in arms.values())
     contrast = main_contrast(arms, plan.experiment, Bootstrap(plan.experiment.draws, plan.experiment.seed))
     text, report = markdown(name, contrast, made, ids), folder / "report.html"
-    write_atomically(folder / "numbers.parquet", numbers)
-    write_atomically(folder / "tables.md", text.encode())
-    write_atomically(report, page(name, contrast, made, ids, simulated).encode())
+    house.write(folder / "numbers.parquet", numbers)
+    house.write(folder / "tables.md", text.encode())
+    house.write(report, page(name, contrast, made, ids, simulated).encode())
     leave_text(name, "experiment", text)
     show_ending([contrast] if contrast else [], "", (), ())
     show(made)
-    print(f"tables: {folder}\nreport: {report}")
+    print(f"tables: {house.shown(folder)}\nreport: {house.shown(report)}")
     return folder
 
 
 def is_finished(run: Run) -> bool:
     """Whether the run's manifest, which is written last, is there."""
-    return (run.folder / "manifest.json").is_file() and bool(read_manifest(run))
+    return run.fetched("manifest.json").is_file() and bool(read_manifest(run))
 
 
 def _run(plan: Planned, name: str, warehouse: str, limit: int | None) -> Run:

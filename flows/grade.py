@@ -46,7 +46,7 @@ def grade(
     tables = stages(job, token_budget)
     data_docs(job.run)
     settle_scores(job.run)
-    state = report(job.run, job.study, record(job, tables), arguments(study, warehouse, limit), verbose)
+    state = report(job.run, job.study, record(job, tables), arguments(study, job.run.warehouse.place, limit), verbose)
     return completed(job.run.run_id, state)
 
 

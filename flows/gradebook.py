@@ -64,7 +64,7 @@ def write_feedback_pages(study_file: Path, warehouse: Path, limit: int | None, t
 def graded_run(study_file: Path, warehouse: Path, limit: int | None) -> Run:
     """The finished run of a study, with what people have said of its scores until now."""
     job = plan(study_file, warehouse, limit)
-    if not (job.run.done("evaluate", "all") and (job.run.folder / "manifest.json").exists()):
+    if not (job.run.done("evaluate", "all") and job.run.fetched("manifest.json").exists()):
         rule = f"{job.study.name} is not graded in {warehouse}, as study, data and code are now"
         raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, warehouse, limit)}")
     settle_scores(job.run)

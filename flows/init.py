@@ -20,8 +20,8 @@ from tasks.ingest.draft.rubric_text import rubric_text
 from tasks.ingest.draft.seen import seen, to_write
 from tasks.ingest.draft.study_text import StudyParts, study_text
 from tasks.store.cells import text_or_none
+from tasks.store.files import write_atomically
 from tasks.store.source import chunks
-from tasks.store.warehouse import write_atomically
 
 
 class Started(NamedTuple):

@@ -20,7 +20,7 @@ from tasks.graph.build import build
 from tasks.graph.heuristic import MODEL, answer
 from tasks.graph.subject import subjects
 from tasks.llm.backends.offline import Offline
-from tasks.llm.replies import ReplyStore
+from tasks.llm.stores import open_replies
 from tasks.lock.lock import lock
 from tasks.lock.rubric import broken
 from tasks.serve.listed import ListedItem
@@ -32,7 +32,7 @@ _STEP = 0.01
 class InlineRubrics:
     """Prepares listed items. Threads may ask at once; what was made of a rubric before is read from the reply store."""
 
-    def __init__(self, judge: Judge, settings: Reward, criteria_per_call: int | None, replies: Path) -> None:
+    def __init__(self, judge: Judge, settings: Reward, criteria_per_call: int | None, replies: Path | str) -> None:
         self._judge, self._settings = judge, settings
         self._criteria_per_call, self._replies = criteria_per_call, replies
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class InlineRubrics:
         return lock(rubric, self._judge.as_protocol(), evidence=self._judge.evidence)
 
     def _graphs(self, rows: Sequence[Mapping[str, Any]], bundles: Mapping[str, Bundle]) -> dict[str, Graph]:
-        with ReplyStore(self._replies) as replies:
+        with open_replies(self._replies) as replies:
             annotator = Annotator(Offline(MODEL, answer), replies, Graphs())
             built = build(subjects(rows, bundles), {}, [], annotator)
         return {graph.draft.subject.rubric_id: graph.graph for graph in built}

@@ -13,21 +13,22 @@ from tasks.calibrate.next_labels import held_out, next_labels, read_items, read_
 from tasks.calibrate.support import agreement, labels, promise, read_agreement, read_promises
 from tasks.contracts.errors import InputError
 from tasks.contracts.tables.people import NextLabels
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.files import write_atomically
+from tasks.store.warehouse import Run
 from tasks.text.formulas import guarded
 
 SHEET = ("rank", "item_id", "response_id", "split", "score")
 """The columns of the file that people write scores into."""
 
 
-class Proposed(NamedTuple):
+class ProposedLabels(NamedTuple):
     """told: what the labels support now, in words; rows: of table `next_labels`, as many as were asked for."""
 
     told: list[str]
     rows: list[dict[str, Any]]
 
 
-def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: int) -> Proposed:
+def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: int) -> ProposedLabels:
     """The next `count` responses to score, fewer where there are no more; they lead the queue of the run from then on.
 
     InputError where the study was not graded yet, as it is now.
@@ -44,7 +45,7 @@ def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: 
     told = [labels(items), agreement(read_agreement(run)), promise(read_promises(run), risks, study.release)]
     if not rows:
         told.append("no graded response is left without a label: there is nothing to ask")
-    return Proposed([f"{study.name}: {told[0]}", *told[1:]], rows)
+    return ProposedLabels([f"{study.name}: {told[0]}", *told[1:]], rows)
 
 
 def write_sheet(rows: list[dict[str, Any]], to: Path) -> None:

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from flows.failures import Watch
 from tasks.judge.rows import Rater
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 
 
 class Opened(NamedTuple):
     """What one process judges with."""
 
     rater: Rater
-    store: ReplyStore
+    store: Replies
     name: str
     """Unlike that of any other process: its batches are recorded under it."""
     batches: Iterator[int]

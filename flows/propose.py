@@ -16,9 +16,10 @@ from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.task import ingest
 from tasks.judge.task import credential
 from tasks.llm.opening import open_backend
-from tasks.llm.replies import ReplyStore
+from tasks.llm.stores import open_replies
 from tasks.lock.rubric import authored, guided
-from tasks.store.warehouse import Warehouse, write_atomically
+from tasks.store.files import write_atomically
+from tasks.store.warehouse import Warehouse
 
 
 def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: int) -> list[str]:
@@ -37,7 +38,7 @@ def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: 
     items = _items(study, base)
     text, scale = _given(study, base, items)
     wanted = Brief(study.name, scale, items, study.name, text, concepts, levels)
-    with ReplyStore(Warehouse.open(warehouse).replies) as replies:
+    with open_replies(Warehouse.open(warehouse).replies) as replies:
         structured = asked.engine.structured if asked.engine else True
         model = open_backend(asked, base, replies, credential)
         made = ask_for(wanted, model, replies, asked.sampling, structured)

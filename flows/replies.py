@@ -17,7 +17,7 @@ from tasks.contracts.tables.rubrics import Rubrics
 from tasks.llm.backends.vllm import weights
 from tasks.llm.opening import model_of
 from tasks.llm.recording import Header, Speaker, as_lines, write_recording
-from tasks.llm.replies import ReplyStore
+from tasks.llm.stores import open_replies, shown_place
 from tasks.store.digest import digest_of
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run
@@ -42,10 +42,12 @@ def recorded(run: Run, to: Path, name: str | None = None, folder: Path | None = 
     asked = list(_asked(run))
     if not (speakers and asked):
         raise StoreError(f"run {run.run_id} asked no language model itself: there is nothing to record")
-    with ReplyStore(run.warehouse.replies, read_only=True) as store:
+    with open_replies(run.warehouse.replies, read_only=True) as store:
         lines, lost = as_lines(asked, store.get_many(row["request_digest"] for row in asked))
     if lost:
-        raise StoreError(f"{run.warehouse.replies} holds no reply to {len(lost):,} requests of run {run.run_id}")
+        raise StoreError(
+            f"{shown_place(run.warehouse.replies)} holds no reply to {len(lost):,} requests of run {run.run_id}"
+        )
     header = Header(
         format=0,
         run_id=run.run_id,

@@ -21,7 +21,7 @@ from tasks.contracts.settings.study import load_study
 from tasks.contracts.tables.judging import Judgments
 from tasks.review.access import Access
 from tasks.review.app import create_app
-from tasks.review.asked import Asked
+from tasks.review.asked import ReviewQuestion
 from tasks.review.board import Board
 from tasks.review.heard import LEDGER, acts_of
 from tasks.review.label_studio import config, project, read_export
@@ -32,8 +32,9 @@ from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.sight import as_told
 from tasks.review.subject import standing
 from tasks.review.waiting import open_board, proposed, waiting_labels, waiting_scores
+from tasks.store.files import write_atomically
 from tasks.store.sheets import ENDINGS
-from tasks.store.warehouse import Run, Warehouse, write_atomically
+from tasks.store.warehouse import Run, Warehouse
 from tasks.text.formulas import guarded
 
 
@@ -148,10 +149,10 @@ def drawn(warehouse: Path, study: str) -> set[str]:
     return {row["response_id"] for run in runs for row in proposed(run) if row["sampled"] == "drawn"}
 
 
-def asked_of(board: Board) -> list[Asked]:
+def asked_of(board: Board) -> list[ReviewQuestion]:
     """What the page asks, for people who answer elsewhere."""
     return [
-        Asked(
+        ReviewQuestion(
             response_id=case.response_id,
             criterion_id=ballot.criterion_id,
             rank=rank,

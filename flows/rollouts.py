@@ -31,15 +31,17 @@ from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 from tasks.llm.steady import Steady
+from tasks.llm.stores import open_replies
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.factors import Factors
 from tasks.reward.leakage import edge_cases
 from tasks.reward.local import Locals, local_scores
 from tasks.reward.rows import cases as case_rows
 from tasks.reward.rows import rewards as reward_rows
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 from tasks.text.units import units
 
 CRITERIA_PER_CALL = 4
@@ -109,7 +111,7 @@ class RolloutReward:
         bundles: Mapping[str, Bundle],
         graphs: Mapping[str, Graph],
         settings: Reward,
-        open_rater: Callable[[ReplyStore], Rater],
+        open_rater: Callable[[Replies], Rater],
         aggregation: Aggregation = "gear",
         *,
         criteria_per_call: int | None = CRITERIA_PER_CALL,
@@ -148,7 +150,7 @@ class RolloutReward:
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
         self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
         self.__name__ = f"rubric_{aggregation}"
-        ReplyStore(self._replies).close()  # or it cannot be used, and that is said now
+        open_replies(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
 
     def score(self, rollouts: Sequence[Rollout]) -> list[float | None]:
@@ -192,7 +194,7 @@ class RolloutReward:
         return self._processes.setdefault(os.getpid(), Process(watch))
 
     def _open(self) -> Opened:
-        store = ReplyStore(self._replies)
+        store = open_replies(self._replies)
         return Opened(self._open_rater(store), store, secrets.token_hex(4), count())
 
     def _known(self, rollout: Rollout) -> PreparedItem:
@@ -249,7 +251,7 @@ class RolloutReward:
         return JudgedBatch(cases, graded, local, rewards, missing, cost)
 
     def _graded(
-        self, cases: Sequence[Case], who: Rater, store: ReplyStore, on_wave: Callable[[Wave], None], until: float
+        self, cases: Sequence[Case], who: Rater, store: Replies, on_wave: Callable[[Wave], None], until: float
     ) -> Graded:
         """The batch, graded as far as its time and the judge go; BackendError where that has to be mended first."""
         mender = Steady(who.mender) if who.mender else None

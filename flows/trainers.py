@@ -43,7 +43,8 @@ from tasks.contracts.tables.rubrics import Bundles
 from tasks.ingest.sources import evaluation_only
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
+from tasks.llm.stores import open_replies
 from tasks.reward.factors import read_factors
 from tasks.store.warehouse import Run, Warehouse
 
@@ -269,13 +270,13 @@ def _refuse_unready(judge: Judge, base: Path) -> None:
     """InputError or BackendError for a judge that could not be opened, as far as that takes neither a server nor a
     model."""
     if BACKENDS[judge.backend].needs == "engine":
-        with ReplyStore(":memory:") as store:
+        with open_replies(":memory:") as store:
             study_rater(judge, base, store)
     if judge.grader is not None and not (base / judge.grader).is_file():
         raise InputError("there is no such file", file=base / judge.grader, field="judge.grader")
 
 
-def study_rater(judge: Judge, base: Path, store: ReplyStore) -> Rater:
+def study_rater(judge: Judge, base: Path, store: Replies) -> Rater:
     """Who judges rollouts. base: the folder from which the judge's files are meant."""
     return rater(judge, base, store, _credential, grader_of(judge, base))
 

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from flows.plan import inputs
 from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.settings.study import Study
-from tasks.llm.replies import ReplyStore
+from tasks.llm.stores import are_there, open_replies, shown_place
 from tasks.review.heard import LEDGER
 from tasks.review.ledger import Ledger
-from tasks.store.recorded import manifest_of
+from tasks.store.recorded import MANIFEST, manifest_of
 from tasks.store.verify import Look, Seen, look_at_run, timed
 from tasks.store.warehouse import Run, Warehouse
 
@@ -33,15 +33,15 @@ def verified(folder: Path, run_id: str | None = None) -> Iterator[Look]:
     for name in [run_id] if run_id else there:
         for look in _run(house.run(name)):
             yield look._replace(what=f"{name}: {look.what}")
-    if house.replies.exists():
-        yield timed(house.replies.name, partial(_replies, house.replies))
+    if (not house.mirrored or house.replies_named) and are_there(house.replies):
+        yield timed(Path(shown_place(house.replies)).name, partial(_replies, house.replies))
     if (folder / LEDGER).exists():
         yield timed(LEDGER, partial(_votes, folder / LEDGER))
 
 
 def _run(run: Run) -> Iterator[Look]:
     yield from look_at_run(run)
-    if (run.folder / "manifest.json").exists():
+    if run.fetched(MANIFEST).exists():
         yield timed("inputs", partial(_inputs, run))
         reports = sorted(path.name for path in run.folder.glob("*.html"))
         yield Look("reports", ", ".join(reports) or "none", 0.0, ())
@@ -58,7 +58,7 @@ def _inputs(run: Run) -> Seen:
     try:
         study = Study.model_validate(manifest["identity"]["study"])
     except ValidationError as error:
-        raise StoreError(f"{run.folder / 'manifest.json'}: its study is of another version") from error
+        raise StoreError(f"{run.place}/{MANIFEST}: its study is of another version") from error
     now = inputs(study, run.warehouse.root / manifest["study_folder"])
     gone = sorted(name for name in then if name not in now)
     other = sorted(name for name in then if now.get(name, then[name]) != then[name])
@@ -68,12 +68,12 @@ def _inputs(run: Run) -> Seen:
     return "; ".join(told), []
 
 
-def _replies(path: Path) -> Seen:
-    with ReplyStore(path, read_only=True) as store:
+def _replies(place: str | Path) -> Seen:
+    with open_replies(place, read_only=True) as store:
         looked = store.look()
     told = f"{looked.rows:,} replies"
     told += f", {looked.unsealed:,} of them stored by a version that did not seal them" if looked.unsealed else ""
-    return told, [f"{path}: {problem}" for problem in looked.problems]
+    return told, [f"{shown_place(place)}: {problem}" for problem in looked.problems]
 
 
 def _votes(path: Path) -> Seen:

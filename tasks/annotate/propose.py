@@ -24,7 +24,7 @@ from tasks.llm.amend import all_again, ask_amending, usable
 from tasks.llm.ask import Checked, as_call
 from tasks.llm.backend import Backend
 from tasks.llm.extract import extract
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record, several, text
 from tasks.text.fold import folded
@@ -71,7 +71,7 @@ class ProposedRubric:
 
 
 def propose(
-    wanted: Brief, backend: Backend, replies: ReplyStore, sampling: Sampling | None = None, structured: bool = True
+    wanted: Brief, backend: Backend, replies: Replies, sampling: Sampling | None = None, structured: bool = True
 ) -> ProposedRubric:
     """The inventory that a model proposes; one that the store holds a reply for is not asked for again.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tasks.bottleneck.arm import Arm, Outcome
+from tasks.bottleneck.arm import Arm, TrainedArm
 from tasks.bottleneck.card import card
 from tasks.bottleneck.class_set import ClassSet, grading_rows, judgment_rows, people_rows
 from tasks.bottleneck.data import MISSING
@@ -16,11 +16,12 @@ from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import Models, Traces, Trials
 from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.files import write_atomically
+from tasks.store.warehouse import Run
 
 
 def exported(
-    run: Run, study: Study, base: Path, of: ClassSet, arm: Arm, outcome: Outcome
+    run: Run, study: Study, base: Path, of: ClassSet, arm: Arm, outcome: TrainedArm
 ) -> dict[type[Row], list[dict[str, Any]]]:
     """Writes the grader with its card, in the run and where the study wants it; its rows."""
     plan, data, head = of.ground.plan, of.ground.data, outcome.head
@@ -37,6 +38,9 @@ def exported(
     write_atomically(wanted, place.read_bytes())
     for path in (place, wanted):
         write_atomically(path.with_suffix(".md"), about)
+    own = [] if plan.grader else [wanted, wanted.with_suffix(".md")]
+    for path in (place, place.with_suffix(".md"), *own):
+        run.warehouse.share(path)
     print(f"bottleneck: the grader is in {wanted}, its card beside it")
     (model,) = outcome.tables[Models]
     told = {"path": str(place.relative_to(run.warehouse.root)), "digest": digest, "head": grader.head_json()}
@@ -60,7 +64,7 @@ def _traces(grader: BottleneckGrader, of: ClassSet) -> list[dict[str, Any]]:
     return [row | {"human": human[row["response_id"]]} for row in traces]
 
 
-def line(arm: Arm, outcome: Outcome, number: int, of: int) -> str:
+def line(arm: Arm, outcome: TrainedArm, number: int, of: int) -> str:
     """What is said of an arm that is done, the number-th of so many."""
     worth = {row["metric"]: row["value"] for row in outcome.tables[Trials] if row["split"] == "test"}
     names = [name for name in ("task_macro_f1", "task_qwk") if worth.get(name) is not None]

@@ -18,7 +18,7 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Asked, Attempt, Checked, Wave, ask, quiet
 from tasks.llm.backend import Backend
 from tasks.llm.extract import extract
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record
 from tasks.stats.arrays import Floats, Ints
@@ -80,7 +80,7 @@ def prompted(
     shots: Sequence[Shot],
     scale: Scale,
     backend: Backend,
-    replies: ReplyStore,
+    replies: Replies,
     *,
     response_ids: Sequence[str],
     rubric: str = "",

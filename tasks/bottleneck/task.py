@@ -24,7 +24,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.opening import KeyOf, open_backend
-from tasks.llm.replies import ReplyStore
+from tasks.llm.stores import open_replies
 from tasks.monitor.runs import task
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
@@ -93,7 +93,7 @@ def _prompted_rows(
     data = of.ground.data
     rows = data.rows("test")
     examples = drawn(of.answered, of.target, data.rows("train"), shots, seed=plan.sampling.seed)
-    with ReplyStore(run.warehouse.replies) as replies:
+    with open_replies(run.warehouse.replies) as replies:
         said = prompted(
             [of.answered[row] for row in rows],
             examples,

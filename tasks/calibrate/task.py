@@ -27,7 +27,8 @@ from tasks.llm.hidden import HiddenStates
 from tasks.monitor.runs import task
 from tasks.store.naming import named
 from tasks.store.ordered import packed
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 
 SHARD_ROWS = 20_000
 """Predictions written at a time."""

@@ -33,21 +33,26 @@ def build(run: Run) -> Path:
     site = (run.folder / "data_docs").resolve()  # Great Expectations takes absolute paths only
     with run.alone():  # two runs of a study would build in one folder
         try:
-            _build([file.read_bytes() for file in sorted(folder(run).glob("*.json"))], site)
+            results = run.warehouse.fetch_folder(folder(run))
+            if _build([file.read_bytes() for file in results], site):
+                run.warehouse.share(run.folder / site.name)
         except OSError as error:
             raise StoreError(f"cannot write {site}: {error.strerror or error}; mend that and start again") from error
     return site / "index.html"
 
 
-def _build(contents: Sequence[bytes], site: Path) -> None:
+def _build(contents: Sequence[bytes], site: Path) -> bool:
+    """Whether the pages had to be built."""
     digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
-    if not (site / MARK).is_file() or (site / MARK).read_text() != digest:
-        made = site.with_name(".data_docs.tmp")
-        for old in (made, site):
-            shutil.rmtree(old, ignore_errors=True)
-        _render([json.loads(content) for content in contents], made)
-        (made / MARK).write_text(digest)
-        made.replace(site)
+    if (site / MARK).is_file() and (site / MARK).read_text() == digest:
+        return False
+    made = site.with_name(".data_docs.tmp")
+    for old in (made, site):
+        shutil.rmtree(old, ignore_errors=True)
+    _render([json.loads(content) for content in contents], made)
+    (made / MARK).write_text(digest)
+    made.replace(site)
+    return True
 
 
 def _render(results: Sequence[dict[str, Any]], site: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from tasks.check.finding import Finding, broken
 from tasks.check.suite import SUITE, configuration
 from tasks.contracts.schema import Expectation
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 
 def folder(run: Run) -> Path:
@@ -28,7 +28,7 @@ def keep(run: Run, stage: str, findings: Sequence[Finding]) -> None:
     """Write the validation result of one table."""
     table = findings[0].row.table
     content = json.dumps(validation(findings, stage, run.run_id), ensure_ascii=False, indent=1)
-    write_atomically(folder(run) / f"{stage}-{table}.json", content.encode())
+    run.warehouse.write(folder(run) / f"{stage}-{table}.json", content.encode())
 
 
 def validation(findings: Sequence[Finding], stage: str, run_id: str) -> dict[str, Any]:

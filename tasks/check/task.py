@@ -58,11 +58,11 @@ def _where(run: Run, found: Sequence[Finding]) -> list[str]:
     """Where to look, for the person whose run has stopped."""
     lines = []
     if any(finding.outcome == "failed" for finding in broken(found)):
-        house = shlex.quote(str(run.warehouse.root))
+        house = shlex.quote(run.warehouse.place)
         ask = f'rubricflow sql "SELECT * FROM quarantine" --run {run.run_id} --warehouse {house}'
         lines.append(f"the rows, the first {REFUSED:,} of each rule, are in table 'quarantine': {ask}")
     try:
-        lines.append(f"all checkpoints: {docs.build(run)}")
+        lines.append(f"all checkpoints: {run.warehouse.shown(docs.build(run))}")
     except Exception as error:  # the pages are no reason to keep back why the run stops
         lines.append(f"no Data Docs: {type(error).__name__}: {error}")
     return lines

@@ -14,7 +14,8 @@ from tasks.edit.progress import Progress
 from tasks.edit.rollout import Sample
 from tasks.llm.calls import looking
 from tasks.store.digest import digest_of
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 
 STAGE = "edit"
 CHUNK = 128

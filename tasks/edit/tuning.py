@@ -23,7 +23,7 @@ import torch
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.settings.adapter import Adapter
 from tasks.edit.policy import Policy
-from tasks.store.warehouse import write_atomically
+from tasks.store.files import write_atomically
 
 Metrics = Mapping[str, str]
 """The library's name of a metric → ours."""

@@ -13,8 +13,9 @@ from pathlib import Path
 from tasks.contracts.errors import InputError
 from tasks.gradebook.book import Gradebook, StudentGrades
 from tasks.gradebook.pages import index_page, student_page
+from tasks.store.files import write_atomically
 from tasks.store.handed_out import remember_feedback
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 MARKER = ".rubricflow-feedback.json"
 """What says that a folder is ours: its secret and the pages in it."""

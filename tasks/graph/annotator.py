@@ -11,7 +11,7 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.graph import Graphs
 from tasks.graph.subject import Subject
 from tasks.llm.backend import Backend
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 
 
 def silent(line: str) -> None:
@@ -23,7 +23,7 @@ class Annotator:
     """A backend with its reply store and the study's plan."""
 
     backend: Backend
-    replies: ReplyStore
+    replies: Replies
     plan: Graphs
     tell: Callable[[str], None] = silent
     """Says to a person how far it is."""

@@ -23,10 +23,11 @@ from tasks.graph.votes import read_votes
 from tasks.llm.backends.offline import Offline
 from tasks.llm.calls import telling
 from tasks.llm.opening import KeyOf, open_backend
-from tasks.llm.replies import ReplyStore
+from tasks.llm.stores import open_replies
 from tasks.monitor.runs import task
 from tasks.store.naming import named
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 
 
 class Graphed(NamedTuple):
@@ -55,7 +56,7 @@ def graph(
         found = subjects(run.read(items, columns).to_pylist(), unlocked(run.read(bundles).to_pylist()))
         written = authored(base / plan.file, found) if plan.file else {}
         votes = read_votes(base / plan.votes, found) if plan.votes else []
-        with ReplyStore(run.warehouse.replies) as replies:
+        with open_replies(run.warehouse.replies) as replies:
             rules = Offline(MODEL, answer)
             asking = len(written) < len(found)
             backend = open_backend(plan, base, replies, key_of) if asking and speaks(plan) else rules

@@ -22,7 +22,8 @@ from tasks.ingest.survey import survey
 from tasks.monitor.runs import log, task
 from tasks.stats.target import FAIR, OF_SEVERAL
 from tasks.store.naming import named
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 
 TOLD = ["response_id", "item_id", "rater_id", "rater_kind", "score"]
 """What fair scores are made of."""

@@ -23,7 +23,7 @@ from tasks.judge.protocol import NOTHING, Answer, How, Outcome, Part, Shown, how
 from tasks.judge.rows import Called, Case, Graded, Grading, Judged, Rater
 from tasks.judge.score import Scored
 from tasks.llm.ask import Asked, Attempt, Checked, OnOpen, Wave, ask, quiet, unheard
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 from tasks.llm.request import Reply, Request
 from tasks.text.tokens import tokens
 
@@ -35,7 +35,7 @@ PROTOCOL_VERSION = 5
 def grade_batch(
     cases: Sequence[Case],
     rater: Rater,
-    replies: ReplyStore,
+    replies: Replies,
     on_wave: Callable[[Wave], None] = quiet,
     on_open: OnOpen = unheard,
 ) -> Graded:
@@ -108,7 +108,7 @@ def _place(case: Case, seed: int | None) -> str:
 def _put(
     requests: Sequence[Request],
     rater: Rater,
-    replies: ReplyStore,
+    replies: Replies,
     on_wave: Callable[[Wave], None],
     on_open: OnOpen,
 ) -> list[Asked[Any]]:

@@ -16,8 +16,8 @@ from tasks.judge.grade import first_requests, grade_batch, too_short
 from tasks.judge.protocol import Opinion, Outcome, how
 from tasks.judge.rows import Case, Rater
 from tasks.judge.schema import MAX_QUOTE
-from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request
+from tasks.llm.stores import open_replies
 from tasks.text.quotes import shortened
 from tasks.text.units import units
 
@@ -132,7 +132,7 @@ def _quoting(case: Case) -> Callable[[Criterion], dict[str, str]]:
 def _graded(case: Case, opinion: Opinion) -> Proof:
     """The case graded by a rater of this opinion."""
     backend = Opinionated(opinion)
-    with ReplyStore(":memory:") as replies:
+    with open_replies(":memory:") as replies:
         found = grade_batch([case], Rater("proof", "simulated", backend), replies)
     attempts = [attempt for called in found.called for attempt in called.answer.attempts]
     violations = [violation for attempt in attempts for violation in attempt.checked.violations]

@@ -25,9 +25,9 @@ from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay, Recorded
 from tasks.llm.encoder import minilm
 from tasks.llm.foreign import foreign_rows, foreign_score, rescale
+from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.recording import read_recording
-from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Request
 
 _BATCH = 256
@@ -36,7 +36,7 @@ _BATCH = 256
 def rater(
     judge: Judge,
     base: Path,
-    replies: ReplyStore,
+    replies: Replies,
     key_of: KeyOf = os.environ.get,
     grader: Grader | None = None,
     known: Mapping[str, Known] | None = None,

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from prefect.blocks.system import Secret
 
+from tasks.contracts.backends import speaks
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Grader
 from tasks.contracts.reference import TableRef
@@ -29,7 +30,8 @@ from tasks.judge.teaching import People, teaching_of
 from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.calls import looking
 from tasks.llm.foreign import foreign_scores
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
+from tasks.llm.stores import open_replies
 from tasks.monitor.artifacts import ProgressBar
 from tasks.monitor.runs import is_watched, log, task
 from tasks.stats.target import MEAN
@@ -76,7 +78,10 @@ def judge(
     cut = [(name, sum(count for *_, count in parts), run.done(stage, name)) for name, parts in parted]
     if not all(done for *_, done in cut):
         # A file of recorded replies stands alone: what the warehouse keeps may be of another recording.
-        with ReplyStore(":memory:" if plan.replies else run.warehouse.replies) as replies, libraries_aside():
+        with (
+            open_replies(run.warehouse.replies if speaks(plan) and not plan.replies else ":memory:") as replies,
+            libraries_aside(),
+        ):
             progress = Progress(plan.samples * sum(count for _, count, done in cut if not done), _say(run, stage))
             who = progress.watch(_within(token_budget, _rater(run, plan, base, replies, people, grader)))
             teaching = teaching_of(
@@ -119,7 +124,7 @@ def _rater(
     run: Run,
     plan: Judge,
     base: Path,
-    replies: ReplyStore,
+    replies: Replies,
     people: tuple[TableRef, TableRef] | None,
     grader: Grader | None,
 ) -> Rater:

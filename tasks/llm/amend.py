@@ -9,7 +9,7 @@ from typing import TypeVar
 from tasks.contracts.errors import InputError
 from tasks.llm.ask import Asked, Attempt, Checked, ask
 from tasks.llm.backend import Backend
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.text.templates import Templates
 
@@ -25,7 +25,7 @@ History = tuple[Attempt[T], ...]
 def ask_amending(
     requests: Sequence[Request],
     backend: Backend,
-    replies: ReplyStore,
+    replies: Replies,
     check: Callable[[Request, Reply], Checked[T]],
     demand: Callable[[Request, History[T]], tuple[str, Request] | None],
 ) -> list[Asked[T]]:

@@ -10,7 +10,7 @@ from operator import length_hint
 from typing import Any, Generic, TypeVar
 
 from tasks.llm.backend import Backend
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 from tasks.llm.request import Reply, Request, digest, overdue
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ def unheard(requests: Sequence[Request], missing: Sequence[Request]) -> None:
 def ask(
     requests: Sequence[Request],
     backend: Backend,
-    replies: ReplyStore,
+    replies: Replies,
     check: Callable[[Request, Reply], Checked[T]],
     repair: Callable[[Request, tuple[Attempt[T], ...]], Request | None] = never,
     on_wave: Callable[[Wave], None] = quiet,
@@ -148,7 +148,7 @@ def _run_wave(
     number: int,
     cases: list[_Case[T]],
     backend: Backend,
-    replies: ReplyStore,
+    replies: Replies,
     check: Callable[[Request, Reply], Checked[T]],
     on_open: OnOpen,
 ) -> Wave:
@@ -184,7 +184,7 @@ def _run_wave(
 
 
 def _answered(
-    missing: dict[str, Request], backend: Backend, replies: ReplyStore
+    missing: dict[str, Request], backend: Backend, replies: Replies
 ) -> tuple[dict[str, Reply], dict[str, Reply]]:
     """The replies to what was asked here, in batches, and to what another run was asking for already."""
     mine, theirs, size = dict[str, Reply](), dict[str, Reply](), max(1, backend.batch_size)
@@ -205,9 +205,7 @@ def _in_time(keys: Sequence[str], missing: dict[str, Request], replies: dict[str
     return [key for key in keys if missing[key].until > now]
 
 
-def _answers(
-    batch: Sequence[tuple[str, Request]], backend: Backend, replies: ReplyStore
-) -> Iterator[tuple[str, Reply]]:
+def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Replies) -> Iterator[tuple[str, Reply]]:
     """One reply per request of a batch, each kept before the backend is waited for again."""
     if not batch:
         return
@@ -228,7 +226,7 @@ def _answers(
         yield batch[index][0], Reply(error=f"no_reply: the backend gave no reply{also}")
 
 
-def _kept(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: ReplyStore) -> list[tuple[str, Reply]]:
+def _kept(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: Replies) -> list[tuple[str, Reply]]:
     """The replies as they stand in the store: another run may have kept its own to the same request first."""
     standing = replies.put_many([(key, backend.model, reply) for key, reply in arrived])
     return [(key, standing.get(key, reply)) for key, reply in arrived]

@@ -45,11 +45,11 @@ class Asker(NamedTuple):
         since = datetime.fromtimestamp(self.since)
         return f"process {self.process} on {self.host.partition('/')[0]} (since {since:%X})"
 
-    def lives(self) -> bool:
-        """Whether it may still bring replies."""
-        if time.time() - self.seen > LEASE_S:
+    def lives(self, now: float | None = None) -> bool:
+        """Whether it may still bring replies. now: by the clock that `seen` is of; this machine's if not given."""
+        if (time.time() if now is None else now) - self.seen > LEASE_S:
             return False
-        return self.host != _host() or _runs(self.process)
+        return self.host != host() or _runs(self.process)
 
 
 def claim(connection: sqlite3.Connection, asker: str, digests: Iterable[str]) -> list[str]:
@@ -59,7 +59,7 @@ def claim(connection: sqlite3.Connection, asker: str, digests: Iterable[str]) ->
     mine = [digest for digest in digests if connection.execute(_CLAIM, (digest, asker)).rowcount]
     if mine:
         now = time.time()
-        connection.execute("INSERT INTO askers VALUES (?, ?, ?, ?, ?)", (asker, _host(), os.getpid(), now, now))
+        connection.execute("INSERT INTO askers VALUES (?, ?, ?, ?, ?)", (asker, host(), os.getpid(), now, now))
     return mine
 
 
@@ -86,7 +86,7 @@ def _askers(connection: sqlite3.Connection) -> Sequence[Asker]:
 
 
 @cache
-def _host() -> str:
+def host() -> str:
     """The machine and, where it has several, the space of its process ids: numbers mean the same in one alone."""
     space = Path("/proc/self/ns/pid")
     return f"{socket.gethostname()}/{os.readlink(space) if space.is_symlink() else ''}"

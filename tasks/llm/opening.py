@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from tasks.contracts.backends import Choice
 from tasks.llm.backend import Backend
 from tasks.llm.cpu import harmful, this_machine
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 
 KeyOf = Callable[[str], str | None]
 """Name of a credential, see `Engine.key` → its value, None where there is none."""
@@ -20,14 +20,14 @@ KeyOf = Callable[[str], str | None]
 class Module(Protocol):
     """What the module of a backend has."""
 
-    def opened(self, choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> Backend:
+    def opened(self, choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Backend:
         """See `open_backend`."""
 
     def model_of(self, choice: Choice, base: Path) -> str:
         """See `model_of`."""
 
 
-def open_backend(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf = os.environ.get) -> Backend:
+def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf = os.environ.get) -> Backend:
     """The backend that settings name.
 
     base: the folder from which a relative folder of weights is meant. InputError for settings that the backend cannot

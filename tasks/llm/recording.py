@@ -22,8 +22,8 @@ from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.engine import Sampling
 from tasks.llm.request import Reply, Request
 from tasks.store.digest import digest_of, sealed, unsealed
+from tasks.store.files import write_atomically
 from tasks.store.part import as_parquet, first_line, opened
-from tasks.store.warehouse import write_atomically
 
 FORMAT = 1
 _HEADER = b"rubricflow.recording"

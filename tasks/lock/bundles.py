@@ -12,7 +12,8 @@ from tasks.contracts.settings.study import Study
 from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
 from tasks.llm.calls import telling
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
+from tasks.llm.stores import open_replies
 from tasks.lock import offline
 from tasks.lock.contract import MadeRubric
 from tasks.lock.lock import lock
@@ -37,8 +38,8 @@ def finished(
     found: Mapping[str, Rubric],
     known: Mapping[str, Rubric],
     items: Sequence[Mapping[str, Any]],
-    replies: Path,
-    model_by: Callable[[ReplyStore], Backend],
+    replies: str | Path,
+    model_by: Callable[[Replies], Backend],
 ) -> dict[str, Finished]:
     """The rubrics of a study with their bundles.
 
@@ -50,7 +51,7 @@ def finished(
     made = presented(found, study.rubrics)
     if asks(study.rubrics):
         structured = study.judge.engine is None or study.judge.engine.structured
-        with ReplyStore(replies) as store:
+        with open_replies(replies) as store:
             backend = model_by(store) if speaks(study.judge) else Offline(offline.MODEL, offline.answer)
             with telling(backend, lambda line: print(f"lock: {line}")) as told:
                 maker = Maker(told, store, study.judge.sampling, structured)

@@ -12,7 +12,7 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.llm.amend import all_again, ask_amending, usable
 from tasks.llm.ask import Asked, Checked, as_call
 from tasks.llm.backend import Backend
-from tasks.llm.replies import ReplyStore
+from tasks.llm.kept import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.text.templates import Templates
 
@@ -56,7 +56,7 @@ def request(
 def make(
     requests: Sequence[Request],
     backend: Backend,
-    replies: ReplyStore,
+    replies: Replies,
     check: Callable[[Request, Reply], Checked[Rubric]],
 ) -> dict[str, MadeRubric]:
     """Rubric id → what was made of it. A rubric that the store holds a reply for is not asked for again.

@@ -14,11 +14,13 @@ from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.llm.encoder import require_encoder
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.lock.bundles import finished
+from tasks.lock.remake import asks
 from tasks.lock.rubric import authored, rubrics_of
 from tasks.lock.tables import refuse_off_scale, refuse_unfit, refuse_unknown_marks, rubric_row
 from tasks.monitor.runs import task
 from tasks.store.naming import named
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 
 
 class Locked(NamedTuple):
@@ -56,7 +58,7 @@ def lock(
         refuse_off_scale(run, study, base, people, rubric_of)
         if marks.rows:
             refuse_unknown_marks(run, study, base, marks, run.read(responses, ["response_id", "item_id"]), rubric_of)
-        replies = run.warehouse.replies
+        replies = run.warehouse.replies if asks(study.rubrics) else ":memory:"
         locked = finished(
             study, found, known, asked, replies, lambda store: open_backend(study.judge, base, store, key_of)
         )

@@ -17,11 +17,12 @@ def tell(run: Run, kind: str, sentence: str, table: Table, where: Mapping[str, o
     kind: what the keys of the artifacts begin with; where: further places and facts, for the artifact alone.
     """
     facts = {"run": run.run_id, **where, **({"report": page} if page else {})}
+    facts = {name: run.warehouse.shown(value) for name, value in facts.items()}
     lines = [f"# {sentence}", "", *(f"- {name}: `{value}`" for name, value in facts.items())]
     leave_table(run.run_id, f"{kind}-{table.id}", as_records(table))
     leave_text(run.run_id, f"{kind}-summary", "\n".join(lines))
     print(f"{sentence}.")
     show([table])
-    places = {"run": run.run_id, "report": page} if page else facts
+    places = {name: facts[name] for name in ("run", "report")} if page else facts
     print("\n".join(f"{name}: {value}" for name, value in places.items()))
     return sentence

@@ -22,7 +22,8 @@ from tasks.reward.leakage import edge_cases
 from tasks.reward.local import Locals
 from tasks.reward.rows import cases, rewards
 from tasks.stats.target import target_scores
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 
 _JUDGED = ["response_id", "criterion_id", "rater_id", "sample", "decision", "level_probabilities", "action"]
 

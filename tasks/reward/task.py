@@ -18,7 +18,8 @@ from tasks.reward.local import local_scores
 from tasks.reward.tables import judged_rows, pairs, reward_tables, scores_to_learn
 from tasks.reward.wire import Wired, wire
 from tasks.store.naming import named
-from tasks.store.warehouse import Rows, Run
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
 
 
 class Paid(NamedTuple):

@@ -17,8 +17,9 @@ from tasks.contracts.schema import schema
 from tasks.contracts.tables.every import TABLES
 from tasks.store.aside import aside
 from tasks.store.catalogue import joins, pattern, quoted
+from tasks.store.files import write_atomically
 from tasks.store.part import first_line
-from tasks.store.warehouse import Warehouse, write_atomically
+from tasks.store.warehouse import Warehouse
 
 SCRIPT, DATABASE = "warehouse.sql", "warehouse.duckdb"
 STORAGE = "v1.0.0"
@@ -40,12 +41,15 @@ FROM read_parquet({files}, filename = true, union_by_name = true, hive_partition
 WHERE parse_path(filename)[-4] IN (SELECT run_id FROM runs)"""
 
 
-def write_database(warehouse: Warehouse) -> Path:
+def write_database(warehouse: Warehouse) -> Path | None:
     """Makes `warehouse.duckdb` and `warehouse.sql` where they are not as they should be; returns the database's path.
 
-    StoreError where a run's tables cannot be read.
+    StoreError where a run's tables cannot be read. None in a bucket: views read by pattern, and what lies in a bucket
+    counts by its done-marks alone.
     """
     script, database = warehouse.root / SCRIPT, warehouse.root / DATABASE
+    if warehouse.mirrored:
+        return None
     text = statements(warehouse)
     if database.exists() and script.exists() and script.read_text(encoding="utf-8") == text:
         return database

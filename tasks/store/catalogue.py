@@ -15,7 +15,7 @@ from tasks.contracts.schema import schema
 from tasks.contracts.tables.calibration import Predictions
 from tasks.contracts.tables.every import BY_NAME, TABLES
 from tasks.store.part import first_line, forget
-from tasks.store.recorded import read_manifest
+from tasks.store.recorded import MANIFEST, read_manifest
 from tasks.store.warehouse import Run
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
@@ -33,14 +33,14 @@ def catalogue(run: Run) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         refuse_broken(run)
-        raise StoreError(f"a table of {run.folder} cannot be read: {first_line(error)}; {run.mend()}") from error
+        raise StoreError(f"a table of {run.place} cannot be read: {first_line(error)}; {run.mend()}") from error
 
 
 def _views(run: Run) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
+    parts = run.all_parts()
     for row in TABLES:
-        files = [path for stage in run.stages(row) for path in run.parts(row, stage)]
-        if files:
+        if files := parts.get(row.table):
             source = f"read_parquet([{', '.join(map(_file, files))}], hive_partitioning = false)"
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")
         else:
@@ -74,9 +74,7 @@ def joins() -> dict[str, str]:
 def refuse_broken(run: Run) -> None:
     """StoreError that names a file of the run that is not as it was written, whatever was seen of it before."""
     forget()
-    for row in TABLES:
-        for stage in run.stages(row):
-            run.parts(row, stage)
+    run.all_parts()
 
 
 def pattern(file: Path | str) -> str:
@@ -123,7 +121,7 @@ def ask(run: Run, query: str, parameters: Mapping[str, str] | None = None) -> du
     UserError says what is wrong with it; StoreError what is wrong with the run, where a finished one is not what its
     manifest lists too.
     """
-    if (run.folder / "manifest.json").exists():
+    if run.fetched(MANIFEST).exists():
         read_manifest(run)
     try:
         connection = _views(run)

@@ -11,7 +11,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tasks.contracts.errors import InputError, StoreError
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.files import write_atomically
+from tasks.store.warehouse import Run
 
 RECORD = "handed_out.json"
 """In the warehouse: file → SHA-256 of what was written."""
@@ -51,14 +52,14 @@ def _digest(path: Path) -> str:
 def remember_feedback(run: Run, folder: Path, pages: Mapping[str, str]) -> None:
     """Keep where the page of each answer's student is. pages: response → the page, relative to the folder."""
     record = {"folder": str(folder.resolve()), "pages": dict(pages)}
-    write_atomically(run.folder / FEEDBACK, json.dumps(record).encode())
+    run.warehouse.write(run.folder / FEEDBACK, json.dumps(record).encode())
 
 
 def feedback_pages(run: Run) -> dict[str, str]:
     """Response → its student's page, as a link from the run's folder; none where no feedback was written, or it is gone
     since."""
     try:
-        record = json.loads((run.folder / FEEDBACK).read_bytes())
+        record = json.loads(run.fetched(FEEDBACK).read_bytes())
         folder, pages = Path(record["folder"]), record["pages"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}

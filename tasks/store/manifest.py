@@ -20,7 +20,7 @@ from tasks.contracts.tables.rubrics import Bundles
 from tasks.store.catalogue import catalogue
 from tasks.store.digest import digest_of, file_digest, sealed
 from tasks.store.recorded import listed_in, manifest_of, refuse_other
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 HOUSE = Path(__file__).resolve().parents[2]
 LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "torch", "transformers")
@@ -130,6 +130,7 @@ def write_manifest(
     for ref in earlier:
         refuse_other(run, ref)
     tables = [*tables, *(ref for ref in earlier if ref.path not in paths)]
+    folder = base.resolve()
     content = {
         "run_id": run.run_id,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -140,9 +141,11 @@ def write_manifest(
         "versions": versions(),
         "git": git_state(),
         "tables": [ref.model_dump() for ref in tables],
-        "study_folder": os.path.relpath(base.resolve(), run.warehouse.root.resolve()),
+        "study_folder": str(folder)
+        if run.warehouse.mirrored
+        else os.path.relpath(folder, run.warehouse.root.resolve()),
     }
-    write_atomically(path, sealed(content))
+    run.warehouse.write(path, sealed(content))
     return path
 
 

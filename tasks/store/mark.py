@@ -38,6 +38,8 @@ class DoneMark(Frozen):
     tables: dict[str, MarkedTable]
     others: tuple[str, ...] = ()
     """Names of the stage's shards that were there before its last one; none in any other mark."""
+    attempt: str = ""
+    """In a bucket: part of its files' names, so that no two writers ever write one file."""
 
 
 _EARLIER = TypeAdapter(dict[str, MarkedTable])
@@ -45,20 +47,30 @@ _EARLIER = TypeAdapter(dict[str, MarkedTable])
 
 def mark_bytes(mark: DoneMark) -> bytes:
     """The mark as its file holds it."""
-    return sealed(mark.model_dump(mode="json"))
+    record = mark.model_dump(mode="json")
+    if not mark.attempt:  # a folder's marks have none
+        del record["attempt"]
+    return sealed(record)
 
 
 def read_mark(path: Path, mend: str) -> DoneMark:
     """The mark in the file `<stage>/<shard>.json`; StoreError where it was changed, moved or cannot be read."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error), mend) from error
+    return mark_in(content, path, mend)
+
+
+def mark_in(content: bytes, path: Path, mend: str) -> DoneMark:
+    """The mark that is the content of such a file, as `read_mark`."""
     of = f"{path.parent.name}/{path.stem}"
     try:
-        record, has_seal = unsealed(path.read_bytes())
+        record, has_seal = unsealed(content)
         mark = DoneMark.model_validate(record) if has_seal else DoneMark(of=of, tables=_EARLIER.validate_python(record))
         if mark.of != of:
             raise ValueError(f"it is that of {mark.of}")
         _refuse_odd(mark.tables)
-    except OSError as error:
-        raise _unreadable(path, error.strerror or str(error), mend) from error
     except ValueError as error:  # pydantic's are of several lines
         reason = str(error) if type(error) is ValueError else "it is no list of tables with rows and content"
         raise _unreadable(path, reason, mend) from error

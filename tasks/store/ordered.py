@@ -19,7 +19,8 @@ from tasks.contracts.tables.every import BY_NAME
 from tasks.stats.arrays import Ints
 from tasks.store.aside import aside
 from tasks.store.part import first_line, opened, reading
-from tasks.store.warehouse import Run, give_back
+from tasks.store.shards import give_back
+from tasks.store.warehouse import Run
 
 PILE = 32 << 20
 """Bytes of rows that are put in order together; a pile ends with the row that fills it."""

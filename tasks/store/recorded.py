@@ -10,6 +10,7 @@ from tasks.contracts.tables.every import BY_NAME
 from tasks.store.digest import unsealed
 from tasks.store.warehouse import Run
 
+MANIFEST = "manifest.json"
 EARLIER = {"run_id", "written", "grade_digest", "graded_by", "identity", "versions", "git", "tables"}
 """What a manifest holds that was written before manifests had a seal."""
 
@@ -25,7 +26,7 @@ def read_manifest(run: Run) -> dict[str, Any]:
 
 def manifest_of(run: Run) -> dict[str, Any]:
     """The manifest as it was written, without a look at the tables; StoreError where there is none such."""
-    path = run.folder / "manifest.json"
+    path = run.fetched(MANIFEST)
     again = "grade the study again: its manifest is written anew, and nothing is asked twice"
     try:
         record, has_seal = unsealed(path.read_bytes())
@@ -34,9 +35,9 @@ def manifest_of(run: Run) -> dict[str, Any]:
         for ref in record["tables"]:
             TableRef.model_validate(ref)
     except FileNotFoundError as error:
-        raise StoreError(f"run {run.run_id} did not finish: {path} is not there; {again}") from error
+        raise StoreError(f"run {run.run_id} did not finish: {run.place}/{MANIFEST} is not there; {again}") from error
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise StoreError(f"{path} cannot be read: {error}; {again}") from error
+        raise StoreError(f"{run.place}/{MANIFEST} cannot be read: {error}; {again}") from error
     return record
 
 
@@ -50,6 +51,6 @@ def refuse_other(run: Run, listed: TableRef) -> None:
     there = run.ref(BY_NAME[listed.table], listed.stage) if listed.table in BY_NAME else None
     if there is None or there.digest != listed.digest:
         raise StoreError(
-            f"{run.folder / listed.table / listed.stage} is not the table that the run's manifest lists: it was "
+            f"{run.place}/{listed.table}/{listed.stage} is not the table that the run's manifest lists: it was "
             f"changed, or written by another version of rubricflow; {run.mend()}"
         )

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from tasks.contracts.reference import TableRef
 from tasks.stats.scores import ADDED, ScoreTables, narrow
 from tasks.store.ordered import packed
-from tasks.store.warehouse import Run, give_back
+from tasks.store.shards import give_back
+from tasks.store.warehouse import Run
 
 BATCH = 20_000
 """Responses read at a time, more only of an item that has more."""

@@ -17,7 +17,7 @@ from tasks.store.digest import digest_of
 from tasks.store.manifest import digests
 from tasks.store.mark import LAST, MarkedTable, read_mark
 from tasks.store.part import content_of, forget, hold, reading
-from tasks.store.recorded import listed_in, manifest_of, refuse_other
+from tasks.store.recorded import MANIFEST, listed_in, manifest_of, refuse_other
 from tasks.store.warehouse import Run
 
 
@@ -52,7 +52,7 @@ def look_at_run(run: Run) -> Iterator[Look]:
     yield timed("done-marks", lambda: _marks(run, parts))
     for (table, stage), files in sorted(parts.items()):
         yield timed(f"{table} of {stage}", lambda table=table, files=files: _files(run, table, files))  # type: ignore[misc]
-    if (run.folder / "manifest.json").exists():
+    if run.fetched(MANIFEST).exists():
         yield timed("manifest", lambda: _manifest(run))
         yield timed("grade_digest", lambda: _graded(run))
 
@@ -60,6 +60,7 @@ def look_at_run(run: Run) -> Iterator[Look]:
 def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]]) -> Seen:
     """Fills in the parts of every (table, stage)."""
     problems, paths = list[str](), run.marks()
+    run.warehouse.fetch_all(paths)
     for path in paths:
         stage, shard = path.parent.name, path.stem
         try:
@@ -68,7 +69,7 @@ def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]
             problems.append(str(error))
             continue
         for table, made in mark.tables.items():
-            parts[table, stage].append((run.file(table, stage, shard), made))
+            parts[table, stage].append((run.file(table, stage, shard, mark.attempt), made))
         lost = [name for name in mark.others if path.with_stem(name) not in paths] if shard == LAST else []
         problems += [f"{path.with_stem(name)} is lost, and its stage is done; {run.mend()}" for name in lost]
     return f"{len(paths):,} shards", problems
@@ -76,6 +77,7 @@ def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]
 
 def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> Seen:
     problems, row = list[str](), BY_NAME[table]
+    run.warehouse.fetch_all([path for path, _ in files])
     for path, made in files:
         try:
             hold(path, row, made, run.mend())
@@ -106,4 +108,4 @@ def _graded(run: Run) -> Seen:
     problems = [f"{name} digest" for name, value in again.items() if graded.get(name) != value]
     problems += ["digest of them all"] if digest_of(graded) != manifest["grade_digest"] else []
     told = f"{len(again)} digests made again"
-    return told, [f"{run.folder / 'manifest.json'}: the {what} is not that of the tables" for what in problems]
+    return told, [f"{run.place}/{MANIFEST}: the {what} is not that of the tables" for what in problems]

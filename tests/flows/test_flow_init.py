@@ -92,6 +92,17 @@ def of_blackboard_test(found: Read) -> None:
     assert found.scores == {f"aberg:{WHY}": 3, f"aberg:{HOW}": 1, f"coez:{HOW}": 2, f"coez:{WHY}": 4}
 
 
+def test_html_of_a_platform_is_taken_out_without_being_asked(tmp_path: Path) -> None:
+    export = exports.moodle_quiz(tmp_path)
+    text = export.read_text(encoding="utf-8-sig")
+    export.write_text(text.replace("It is hollow.", "<p>It is <strong>hollow</strong>.</p>"), encoding="utf-8")
+    study = tmp_path / "study.yaml"
+    init([export], study, lambda question, guess: guess)
+    answers = [answer for texts in read(study).answers.values() for answer in texts]
+    assert "It is hollow." in answers
+    assert "Steel is light if x < 3 & dry." in answers
+
+
 PLATFORMS = [
     (exports.moodle_quiz, of_moodle_quiz, {"1": 10, "2": 10}, 0),
     (lambda folder: exports.moodle_quiz(folder, questions=False), of_bare_moodle_quiz, {"1": 10, "2": 10}, 4),

@@ -170,7 +170,7 @@ class Induce(Frozen):
     """Above 0, so that another seed can bring another reply."""
 
 
-class Rubrics(Frozen):
+class RubricSettings(Frozen):
     """Where the rubrics come from."""
 
     file: str | None = None
@@ -184,7 +184,7 @@ class Rubrics(Frozen):
     in other words by the study's judge. The intent stays the same."""
 
     @model_validator(mode="after")
-    def _at_least_one(self) -> Rubrics:
+    def _at_least_one(self) -> RubricSettings:
         if not (self.file or self.derive):
             raise ValueError("give a file of rubrics, or say how to derive them")
         if self.induce and not self.file:
@@ -295,7 +295,7 @@ class Study(Frozen):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
     """Short name; the run's id begins with it."""
     data: Data
-    rubrics: Rubrics
+    rubrics: RubricSettings
     split: Split = Split()
     judge: Judge = Judge()
     graph: Graphs = Graphs()

@@ -17,7 +17,7 @@ from tasks.ingest.draft.roles import Roles
 from tasks.ingest.reshape import matching, reshaped
 from tasks.store.cells import text_or_none
 from tasks.store.sheets import told_apart
-from tasks.text.markup import plain
+from tasks.text.markup import is_markup, plain
 
 UNWRITTEN = "WRITE HERE"
 """What stands, in a file that `init` wrote, where a person has to write something."""
@@ -72,6 +72,9 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame) -> Draft:
     source: dict[str, Any] = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
     source["responses"] = {"text": flat.answer}
     rows = reshaped(Source.model_validate(source), frame)
+    if roles.title and _holds_markup(rows[str(flat.answer)]):
+        source["html"] = True
+        rows = reshaped(Source.model_validate(source), frame)
     made_item, item = _item_id(flat, rows, names)
     made_student, student = _made(flat.student, names["student_id"])
     source["names"], author_name = _made(flat.names, names["student_name"])
@@ -94,6 +97,12 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame) -> Draft:
     step = next((step for step in STEPS if all(_on_grid(mark, step) for mark in marks)), STEPS[-1])
     by_row = any(ROW in columns for columns in source["ids"].values())
     return Draft(kept, items, len(rows), _marked(rows, scores), step, asks_wording, by_row)
+
+
+def _holds_markup(answers: pd.Series) -> bool:
+    """Whether a platform's answers were written in an editor that makes HTML: one such cell is enough, since a cell
+    that is none stays as it is."""
+    return any(is_markup(cell) for cell in answers if isinstance(cell, str))
 
 
 def _new_names(columns: Iterable[str]) -> dict[str, str]:

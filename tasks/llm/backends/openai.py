@@ -25,8 +25,8 @@ from tasks.llm.backends.completions import BROKEN, BUSY, DOWN, FINAL, ODD, UNPIN
 from tasks.llm.backends.connections import Connections
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
 from tasks.llm.backends.pace import Pace
+from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf
-from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, overdue
 
 _ASIDE_S = 10.0
@@ -79,7 +79,7 @@ class _Wave:
             task.cancel()
 
 
-def opened(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> OpenAI:
+def opened(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> OpenAI:
     """A client of the servers; InputError for what is no URL of one, or carries a password, which would stand in every
     manifest."""
     engine = engine_of(choice)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from tasks.contracts.backends import Choice
 from tasks.contracts.errors import InputError
+from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf
 from tasks.llm.recording import Recording, Speaker, read_recording
-from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, digest
 
 _MISSING = "not_recorded: "
 
 
-def opened(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> Replay | Recorded:
+def opened(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Replay | Recorded:
     """The replies of the model that the settings name; InputError where they name none."""
     if choice.replies is not None:
         recording = read_recording(base / choice.replies)
@@ -41,7 +41,7 @@ class Replay:
     batch_size = 1024
     by_subject = False
 
-    def __init__(self, store: ReplyStore, model: str) -> None:
+    def __init__(self, store: Replies, model: str) -> None:
         """model: the model whose replies were recorded."""
         self.model = model
         self._store = store

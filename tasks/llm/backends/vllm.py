@@ -25,8 +25,8 @@ from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written
 from tasks.llm.backends.structure import ControlTokensError, Structure
+from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf
-from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, Token, overdue
 from tasks.llm.turn import Turn
 from tasks.store.digest import file_digest
@@ -55,7 +55,7 @@ _RESOURCES = frozenset(
 """Options that say what the engine may use, and change no reply."""
 
 
-def opened(choice: Choice, base: Path, replies: ReplyStore, key_of: KeyOf) -> Vllm:
+def opened(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Vllm:
     """The model in this process, loaded once for all who ask with the same settings."""
     engine = engine_of(choice)
     return _shared(engine.model_dump_json(), _folder(engine, base))

@@ -15,13 +15,13 @@ from tasks.display import say
 from tasks.display.table import Table
 from tasks.monitor.runs import task
 from tasks.report.annotation.figures import HEADER as AGREEMENT
-from tasks.report.annotation.figures import Agreement, agreement_title
+from tasks.report.annotation.figures import AgreementFigures, agreement_title
 from tasks.report.annotation.figures import summary_rows as agreement_rows
 from tasks.report.annotation.parts import AnnotationView
 from tasks.report.annotation.view import page as annotation_page
 from tasks.report.task import tell
 from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 
 @task(task_run_name="report")
@@ -31,7 +31,7 @@ def report_annotation(run: Run, manifest: Path) -> str:
     page = write_annotation(run)
     view = _annotation(run)
     rows = agreement_rows(view.agreements, view.names)
-    notes = tuple(Agreement(view.agreements, view.names).cautions())
+    notes = tuple(AgreementFigures(view.agreements, view.names).cautions())
     table = Table("agreement", agreement_title(view.agreements), AGREEMENT, tuple(rows), notes)
     waiting = say.plural(len(view.queue), "response waits", "responses wait")
     return tell(run, "annotation", f"{waiting} for people", table, {"manifest": manifest}, page)
@@ -40,7 +40,7 @@ def report_annotation(run: Run, manifest: Path) -> str:
 def write_annotation(run: Run) -> Path:
     """Write `<run>/annotation.html` from the tables of an annotated run; StoreError where it is none."""
     path = run.folder / "annotation.html"
-    write_atomically(path, annotation_page(_annotation(run)).encode())
+    run.warehouse.write(path, annotation_page(_annotation(run)).encode())
     return path
 
 

@@ -24,7 +24,7 @@ from tasks.report.bottleneck.view import trace_pages
 from tasks.report.task import tell
 from tasks.store.naming import file_name
 from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 
 @task(task_run_name="report")
@@ -67,7 +67,7 @@ def write_graders(run: Run) -> Path:
         texts=dict(zip(*(column.to_pylist() for column in texts.columns), strict=True)),
     )
     path = run.folder / "bottleneck.html"
-    write_atomically(path, grader_page(view).encode())
+    run.warehouse.write(path, grader_page(view).encode())
     for response, trace in trace_pages(view).items():
-        write_atomically(run.folder / "pictures" / f"{file_name(response)}.html", trace.encode())
+        run.warehouse.write(run.folder / "pictures" / f"{file_name(response)}.html", trace.encode())
     return path

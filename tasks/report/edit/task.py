@@ -23,7 +23,7 @@ from tasks.report.edit.view import page as policy_page
 from tasks.report.task import tell
 from tasks.stats.bootstrap import cautions
 from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 
 @task(task_run_name="report")
@@ -69,5 +69,5 @@ def write_policies(run: Run) -> Path:
         texts={(row["seed"], row["response_id"], row["sample"]): row["text"] for row in texts},
     )
     path = run.folder / "edit.html"
-    write_atomically(path, policy_page(view).encode())
+    run.warehouse.write(path, policy_page(view).encode())
     return path

@@ -31,7 +31,7 @@ from tasks.store.catalogue import catalogue
 from tasks.store.handed_out import feedback_pages
 from tasks.store.recorded import read_manifest
 from tasks.store.scores import read_scores
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 
 @task(task_run_name="report")
@@ -52,7 +52,7 @@ def report(run: Run, study: Study, manifest: Path, command: str, verbose: bool =
     facts |= {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
     shown = viewed(run)
     place = _written(run, shown)
-    facts |= {"manifest": str(manifest), "tables": str(run.folder), "report": str(place)}
+    facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": run.warehouse.shown(place)}
     gates = verdicts.to_dict("records")
     rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
     told = ending(shown.head.title, shown.outcome, rules, gates, command)
@@ -61,7 +61,7 @@ def report(run: Run, study: Study, manifest: Path, command: str, verbose: bool =
     leave_text(
         run.run_id,
         "summary",
-        opening(run.run_id, shlex.quote(str(run.warehouse.root)), told) + markdown("All figures", rows, flags, facts),
+        opening(run.run_id, shlex.quote(run.warehouse.place), told) + markdown("All figures", rows, flags, facts),
     )
     if missed := [gate["gate"] for gate in gates if gate["outcome"] == "fail"]:
         announce("rubricflow.gate.missed", run.run_id, missed=len(missed), gates=list(dict.fromkeys(missed)))
@@ -69,7 +69,7 @@ def report(run: Run, study: Study, manifest: Path, command: str, verbose: bool =
         show(rows, flags, facts)
     sources = (f"The judge's {shown.sources}.",) if shown.sources else ()
     show_ending((*sources, *told.sentences), told.title, TABLE, told.rows)
-    print(f"report: {place}")
+    print(f"report: {run.warehouse.shown(place)}")
     return told.state
 
 
@@ -80,7 +80,7 @@ def write_page(run: Run) -> Path:
 
 def _written(run: Run, shown: View) -> Path:
     path = run.folder / "report.html"
-    write_atomically(path, page(shown).encode())
+    run.warehouse.write(path, page(shown).encode())
     return path
 
 

@@ -25,7 +25,7 @@ from tasks.report.task import tell
 from tasks.stats.bootstrap import cautions
 from tasks.store.naming import file_name
 from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 
 @task(task_run_name="pictures")
@@ -35,7 +35,7 @@ def draw_graphs(run: Run, manifest: Path) -> str:
     graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
     for rubric in [row["rubric_id"] for row in graphs]:
         page = graph_page(rubric, rows_of(nodes, rubric), rows_of(edges, rubric))
-        write_atomically(run.folder / "graphs" / f"{file_name(rubric)}.html", page.encode())
+        run.warehouse.write(run.folder / "graphs" / f"{file_name(rubric)}.html", page.encode())
     table = statistics(graphs)
     sentence = f"{say.plural(len(graphs), 'graph')} built and drawn"
     return tell(run, "graph", sentence, table, {"manifest": manifest, "pictures": run.folder / "graphs"}, None)
@@ -82,5 +82,5 @@ def write_rewards(run: Run) -> Path:
         texts=dict(zip(*(column.to_pylist() for column in texts.columns), strict=True)),
     )
     path = run.folder / "reward.html"
-    write_atomically(path, reward_page(content).encode())
+    run.warehouse.write(path, reward_page(content).encode())
     return path

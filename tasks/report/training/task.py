@@ -9,7 +9,7 @@ import pandas as pd
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.report.training.view import TrainingView, page
-from tasks.store.warehouse import Run, write_atomically
+from tasks.store.warehouse import Run
 
 
 def write_training(run: Run) -> Path:
@@ -23,7 +23,7 @@ def write_training(run: Run) -> Path:
         cases=run.read(run.ref(EdgeCases, "curves"), ["response_id", "relation", "leaked"]).to_pandas(),
     )
     path = run.folder / "training.html"
-    write_atomically(path, page(view).encode())
+    run.warehouse.write(path, page(view).encode())
     return path
 
 

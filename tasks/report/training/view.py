@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from tasks.display import say
-from tasks.display.lines import Line, Point, line_chart
+from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table
@@ -124,9 +124,12 @@ def _to_read(rows: pd.DataFrame) -> Section | None:
     if worst.empty:
         return None
     header = ("step", "item", "flat", "GEAR", "false credit", "rollout")
-    records = [{str(name): value for name, value in row.items()} for row in worst.to_dict("records")]
-    cells = tuple(map(_row, records))
-    table = Table("to-read", "Rollouts with the largest false credit", header, cells)
+    table = Table(
+        "to-read",
+        "Rollouts with the largest false credit",
+        header,
+        tuple(_row(row) for row in worst.to_dict("records")),
+    )
     return Section(
         id="read",
         question="Read: what is paid without licence?",
@@ -135,16 +138,16 @@ def _to_read(rows: pd.DataFrame) -> Section | None:
     )
 
 
-def _row(rollout: Mapping[str, object]) -> Cells:
+def _row(rollout: Mapping[Any, Any]) -> Cells:
     figures = [Cell(float(str(rollout[name]))) for name in ("flat", "gear", "gap")]
     text = say.cut(str(rollout["text"]), CHARACTERS)
     return (f"{float(str(rollout['step'])):g}", str(rollout["item_id"]), *figures, text)
 
 
 def _drawn(title: str, curves: Mapping[str, Sequence[StepPoint]], up: str) -> Drawing | None:
-    lines = [Line(label, tuple(map(_as_point, points))) for label, points in curves.items() if points]
+    lines = [ChartLine(label, tuple(map(_as_point, points))) for label, points in curves.items() if points]
     return Drawing(title, line_chart(title, lines, "step", up, within=(0.0,))) if lines else None
 
 
-def _as_point(point: StepPoint) -> Point:
-    return Point(point.step, point.value, point.low, point.high)
+def _as_point(point: StepPoint) -> ChartPoint:
+    return ChartPoint(point.step, point.value, point.low, point.high)

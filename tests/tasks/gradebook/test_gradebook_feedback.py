@@ -151,7 +151,7 @@ def test_what_costs_points_stands_apart(tmp_path: Path) -> None:
 def test_a_level_between_says_which(tmp_path: Path) -> None:
     rubric = bundle(criterion("P1", levels=THREE), ends=(0, 4))
     page = only_page(book_of(tmp_path, answer("a1", levels={"P1": (1, "Water")}), bundle=rubric))
-    assert "(in part)" in words(page)
+    assert "( in part )" in words(page)
 
 
 def test_sub_points_are_not_missing_where_enough_of_them_are_met() -> None:

@@ -31,9 +31,11 @@ from tasks.contracts.tables.calibration import Calibrations
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.evaluation import Metrics
 from tasks.contracts.tables.judging import Attempts
-from tasks.store import warehouse
+from tasks.store import objects
 from tasks.store.catalogue import ask
-from tasks.store.warehouse import MARKER, Run, Warehouse, write_atomically
+from tasks.store.files import write_atomically
+from tasks.store.marker import MARKER
+from tasks.store.warehouse import Run, Warehouse
 
 ROOT = Path(__file__).parents[3]
 
@@ -233,10 +235,10 @@ KILLED = """
 import os, signal, sys
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.evaluation import Metrics
-from tasks.store import warehouse
+from tasks.store import objects
 from tasks.store.warehouse import Warehouse
 left = int(sys.argv[2])
-write = warehouse.write_atomically
+write = objects.write_atomically
 def until(path, content):
     global left
     if left == 0:
@@ -246,7 +248,7 @@ def until(path, content):
     left -= 1
     write(path, content)
 run = Warehouse.open(sys.argv[1]).run("one")
-warehouse.write_atomically = until
+objects.write_atomically = until
 item = {"item_id": "a", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}
 run.commit("ingest", "all", {Items: [item], Metrics: []})
 """
@@ -404,7 +406,7 @@ def test_a_shard_killed_while_it_is_replaced_is_not_there(run: Run, monkeypatch:
             raise KeyboardInterrupt
         write_atomically(path, content)
 
-    monkeypatch.setattr(warehouse, "write_atomically", dying)
+    monkeypatch.setattr(objects, "write_atomically", dying)
     with pytest.raises(KeyboardInterrupt):
         run.commit("ingest", "all", {Items: [item("b")], Metrics: []})
     assert not run.done("ingest", "all")

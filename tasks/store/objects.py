@@ -1,0 +1,197 @@
+"""Where a warehouse's bytes are: a folder of this machine, or a bucket that speaks S3. Four verbs are asked of it.
+
+A key is a path below the warehouse with `/` between its parts. Whatever is put is there whole or not at all, and
+everybody sees it from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tasks.contracts.errors import StoreError
+from tasks.store.files import Content, write_atomically, write_new
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+_TIMEOUT = timedelta(seconds=60)
+"""For one request; it is asked again then."""
+_PATIENCE = timedelta(minutes=5)
+"""How long a request is tried again: a link that is down or a store that says 503 comes back in that time."""
+_ADVICE = "mend that and start again, what is finished stays"
+_NOTHING = "there is no such bucket, or no such object"
+_STATUS = re.compile(r"status code: (\d+[ A-Za-z]*)")
+_URL = re.compile(r"s3:/+([^/]+)/*(.*?)/*")
+
+
+class Objects(Protocol):
+    """What is under the keys of one warehouse. StoreError where it cannot be read or written."""
+
+    def put(self, key: str, content: Content) -> None:
+        """Store this content, in place of what was there."""
+
+    def put_new(self, key: str, content: Content) -> bytes:
+        """Store this content where there is none; the content that stands then: of several writers, the first one's."""
+
+    def get(self, key: str) -> bytes | None:
+        """The content; None where there is none."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names right below a key, of contents and of further folders, in order; none where there is nothing."""
+
+    def versions(self, folder: str) -> dict[str, str]:
+        """All contents below a key, by their keys relative to it, in order; each with what differs as soon as it is
+        another content."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of this machine."""
+
+    root: Path
+
+    def put(self, key: str, content: Content) -> None:
+        """As `Objects`."""
+        write_atomically(self.root / key, content)
+
+    def put_new(self, key: str, content: Content) -> bytes:
+        """As `Objects`."""
+        if write_new(self.root / key, content):
+            return bytes(content)
+        return (self.root / key).read_bytes()
+
+    def get(self, key: str) -> bytes | None:
+        """As `Objects`."""
+        try:
+            return (self.root / key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"cannot read {self.root / key}: {error.strerror}; {_ADVICE}") from error
+
+    def names(self, folder: str) -> list[str]:
+        """As `Objects`; what is on its way to be written does not count."""
+        return [path.name for path in self._sorted(folder, "*")]
+
+    def versions(self, folder: str) -> dict[str, str]:
+        """As `Objects`, as `names`."""
+        files = [path for path in self._sorted(folder, "**/*") if path.is_file()]
+        states = {path.relative_to(self.root / folder).as_posix(): path.stat() for path in files}
+        return {name: f"{state.st_ino}-{state.st_mtime_ns}-{state.st_size}" for name, state in sorted(states.items())}
+
+    def _sorted(self, folder: str, pattern: str) -> list[Path]:
+        return sorted(path for path in (self.root / folder).glob(pattern) if path.suffix != ".tmp")
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A prefix of a bucket, `s3://bucket/prefix`; endpoint, region and credentials by the usual variables `AWS_…`."""
+
+    url: str
+
+    def put(self, key: str, content: Content) -> None:
+        """As `Objects`."""
+        with self._named("written", key):
+            self._store.put(key, _bytes(content), use_multipart=False)
+
+    def put_new(self, key: str, content: Content) -> bytes:
+        """As `Objects`. A request that is tried again may meet its own first try: then its own content stands."""
+        from obstore.exceptions import AlreadyExistsError
+
+        with self._named("written", key):
+            try:
+                self._store.put(key, _bytes(content), mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return bytes(self._store.get(key).bytes())
+        return bytes(content)
+
+    def get(self, key: str) -> bytes | None:
+        """As `Objects`."""
+        with self._named("read", key):
+            try:
+                return bytes(self._store.get(key).bytes())
+            except FileNotFoundError:
+                return None
+
+    def names(self, folder: str) -> list[str]:
+        """As `Objects`."""
+        with self._named("listed", folder):
+            listed = self._store.list_with_delimiter(folder or None)
+        paths = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
+        return sorted(path.rpartition("/")[2] for path in paths)
+
+    def versions(self, folder: str) -> dict[str, str]:
+        """As `Objects`."""
+        with self._named("listed", folder):
+            metas = [meta for page in self._store.list(folder) for meta in page]
+        listed = {meta["path"].removeprefix(f"{folder}/"): meta for meta in metas}
+        return {name: f"{listed[name]['e_tag']}-{listed[name]['last_modified']}" for name in sorted(listed)}
+
+    @property
+    def _store(self) -> S3Store:
+        return _opened(self.url, os.getpid())
+
+    @contextmanager
+    def _named(self, verb: str, key: str) -> Iterator[None]:
+        """The same refusal reads the same, whatever store it is."""
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            raise StoreError(f"{self.url}/{key} cannot be {verb}: {_reason(error)}; {_ADVICE}") from error
+
+
+def url_of(place: str | Path) -> str | None:
+    """`s3://bucket/prefix` where a place is one (also as a path, in which `//` has become `/`); None for a folder."""
+    parts = _URL.fullmatch(str(place))
+    return f"s3://{'/'.join(filter(None, parts.groups()))}" if parts else None
+
+
+def _bytes(content: Content) -> memoryview:
+    """As plain bytes: Arrow's buffers say that theirs have a sign."""
+    return memoryview(content).cast("B")
+
+
+@cache
+def _opened(url: str, process: int) -> S3Store:
+    """One client for each process: what a fork would inherit is not safe to use."""
+    try:
+        from obstore.store import S3Store
+    except ImportError as error:
+        raise StoreError(f"{url} needs the extra: pip install 'rubricflow[s3]'") from error
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    return S3Store(
+        bucket,
+        prefix=prefix or None,
+        client_options={"allow_http": endpoint.startswith("http://"), "timeout": _TIMEOUT},
+        retry_config={"retry_timeout": _PATIENCE, "max_retries": 30},
+    )
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in words: the kind of error is the same for every store, what a store adds is not."""
+    from obstore import exceptions
+
+    kinds = {
+        exceptions.PermissionDeniedError: "these credentials may not do that",
+        exceptions.UnauthenticatedError: "the store does not know these credentials",
+        FileNotFoundError: _NOTHING,
+    }
+    for kind, words in kinds.items():
+        if isinstance(error, kind):
+            return words
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    status = _STATUS.search(text)
+    if status:
+        return _NOTHING if status[1].startswith("404") else f"the store answers {status[1]}"
+    return text.rpartition(" - ")[2][:300]
