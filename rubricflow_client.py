@@ -24,6 +24,7 @@ import json
 import os
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -32,6 +33,8 @@ FAILURES = ("deadline", "outage")
 """Reasons that lie with the judge and with no rollout."""
 _AGAIN = frozenset({408, 429, 502, 503, 504})
 _LONGEST_PAUSE_S = 30.0
+_WINDOW, _FEW = 512, 16
+"""Rollouts whose share without a reward is looked at; fewer are no share, but where none has one."""
 _MARGIN_S = 30.0
 """Seconds beyond the deadline after which an answer is given up."""
 _REPEATED = ("reward", "flat", "gear", "false_credit", "share_unscored", "suppressed", "calls")
@@ -54,10 +57,12 @@ class RewardClient:
         deadline_s: float = 300.0,
         patience_s: float = 600.0,
         on_failure: Literal["stop", "none"] = "stop",
+        most_unscored: float = 0.2,
         token: str | None = None,
     ) -> None:
         """deadline_s: seconds for a batch, after which what is not judged has no reward. patience_s: seconds for which
-        a server that cannot be reached, restarts or is full is asked again. token: see RUBRICFLOW_TOKEN.
+        a server that cannot be reached, restarts or is full is asked again. most_unscored: share of the last 512
+        rollouts without a reward that 'stop' still bears. token: see RUBRICFLOW_TOKEN.
 
         ValueError for an address that is none.
         """
@@ -67,6 +72,7 @@ class RewardClient:
         if on_failure not in ("stop", "none"):
             raise ValueError(f"on_failure is '{on_failure}'; it is 'stop' or 'none'")
         self.url, self.deadline_s, self.patience_s, self.on_failure = url, deadline_s, patience_s, on_failure
+        self._most_unscored, self._recent = most_unscored, deque[bool](maxlen=_WINDOW)
         self._token = token if token is not None else os.environ.get("RUBRICFLOW_TOKEN")
         self.__name__ = "rubricflow"
         self.trl_async = _Coroutine(self)
@@ -83,12 +89,21 @@ class RewardClient:
             if self.on_failure == "stop":
                 raise RewardError(f"{error}; the training stops, as on_failure is 'stop'") from error
             return _nothing(rollouts, str(error))
-        failed = [one["unscored"] for one in answer["rollouts"] if one["unscored"]]
-        failed = [cause for cause in failed if cause["reason"] in FAILURES]
-        if failed and self.on_failure == "stop":
-            said = f"{failed[0]['reason']}: {failed[0]['said']}"
-            raise RewardError(f"the judge failed at {len(failed)} of {len(rollouts)} rollouts, of one: {said}")
+        if self.on_failure == "stop":
+            self._watch(answer)
         return answer
+
+    def _watch(self, answer: Mapping[str, Any]) -> None:
+        """RewardError where the judge failed, or too many of the last rollouts have no reward."""
+        causes = [rollout["unscored"] for rollout in answer["rollouts"]]
+        self._recent.extend(cause is not None for cause in causes)
+        lost, seen = sum(self._recent), len(self._recent)
+        failed = [cause for cause in causes if cause and cause["reason"] in FAILURES]
+        is_alarming = seen >= _FEW or (lost == seen and seen > 1)
+        if failed or (is_alarming and lost > self._most_unscored * seen):
+            cause = next(filter(None, failed or causes), {"reason": "earlier", "said": "see the server's log"})
+            share = f"{lost} of the last {seen} rollouts have no reward"
+            raise RewardError(f"{share}; of one the judge: {cause['reason']}: {cause['said']}")
 
     def dataset(self) -> list[dict[str, Any]]:
         """Rows of `item_id` and `prompt` for a trainer's data set."""
@@ -104,8 +119,6 @@ class RewardClient:
         answer = self.rewards(_trl_rollouts(prompts, completions, columns), getattr(state, "global_step", None))
         _log_batch(answer, columns.get("log_metric"), columns.get("log_extra"))
         return list(answer["rewards"])
-
-    __call__ = trl
 
     async def verl_score(
         self,

@@ -9,6 +9,7 @@ Where this runs only TRL and peft are needed, and the one file rubricflow_client
 
 import argparse
 
+import torch
 from datasets import Dataset
 from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
@@ -32,6 +33,7 @@ settings = GRPOConfig(
     num_generations=given.group,
     max_completion_length=given.tokens,
     learning_rate=1e-5,
+    bf16=torch.cuda.is_available(),
     logging_steps=1,
     report_to="none",  # "wandb" or "tensorboard": false credit and leaks are in the curves there, too
 )

@@ -266,3 +266,14 @@ def test_a_completion_is_text_or_a_chat():
         with pytest.raises(ValueError, match="neither"):
             text_of(bad)
     assert paid("a", 1.0)["reward"] == 1.0
+
+
+@pytest.mark.parametrize("is_package", [True, False])
+def test_a_folder_that_hides_ours_is_named_with_the_way_out(tmp_path, is_package):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / ("__init__.py" if is_package else "train.py")).write_text("")
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; sys.path.append({str(HOUSE)!r}); import flows.trainers"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    hidden = f"{tmp_path / 'tasks'} hides" in done.stderr and "rubricflow serve" in done.stderr
+    # A folder without __init__.py hides nothing where ours is a package.
+    assert hidden or (not is_package and "hides" not in done.stderr)
