@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flows.logs import without_tracebacks
+from flows.placed import placed
 from flows.plan import Plan, planned, record
 from flows.stage import staged
-from tasks.annotate.task import Compared, compare, compare_settled
+from tasks.annotate.task import ComparedTables, compare, compare_settled
 from tasks.check.task import data_docs
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
@@ -19,19 +20,19 @@ from tasks.lock.task import Locked, lock
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.annotation.task import report_annotation
 from tasks.review.heard import Spoken, spoken
-from tasks.review.task import Settled, adjudicate, queue
+from tasks.review.task import SettledTables, adjudicate, queue
 
 without_tracebacks()
 
 
-class Proposed(NamedTuple):
+class ProposedAnnotations(NamedTuple):
     """What annotators made of a data set, and what people are asked about it."""
 
     data: Ingested
     locked: Locked
     annotated: dict[str, TableRef]
     """Annotator → its judgments."""
-    compared: Compared
+    compared: ComparedTables
     queue: TableRef
     others: tuple[TableRef, ...]
     """Gradings and attempts of the annotators."""
@@ -44,13 +45,18 @@ class Proposed(NamedTuple):
 
 @flow(name="annotate")
 def annotate(
-    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+    study: str,
+    warehouse: str = "data/warehouse",
+    limit: int | None = None,
+    token_budget: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> str:
     """Label the concepts of a study's responses by two annotators and queue what is doubtful; returns the run's id.
 
-    InputError where the study has no section `annotation`. token_budget: see `grade`.
+    InputError where the study has no section `annotation`. token_budget, engine, address: see `grade`.
     """
-    job = annotating(study, warehouse, limit)
+    job = placed(annotating(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="annotate")
     proposed = proposals(job, token_budget)
     data_docs(job.run)
@@ -59,10 +65,16 @@ def annotate(
 
 @flow(name="adjudicate")
 def settle(
-    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+    study: str,
+    warehouse: str = "data/warehouse",
+    limit: int | None = None,
+    token_budget: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> str:
     """Settle the labels of a study by what people have said until now; returns the run's id."""
     job, said = settling(study, warehouse, limit)
+    job = placed(job, engine, address)
     introduce(job.study.name, flow="adjudicate")
     proposed, settled, compared = labels(job, said, token_budget)
     data_docs(job.run)
@@ -85,7 +97,7 @@ def settling(study_file: str | Path, warehouse: str | Path, limit: int | None = 
     return planned(study, path.parent, warehouse, limit, {"votes": said.digest}), said
 
 
-def proposals(job: Plan, token_budget: int | None = None) -> Proposed:
+def proposals(job: Plan, token_budget: int | None = None) -> ProposedAnnotations:
     """Data, bundle, two annotators' judgments, their agreement, and the queue; finished stages are passed over."""
     run, settings, base = job.run, job.study, job.base
     assert settings.annotation is not None  # or the study would have been refused
@@ -94,7 +106,9 @@ def proposals(job: Plan, token_budget: int | None = None) -> Proposed:
     locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
     to_label = base, data.items, data.responses, locked.bundles, token_budget, people
     labelled = {
-        name: staged(run, judge, settings.annotation.judge(name), *to_label, stage=f"annotate-{name}")
+        name: staged(
+            run, judge, settings.annotation.judge(name), *to_label, stage=f"annotate-{name}", placement=settings.run
+        )
         for name in settings.annotation.annotators
     }
     annotated = {name: one.judgments for name, one in labelled.items()}
@@ -102,10 +116,12 @@ def proposals(job: Plan, token_budget: int | None = None) -> Proposed:
     compared = staged(run, compare, *given, locked.rubrics, annotated)
     queued = staged(run, queue, *given, locked.bundles, annotated)
     others = tuple(ref for one in labelled.values() for ref in (one.gradings, one.attempts))
-    return Proposed(data, locked, annotated, compared, queued, others)
+    return ProposedAnnotations(data, locked, annotated, compared, queued, others)
 
 
-def labels(job: Plan, said: Spoken, token_budget: int | None = None) -> tuple[Proposed, Settled, Compared]:
+def labels(
+    job: Plan, said: Spoken, token_budget: int | None = None
+) -> tuple[ProposedAnnotations, SettledTables, ComparedTables]:
     """The proposals, the labels that people settled, and the agreement after that."""
     proposed = proposals(job, token_budget)
     run, data, locked, annotated = job.run, proposed.data, proposed.locked, proposed.annotated

@@ -20,7 +20,7 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.evaluation import Metrics
 from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.contracts.tables.rubrics import Bundles
-from tasks.evaluate.experiment.arm import Arm
+from tasks.evaluate.experiment.arm import ExperimentArm
 from tasks.stats.scores import score_frame
 from tasks.stats.target import target_scores
 from tasks.store.warehouse import Run
@@ -37,7 +37,7 @@ CALLS = [
 ]
 
 
-def read_arm(name: str, run: Run, sizes: Iterable[int] = ()) -> Arm:
+def read_arm(name: str, run: Run, sizes: Iterable[int] = ()) -> ExperimentArm:
     """A finished run as an arm; sizes: numbers of labels to calibrate it on anew.
 
     UserError where its items have different scales: agreement over all of them would mean nothing.
@@ -47,7 +47,7 @@ def read_arm(name: str, run: Run, sizes: Iterable[int] = ()) -> Arm:
         raise UserError(f"arm '{name}': its items have different scales; take those of one scale with 'where'")
     scores = score_frame(tables, study.evaluation.target, SPLITS).frame
     gradings = run.read(run.ref(Gradings, "judge"), ["response_id", "rater_kind", "status", "signals"]).to_pandas()
-    return Arm(
+    return ExperimentArm(
         name,
         scores,
         gradings.assign(signals=[dict(signals) for signals in gradings["signals"]]),

@@ -14,7 +14,7 @@ from tasks.contracts.settings.experiment import Planned, load_experiment
 from tasks.contracts.tables.experiment import Numbers
 from tasks.display.printed import markdown, show, show_ending
 from tasks.display.table import records
-from tasks.evaluate.experiment.arm import Plan as Bootstrap
+from tasks.evaluate.experiment.arm import BootstrapPlan as Bootstrap
 from tasks.evaluate.experiment.contrast import main_contrast
 from tasks.evaluate.experiment.tables import tables
 from tasks.monitor.artifacts import leave_text

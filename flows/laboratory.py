@@ -14,7 +14,7 @@ import yaml
 
 from tasks.contracts.errors import InputError
 from tasks.edit.laboratory.decoder import Size, train
-from tasks.edit.laboratory.world import Question, answer, question
+from tasks.edit.laboratory.world import WorldQuestion, answer, question
 from tasks.store.files import write_atomically
 
 SEEN, UNSEEN = 16, 8
@@ -57,9 +57,9 @@ def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> P
     return home / "study.yaml"
 
 
-def _questions(luck: Random, name: str, count: int) -> list[Question]:
+def _questions(luck: Random, name: str, count: int) -> list[WorldQuestion]:
     """The first one pays ten marks or more, so that marks of two digits occur."""
-    found: list[Question] = []
+    found: list[WorldQuestion] = []
     while len(found) < count:
         drawn = question(luck, f"{name}-{len(found) + 1:02}", unusual=0)
         if found or drawn.top >= 10:
@@ -67,7 +67,7 @@ def _questions(luck: Random, name: str, count: int) -> list[Question]:
     return found
 
 
-def _rows(luck: Random, of: Question, split: str, count: int) -> list[dict[str, Any]]:
+def _rows(luck: Random, of: WorldQuestion, split: str, count: int) -> list[dict[str, Any]]:
     answers = [answer(luck, of) for _ in range(count)]
     return [
         {

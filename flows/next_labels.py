@@ -21,14 +21,14 @@ SHEET = ("rank", "item_id", "response_id", "split", "score")
 """The columns of the file that people write scores into."""
 
 
-class Proposed(NamedTuple):
+class ProposedLabels(NamedTuple):
     """told: what the labels support now, in words; rows: of table `next_labels`, as many as were asked for."""
 
     told: list[str]
     rows: list[dict[str, Any]]
 
 
-def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: int) -> Proposed:
+def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: int) -> ProposedLabels:
     """The next `count` responses to score, fewer where there are no more; they lead the queue of the run from then on.
 
     InputError where the study was not graded yet, as it is now.
@@ -45,7 +45,7 @@ def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: 
     told = [labels(items), agreement(read_agreement(run)), promise(read_promises(run), risks, study.release)]
     if not rows:
         told.append("no graded response is left without a label: there is nothing to ask")
-    return Proposed([f"{study.name}: {told[0]}", *told[1:]], rows)
+    return ProposedLabels([f"{study.name}: {told[0]}", *told[1:]], rows)
 
 
 def write_sheet(rows: list[dict[str, Any]], to: Path) -> None:

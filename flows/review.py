@@ -21,7 +21,7 @@ from tasks.contracts.settings.study import load_study
 from tasks.contracts.tables.judging import Judgments
 from tasks.review.access import Access
 from tasks.review.app import create_app
-from tasks.review.asked import Asked
+from tasks.review.asked import ReviewQuestion
 from tasks.review.board import Board
 from tasks.review.heard import acts_of, ledger_file
 from tasks.review.label_studio import config, project, read_export
@@ -151,10 +151,10 @@ def drawn(warehouse: Path, study: str) -> set[str]:
     return {row["response_id"] for run in runs for row in proposed(run) if row["sampled"] == "drawn"}
 
 
-def asked_of(board: Board) -> list[Asked]:
+def asked_of(board: Board) -> list[ReviewQuestion]:
     """What the page asks, for people who answer elsewhere."""
     return [
-        Asked(
+        ReviewQuestion(
             response_id=case.response_id,
             criterion_id=ballot.criterion_id,
             rank=rank,

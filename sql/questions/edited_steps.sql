@@ -15,6 +15,7 @@ SELECT
     s.fate,
     v.sub_steps,
     v.refused,
+    v.reply,
     v.marks,
     r.mark,
     r.gold,

@@ -19,7 +19,7 @@ from tasks.store.warehouse import Run
 FINAL = "final"
 
 
-class Compared(NamedTuple):
+class ComparedTables(NamedTuple):
     """What compare writes."""
 
     agreements: TableRef
@@ -35,7 +35,7 @@ def compare(
     people: TableRef,
     rubrics: TableRef,
     annotated: Mapping[str, TableRef],
-) -> Compared:
+) -> ComparedTables:
     """How far the annotators agree before anybody is asked, and how the inventories keep the construction criteria by
     what both say. annotated: annotator → its judgments."""
 
@@ -46,7 +46,7 @@ def compare(
         return {Agreements: rows, Constructions: list(built(sheet, np.where(a == b, a, MISSING), "before"))}
 
     run.once("compare", make)
-    return Compared(run.ref(Agreements, "compare"), run.ref(Constructions, "compare"))
+    return ComparedTables(run.ref(Agreements, "compare"), run.ref(Constructions, "compare"))
 
 
 @task(task_run_name=named("compare-settled"))
@@ -59,7 +59,7 @@ def compare_settled(
     rubrics: TableRef,
     annotated: Mapping[str, TableRef],
     labels: TableRef,
-) -> Compared:
+) -> ComparedTables:
     """The same after people were asked: the persons among each other by their votes, every annotator by the final
     labels that people settled, and the construction criteria by all of them. A label that the annotators settled agrees
     with them by itself: it is compared with nobody."""
@@ -74,4 +74,4 @@ def compare_settled(
         return {Agreements: rows, Constructions: list(built(sheet, final, "after"))}
 
     run.once("compare-settled", make)
-    return Compared(run.ref(Agreements, "compare-settled"), run.ref(Constructions, "compare-settled"))
+    return ComparedTables(run.ref(Agreements, "compare-settled"), run.ref(Constructions, "compare-settled"))

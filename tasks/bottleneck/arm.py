@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tasks.bottleneck import temperature
-from tasks.bottleneck.data import Estimates, Labelled
+from tasks.bottleneck.data import Estimates, LabelledData
 from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.intervene import curves
@@ -18,7 +18,7 @@ from tasks.bottleneck.leakage import leakage_rows
 from tasks.bottleneck.measures import trial_rows
 from tasks.bottleneck.methods import sweep, train
 from tasks.bottleneck.policies import order_of, saving_rows, savings
-from tasks.bottleneck.states import Encoder, Say, quiet
+from tasks.bottleneck.states import Say, StateEncoder, quiet
 from tasks.bottleneck.structure import link_rows
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.bottleneck import Bottleneck, Method, Training
@@ -47,11 +47,11 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Ground:
+class SharedGround:
     """What all arms of a comparison share."""
 
-    data: Labelled
-    encoder: Callable[[], Encoder]
+    data: LabelledData
+    encoder: Callable[[], StateEncoder]
     """A fresh one for each arm: a tuned encoder begins with the weights that it was loaded with."""
     texts: Sequence[str]
     """The responses, in the order of the data's rows."""
@@ -63,11 +63,11 @@ class Ground:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainedArm:
     """A trained arm and its rows."""
 
     trained: Trained
-    encoder: Encoder
+    encoder: StateEncoder
     estimates: Estimates
     """Of all responses."""
     head: Head | None
@@ -83,7 +83,7 @@ def arms(plan: Bottleneck) -> list[Arm]:
     return found
 
 
-def run(arm: Arm, ground: Ground, say: Say = quiet) -> Outcome:
+def run(arm: Arm, ground: SharedGround, say: Say = quiet) -> TrainedArm:
     """Trains an arm and measures it; InputError where the labels do not suffice."""
     data, encoder = ground.data, ground.encoder()
     trained = train(
@@ -115,10 +115,10 @@ def run(arm: Arm, ground: Ground, say: Say = quiet) -> Outcome:
         tables[Interventions] += _curves(arm, steered, head, data)
         if head.precision is not None:
             tables[ConceptLinks] += link_rows(data, head, arm.method, arm.seed)
-    return Outcome(trained, encoder, estimates, head, tables)
+    return TrainedArm(trained, encoder, estimates, head, tables)
 
 
-def _calibrated(trained: Trained, estimates: Estimates, data: Labelled) -> tuple[Head | None, Floats, float]:
+def _calibrated(trained: Trained, estimates: Estimates, data: LabelledData) -> tuple[Head | None, Floats, float]:
     """(the head with its temperature, calibrated probabilities of all grades, the temperature)."""
     logits = np.log(np.maximum(estimates.grades, 1e-12))
     rows = data.rows("calibration")
@@ -133,7 +133,7 @@ def _warmed(head: Head, fitted: float) -> Head:
 
 
 def _measured(
-    arm: Arm, estimates: Estimates, calibrated: Floats, data: Labelled, split: str
+    arm: Arm, estimates: Estimates, calibrated: Floats, data: LabelledData, split: str
 ) -> Iterator[dict[str, Any]]:
     rows = data.rows(split)
     yield from trial_rows(
@@ -141,7 +141,7 @@ def _measured(
     )
 
 
-def _leaked(arm: Arm, estimates: Estimates, data: Labelled) -> list[dict[str, Any]]:
+def _leaked(arm: Arm, estimates: Estimates, data: LabelledData) -> list[dict[str, Any]]:
     """Leakage on all that was held out: a test split alone is seldom enough to cross-fit on."""
     rows = np.concatenate([data.rows(split) for split in HELD_OUT])
     shares = estimates.shares(data.concepts.tops)[rows]
@@ -149,7 +149,7 @@ def _leaked(arm: Arm, estimates: Estimates, data: Labelled) -> list[dict[str, An
     return [row | {"note": row["note"] or "calibration and test together"} for row in found]
 
 
-def _curves(arm: Arm, estimates: Estimates, head: Head, data: Labelled) -> list[dict[str, Any]]:
+def _curves(arm: Arm, estimates: Estimates, head: Head, data: LabelledData) -> list[dict[str, Any]]:
     """Every order of asking; `estimates` are of the test split."""
     rows = data.rows("test")
     shares, levels = estimates.shares(data.concepts.tops), estimates.levels
@@ -165,7 +165,7 @@ def _of(estimates: Estimates, rows: np.ndarray) -> Estimates:
     return Estimates(None if estimates.levels is None else estimates.levels[rows], estimates.grades[rows])
 
 
-def _model_row(arm: Arm, ground: Ground, trained: Trained, fitted: float) -> dict[str, Any]:
+def _model_row(arm: Arm, ground: SharedGround, trained: Trained, fitted: float) -> dict[str, Any]:
     return {
         "method": arm.method,
         "seed": arm.seed,

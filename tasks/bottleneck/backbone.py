@@ -26,7 +26,7 @@ from tasks.stats.arrays import Ints
 
 MINILM = "minilm"
 SEGMENTS = ("question", "response", "reference", "context")
-"""The parts of an input, in their order; `Tokens.segments` holds their places here."""
+"""The parts of an input, in their order; `BatchTokens.segments` holds their places here."""
 RESPONSE, REFERENCE = SEGMENTS.index("response"), SEGMENTS.index("reference")
 CHANNELS = 4
 """Numbers by which a state is longer where a backbone matches response and reference."""
@@ -40,7 +40,7 @@ _HINT = "trained graders need the extra: pip install 'rubricflow[embedded]'"
 
 
 @dataclass(frozen=True)
-class Tokens:
+class BatchTokens:
     """The tokens of n inputs, one after the other."""
 
     ids: npt.NDArray[np.int32]
@@ -68,7 +68,7 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Marks:
+class StructureTokens:
     """The tokens that structure an input."""
 
     opening: int | None
@@ -93,7 +93,7 @@ class Backbone:
         self,
         name: str,
         tokenizer: Any,
-        marks: Marks,
+        marks: StructureTokens,
         model: Any,
         max_tokens: int,
         matches: bool = False,
@@ -114,7 +114,7 @@ class Backbone:
         """Where the weights lie."""
         return next(self.model.parameters()).device
 
-    def tokenize(self, answered: Sequence[Answered]) -> Tokens:
+    def tokenize(self, answered: Sequence[Answered]) -> BatchTokens:
         """Question, response, reference and context, each closed by a separator; parts that are not there are left out.
 
         An input of more than `max_tokens` tokens loses the end of its context first, then of the reference, of the
@@ -125,7 +125,7 @@ class Backbone:
         rows = [self._row(texts, known) for texts in parts]
         lengths = [len(ids) for ids, _, _ in rows]
         ids, segments, spans = zip(*rows, strict=True) if rows else ((), (), ())
-        return Tokens(
+        return BatchTokens(
             np.concatenate([np.empty(0, np.int32), *ids]),
             np.concatenate([np.empty(0, np.int8), *segments]),
             np.concatenate([np.empty((0, 2), np.int32), *spans]),
@@ -257,7 +257,7 @@ def rebuilt(name: str, blueprint: str, weights: dict[str, torch.Tensor]) -> Back
         model = AutoModel.from_config(AutoConfig.for_model(**content["config"]))  # type: ignore[no-untyped-call]
     model = reader(model)
     model.load_state_dict(weights)
-    marks = Marks(**content["marks"] | {"reserved": tuple(content["marks"]["reserved"])})
+    marks = StructureTokens(**content["marks"] | {"reserved": tuple(content["marks"]["reserved"])})
     tokenizer = Tokenizer.from_str(content["tokenizer"])
     more = content["matches"], content.get("rounds", False)
     return Backbone(name, tokenizer, marks, model, content["max_tokens"], *more)
@@ -271,7 +271,7 @@ def _minilm() -> Path:
     return Path(next(iter(package.submodule_search_locations))) / "model"
 
 
-def _marks(name: str, tokenizer: Any) -> Marks:
+def _marks(name: str, tokenizer: Any) -> StructureTokens:
     """The marks of a Hugging Face tokenizer; where it has no separator, what ends a text separates."""
     separator = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
     if separator is None:
@@ -279,7 +279,7 @@ def _marks(name: str, tokenizer: Any) -> Marks:
     padding = separator if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     marks = {separator, padding, tokenizer.cls_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id} - {None}
     reserved = set(control_tokens(tokenizer)) | marks
-    return Marks(tokenizer.cls_token_id, separator, padding, tuple(sorted(reserved)))
+    return StructureTokens(tokenizer.cls_token_id, separator, padding, tuple(sorted(reserved)))
 
 
 def _digest(model: torch.nn.Module, vocabulary: dict[str, int]) -> str:

@@ -19,11 +19,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from tasks.bottleneck.data import MISSING, Labelled
+from tasks.bottleneck.data import MISSING, LabelledData
 from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.loop import Losses
 from tasks.bottleneck.plm import Pooled, mean_state, pooled
-from tasks.bottleneck.states import Encoder, Say, quiet
+from tasks.bottleneck.states import Say, StateEncoder, quiet
 from tasks.bottleneck.vanilla import Joint, Targets, joint_loss, train_jointly
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.arrays import Ints
@@ -35,8 +35,8 @@ NOISY = 0.5
 
 
 def c3m(
-    data: Labelled,
-    encoder: Encoder,
+    data: LabelledData,
+    encoder: StateEncoder,
     plan: Training,
     seed: int,
     *,
@@ -62,7 +62,7 @@ def c3m(
     return train_jointly(data, encoder, plan, seed, loss, method=method, setting=setting, say=say)
 
 
-def augmented(data: Labelled, noisy: Ints) -> Labelled:
+def augmented(data: LabelledData, noisy: Ints) -> LabelledData:
     """The labels with what a machine (n, K) says of training responses where no person says anything."""
     filled = (data.levels == MISSING) & (noisy != MISSING) & (data.split == "train")[:, None]
     return replace(
@@ -72,7 +72,7 @@ def augmented(data: Labelled, noisy: Ints) -> Labelled:
     )
 
 
-def pseudo_levels(data: Labelled, encoder: Encoder) -> Ints:
+def pseudo_levels(data: LabelledData, encoder: StateEncoder) -> Ints:
     """(n, K) levels by a teacher where a training response lacks them, MISSING elsewhere.
 
     The teacher is a logistic regression for each concept on the mean states of the encoder as it was loaded, fitted on

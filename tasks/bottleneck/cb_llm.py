@@ -21,11 +21,11 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from tasks.bottleneck.data import Concepts, Estimates, Labelled
+from tasks.bottleneck.data import Concepts, Estimates, LabelledData
 from tasks.bottleneck.fit import Trained, grade_validation, narrowed, rows_with
 from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.plm import mean_state, numbers, pooled, read
-from tasks.bottleneck.states import Encoder, Say, quiet
+from tasks.bottleneck.states import Say, StateEncoder, quiet
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.arrays import Floats, Ints
@@ -86,8 +86,8 @@ class SparseHead:
 
 
 def cb_llm(
-    data: Labelled,
-    encoder: Encoder,
+    data: LabelledData,
+    encoder: StateEncoder,
     plan: Training,
     seed: int,
     *,
@@ -124,7 +124,7 @@ def cb_llm(
     weights = encoder.state_dict()
     layer.cpu()
 
-    def predict(encoder: Encoder, rows: Ints) -> Estimates:
+    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
         encoder.load_state_dict(weights)
         return Estimates(None, head(read(layer, encoder, rows)))
 

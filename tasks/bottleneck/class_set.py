@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.bottleneck.arm import Ground, Outcome
+from tasks.bottleneck.arm import SharedGround, TrainedArm
 from tasks.bottleneck.backbone import Backbone
 from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.labelled import grades_of
@@ -23,7 +23,7 @@ from tasks.stats.arrays import Floats, Ints
 class ClassSet:
     """A study's responses with everything that is known about them, in the order of their ids."""
 
-    ground: Ground
+    ground: SharedGround
     backbone: Backbone
     bundle: Bundle
     bundle_id: str
@@ -71,7 +71,7 @@ def against(of: ClassSet, a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> list[di
     return [row for row in found if row["n"]]
 
 
-def judgment_rows(of: ClassSet, outcome: Outcome, rater: str) -> Iterator[dict[str, Any]]:
+def judgment_rows(of: ClassSet, outcome: TrainedArm, rater: str) -> Iterator[dict[str, Any]]:
     """The level of every concept of every response, those that it learned from too."""
     levels, chosen = outcome.estimates.levels, outcome.estimates.chosen()
     assert levels is not None
@@ -92,7 +92,7 @@ def judgment_rows(of: ClassSet, outcome: Outcome, rater: str) -> Iterator[dict[s
             }
 
 
-def grading_rows(of: ClassSet, outcome: Outcome, rater: str) -> Iterator[dict[str, Any]]:
+def grading_rows(of: ClassSet, outcome: TrainedArm, rater: str) -> Iterator[dict[str, Any]]:
     """The score of every response."""
     data, head = of.ground.data, outcome.head
     assert head is not None

@@ -28,10 +28,10 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 from scipy.stats import rankdata
 
-from tasks.bottleneck.data import Concepts, Estimates, Labelled
+from tasks.bottleneck.data import Concepts, Estimates, LabelledData
 from tasks.bottleneck.fit import Trained, grade_validation, narrowed, rows_with
 from tasks.bottleneck.plm import Pooled, numbers, pooled
-from tasks.bottleneck.states import Encoder, Say, quiet
+from tasks.bottleneck.states import Say, StateEncoder, quiet
 from tasks.bottleneck.vanilla import estimates, plain_loss, train_jointly
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.arrays import Bools, Floats, Ints
@@ -73,8 +73,8 @@ class _Round:
 
 
 def ct_cbm(
-    data: Labelled,
-    encoder: Encoder,
+    data: LabelledData,
+    encoder: StateEncoder,
     plan: Training,
     seed: int,
     *,
@@ -108,7 +108,7 @@ def ct_cbm(
     assert reader is not None
     assert head is not None
 
-    def predict(encoder: Encoder, rows: Ints) -> Estimates:
+    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
         encoder.load_state_dict(weights)
         all_ = estimates(reader, head, encoder, rows)
         assert all_.levels is not None
@@ -179,7 +179,7 @@ def residual(likely: Floats, means: Floats, grades: Ints) -> tuple[Floats, Float
     return layer[:, :-1], layer[:, -1]
 
 
-def _next(last: _Round, data: Labelled, still: Pooled, bank: Bank) -> int | None:
+def _next(last: _Round, data: LabelledData, still: Pooled, bank: Bank) -> int | None:
     """The candidate that joins; None where the residual connection grades the calibration split no better."""
     rows, held = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
     means = still.means.astype(np.float64)
@@ -200,7 +200,7 @@ def _logits(likely: Floats) -> Floats:
     return logits
 
 
-def _extended(data: Labelled, bank: Bank, found: tuple[int, ...]) -> Labelled:
+def _extended(data: LabelledData, bank: Bank, found: tuple[int, ...]) -> LabelledData:
     """The labels with presence in the text as concepts of two levels."""
     given, words = data.concepts, tuple(bank.words[at] for at in found)
     more = (("absent", "present"),) * len(found)

@@ -33,7 +33,7 @@ class Concepts:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledData:
     """The labels of a data set of n responses, K concepts and S + 1 grades."""
 
     response_ids: tuple[str, ...]

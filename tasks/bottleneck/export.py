@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tasks.bottleneck.arm import Arm, Outcome
+from tasks.bottleneck.arm import Arm, TrainedArm
 from tasks.bottleneck.card import card
 from tasks.bottleneck.class_set import ClassSet, grading_rows, judgment_rows, people_rows
 from tasks.bottleneck.data import MISSING
@@ -21,7 +21,7 @@ from tasks.store.warehouse import Run
 
 
 def exported(
-    run: Run, study: Study, base: Path, of: ClassSet, arm: Arm, outcome: Outcome
+    run: Run, study: Study, base: Path, of: ClassSet, arm: Arm, outcome: TrainedArm
 ) -> dict[type[Row], list[dict[str, Any]]]:
     """Writes the grader with its card, in the run and where the study wants it; its rows."""
     plan, data, head = of.ground.plan, of.ground.data, outcome.head
@@ -64,7 +64,7 @@ def _traces(grader: BottleneckGrader, of: ClassSet) -> list[dict[str, Any]]:
     return [row | {"human": human[row["response_id"]]} for row in traces]
 
 
-def line(arm: Arm, outcome: Outcome, number: int, of: int) -> str:
+def line(arm: Arm, outcome: TrainedArm, number: int, of: int) -> str:
     """What is said of an arm that is done, the number-th of so many."""
     worth = {row["metric"]: row["value"] for row in outcome.tables[Trials] if row["split"] == "test"}
     names = [name for name in ("task_macro_f1", "task_qwk") if worth.get(name) is not None]

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.bottleneck.data import MISSING, Concepts, Estimates, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, Estimates, LabelledData
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.loop import Course, Losses, minimise, train_on_states
 from tasks.bottleneck.losses import concept_loss, denoising_loss, ranking_loss, sparsity_loss, task_loss
 from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
-from tasks.bottleneck.states import Encoder, Say, batches, by_length, quiet
+from tasks.bottleneck.states import Say, StateEncoder, batches, by_length, quiet
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.agreement import macro_f1
@@ -54,13 +54,13 @@ class Trained:
     """That training took."""
     history: list[dict[str, Any]]
     """One entry an epoch, see `Course`."""
-    predict: Callable[[Encoder, Ints], Estimates]
+    predict: Callable[[StateEncoder, Ints], Estimates]
     """Estimates for rows of an encoder, in their order; a tuned encoder takes the weights above first."""
 
 
 def rec_cbm(
-    data: Labelled,
-    encoder: Encoder,
+    data: LabelledData,
+    encoder: StateEncoder,
     plan: Training,
     seed: int,
     *,
@@ -93,7 +93,7 @@ def rec_cbm(
     final, weights = head.as_head(), encoder.state_dict()
     reader.cpu()
 
-    def predict(encoder: Encoder, rows: Ints) -> Estimates:
+    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
         encoder.load_state_dict(weights)
         levels = concept_levels(reader, encoder, rows)
         shares = Estimates(levels, levels).shares(tops)
@@ -115,7 +115,7 @@ def rec_cbm(
     )
 
 
-def rows_with(data: Labelled, split: str, what: Literal["concept", "grade"]) -> Ints:
+def rows_with(data: LabelledData, split: str, what: Literal["concept", "grade"]) -> Ints:
     """Rows of a split that have a label of some concept, or of the grade; InputError where none has."""
     rows = data.rows(split)
     labelled = data.grades != MISSING if what == "grade" else (data.levels != MISSING).any(axis=1)
@@ -126,7 +126,7 @@ def rows_with(data: Labelled, split: str, what: Literal["concept", "grade"]) -> 
     return found
 
 
-def concept_levels(model: ConceptEncoder, encoder: Encoder, rows: Ints) -> Floats:
+def concept_levels(model: ConceptEncoder, encoder: StateEncoder, rows: Ints) -> Floats:
     """(len(rows), K, M + 1) probability of each level (Eq. 11) in the order of `rows`, without gradients."""
     device, found = model.tops.device, np.zeros((len(rows), *model.beyond.shape))
     for places in by_length(encoder.lengths[rows], _READ_TOKENS):
@@ -163,7 +163,7 @@ def concept_validation(levels: Floats, labels: Ints, tops: Ints) -> tuple[float,
     return float(np.mean(each)), float(-np.log(likely).mean())
 
 
-def narrowed(data: Labelled, concepts: int | None) -> Labelled:
+def narrowed(data: LabelledData, concepts: int | None) -> LabelledData:
     """The same labels with the first so many concepts only; all of them for None."""
     if concepts is None:
         return data
@@ -173,7 +173,7 @@ def narrowed(data: Labelled, concepts: int | None) -> Labelled:
 
 
 def _stage_1(
-    reader: ConceptEncoder, encoder: Encoder, data: Labelled, plan: Training, seed: int, opcc: bool, say: Say
+    reader: ConceptEncoder, encoder: StateEncoder, data: LabelledData, plan: Training, seed: int, opcc: bool, say: Say
 ) -> Course:
     """Learns to read concepts (Eq. 27)."""
     rows, held = rows_with(data, "train", "concept"), rows_with(data, "calibration", "concept")
@@ -193,7 +193,13 @@ def _stage_1(
 
 
 def _stage_2(
-    head: LatentHead, reader: ConceptEncoder, encoder: Encoder, data: Labelled, plan: Training, seed: int, say: Say
+    head: LatentHead,
+    reader: ConceptEncoder,
+    encoder: StateEncoder,
+    data: LabelledData,
+    plan: Training,
+    seed: int,
+    say: Say,
 ) -> Course:
     """Learns to correct concepts and to grade (Eq. 28), on what Stage I says of each response, read once."""
     rows = data.rows("train")

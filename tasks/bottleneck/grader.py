@@ -22,9 +22,9 @@ from torch import Tensor
 
 from tasks.bottleneck import backbone as backbones
 from tasks.bottleneck.adapters import adapted, take
-from tasks.bottleneck.backbone import RESPONSE, Backbone, Tokens
+from tasks.bottleneck.backbone import RESPONSE, Backbone, BatchTokens
 from tasks.bottleneck.card import About
-from tasks.bottleneck.data import MISSING, Labelled
+from tasks.bottleneck.data import MISSING, LabelledData
 from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.labelled import concepts_of
@@ -149,7 +149,7 @@ def save(
     trained: Trained,
     head: Head,
     training: Training,
-    data: Labelled,
+    data: LabelledData,
     bundle: Bundle,
     backbone: Backbone,
     plan: Bottleneck,
@@ -279,7 +279,7 @@ def _arrays(head: Head) -> dict[str, Floats]:
     return {name: one for name, one in named.items() if one is not None}
 
 
-def _of_response(tokens: Tokens, row: int, weights: Floats) -> Attention:
+def _of_response(tokens: BatchTokens, row: int, weights: Floats) -> Attention:
     """The part of the attention (K, T) to an input that lies on its response."""
     at = tokens.row(row)
     mine = np.flatnonzero(tokens.segments[at] == RESPONSE)

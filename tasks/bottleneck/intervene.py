@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.bottleneck.data import MISSING, Labelled
+from tasks.bottleneck.data import MISSING, LabelledData
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.measures import MEASURES
 from tasks.contracts.tables.bottleneck import GradeMetric, Intervention, Order
@@ -27,7 +27,7 @@ SUMMED: dict[GradeMetric, str] = {"task_accuracy": "exact", "task_macro_f1": "ma
 def curves(
     shares: Floats,
     head: Head,
-    data: Labelled,
+    data: LabelledData,
     rows: Ints,
     order: Ints,
     *,

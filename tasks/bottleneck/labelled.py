@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tasks.bottleneck.data import MISSING, Concepts, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, LabelledData
 from tasks.bottleneck.rater_noise import consensus
 from tasks.bottleneck.trace import BIAS
 from tasks.contracts.bundle import Bundle, Scale
@@ -131,7 +131,7 @@ def labelled(
     scores: Mapping[str, float],
     bands: int | None,
     weights: Floats | None = None,
-) -> Labelled:
+) -> LabelledData:
     """The labels of a data set.
 
     responses: response_id and split, sorted by the id. levels: (n, K), NaN where there is none. scores: response → the
@@ -139,7 +139,7 @@ def labelled(
     """
     ids = responses["response_id"].to_pylist()
     given = np.array([scores.get(name, np.nan) for name in ids], np.float64)
-    return Labelled(
+    return LabelledData(
         response_ids=tuple(ids),
         concepts=concepts_of(bundle),
         levels=np.where(np.isnan(levels), MISSING, levels).astype(np.int64),

@@ -26,7 +26,7 @@ from scipy.stats import entropy
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from tasks.bottleneck.data import MISSING, Labelled
+from tasks.bottleneck.data import MISSING, LabelledData
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval
 from tasks.stats.probability import log_loss
@@ -56,7 +56,7 @@ class Leak(NamedTuple):
 
 
 def leakage_rows(
-    shares: Floats, data: Labelled, rows: Ints, split: str, method: str, seed: int, setting: str = ""
+    shares: Floats, data: LabelledData, rows: Ints, split: str, method: str, seed: int, setting: str = ""
 ) -> list[dict[str, Any]]:
     """Rows of table `trials`: leakage_task, leakage_task_share (of the grade's entropy) and leakage_concepts (mean over
     ordered pairs), and the first's and last's controls.

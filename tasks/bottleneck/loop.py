@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tasks.bottleneck.states import Encoder, Say, batches, quiet
+from tasks.bottleneck.states import Say, StateEncoder, batches, quiet
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.arrays import Ints
 
@@ -77,7 +77,7 @@ def minimise(
 
 def train_on_states(
     model: nn.Module,
-    encoder: Encoder,
+    encoder: StateEncoder,
     rows: Ints,
     loss: Callable[[Tensor, Tensor, Ints], Losses],
     validate: Callable[[], tuple[float, float]],
@@ -163,6 +163,6 @@ def _copied(parameters: Sequence[Tensor]) -> list[Tensor]:
     return [one.detach().clone() for one in parameters]
 
 
-def _train(model: nn.Module, encoder: Encoder, mode: bool) -> None:
+def _train(model: nn.Module, encoder: StateEncoder, mode: bool) -> None:
     model.train(mode)
     encoder.train(mode)

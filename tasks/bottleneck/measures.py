@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.bottleneck.data import MISSING, Concepts, Estimates, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, Estimates, LabelledData
 from tasks.stats.agreement import Stat, exact_agreement, macro_f1, mae, qwk
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.ordinal import ordinal_ece, rps
@@ -23,7 +23,7 @@ NOT_CALIBRATED = "the probabilities are not calibrated"
 
 def trial_rows(
     estimates: Estimates,
-    data: Labelled,
+    data: LabelledData,
     split: str,
     method: str,
     seed: int,

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from tasks.bottleneck.c3m import c3m
 from tasks.bottleneck.cb_llm import cb_llm
 from tasks.bottleneck.ct_cbm import ct_cbm
-from tasks.bottleneck.data import Labelled
+from tasks.bottleneck.data import LabelledData
 from tasks.bottleneck.fit import Trained, rec_cbm
 from tasks.bottleneck.plm import plm
-from tasks.bottleneck.states import Encoder, Say, quiet
+from tasks.bottleneck.states import Say, StateEncoder, quiet
 from tasks.bottleneck.vanilla import vanilla_cbm
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import ABLATIONS, Method, Training
@@ -24,8 +24,8 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 def train(
     method: Method,
-    data: Labelled,
-    encoder: Encoder,
+    data: LabelledData,
+    encoder: StateEncoder,
     plan: Training,
     seed: int,
     *,

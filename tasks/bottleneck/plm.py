@@ -13,12 +13,12 @@ import torch
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from tasks.bottleneck.data import Estimates, Labelled
+from tasks.bottleneck.data import Estimates, LabelledData
 from tasks.bottleneck.fit import Trained, grade_validation, rows_with
 from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.losses import task_loss
 from tasks.bottleneck.model import ConceptEncoder
-from tasks.bottleneck.states import Encoder, Rows, Say, Weights, by_length, quiet
+from tasks.bottleneck.states import Rows, Say, StateEncoder, Weights, by_length, quiet
 from tasks.contracts.settings.bottleneck import Learning, Training
 from tasks.stats.arrays import Floats, Ints
 
@@ -28,7 +28,7 @@ _READ_TOKENS = 8_192
 """Tokens read together where nothing is trained."""
 
 
-class Grader(nn.Module):
+class GradeHead(nn.Module):
     """Mean token state → grade logits, with a bias."""
 
     def __init__(self, width: int, grades: int, projection: int | None, seed: int) -> None:
@@ -48,7 +48,7 @@ class Pooled:
 
     learning: Learning = "frozen"
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: StateEncoder) -> None:
         encoder.train(False)
         rows = np.arange(len(encoder.lengths))
         self.width, self.lengths, self.device = encoder.width, np.ones_like(rows), torch.device("cpu")
@@ -73,14 +73,14 @@ class Pooled:
         """Nothing."""
 
 
-def pooled(encoder: Encoder) -> Encoder:
+def pooled(encoder: StateEncoder) -> StateEncoder:
     """The encoder where it is tuned, else its mean states: an epoch then reads one row a response, not all tokens."""
     return encoder if encoder.parameters() or isinstance(encoder, Pooled) else Pooled(encoder)
 
 
 def plm(
-    data: Labelled,
-    encoder: Encoder,
+    data: LabelledData,
+    encoder: StateEncoder,
     plan: Training,
     seed: int,
     *,
@@ -95,7 +95,7 @@ def plm(
     began = time.perf_counter()
     rows, held = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
     encoder, grades = pooled(encoder), torch.from_numpy(data.grades)
-    model = Grader(encoder.width, len(data.scores), plan.width, seed)
+    model = GradeHead(encoder.width, len(data.scores), plan.width, seed)
 
     def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
         return {"task": task_loss(model(states, mask), grades[batch].to(states.device))}
@@ -107,7 +107,7 @@ def plm(
     weights = encoder.state_dict()
     model.cpu()
 
-    def predict(encoder: Encoder, rows: Ints) -> Estimates:
+    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
         encoder.load_state_dict(weights)
         return Estimates(None, _probabilities(model, encoder, rows))
 
@@ -132,7 +132,7 @@ def mean_state(states: Tensor, mask: Tensor) -> Tensor:
     return (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 
-def read(model: Read, encoder: Encoder, rows: Ints) -> Floats:
+def read(model: Read, encoder: StateEncoder, rows: Ints) -> Floats:
     """What a model says of the states of some rows, (len(rows), …) in their order, without gradients."""
     places = list(by_length(encoder.lengths[rows], _READ_TOKENS))
     with torch.inference_mode():
@@ -141,7 +141,7 @@ def read(model: Read, encoder: Encoder, rows: Ints) -> Floats:
     return found
 
 
-def numbers(model: nn.Module, encoder: Encoder) -> int:
+def numbers(model: nn.Module, encoder: StateEncoder) -> int:
     """Numbers trained."""
     return sum(one.numel() for one in [*model.parameters(), *encoder.parameters()])
 
@@ -152,6 +152,6 @@ def _to_model(model: Read, *tensors: Tensor) -> Sequence[Tensor]:
     return tensors if first is None else [one.to(first.device) for one in tensors]
 
 
-def _probabilities(model: Grader, encoder: Encoder, rows: Ints) -> Floats:
+def _probabilities(model: GradeHead, encoder: StateEncoder, rows: Ints) -> Floats:
     likely: Floats = softmax(read(model, encoder, rows), axis=1)
     return likely

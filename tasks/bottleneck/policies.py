@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import softmax
 from scipy.stats import entropy
 
-from tasks.bottleneck.data import MISSING, Estimates, Labelled
+from tasks.bottleneck.data import MISSING, Estimates, LabelledData
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.intervene import drawn_metrics, grades_after, oracle_values
 from tasks.bottleneck.measures import MEASURES
@@ -159,7 +159,7 @@ class Saving:
 def savings(
     levels: Floats,
     head: Head,
-    data: Labelled,
+    data: LabelledData,
     rows: Ints,
     seed: int,
     metric: GradeMetric = "task_accuracy",

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from tasks.bottleneck.adapters import adapted, take
-from tasks.bottleneck.backbone import MARK, Backbone, Tokens
+from tasks.bottleneck.backbone import MARK, Backbone, BatchTokens
 from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.bottleneck import Learning
 from tasks.stats.arrays import Ints
@@ -45,7 +45,7 @@ class States:
     """(n + 1,) where each input starts, as in Tokens."""
 
 
-class Encoder(Protocol):
+class StateEncoder(Protocol):
     """Gives the token states of inputs by their rows."""
 
     learning: Learning
@@ -108,12 +108,12 @@ class Cached:
             raise ValueError("kept states cannot take an encoder's weights")
 
 
-class Tuned:
+class TunedBackbone:
     """A copy of a backbone that learns."""
 
     learning: Learning = "tuned"
 
-    def __init__(self, backbone: Backbone, tokens: Tokens) -> None:
+    def __init__(self, backbone: Backbone, tokens: BatchTokens) -> None:
         self.width, self.lengths, self.device = backbone.width, tokens.lengths, backbone.device
         self._tokens, self._first = tokens, backbone.model
         self._backbone = self._learning(backbone)
@@ -146,12 +146,12 @@ class Tuned:
         self._backbone.model.load_state_dict(self._first.state_dict() if weights is None else weights)
 
 
-class Adapted(Tuned):
+class Adapted(TunedBackbone):
     """A backbone whose weights stay, with an adapter that learns."""
 
     learning: Learning = "lora"
 
-    def __init__(self, backbone: Backbone, tokens: Tokens, adapter: Adapter) -> None:
+    def __init__(self, backbone: Backbone, tokens: BatchTokens, adapter: Adapter) -> None:
         self._adapter = adapter
         super().__init__(backbone, tokens)
         self._start = self.state_dict()
@@ -174,7 +174,7 @@ class Adapted(Tuned):
         take(self._backbone, self._start if weights is None else weights)
 
 
-def encode(backbone: Backbone, tokens: Tokens, say: Say = quiet, folder: Path | None = None) -> States:
+def encode(backbone: Backbone, tokens: BatchTokens, say: Say = quiet, folder: Path | None = None) -> States:
     """The states of all inputs, in half precision; an input's states do not depend on the others beyond rounding.
 
     With a folder they are written there as they come and stay on disk, so that memory does not grow with the data; the
@@ -228,7 +228,7 @@ def mask_of(lengths: Ints) -> torch.Tensor:
     return torch.from_numpy(np.arange(lengths.max()) < lengths[:, None])
 
 
-def _encode(backbone: Backbone, tokens: Tokens, values: npt.NDArray[np.float16], say: Say) -> None:
+def _encode(backbone: Backbone, tokens: BatchTokens, values: npt.NDArray[np.float16], say: Say) -> None:
     """Fills (total, d) states."""
     limit = float(np.finfo(np.float16).max)
     backbone.model.eval()
@@ -242,7 +242,7 @@ def _encode(backbone: Backbone, tokens: Tokens, values: npt.NDArray[np.float16],
         say(f"{done:,} of {len(tokens.lengths):,} responses encoded")
 
 
-def padded(backbone: Backbone, tokens: Tokens, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def padded(backbone: Backbone, tokens: BatchTokens, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Token ids, mask and segments of some rows, each (B, T), on the backbone's device."""
     lengths = tokens.lengths[rows]
     shape = len(rows), int(lengths.max())

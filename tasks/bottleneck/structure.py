@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tasks.bottleneck.data import MISSING, Labelled
+from tasks.bottleneck.data import MISSING, LabelledData
 from tasks.bottleneck.head import Head
 from tasks.stats.arrays import Floats, Ints
 
 
-def link_rows(data: Labelled, head: Head, method: str, seed: int) -> list[dict[str, Any]]:
+def link_rows(data: LabelledData, head: Head, method: str, seed: int) -> list[dict[str, Any]]:
     """Rows of table `concept_links`, one for each two concepts, labels from the train split.
 
     Empty for a head without error correction, which has learned no links. A head of the first concepts alone has the

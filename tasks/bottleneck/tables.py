@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from tasks.bottleneck.arm import Ground
+from tasks.bottleneck.arm import SharedGround
 from tasks.bottleneck.backbone import Backbone, load
 from tasks.bottleneck.class_set import ClassSet
 from tasks.bottleneck.labelled import labelled, levels_of, marks_of, one_of, weighed
-from tasks.bottleneck.states import Adapted, Cached, Encoder, Tuned, encode
+from tasks.bottleneck.states import Adapted, Cached, StateEncoder, TunedBackbone, encode
 from tasks.bottleneck.states import load as load_states
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.grader import Answered
@@ -64,7 +64,7 @@ def class_set(
     answered = tuple(_answered(sheets[item], text) for item, text in zip(item_ids, texts, strict=True))
     name = str(base / plan.backbone) if (base / plan.backbone).is_dir() else plan.backbone
     backbone = load(name, plan.max_tokens, plan.match, plan.layer, plan.arithmetic == "bfloat16")
-    ground = Ground(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan)
+    ground = SharedGround(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan)
     given = np.array([scores.get(name) for name in ids], np.float64)
     by_rater = {name: _scores_of(gradings, name, ids) for name in kinds}
     return ClassSet(
@@ -112,12 +112,14 @@ def _scores_of(gradings: Any, rater: str, ids: list[str]) -> Floats:
     return np.array([given.get(name) for name in ids], np.float64)
 
 
-def _encoder(run: Run, plan: Bottleneck, backbone: Backbone, answered: tuple[Answered, ...]) -> Callable[[], Encoder]:
+def _encoder(
+    run: Run, plan: Bottleneck, backbone: Backbone, answered: tuple[Answered, ...]
+) -> Callable[[], StateEncoder]:
     """Makes the encoder of an arm. The states of a frozen one are kept in the warehouse, under a digest of backbone and
     tokens, for all runs."""
     tokens = backbone.tokenize(answered)
     if plan.encoder == "tuned":
-        return partial(Tuned, backbone, tokens)
+        return partial(TunedBackbone, backbone, tokens)
     if plan.encoder == "lora":
         return partial(Adapted, backbone, tokens, plan.adapter)
     folder = run.warehouse.root / "states" / digest_of([backbone.name, tokens.digest])[:16]

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tasks.bottleneck.data import Estimates, Labelled
+from tasks.bottleneck.data import Estimates, LabelledData
 from tasks.bottleneck.fit import Trained, concept_levels, grade_validation, narrowed, rows_with
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.losses import concept_loss, task_loss
 from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
 from tasks.bottleneck.plm import numbers, pooled
-from tasks.bottleneck.states import Encoder, Say, quiet
+from tasks.bottleneck.states import Say, StateEncoder, quiet
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.arrays import Floats, Ints
 
@@ -39,7 +39,7 @@ class Targets:
     """(B,) integers, MISSING where there is none."""
 
     @classmethod
-    def of(cls, data: Labelled, rows: Ints, device: torch.device) -> Targets:
+    def of(cls, data: LabelledData, rows: Ints, device: torch.device) -> Targets:
         """The labels of some rows."""
         levels, weights, grades = data.levels[rows], data.weights[rows].astype(np.float32), data.grades[rows]
         return cls(*(torch.from_numpy(one).to(device) for one in (levels, weights, grades)))
@@ -48,7 +48,7 @@ class Targets:
 class Joint(nn.Module):
     """Token states → logits of each concept's levels, by one mean state, and grade logits by the expected levels."""
 
-    def __init__(self, width: int, data: Labelled, plan: Training, seed: int, tuned: bool) -> None:
+    def __init__(self, width: int, data: LabelledData, plan: Training, seed: int, tuned: bool) -> None:
         super().__init__()
         self.reader = ConceptEncoder(width, data.concepts.tops, plan.temperature, False, plan.width, seed)
         self.grader = LatentHead(len(data.concepts.ids), len(data.scores), corrects=False)
@@ -72,8 +72,8 @@ JointLoss = Callable[[Joint, Tensor, Tensor, Targets], Losses]
 
 
 def vanilla_cbm(
-    data: Labelled,
-    encoder: Encoder,
+    data: LabelledData,
+    encoder: StateEncoder,
     plan: Training,
     seed: int,
     *,
@@ -107,8 +107,8 @@ def plain_loss(plan: Training) -> JointLoss:
 
 
 def train_jointly(
-    data: Labelled,
-    encoder: Encoder,
+    data: LabelledData,
+    encoder: StateEncoder,
     plan: Training,
     seed: int,
     loss: JointLoss,
@@ -132,7 +132,7 @@ def train_jointly(
     course = train_on_states(model, encoder, rows, batch_loss, validate, plan, seed, say)
     reader, head, weights = model.cpu().reader, model.as_head(), encoder.state_dict()
 
-    def predict(encoder: Encoder, rows: Ints) -> Estimates:
+    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
         encoder.load_state_dict(weights)
         return estimates(reader, head, encoder, rows)
 
@@ -152,13 +152,13 @@ def train_jointly(
     )
 
 
-def labelled_rows(data: Labelled) -> Ints:
+def labelled_rows(data: LabelledData) -> Ints:
     """Training rows with a concept's label or a grade; InputError where none has the one, or none the other."""
     either: Ints = np.union1d(rows_with(data, "train", "concept"), rows_with(data, "train", "grade"))
     return either
 
 
-def estimates(reader: ConceptEncoder, head: Head, encoder: Encoder, rows: Ints) -> Estimates:
+def estimates(reader: ConceptEncoder, head: Head, encoder: StateEncoder, rows: Ints) -> Estimates:
     """What a joint model says of some rows; all that its head sees are the shares of the levels."""
     levels: Floats = concept_levels(reader, encoder, rows)
     shares = Estimates(levels, levels).shares(reader.tops.cpu().numpy())

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tasks.calibrate.features import features
 from tasks.calibrate.labels import TAUGHT
-from tasks.calibrate.planner import Proposal, by_chance, design, proposals
+from tasks.calibrate.planner import LabelProposal, by_chance, design, proposals
 from tasks.calibrate.rows import GRADING, Item, graded_items
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.settings.study import Study
@@ -119,7 +119,7 @@ def _alone(rows: pa.Table, study: Study) -> Bools:
     return np.full(len(rows), study.split.by == "response")
 
 
-def _why(proposal: Proposal, unseen: float | None, labels: int | None) -> str:
+def _why(proposal: LabelProposal, unseen: float | None, labels: int | None) -> str:
     """Why a response is asked about; unseen: its score if no person has given it yet; labels: those of its item, where
     there are several."""
     if proposal.sampled == "drawn":

@@ -21,14 +21,14 @@ ITEM_PRECISION = 4.0
 """What is known of an item's offset before any label, in labels: its standard deviation is half that of residuals."""
 
 
-class Design(NamedTuple):
+class RidgeDesign(NamedTuple):
     """What a ridge is fitted on, (n, p), and the strength of its penalty on each column, (p,)."""
 
     terms: Floats
     penalty: Floats
 
 
-class Proposal(NamedTuple):
+class LabelProposal(NamedTuple):
     """One response to mark.
 
     row: its place in the design; sampled: how it came to be asked about; gain: share of the mapping's mean variance
@@ -40,7 +40,7 @@ class Proposal(NamedTuple):
     gain: float
 
 
-def design(matrix: Floats, item: Ints) -> Design:
+def design(matrix: Floats, item: Ints) -> RidgeDesign:
     """An intercept, the features in standard deviations and, for several items, a column for each.
 
     matrix: (n, d) finite features; item: (n,) number of each row's item. The penalties take the features together to
@@ -53,12 +53,12 @@ def design(matrix: Floats, item: Ints) -> Design:
     offsets = offsets if offsets.shape[1] > 1 else offsets[:, :0]
     columns = features.shape[1]
     strength = [1.0] + [float(columns)] * columns + [ITEM_PRECISION] * offsets.shape[1]
-    return Design(np.column_stack([np.ones(len(matrix)), features, offsets]), np.array(strength))
+    return RidgeDesign(np.column_stack([np.ones(len(matrix)), features, offsets]), np.array(strength))
 
 
 def proposals(
-    given: Design, taught: Bools, askable: Bools, choosable: Bools, order: Ints, count: int
-) -> list[Proposal]:
+    given: RidgeDesign, taught: Bools, askable: Bools, choosable: Bools, order: Ints, count: int
+) -> list[LabelProposal]:
     """The responses to mark next, first to mark first; a longer proposal begins with a shorter one.
 
     taught: (n,) whether the mapping has the row's label; askable: (n,) whether people can be asked about it; choosable:
@@ -73,7 +73,7 @@ def proposals(
     variance = _Variance(given, taught, askable)
     left = askable.copy()
     drawn = iter(order[askable[order]].tolist())
-    found: list[Proposal] = []
+    found: list[LabelProposal] = []
     owed = 0.0
     for _ in range(min(count, int(askable.sum()))):
         before = variance.mean
@@ -86,7 +86,7 @@ def proposals(
             row = next(row for row in drawn if left[row])
         left[row] = False
         variance.add(row)
-        found.append(Proposal(row, sampled, max(0.0, 1 - variance.mean / before)))
+        found.append(LabelProposal(row, sampled, max(0.0, 1 - variance.mean / before)))
     return found
 
 
@@ -100,7 +100,7 @@ def by_chance(response_ids: Sequence[str], seed: int) -> Ints:
 class _Variance:
     """The variance of a ridge's predictions, in units of the residual's, as rows are labelled one after the other."""
 
-    def __init__(self, given: Design, taught: Bools, askable: Bools) -> None:
+    def __init__(self, given: RidgeDesign, taught: Bools, askable: Bools) -> None:
         self._terms = given.terms
         known = given.terms[taught]
         self._leverage = given.terms @ np.linalg.inv(known.T @ known + np.diag(given.penalty))  # (n, p): X C

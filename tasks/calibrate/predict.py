@@ -28,7 +28,7 @@ from tasks.stats.arrays import Bools, Floats
 from tasks.stats.conformal import interval
 
 
-class Told(NamedTuple):
+class PredictedScores(NamedTuple):
     """low, high: (n,) interval; risk: (n,); levels: (n, L) their probabilities; NaN where they cannot be told."""
 
     low: Floats
@@ -166,14 +166,14 @@ def _some(rows: StackedRows, kept: Bools) -> StackedRows:
     return StackedRows(rows.matrix[kept], taken(rows.blocks, kept), rows.item[kept])
 
 
-def _told(spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, scale: Scale) -> Told:
+def _told(spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, scale: Scale) -> PredictedScores:
     """What the spread tells of aligned rows; signals: (n, d); unit: the scale that the spread was fitted on."""
     n = len(mapped.aligned)
     low, high, risk = np.full((3, n), np.nan)
     levels = np.full((n, scale.levels), np.nan)
     known = np.isfinite(mapped.aligned) & np.isfinite(signals).all(axis=1)
     if spread is None or not known.any():
-        return Told(low, high, risk, levels)
+        return PredictedScores(low, high, risk, levels)
     aligned, epsilon, top = mapped.aligned[known], np.array(spread.epsilon), scale.levels - 1
     fitted = stretch(aligned, (scale.min, scale.max), unit.bounds)
     sigma = sigmas(spread.sigma, fitted, signals[known]) / (unit.max - unit.min)
@@ -184,7 +184,7 @@ def _told(spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, 
     low[known], high[known] = interval(aligned, q, scale.bounds, spread.grain)
     risk[known] = risks(steps, sigma_steps, level, top, epsilon, spread.tolerance, spread.grain)
     levels[known] = level_probabilities(steps, sigma_steps, top, epsilon)
-    return Told(low, high, risk, levels)
+    return PredictedScores(low, high, risk, levels)
 
 
 def _learned_risk(

@@ -44,7 +44,7 @@ LIST = """<table>
 """In place of a table that a script from the network would fill."""
 
 
-class Page(DefaultJinjaPageView):
+class ValidationPage(DefaultJinjaPageView):
     """A page of one validation result."""
 
     def __init__(self, **directories: Any) -> None:

@@ -86,7 +86,7 @@ def configuration(rule: Expectation) -> dict[str, Any]:
 
 def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Finding]:
     """Every rule of the suite over all batches; Great Expectations is imported with the first row."""
-    tallies: dict[At, Tally] = {(rule.rule, rule.columns[0]): Tally(rule) for rule in rules(row)}
+    tallies: dict[At, RuleTally] = {(rule.rule, rule.columns[0]): RuleTally(rule) for rule in rules(row)}
     rows, validate = 0, None
     for frame, keys in _frames(row, batches):
         start, rows = rows, rows + keys.num_rows
@@ -102,7 +102,7 @@ def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Find
 
 
 @dataclass
-class Tally:
+class RuleTally:
     """One rule's results added up over batches."""
 
     rule: Expectation
@@ -144,7 +144,7 @@ def exception(info: Mapping[str, Any] | None) -> str | None:
 
 
 def _add(
-    tallies: Mapping[At, Tally], results: Iterable[ExpectationValidationResult], keys: pa.Table, start: int
+    tallies: Mapping[At, RuleTally], results: Iterable[ExpectationValidationResult], keys: pa.Table, start: int
 ) -> None:
     missing = dict(tallies)
     for result in results:

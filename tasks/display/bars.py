@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from tasks.display import draw, say
 from tasks.display.axis import Axis, axis
-from tasks.display.table import Panel, Shares
+from tasks.display.table import LevelShares, Panel
 
 ROW, HEAD = 26, 20
 LABELS, VALUES = 34.0, 86.0
@@ -58,7 +58,7 @@ def bar_chart(panel: Panel) -> Markup:
     return draw.svg(height, marks, f"{panel.title}: {'; '.join(said)}")
 
 
-def share_chart(found: Shares) -> Markup:
+def share_chart(found: LevelShares) -> Markup:
     """People's shares as hollow bars, one line for each arm."""
     height, base = 240, 200
     most = max((*found.people, *(share for of in found.arms.values() for share in of), 0.01))
@@ -81,7 +81,7 @@ def share_chart(found: Shares) -> Markup:
     return draw.svg(height, marks, said)
 
 
-def legend(found: Shares) -> Markup:
+def legend(found: LevelShares) -> Markup:
     """Whose shares they are: people's, and each arm's with a piece of its line."""
     line = '<svg class="shape" style="width:28px" viewBox="0 0 28 14" aria-hidden="true">{}</svg>{}'
     stroke = '<line class="{}" x1="0" y1="7" x2="28" y2="7"/>'

@@ -15,7 +15,7 @@ STYLES = (("ml", "mt"), ("cl dash", "it"), ("gl", ""), ("gl dots", ""), ("ml das
 """Line and label of each series: told apart by stroke as well as colour."""
 
 
-class Point(NamedTuple):
+class ChartPoint(NamedTuple):
     """A point of a line with the ends of its interval."""
 
     x: float
@@ -24,16 +24,16 @@ class Point(NamedTuple):
     high: float | None = None
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A series with the label that stands beside it."""
 
     label: str
-    points: tuple[Point, ...]
+    points: tuple[ChartPoint, ...]
 
 
 def line_chart(
     title: str,
-    series: Sequence[Line],
+    series: Sequence[ChartLine],
     across: str,
     up: str,
     ticks: Mapping[float, str] | None = None,

@@ -63,7 +63,7 @@ class Panel(NamedTuple):
     people: float | None = None
 
 
-class Shares(NamedTuple):
+class LevelShares(NamedTuple):
     """Share of responses at each level of the scale: people's, and those of each arm."""
 
     title: str
@@ -80,7 +80,7 @@ class Table(NamedTuple):
     header: tuple[str, ...]
     rows: tuple[Cells, ...]
     notes: tuple[str, ...] = ()
-    figures: tuple[Panel | Shares, ...] = ()
+    figures: tuple[Panel | LevelShares, ...] = ()
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ Unusable = Literal["checklist_empty", "checklist_unreadable", "checklist_contrad
 """Why a reply is no checklist: it decides no point of the scheme, a line with bars breaks the form, or it decides a
 point both ways."""
 
+LINE = 40
+"""Tokens in which a line with a quote lies."""
 _POINT = re.compile(r"^(?P<id>[^:\n]+): .*\((?:[^()]* marks?|counts)\)$", re.MULTILINE)
 _LEVEL = re.compile(r"Level \d+")
 _VERDICTS = {"covered": True, "not covered": False}
@@ -46,7 +48,7 @@ class Checklist(NamedTuple):
     unknown: tuple[str, ...]
     """Lines on points that the scheme does not have; they are left out."""
     unproven: tuple[str, ...]
-    """Points whose quote does not stand in the answer; it is left out, so that nobody builds on it."""
+    """Points whose quote does not stand in the answer: nothing supports them, so they are not covered."""
 
     @property
     def text(self) -> str:
@@ -60,7 +62,21 @@ def point_ids(scheme: str) -> tuple[str, ...]:
     >>> point_ids("P1: roots absorb water (1 mark)\\nP2: leaves release it (0.5 marks)")
     ('P1', 'P2')
     """
-    return tuple(match["id"] for match in _POINT.finditer(scheme) if not _LEVEL.fullmatch(match["id"]))
+    return tuple(name for name in line_ids(scheme) if not _LEVEL.fullmatch(name))
+
+
+def line_ids(scheme: str) -> tuple[str, ...]:
+    """What a checklist of a printed scheme has a line for: its points, or its levels, as the scheme calls them.
+
+    >>> line_ids("Level 0: nothing (0 marks)\\nLevel 1: a reason (1-2 marks)")
+    ('Level 0', 'Level 1')
+    """
+    return tuple(match["id"] for match in _POINT.finditer(scheme))
+
+
+def room(scheme: str, least: int) -> int:
+    """Tokens that a checklist may take: what rollouts may, or more where the scheme has more lines than that holds."""
+    return max(least, LINE * len(line_ids(scheme)))
 
 
 def is_line(line: str) -> bool:
@@ -88,7 +104,7 @@ def read(reply: str, scheme: str, answer: str) -> Checklist | Unusable:
         point = parts._replace(id=name)
         if point.quote and find(point.quote, answer) is None:
             unproven.append(name)
-            point = point._replace(quote="")
+            point = point._replace(covered=False, quote="")
         if found.setdefault(name, point).covered != point.covered:
             return "checklist_contradictory"
     if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tasks.contracts.settings.edit import TUNED
+from tasks.edit.checklist import room
 from tasks.edit.material import gather, revise_for
 from tasks.edit.rule_edits import edits
 from tasks.edit.testing import measure
@@ -15,9 +16,10 @@ def prove(work: Work) -> None:
     """Refuse at once what would fail after hours: InputError for a prompt that is longer than the policy reads, or a
     scheme that rule faithfulness cannot edit."""
     plan, cases = work.plan, work.cases
-    # The longest prompt is the reviser's: it holds a rollout and a checklist.
-    more = plan.max_tokens * (3 if any(arm in TUNED for arm in plan.wanted()) else 1)
+    revises = any(arm in TUNED for arm in plan.wanted())
     for sample in (*cases.train, *cases.test):
+        # The longest prompt is the reviser's: it holds a rollout and a checklist.
+        more = 2 * plan.max_tokens + room(sample.scheme, plan.max_tokens) if revises else plan.max_tokens
         tokens = len(work.policy.prompt_ids(work.prompts.grade(sample))) + more
         fits(work.policy, tokens, f"response '{sample.response_id}' with its rollouts")
     if plan.faithfulness:

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from tasks.contracts.settings.edit import Revising
 from tasks.edit.closing import Write
-from tasks.edit.locality import gives_away, is_mark_line
+from tasks.edit.locality import Breach, gives_away, is_mark_line
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import Attempt, Revision, Unnamed, continued, opened, sampled, step_texts
-from tasks.edit.rollout import cut
+from tasks.edit.rollout import Sample, cut
 from tasks.text.fold import folded
 
 _STEP = re.compile(
@@ -79,17 +79,22 @@ def intervene(
 
 
 def _proposed(attempt: Attempt, reply: str) -> Revision:
+    """What a reply puts in a step's place; a refused one is kept as it was written."""
     texts = step_texts(attempt.text)
-    proposal = read(reply, len(texts))
-    made = Revision(attempt, 0, proposal.step)
-    if proposal.step is None:
-        return replace(made, refused=proposal.reason)
-    made = replace(made, sub_steps=(proposal.text,))
-    old = texts[proposal.step]
-    if is_mark_line(proposal.text):
-        return replace(made, refused="mark_line")
-    if folded(proposal.text) == folded(old):
-        return replace(made, refused="unchanged")
-    if gives_away(proposal.text, old, attempt.sample):
-        return replace(made, refused="states_gold")
-    return replace(made, begun=opened(attempt.text, cut(attempt.text), proposal.step, [proposal.text]))
+    step, text, reason = read(reply, len(texts))
+    revision = Revision(attempt, 0, step)
+    if step is None:
+        return replace(revision, refused=reason, reply=reply)
+    revision = replace(revision, sub_steps=(text,))
+    if broken := _breach(text, texts[step], attempt.sample):
+        return replace(revision, refused=broken, reply=reply)
+    return replace(revision, begun=opened(attempt.text, cut(attempt.text), step, [text]))
+
+
+def _breach(text: str, step: str, sample: Sample) -> Breach | None:
+    """What a proposal breaks of InT's own rules."""
+    if is_mark_line(text):
+        return "mark_line"
+    if folded(text) == folded(step):
+        return "unchanged"
+    return "states_gold" if gives_away(text, step, sample) else None

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from tasks.edit.checklist import line_ids
 from tasks.edit.rollout import Sample
 from tasks.text.templates import Templates
 
@@ -44,10 +45,14 @@ class Prompts:
 
     def checklist(self, sample: Sample) -> str:
         """Asks for every marking point with a verdict and a quote; the gold mark is given (section 2.2). ValueError
-        without one."""
+        without one.
+
+        The lines are named one by one: a small model that is shown a form alone copies it, or numbers as it likes.
+        """
         if sample.gold is None:
             raise ValueError(f"{sample.response_id}: a checklist needs the gold mark")
-        return self._templates.fill("checklist", self._given(sample) | {"gold": str(sample.gold)})
+        lines = ", ".join(line_ids(sample.scheme)) or "every point"
+        return self._templates.fill("checklist", self._given(sample) | {"gold": str(sample.gold), "points": lines})
 
     def revise(self, sample: Sample, attempt: Sequence[str], chosen: int, diagnosis: str, checklist: str | None) -> str:
         """Asks for 1-3 sub-steps in place of step `chosen` (0-based) of an attempt (appendix F).

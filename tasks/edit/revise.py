@@ -3,6 +3,7 @@ gold mark (section 2.2). The policy is asked once for all checklists, revisions 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -20,6 +21,7 @@ Unnamed = Literal["no_step", "several_steps", "out_of_range"]
 Refusal = Breach | Unusable | Unnamed
 """Why a revision was not tried: the reply, the checklist that it needed, or the step that had to be named first."""
 Source = Literal["scheme", "answer", "prefix"]
+_ENUMERATED = re.compile(r"^(?:step\s+)?\d{1,2}\s*[.):]\s+", re.IGNORECASE)
 UNDIAGNOSED = "none"
 """What stands for the diagnosis where no signal was measured."""
 
@@ -33,6 +35,14 @@ class Attempt(NamedTuple):
     text: str
     closed: bool = False
     """Whether it stated no mark by itself; its last line then was asked for."""
+
+
+class ChecklistReply(NamedTuple):
+    """What the policy wrote as a checklist."""
+
+    text: str
+    checklist: Checklist | Unusable
+    """What it holds, or why it holds none."""
 
 
 class Candidate(NamedTuple):
@@ -59,6 +69,8 @@ class Revision:
     """What the reply puts in the step's place, also where that was refused."""
     refused: Refusal | None = None
     """Why no continuation was sampled."""
+    reply: str | None = None
+    """What the policy wrote where that was refused: the checklist's reply, else the reviser's."""
     begun: str = ""
     """The attempt up to the step, with the sub-steps after it; '' where they were refused."""
     marks: tuple[int | None, ...] = ()
@@ -111,8 +123,9 @@ def revise(
     ]
     told = [candidate.diagnosis for ranked in candidates for candidate in ranked]
     if with_checklist:
-        made = write_checklists([one.attempt.sample for one in work], prompts, write, max_tokens=max_tokens, seed=seed)
-        work = [_with_checklist(one, made[one.attempt.sample.response_id]) for one in work]
+        samples = [one.attempt.sample for one in work]
+        listed = write_checklists(samples, prompts, write, max_tokens=max_tokens, seed=seed)
+        work = [_with_checklist(one, listed[one.attempt.sample.response_id]) for one in work]
     ask = prompts.revise if local else prompts.rewrite
     asked = {
         at: ask(one.attempt.sample, step_texts(one.attempt.text), one.step, told[at], one.checklist)
@@ -127,13 +140,17 @@ def revise(
 
 def write_checklists(
     samples: Sequence[Sample], prompts: Prompts, write: Write, *, max_tokens: int, seed: int
-) -> Mapping[str, Checklist | Unusable]:
-    """The checklist of every response, or why there is none, by response_id. Each is asked for once, greedily."""
+) -> Mapping[str, ChecklistReply]:
+    """The checklist of every response, or why there is none, by response_id. Each is asked for once, greedily.
+
+    max_tokens: a rollout's; a checklist of many points may be longer.
+    """
     distinct = {sample.response_id: sample for sample in samples}
     asked = [prompts.checklist(sample) for sample in distinct.values()]
-    replies = write(asked, max_tokens=max_tokens, seed=seed) if asked else []
+    longest = max((checklists.room(sample.scheme, max_tokens) for sample in distinct.values()), default=max_tokens)
+    replies = write(asked, max_tokens=longest, seed=seed) if asked else []
     return {
-        sample.response_id: checklists.read(reply, sample.scheme, sample.answer)
+        sample.response_id: ChecklistReply(reply, checklists.read(reply, sample.scheme, sample.answer))
         for sample, reply in zip(distinct.values(), replies, strict=True)
     }
 
@@ -183,8 +200,11 @@ def step_texts(text: str) -> list[str]:
     return [text[step.start : step.end] for step in cut(text)]
 
 
-def _with_checklist(one: Revision, made: Checklist | Unusable) -> Revision:
-    return replace(one, checklist=made.text) if isinstance(made, Checklist) else replace(one, refused=made)
+def _with_checklist(one: Revision, written: ChecklistReply) -> Revision:
+    text, checklist = written
+    if isinstance(checklist, Checklist):
+        return replace(one, checklist=checklist.text)
+    return replace(one, refused=checklist, reply=text)
 
 
 def _replaced(one: Revision, reply: str, most: int) -> Revision:
@@ -193,8 +213,9 @@ def _replaced(one: Revision, reply: str, most: int) -> Revision:
     steps, texts = cut(one.attempt.text), step_texts(one.attempt.text)
     lines = tuple(_lines(reply))
     broken = breach(lines, texts, one.step, one.attempt.sample, one.checklist, most)
-    begun = "" if broken else opened(one.attempt.text, steps, one.step, lines)
-    return replace(one, sub_steps=lines, refused=broken, begun=begun)
+    if broken:
+        return replace(one, sub_steps=lines, refused=broken, reply=reply)
+    return replace(one, sub_steps=lines, begun=opened(one.attempt.text, steps, one.step, lines))
 
 
 def _rewritten(one: Revision, reply: str) -> Revision:
@@ -202,7 +223,7 @@ def _rewritten(one: Revision, reply: str) -> Revision:
     assert one.step is not None
     lines = tuple(_lines(reply))
     if not lines:
-        return replace(one, refused="empty")
+        return replace(one, refused="empty", reply=reply)
     kept, rest = one.attempt.text[: cut(one.attempt.text)[one.step].start], "\n".join(lines)
     if read_mark(rest, one.attempt.sample.top).reason == "no_mark":
         return replace(one, sub_steps=lines, begun=f"{kept}{rest}\n")
@@ -223,6 +244,8 @@ def _outcome(one: Revision, replies: Sequence[str]) -> Revision:
 
 
 def _lines(reply: str) -> list[str]:
-    """The lines of a reply that say something, without the signs that mark the step in the prompt."""
+    """The lines of a reply that say something, without the signs that mark the step in the prompt and without numbers
+    of their own: with them a step of the attempt that is written again would not be known."""
     stripped = (line.strip().removeprefix(">>").removesuffix("<<").strip() for line in reply.split("\n"))
-    return [line for line in stripped if line]
+    bare = (_ENUMERATED.sub("", line) for line in stripped)
+    return [line for line in bare if line]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, record, score_columns, slices
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, on_items, record, score_columns, slices
 from tasks.stats import agreement as stats
 from tasks.stats.arrays import Floats, ratio
 from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, pair_sums
@@ -18,7 +18,7 @@ from tasks.stats.metrics import METRICS
 from tasks.stats.pair_sums import statistics_of_totals
 
 
-class Pair(NamedTuple):
+class RaterPair(NamedTuple):
     """Two raters to compare: columns of the score frame, and the stage of the second one."""
 
     rater_a: str
@@ -35,21 +35,21 @@ def statistics(
     return {metric.name: metric.of(human, machine, scale) for metric in metrics if metric.of}
 
 
-def pairs(people: list[str], machine: str) -> list[Pair]:
+def pairs(people: list[str], machine: str) -> list[RaterPair]:
     """Human with human; the machine before and after calibration with the target and with each person; and what is
     released of it with the target."""
-    found = [Pair(a, b, "human", f"human:{a}", f"human:{b}") for a, b in combinations(people, 2)]
+    found = [RaterPair(a, b, "human", f"human:{a}", f"human:{b}") for a, b in combinations(people, 2)]
     for stage in ("raw", "calibrated"):
-        found.append(Pair(TARGET, machine, stage, TARGET, stage))
-        found += [Pair(name, machine, stage, f"human:{name}", stage) for name in people]
-    return [*found, Pair(TARGET, machine, "released", TARGET, "released")]
+        found.append(RaterPair(TARGET, machine, stage, TARGET, stage))
+        found += [RaterPair(name, machine, stage, f"human:{name}", stage) for name in people]
+    return [*found, RaterPair(TARGET, machine, "released", TARGET, "released")]
 
 
 def agree(
     scores: pd.DataFrame,
     groups: list[str],
     scales: Mapping[str, ScaleBounds],
-    compared: list[Pair],
+    compared: list[RaterPair],
     draws: int,
     seed: int,
     metrics: Sequence[Metric] = METRICS,
@@ -74,7 +74,7 @@ def both_scored(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
     return rows[rows[list(columns)].notna().all(axis=1)]
 
 
-def _compare(part: Part, pair: Pair, draws: int, seed: int, metrics: Sequence[Metric]) -> Iterator[Record]:
+def _compare(part: ScoreSlice, pair: RaterPair, draws: int, seed: int, metrics: Sequence[Metric]) -> Iterator[Record]:
     rows = both_scored(part.rows, pair.column_a, pair.column_b)
     # A response that no human of this pair scored is no loss of the machine's.
     unscored = int(part.rows[pair.column_a].notna().sum()) - len(rows)
@@ -96,7 +96,7 @@ def _compare(part: Part, pair: Pair, draws: int, seed: int, metrics: Sequence[Me
 
 
 def item_draws(
-    scores: pd.DataFrame, scales: Mapping[str, ScaleBounds], pair: Pair, metric: str, draws: int, seed: int
+    scores: pd.DataFrame, scales: Mapping[str, ScaleBounds], pair: RaterPair, metric: str, draws: int, seed: int
 ) -> np.ndarray:
     """The statistic of every item in every draw, shape (items, draws), NaN where undefined; all items share the draws,
     so that an author of several items is drawn with all of them."""
@@ -129,9 +129,9 @@ def item_qwk(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], human: str, 
 
 
 def _item_means(
-    whole: Part,
+    whole: ScoreSlice,
     scales: Mapping[str, ScaleBounds],
-    pair: Pair,
+    pair: RaterPair,
     by_item: Mapping[str, float | None],
     draws: int,
     seed: int,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from tasks.evaluate.agree import Pair, item_draws, mean_of_items, over_items
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, record
+from tasks.evaluate.agree import RaterPair, item_draws, mean_of_items, over_items
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, on_items, record
 from tasks.stats.agreement import Stat
 from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import interval
@@ -18,7 +18,7 @@ FEWEST = 30
 
 
 def by_item(
-    whole: Part,
+    whole: ScoreSlice,
     rows: pd.DataFrame,
     scales: Mapping[str, ScaleBounds],
     named: tuple[str, str],
@@ -44,7 +44,7 @@ def drawn_qwk(rows: pd.DataFrame, column: str, scales: Mapping[str, ScaleBounds]
     """QWK of a column with the target on every item in every draw, (items, draws)."""
     if not draws:
         return np.empty((rows["item_id"].nunique(), 0))
-    return item_draws(rows, scales, Pair("", "", "", TARGET, column), "qwk", draws, seed)
+    return item_draws(rows, scales, RaterPair("", "", "", TARGET, column), "qwk", draws, seed)
 
 
 def stat(value: float) -> Stat:

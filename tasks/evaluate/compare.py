@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tasks.contracts.errors import UserError
-from tasks.evaluate.agree import Pair, item_draws, item_qwk, over_items
+from tasks.evaluate.agree import RaterPair, item_draws, item_qwk, over_items
 from tasks.evaluate.slices import ScaleBounds
 from tasks.stats.bootstrap import Difference, cluster_codes, difference, gap, paired_bootstrap
 
@@ -47,7 +47,7 @@ def compare_over_items(
     both = in_common(a, b)
     clusters, size = cluster_codes(_clusters(both)[1].to_numpy())
     rows = both.rename(columns={"item_id_a": "item_id"}).assign(cluster=clusters)
-    couples = [Pair("", "", "", "target_a", f"calibrated_{run}") for run in "ab"]
+    couples = [RaterPair("", "", "", "target_a", f"calibrated_{run}") for run in "ab"]
     own = [item_qwk(rows, scales, couple.column_a, couple.column_b)[:, None] for couple in couples]
     drawn = [item_draws(rows, scales, couple, "qwk", draws, seed) for couple in couples]
     return difference(float(over_items(gap(*own))[0]), over_items(gap(*drawn)), size)

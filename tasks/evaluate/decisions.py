@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.evaluate.released import EXACT, share
-from tasks.evaluate.slices import Part, Record, record
+from tasks.evaluate.slices import Record, ScoreSlice, record
 from tasks.stats.agreement import Stat
 from tasks.stats.arrays import Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
@@ -85,15 +85,15 @@ def decision_figures(
     for name, by in (("item", rows["item_id"]), ("kind", pd.Series(kind, rows.index))):
         cut += [(name, str(value), part) for value, part in rows.groupby(by) if len(part) >= FEWEST]
     for name, value, part in cut:
-        yield from _figures(Part(name, value, part, OWN_SCALE, resampled), machine, draws, seed)
+        yield from _figures(ScoreSlice(name, value, part, OWN_SCALE, resampled), machine, draws, seed)
     for number, one in enumerate(reliability(_top(rows)), 1):
-        at, names = Part("confidence", f"{number:02d}", rows, OWN_SCALE, EXACT), (PEOPLE, machine)
+        at, names = ScoreSlice("confidence", f"{number:02d}", rows, OWN_SCALE, EXACT), (PEOPLE, machine)
         exact = Interval(one.low, one.high, 0)
         yield record(at, "decision_confidence", Stat(one.confidence), one.n, stage="raw", raters=names)
         yield record(at, "decision_accuracy", Stat(one.accuracy), one.n, stage="raw", raters=names, interval=exact)
 
 
-def _figures(part: Part, machine: str, draws: int, seed: int) -> Iterator[Record]:
+def _figures(part: ScoreSlice, machine: str, draws: int, seed: int) -> Iterator[Record]:
     rows, codes = part.rows, part.rows["cluster"].to_numpy()
     ones = np.ones(len(rows))
     figures = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tasks.evaluate.agree import both_scored
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, on_one_scale, record
 from tasks.stats.agreement import Stat
 from tasks.stats.fairness import dsm, dsm_intervals, noise_line, overall_differences
 
@@ -14,7 +14,7 @@ HIDDEN = 30
 
 
 def fairness(
-    whole: Part,
+    whole: ScoreSlice,
     groups: list[str],
     scales: Mapping[str, ScaleBounds],
     machine: str,

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tasks.evaluate.agree import both_scored, item_qwk, mean_of_items
 from tasks.evaluate.beside import FEWEST, by_item, drawn_qwk, stat
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, record
 from tasks.stats.arrays import Floats, Ints
 
 LENGTH = "length"
@@ -18,7 +18,7 @@ FOLDS = 10
 
 
 def against_length(
-    whole: Part, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
+    whole: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
 ) -> Iterator[Record]:
     """QWK of length alone with the target (length_qwk), and how much more the calibrated score has (over_length_qwk):
     of every item with enough responses, and the mean over items; intervals paired, over the same clusters. Of length
@@ -41,7 +41,7 @@ def against_length(
     yield from by_item(whole, rows, scales, ("over_length_qwk", machine), more, drawn_more)
 
 
-def _pooled(whole: Part, rows: pd.DataFrame, draws: int, seed: int) -> Iterator[Record]:
+def _pooled(whole: ScoreSlice, rows: pd.DataFrame, draws: int, seed: int) -> Iterator[Record]:
     """What length alone reaches where items on one scale are pooled; nothing on several scales."""
     if whole.scale is None:
         return

@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from tasks.evaluate.agree import both_scored
 from tasks.evaluate.released import share
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_one_scale, record
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, on_one_scale, record
 from tasks.stats.agreement import Stat, level_count, pearson, to_levels
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
@@ -24,7 +24,9 @@ FEWEST = 30
 """Responses that a correlation of one criterion needs."""
 
 
-def level_shares(part: Part, raters: list[str], machine: str, target: str, draws: int, seed: int) -> Iterator[Record]:
+def level_shares(
+    part: ScoreSlice, raters: list[str], machine: str, target: str, draws: int, seed: int
+) -> Iterator[Record]:
     """Share of the responses at each level of the scale, the people's and the machine's, and the gap.
 
     Where the target is made of several people's marks, theirs are counted, not what is made of them: it lies between
@@ -50,7 +52,7 @@ def level_shares(part: Part, raters: list[str], machine: str, target: str, draws
         yield record(at, "level_share_gap", gap, len(rows), stage="calibrated", raters=names, interval=found)
 
 
-def spread(part: Part, scales: Mapping[str, ScaleBounds], machine: str) -> Iterator[Record]:
+def spread(part: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str) -> Iterator[Record]:
     """Standard deviation of the machine's scores over that of the target: below 1 where extremes are avoided."""
     rows = on_one_scale(part._replace(rows=both_scored(part.rows, TARGET, "raw", "calibrated")), scales).rows
     if len(rows) < 2:
@@ -61,7 +63,7 @@ def spread(part: Part, scales: Mapping[str, ScaleBounds], machine: str) -> Itera
         yield record(part, "sd_ratio", value, len(rows), stage=stage, raters=(TARGET, machine))
 
 
-def variety(part: Part, machine: str) -> Iterator[Record]:
+def variety(part: ScoreSlice, machine: str) -> Iterator[Record]:
     """How many levels hold nearly all of an item's calibrated scores, counted from the commonest on: 1 where a mapping
     gives everyone one grade.
 
@@ -86,7 +88,7 @@ def variety(part: Part, machine: str) -> Iterator[Record]:
     )
 
 
-def again(part: Part, machine: str, draws: int, seed: int) -> Iterator[Record]:
+def again(part: ScoreSlice, machine: str, draws: int, seed: int) -> Iterator[Record]:
     """Share of the responses judged more than once that got the same raw score every time."""
     rows = part.rows[part.rows["again"].notna()] if "again" in part.rows else part.rows.iloc[:0]
     if len(rows):
@@ -94,7 +96,9 @@ def again(part: Part, machine: str, draws: int, seed: int) -> Iterator[Record]:
         yield record(part, "same_again", value, len(rows), stage="raw", raters=(machine, machine), interval=found)
 
 
-def validity(part: Part, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int) -> Iterator[Record]:
+def validity(
+    part: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
+) -> Iterator[Record]:
     """How much of what the score explains of the target length alone explains, and each criterion's correlation with
     the target, plain and given length."""
     if "signal:length" not in part.rows:
@@ -121,7 +125,7 @@ def validity(part: Part, scales: Mapping[str, ScaleBounds], machine: str, draws:
 
 
 def _by_length(
-    part: Part,
+    part: ScoreSlice,
     columns: list[Floats],
     codes: Ints,
     machine: str,

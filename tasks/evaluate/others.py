@@ -9,7 +9,7 @@ import pandas as pd
 from tasks.contracts.errors import InputError
 from tasks.evaluate.agree import both_scored, item_qwk, mean_of_items
 from tasks.evaluate.beside import by_item, drawn_qwk, stat
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, record
 from tasks.stats.arrays import Floats
 
 _COLUMN = "other:"
@@ -35,7 +35,7 @@ def placed(
 
 
 def against_others(
-    whole: Part, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
+    whole: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
 ) -> Iterator[Record]:
     """QWK of each other run's calibrated scores with the target (other_qwk), on the responses that both scored, and how
     much more the machine has there (over_other_qwk): of every item with enough responses, the mean over items and,

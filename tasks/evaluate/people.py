@@ -7,8 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from tasks.evaluate.agree import Pair, both_scored, item_draws, mean_of_items
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, on_items, on_one_scale, record
+from tasks.evaluate.agree import RaterPair, both_scored, item_draws, mean_of_items
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, on_items, on_one_scale, record
 from tasks.stats.agreement import Stat
 from tasks.stats.alpha import krippendorff_ordinal
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
@@ -23,7 +23,13 @@ LOST = ("qwk", "exact", "pearson")
 
 
 def beside_people(
-    part: Part, scales: Mapping[str, ScaleBounds], raters: list[str], machine: str, target: str, draws: int, seed: int
+    part: ScoreSlice,
+    scales: Mapping[str, ScaleBounds],
+    raters: list[str],
+    machine: str,
+    target: str,
+    draws: int,
+    seed: int,
 ) -> Iterator[Record]:
     """Reliability, ceiling and alpha of the people; of the whole set and of items also the machine's true-score figures
     and what it loses against a second person. Nothing without two people."""
@@ -57,7 +63,7 @@ def _ceiling(reliability: Stat, rated: np.ndarray, raters: list[str], target: st
     return ceiling(per_row * reliability.value / (1 + (per_row - 1) * reliability.value))
 
 
-def _true_scores(part: Part, ratings: np.ndarray, machine: str, draws: int, seed: int) -> Iterator[Record]:
+def _true_scores(part: ScoreSlice, ratings: np.ndarray, machine: str, draws: int, seed: int) -> Iterator[Record]:
     for stage in ("raw", "calibrated"):
         scores = part.rows[stage].to_numpy(float)
         usable = ~np.isnan(scores) & ~np.isnan(ratings).all(axis=1)
@@ -83,7 +89,7 @@ def _true_scores(part: Part, ratings: np.ndarray, machine: str, draws: int, seed
             )
 
 
-def _lost(part: Part, raters: list[str], machine: str, draws: int, seed: int) -> Iterator[Record]:
+def _lost(part: ScoreSlice, raters: list[str], machine: str, draws: int, seed: int) -> Iterator[Record]:
     """Agreement of the calibrated score with each of two people, less that of the two, on the same responses; the mean
     over pairs of people."""
     clusters, size = cluster_codes(part.rows["cluster"].to_numpy())  # of this part, which all pairs of people share
@@ -120,7 +126,7 @@ def _gap(found: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def lost_over_items(
-    whole: Part,
+    whole: ScoreSlice,
     scales: Mapping[str, ScaleBounds],
     raters: list[str],
     machine: str,
@@ -137,7 +143,7 @@ def lost_over_items(
         one, two = (f"human:{name}" for name in raters)
         rows = both_scored(whole.rows, one, two, "calibrated")
         couples = ((one, "calibrated"), (two, "calibrated"), (one, two))
-        a, b, c = (item_draws(rows, scales, Pair("", "", "", *couple), "qwk", draws, seed) for couple in couples)
+        a, b, c = (item_draws(rows, scales, RaterPair("", "", "", *couple), "qwk", draws, seed) for couple in couples)
         found = mean_of_items((a + b) / 2 - c, rows)
     yield record(
         on_items(whole),
@@ -151,7 +157,7 @@ def lost_over_items(
 
 
 def rater_effects(
-    part: Part, scales: Mapping[str, ScaleBounds], raters: list[str], draws: int, seed: int
+    part: ScoreSlice, scales: Mapping[str, ScaleBounds], raters: list[str], draws: int, seed: int
 ) -> Iterator[Record]:
     """Severity and use of the scale of each person beside the others, on the responses that they share."""
     if len(raters) < 2 or not draws:

@@ -24,7 +24,7 @@ or more, or less; halo above the others'."""
 ALONE = "shares no response with another rater"
 
 
-class Marked(NamedTuple):
+class MarkedResponse(NamedTuple):
     """What one person gave one response. marks: trait -> mark, '' the score; period: when, where known."""
 
     response: str
@@ -37,7 +37,7 @@ class Marked(NamedTuple):
 
 
 def rater_effects(
-    marked: Sequence[Marked], steps: Mapping[tuple[str, str], float], at_random: bool, draws: int, seed: int
+    marked: Sequence[MarkedResponse], steps: Mapping[tuple[str, str], float], at_random: bool, draws: int, seed: int
 ) -> list[Record]:
     """Rows of `rater_effects` for the score and every trait; nothing with fewer than two persons.
 
@@ -60,14 +60,14 @@ def rater_effects(
     return rows
 
 
-def _rating(row: Marked, trait: str) -> Rating:
+def _rating(row: MarkedResponse, trait: str) -> Rating:
     return Rating(row.response, row.rubric, row.rater, row.marks[trait])
 
 
 def _of_set(
     coded: Design,
     trait: str,
-    marked: Sequence[Marked],
+    marked: Sequence[MarkedResponse],
     steps: Mapping[tuple[str, str], float],
     at_random: bool,
     halos: Mapping[str, Estimate],
@@ -119,7 +119,9 @@ def _whole(fitted: Facets, code: int, own: Residuals, given: Estimate, colour: E
     }
 
 
-def _shifts(kind: str, own: Residuals, coded: Design, marked: Sequence[Marked], unit: Floats) -> Iterator[Record]:
+def _shifts(
+    kind: str, own: Residuals, coded: Design, marked: Sequence[MarkedResponse], unit: Floats
+) -> Iterator[Record]:
     """What is left of a rater's leniency on each item, or in each period; nothing where there is only one."""
     of = {row.response: row.item if kind == "item" else row.period for row in marked}
     values = np.array([of[coded.responses[at]] or "" for at in own.response], dtype=str)
@@ -156,7 +158,7 @@ def _flags(whole: Record, drifts: Sequence[Record], limit: float, others: float 
         yield "halo"
 
 
-def _spread(marked: Sequence[Marked], trait: str, steps: Mapping[tuple[str, str], float]) -> float:
+def _spread(marked: Sequence[MarkedResponse], trait: str, steps: Mapping[tuple[str, str], float]) -> float:
     """Standard deviation of the marks about their rubric's mean, in steps."""
     by_rubric: dict[str, list[float]] = {}
     for row in marked:
@@ -166,7 +168,7 @@ def _spread(marked: Sequence[Marked], trait: str, steps: Mapping[tuple[str, str]
     )
 
 
-def _halos(marked: Sequence[Marked], draws: int, seed: int) -> dict[str, Estimate]:
+def _halos(marked: Sequence[MarkedResponse], draws: int, seed: int) -> dict[str, Estimate]:
     """Each rater's halo over the traits of all rubrics."""
     traits = sorted({(row.rubric, trait) for row in marked for trait in row.marks if trait != SCORE})
     if len(traits) < 2:

@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from tasks.contracts.settings.study import Release
 from tasks.evaluate.agree import both_scored
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds, record
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, record
 from tasks.stats.agreement import Stat, to_levels
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
@@ -25,7 +25,7 @@ EXACT = "none: exact binomial"
 
 
 def released(
-    part: Part,
+    part: ScoreSlice,
     scales: Mapping[str, ScaleBounds],
     likely: pa.ChunkedArray,
     plan: Release,
@@ -99,7 +99,7 @@ def binomial(count: int, n: int, level: float = 0.95) -> Interval | None:
     return Interval(low, high, 0)
 
 
-def _ranking(part: Part, rows: pd.DataFrame, off: Floats, lost: int, names: tuple[str, str]) -> Iterator[Record]:
+def _ranking(part: ScoreSlice, rows: pd.DataFrame, off: Floats, lost: int, names: tuple[str, str]) -> Iterator[Record]:
     known = rows["risk"].notna().to_numpy()
     if known.sum() < 2:
         return
@@ -122,7 +122,9 @@ def _ranking(part: Part, rows: pd.DataFrame, off: Floats, lost: int, names: tupl
         )
 
 
-def _probabilities(part: Part, rows: pd.DataFrame, likely: pa.ChunkedArray, names: tuple[str, str]) -> Iterator[Record]:
+def _probabilities(
+    part: ScoreSlice, rows: pd.DataFrame, likely: pa.ChunkedArray, names: tuple[str, str]
+) -> Iterator[Record]:
     if part.scale is None:
         return
     given = rows[rows["risk"].notna()]

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from tasks.evaluate.agree import both_scored, item_qwk
 from tasks.evaluate.beside import by_item, drawn_qwk
-from tasks.evaluate.slices import TARGET, Part, Record, ScaleBounds
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice
 
 TEXT = "text_only"
 """The rater that knows the text and the labels, and no rubric; the column of its scores."""
 
 
 def against_text(
-    whole: Part, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
+    whole: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
 ) -> Iterator[Record]:
     """QWK of the text alone with the target (text_qwk), and how much more the calibrated score has (over_text_qwk): of
     every item with enough responses, and the mean over items; intervals paired, over the same clusters. Nothing where

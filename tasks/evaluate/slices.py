@@ -17,7 +17,7 @@ Record = dict[str, Any]
 SHARES = "items have different scales: scores as shares of each item's scale"
 
 
-class Part(NamedTuple):
+class ScoreSlice(NamedTuple):
     """Rows of the score frame; on one scale, None where the items have different ones; resampled: what their clusters
     are, as in the whole set."""
 
@@ -28,13 +28,13 @@ class Part(NamedTuple):
     resampled: str
 
 
-def slices(scores: pd.DataFrame, groups: list[str], scales: Mapping[str, ScaleBounds]) -> Iterator[Part]:
+def slices(scores: pd.DataFrame, groups: list[str], scales: Mapping[str, ScaleBounds]) -> Iterator[ScoreSlice]:
     """The whole set, then every item, type of item, and group of each group variable."""
     by = resampled(scores)
-    yield Part("all", "all", scores, common_scale(scores, scales), by)
+    yield ScoreSlice("all", "all", scores, common_scale(scores, scales), by)
     for kind, column in [("item", "item_id"), ("type", "type"), *((name, f"group:{name}") for name in groups)]:
         for value, rows in scores.groupby(column, sort=True):
-            yield Part(kind, str(value), rows, common_scale(rows, scales), by)
+            yield ScoreSlice(kind, str(value), rows, common_scale(rows, scales), by)
 
 
 def common_scale(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> ScaleBounds | None:
@@ -43,7 +43,7 @@ def common_scale(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> Scale
     return next(iter(used)) if len(used) == 1 else None
 
 
-def on_items(whole: Part) -> Part:
+def on_items(whole: ScoreSlice) -> ScoreSlice:
     """The whole set for a figure that is taken item by item, each on its own scale: nothing is put on another one."""
     return whole._replace(scale=(0.0, 1.0, 1.0))
 
@@ -54,7 +54,7 @@ def score_columns(scores: pd.DataFrame) -> list[str]:
     return [name for name in scores.columns if name in known or name.startswith("human:")]
 
 
-def on_one_scale(part: Part, scales: Mapping[str, ScaleBounds]) -> Part:
+def on_one_scale(part: ScoreSlice, scales: Mapping[str, ScaleBounds]) -> ScoreSlice:
     """The part itself, or, where its items have different scales, with every score as a share of its item's scale."""
     if part.scale is not None or part.rows.empty:
         return part
@@ -66,7 +66,7 @@ def on_one_scale(part: Part, scales: Mapping[str, ScaleBounds]) -> Part:
 
 
 def record(
-    part: Part,
+    part: ScoreSlice,
     metric: str,
     value: Stat,
     n: int,

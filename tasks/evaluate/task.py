@@ -16,7 +16,7 @@ from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures
 from tasks.evaluate.figures import figures
 from tasks.evaluate.others import other_column, placed
-from tasks.evaluate.raters import SCORE, Marked, rater_effects
+from tasks.evaluate.raters import SCORE, MarkedResponse, rater_effects
 from tasks.evaluate.slices import Record
 from tasks.monitor.runs import task
 from tasks.stats.scores import resampled, score_frame
@@ -89,7 +89,7 @@ def _rater_effects(
     columns = ["response_id", "item_id", "rater_id", "score", "trait_scores"]
     given = run.read(people, columns, pc.field("rater_kind") == "human").to_pylist()
     marked = [
-        Marked(
+        MarkedResponse(
             row["response_id"],
             row["item_id"],
             rubric_of[row["item_id"]],

@@ -21,7 +21,7 @@ _DIGITS = 12
 """Of such a digest, in base 16."""
 
 
-class Question(NamedTuple):
+class WideQuestion(NamedTuple):
     """One question of a wide file."""
 
     words: Mapping[str, str]
@@ -64,7 +64,7 @@ def melted(frame: pd.DataFrame, wide: Mapping[str, Pattern], file: str) -> pd.Da
     return pd.concat(parts).sort_index(kind="stable")
 
 
-def _asked(frame: pd.DataFrame, others: pd.DataFrame, question: Question, names: Sequence[str]) -> pd.DataFrame:
+def _asked(frame: pd.DataFrame, others: pd.DataFrame, question: WideQuestion, names: Sequence[str]) -> pd.DataFrame:
     """The rows to which a question was put, with its columns under their new names."""
     cells = {name: _column(frame, question.columns.get(name)) for name in names}
     words = {name: [word] * len(frame) for name, word in question.words.items()}
@@ -79,7 +79,7 @@ def _column(frame: pd.DataFrame, name: str | None) -> list[Any]:
     return [None] * len(frame) if name is None else frame[name].tolist()
 
 
-def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) -> list[Question]:
+def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) -> list[WideQuestion]:
     """The questions of a wide file, in the order of its columns.
 
     InputError for a pattern that no column keeps, and for two columns of one kind for one question.
@@ -98,7 +98,7 @@ def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) 
         if isinstance(pattern, dict):
             _add_neighbours(header, columns, name, pattern["right_of"])
     every = {name for parts in words.values() for name in parts}
-    return [Question(dict.fromkeys(every, "") | words[question], columns[question]) for question in words]
+    return [WideQuestion(dict.fromkeys(every, "") | words[question], columns[question]) for question in words]
 
 
 def _kept(header: Sequence[str], pattern: str | tuple[str, ...], file: str) -> list[tuple[str, dict[str, str]]]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Rubric
 from tasks.contracts.settings.engine import Sampling
-from tasks.contracts.settings.study import Rubrics
+from tasks.contracts.settings.study import RubricSettings
 from tasks.llm.backend import Backend
 from tasks.llm.kept import Replies
 from tasks.lock.contract import MadeRubric, make
@@ -26,12 +26,12 @@ class Maker(NamedTuple):
     structured: bool
 
 
-def asks(plan: Rubrics) -> bool:
+def asks(plan: RubricSettings) -> bool:
     """Whether a maker is needed."""
     return plan.induce is not None or plan.variant == "paraphrased"
 
 
-def presented(found: Mapping[str, Rubric], plan: Rubrics) -> dict[str, MadeRubric]:
+def presented(found: Mapping[str, Rubric], plan: RubricSettings) -> dict[str, MadeRubric]:
     """The rubrics as the plan's variant has them, as far as nobody has to be asked.
 
     The order of criteria is left to `ordered`, after they are induced.
@@ -46,7 +46,7 @@ def remade(
     made: Mapping[str, MadeRubric],
     authored: Collection[str],
     items: Iterable[Mapping[str, Any]],
-    plan: Rubrics,
+    plan: RubricSettings,
     maker: Maker,
 ) -> dict[str, MadeRubric]:
     """The rubrics in other words, and then with criteria induced of them, where the plan says so.
@@ -80,7 +80,7 @@ def remade(
     return found
 
 
-def ordered(made: Mapping[str, MadeRubric], plan: Rubrics) -> dict[str, MadeRubric]:
+def ordered(made: Mapping[str, MadeRubric], plan: RubricSettings) -> dict[str, MadeRubric]:
     """The rubrics with criteria and traits in the order of the plan's variant."""
     if plan.variant != "criteria_reversed":
         return dict(made)

@@ -11,7 +11,7 @@ from typing import Any
 from tasks.contracts.bundle import Criterion, Example, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen
-from tasks.contracts.settings.study import Derived, Rubrics
+from tasks.contracts.settings.study import Derived, RubricSettings
 from tasks.contracts.settings.written import parse, read_yaml
 from tasks.lock.relations import broken_counts, broken_exclusion
 from tasks.stats.agreement import SLACK
@@ -40,7 +40,9 @@ def authored(path: Path, induced: bool = False) -> dict[str, Rubric]:
     return found
 
 
-def rubrics_of(items: Iterable[Mapping[str, Any]], known: Mapping[str, Rubric], plan: Rubrics) -> dict[str, Rubric]:
+def rubrics_of(
+    items: Iterable[Mapping[str, Any]], known: Mapping[str, Rubric], plan: RubricSettings
+) -> dict[str, Rubric]:
     """The rubric of every item by id: an authored one, or one derived from the item.
 
     Its prose is its author's, and then the scoring guide that the item carries. InputError for an item that names no

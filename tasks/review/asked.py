@@ -19,7 +19,7 @@ _ACTS = uuid.UUID("6f0b1c58-6a53-4f0e-9d0c-0d2f6a7b9e41")
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReviewQuestion:
     """One question to a person: the level of one concept of a queued response, or its score."""
 
     response_id: str
@@ -68,7 +68,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReviewAnswer:
     """What a person said to one question."""
 
     value: str
@@ -78,20 +78,20 @@ class Answer:
     """Of what they were shown, which may have changed since."""
 
 
-def cases_of(asked: Iterable[Asked]) -> dict[Case, dict[Subject, Asked]]:
+def cases_of(asked: Iterable[ReviewQuestion]) -> dict[Case, dict[Subject, ReviewQuestion]]:
     """Case → its questions by subject."""
-    found: dict[Case, dict[Subject, Asked]] = {}
+    found: dict[Case, dict[Subject, ReviewQuestion]] = {}
     for one in asked:
         found.setdefault(one.case, {})[one.subject] = one
     return found
 
 
-def unanswered(case: Mapping[Subject, Asked], answers: Mapping[Subject, Answer]) -> str:
+def unanswered(case: Mapping[Subject, ReviewQuestion], answers: Mapping[Subject, ReviewAnswer]) -> str:
     """The concepts of a case without an answer, in words; '' for none."""
     return ", ".join(quoted(criterion) for response, criterion in case if (response, criterion) not in answers)
 
 
-def fault(asked: Asked, value: str, comment: str | None) -> str | None:
+def fault(asked: ReviewQuestion, value: str, comment: str | None) -> str | None:
     """The rule that an answer breaks; None where it is fine."""
     if value not in (*asked.choices, CANNOT_BE_JUDGED):
         return f"{quoted(value)} is none of {', '.join(asked.choices)} and {CANNOT_BE_JUDGED}"
@@ -101,7 +101,12 @@ def fault(asked: Asked, value: str, comment: str | None) -> str | None:
 
 
 def acts_of(
-    study: str, rater_id: str, answers: Mapping[Subject, Answer], *, blind: bool | None, origin: Sequence[str] = ()
+    study: str,
+    rater_id: str,
+    answers: Mapping[Subject, ReviewAnswer],
+    *,
+    blind: bool | None,
+    origin: Sequence[str] = (),
 ) -> list[Act]:
     """The answers of a person on one response as votes and their submit.
 

@@ -50,7 +50,7 @@ class MachineLabel:
 
 
 @dataclass(frozen=True)
-class Case:
+class QueuedCase:
     """One response that waits for people."""
 
     response_id: str
@@ -154,7 +154,7 @@ class Board:
     """The study's name, under which votes are kept."""
     title: str
     """Title for people."""
-    cases: tuple[Case, ...]
+    cases: tuple[QueuedCase, ...]
     """In the order in which they are asked; one per response."""
     criteria: Mapping[str, tuple[Criterion, ...]]
     """Rubric → its criteria."""
@@ -182,19 +182,19 @@ class Board:
         """Response → the number of its case, from 0."""
         return {case.response_id: number for number, case in enumerate(self.cases)}
 
-    def ballots(self, case: Case) -> tuple[Ballot, ...]:
+    def ballots(self, case: QueuedCase) -> tuple[Ballot, ...]:
         """What is voted on: every criterion of the rubric; where the score is asked for, first the score as if it were
         a criterion whose levels are scores, and then the criteria, on which nobody has to vote."""
         is_score = case.subject_kind == "score"
         criteria = [_criterion_ballot(case.text, c, not is_score) for c in self.criteria[case.rubric_id]]
         return (self._score_ballot(case), *criteria) if is_score else tuple(criteria)
 
-    def _score_ballot(self, case: Case) -> Ballot:
+    def _score_ballot(self, case: QueuedCase) -> Ballot:
         options = _scores(self.scales[case.rubric_id])
         values = [option.value for option in options]
         return Ballot(None, "What the response is worth", options, digest(case.text, "", values))
 
-    def shares(self, case: Case) -> list[float] | None:
+    def shares(self, case: QueuedCase) -> list[float] | None:
         """s̃ in the order of the grader's concepts; None where there is no grader or no estimate."""
         known = (self.estimates or {}).get(case.response_id, {})
         if self.grader is None or not all(criterion in known for criterion in self.grader.criteria):

@@ -53,7 +53,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Said:
+class CellLabels:
     """What one annotator says in each of m cells."""
 
     rater_id: str
@@ -84,7 +84,7 @@ def cells_of(rubric_of: Mapping[str, str], criteria: Mapping[str, Sequence[Crite
     )
 
 
-def said(cells: Cells, judgments: pa.Table) -> Said:
+def said(cells: Cells, judgments: pa.Table) -> CellLabels:
     """What the rows of table `judgments` of one rater come to; of several repetitions the first counts. Rows of no cell
     are passed over.
 
@@ -106,7 +106,7 @@ def said(cells: Cells, judgments: pa.Table) -> Said:
     ungrounded[cell] = pc.fill_null(pc.invert(rows["verified"]), False).to_numpy()
     probability = np.full(len(level), np.nan)
     probability[cell] = _of_level(rows["level_probabilities"], level[cell])
-    return Said(raters[0], level, probability, ungrounded & (level >= 0))
+    return CellLabels(raters[0], level, probability, ungrounded & (level >= 0))
 
 
 def _of_level(distributions: pa.ChunkedArray, level: Ints) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, StrictInt
 
 from tasks.contracts.schema import Frozen
-from tasks.review.board import Board, Case
+from tasks.review.board import Board, QueuedCase
 from tasks.review.ledger import Act, Ledger, Stored
 from tasks.review.predicted import Follow, as_words, without_score
 from tasks.review.sight import NotAllowed, Reviews
@@ -80,14 +80,14 @@ class Desk:
             return without_score(following.problem or "")
         return as_words(following.predicted, self._reviews.board.scales[case.rubric_id])
 
-    def _refuse_levels(self, case: Case, levels: Mapping[str, int]) -> None:
+    def _refuse_levels(self, case: QueuedCase, levels: Mapping[str, int]) -> None:
         ballots = self._reviews.ballots(case)
         tops = {ballot.criterion_id: len(ballot.options) - 1 for ballot in ballots if ballot.criterion_id is not None}
         for criterion, level in levels.items():
             if not 0 <= level <= tops.get(criterion, -1):
                 raise NotAllowed(422, "there is no such level")
 
-    def _case(self, number: int) -> Case:
+    def _case(self, number: int) -> QueuedCase:
         cases = self._reviews.board.cases
         if not 0 <= number < len(cases):
             raise NotAllowed(404, "there is no such case")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from tasks.contracts.errors import InputError
-from tasks.review.asked import Answer, Asked, Case, acts_of, cases_of, fault, unanswered
+from tasks.review.asked import Case, ReviewAnswer, ReviewQuestion, acts_of, cases_of, fault, unanswered
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act
 from tasks.review.subject import DIGEST, Subject
 from tasks.store.cells import quoted, text_or_none
@@ -22,7 +22,7 @@ _SHOWN = "response"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def config(asked: Iterable[Asked]) -> str:
+def config(asked: Iterable[ReviewQuestion]) -> str:
     """The labelling configuration of a project, as XML: the question, the response, the model answer, and choices for
     every concept. InputError where the cases do not all ask the same: a project has one configuration."""
     projects = {
@@ -35,7 +35,7 @@ def config(asked: Iterable[Asked]) -> str:
         ElementTree.SubElement(view, "Header", value=title)
         ElementTree.SubElement(view, "Text", name=name, value=f"${name}")
     for criterion, concept, levels in projects.pop():
-        question = Asked("", criterion, 1, "", "", None, concept, levels)
+        question = ReviewQuestion("", criterion, 1, "", "", None, concept, levels)
         _add_choices(view, question)
     ElementTree.SubElement(view, "Header", value=f"Comment (needed for {CANNOT_BE_JUDGED})")
     ElementTree.SubElement(view, "TextArea", name=_COMMENT, toName=_SHOWN, maxSubmissions="1", editable="true")
@@ -43,7 +43,7 @@ def config(asked: Iterable[Asked]) -> str:
 
 
 def project(
-    asked: Iterable[Asked], predicted: Mapping[str, Mapping[Subject, str]] | None = None
+    asked: Iterable[ReviewQuestion], predicted: Mapping[str, Mapping[Subject, str]] | None = None
 ) -> list[dict[str, Any]]:
     """The cases as Label Studio imports them, a task each, in the order of the queue.
 
@@ -54,7 +54,7 @@ def project(
     return [_task(case, questions, predicted or {}) for case, questions in cases]
 
 
-def read_export(path: Path, study: str, asked: Iterable[Asked]) -> list[Act]:
+def read_export(path: Path, study: str, asked: Iterable[ReviewQuestion]) -> list[Act]:
     """The acts of a project's JSON export: each annotator's votes and submit of each task. Annotations that were
     skipped are passed over.
 
@@ -94,7 +94,7 @@ class _At(NamedTuple):
         return InputError(rule, file=self.path, row=self.row, field=field)
 
 
-def _add_choices(view: ElementTree.Element, question: Asked) -> None:
+def _add_choices(view: ElementTree.Element, question: ReviewQuestion) -> None:
     title = "Score" if question.criterion_id is None else f"{question.criterion_id}: {question.concept}"
     ElementTree.SubElement(view, "Header", value=_plain(title))
     named = {"name": _control(question.criterion_id), "toName": _SHOWN, "choice": "single-radio", "required": "true"}
@@ -104,7 +104,7 @@ def _add_choices(view: ElementTree.Element, question: Asked) -> None:
 
 
 def _task(
-    case: Case, questions: Mapping[Subject, Asked], predicted: Mapping[str, Mapping[Subject, str]]
+    case: Case, questions: Mapping[Subject, ReviewQuestion], predicted: Mapping[str, Mapping[Subject, str]]
 ) -> dict[str, Any]:
     first = next(iter(questions.values()))
     response_id, kind = case
@@ -172,15 +172,15 @@ def _rater(at: _At, annotation: Mapping[str, Any]) -> str:
 
 
 def _answers(
-    at: _At, annotation: Mapping[str, Any], questions: Mapping[Subject, Asked], digests: Mapping[str, Any]
-) -> dict[Subject, Answer]:
+    at: _At, annotation: Mapping[str, Any], questions: Mapping[Subject, ReviewQuestion], digests: Mapping[str, Any]
+) -> dict[Subject, ReviewAnswer]:
     """An annotation's answers to the questions of its task."""
     result = annotation.get("result")
     if not isinstance(result, list) or not all(isinstance(one, dict) for one in result):
         raise at.error("result", "is not a list of objects")
     comment = _comment(at, result)
     names = {_control(criterion): one for (_, criterion), one in questions.items()}
-    found: dict[Subject, Answer] = {}
+    found: dict[Subject, ReviewAnswer] = {}
     for one in result:
         name = one.get("from_name")
         if name == _COMMENT:
@@ -195,14 +195,14 @@ def _answers(
             raise at.error(name, "is answered twice")
         if not DIGEST.fullmatch(str(digests.get(name))):
             raise at.error("meta", "is not as it was written")
-        found[question.subject] = Answer(value, comment, digests[name])
+        found[question.subject] = ReviewAnswer(value, comment, digests[name])
     left = unanswered(questions, found)
     if left:
         raise at.error("result", f"says nothing of {left}")
     return found
 
 
-def _said(at: _At, one: Mapping[str, Any], question: Asked) -> str:
+def _said(at: _At, one: Mapping[str, Any], question: ReviewQuestion) -> str:
     """The one choice made; a project without aliases exports its words."""
     value = one.get("value")
     choices = value.get("choices") if isinstance(value, dict) else None

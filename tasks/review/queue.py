@@ -19,7 +19,7 @@ from tasks.contracts.settings.annotation import Doubt
 from tasks.contracts.tables.people import Doubtful
 from tasks.display import say
 from tasks.display.reasons import Rules, why_waits
-from tasks.review.cells import Cells, Said
+from tasks.review.cells import CellLabels, Cells
 from tasks.stats.arrays import Bools, Floats, Ints
 
 UNGROUNDED = 0.25
@@ -30,7 +30,7 @@ _ALONE = 0.5
 
 
 def label_queue(
-    cells: Cells, annotators: tuple[Said, Said], human_share: Mapping[str, float], plan: Doubt
+    cells: Cells, annotators: tuple[CellLabels, CellLabels], human_share: Mapping[str, float], plan: Doubt
 ) -> list[dict[str, Any]]:
     """The responses whose labels are in doubt, those with the most labels expected to be wrong first.
 
@@ -103,7 +103,7 @@ class _Evidence:
     """What speaks against the labels: of m cells, and of their n responses."""
 
     cells: Cells
-    annotators: tuple[Said, Said]
+    annotators: tuple[CellLabels, CellLabels]
     plan: Doubt
     human: Floats
     """(n,) the human score's share; NaN for none."""

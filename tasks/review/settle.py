@@ -13,14 +13,14 @@ import pyarrow as pa
 from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import conform, schema
 from tasks.contracts.tables.people import Labels, Settled
-from tasks.review.cells import NO_LEVEL, Cells, Said
+from tasks.review.cells import NO_LEVEL, CellLabels, Cells
 from tasks.review.ledger import CANNOT_BE_JUDGED, Stored
 from tasks.review.subject import Standing, Subject, subject_of
 from tasks.stats.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SettledOutcome:
     """What people's acts on one subject come to."""
 
     value: float | None
@@ -37,7 +37,7 @@ class Conflict:
     """In their order."""
 
 
-def outcomes(standing: Standing) -> dict[Subject, Outcome]:
+def outcomes(standing: Standing) -> dict[Subject, SettledOutcome]:
     """Every subject that people spoke on → what that comes to.
 
     The last adjudication settles it. Without one, so do votes of which more than half are equal; otherwise it is open.
@@ -55,7 +55,7 @@ def conflicts(standing: Standing) -> list[Conflict]:
     return [Conflict(on, tuple(votes)) for on, votes in groups.items() if settled[on].settled_by == "open"]
 
 
-def settle(cells: Cells, annotators: Sequence[Said], standing: Standing) -> pa.Table:
+def settle(cells: Cells, annotators: Sequence[CellLabels], standing: Standing) -> pa.Table:
     """Table `labels`, a row for every cell. Where people spoke, `outcomes` holds; elsewhere the level that all
     annotators give; otherwise the label is open.
 
@@ -111,15 +111,15 @@ def _by_subject(votes: Iterable[Stored]) -> dict[Subject, list[Stored]]:
     return found
 
 
-def _voted(values: Sequence[float | None]) -> Outcome:
+def _voted(values: Sequence[float | None]) -> SettledOutcome:
     (first, most), *others = Counter(values).most_common()
     if 2 * most <= len(values):
-        return Outcome(None, "open")
+        return SettledOutcome(None, "open")
     return _outcome(first, "majority" if others else "agreed_votes" if most > 1 else "one_vote")
 
 
-def _outcome(value: float | None, settled_by: Settled) -> Outcome:
-    return Outcome(value, "cannot_be_judged" if value is None else settled_by)
+def _outcome(value: float | None, settled_by: Settled) -> SettledOutcome:
+    return SettledOutcome(value, "cannot_be_judged" if value is None else settled_by)
 
 
 def _said(act: Stored) -> float | None:
@@ -139,7 +139,7 @@ def _cells_of(cells: Cells, acts: Sequence[Stored]) -> dict[Subject, int]:
 
 
 def _history(
-    cells: Cells, annotators: Sequence[Said], acts: Sequence[Stored], cell_of: Mapping[Subject, int]
+    cells: Cells, annotators: Sequence[CellLabels], acts: Sequence[Stored], cell_of: Mapping[Subject, int]
 ) -> pa.Array:
     """A list of steps for every cell: the annotators in their order, then people in theirs."""
     m, n = len(cells.top), len(annotators)

@@ -21,7 +21,7 @@ from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import score_texts
 from tasks.review.heard import acts_of
 from tasks.review.ledger import CANNOT_BE_JUDGED, Stored
-from tasks.review.settle import Outcome, outcomes
+from tasks.review.settle import SettledOutcome, outcomes
 from tasks.review.subject import Standing, Subject, digest, standing
 from tasks.review.tables import rubrics
 from tasks.stats.target import FAIR
@@ -42,7 +42,7 @@ class SpokenScore:
     """Scores in the data that people had settled on: rater_id, score."""
     acts: Sequence[Stored]
     """Votes on the score and adjudications of it that count, in their order."""
-    outcome: Outcome | None
+    outcome: SettledOutcome | None
     """What those acts come to; None where there are none."""
     levels: Mapping[str, int]
     note: str | None
@@ -147,7 +147,7 @@ def _resolved(people: pa.Table) -> pa.Table:
     return settled.sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
 
 
-def _levels(results: Mapping[Subject, Outcome]) -> dict[str, dict[str, int]]:
+def _levels(results: Mapping[Subject, SettledOutcome]) -> dict[str, dict[str, int]]:
     """Answer → criterion → the level that people settled on."""
     levels: dict[str, dict[str, int]] = {}
     for (name, criterion), outcome in results.items():

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tasks.contracts.errors import InputError
-from tasks.review.asked import Answer, Asked, Case, acts_of, cases_of, fault, unanswered
+from tasks.review.asked import Case, ReviewAnswer, ReviewQuestion, acts_of, cases_of, fault, unanswered
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act
 from tasks.review.subject import DIGEST, Subject
 from tasks.store.cells import UnreadableCell, quoted
@@ -36,7 +36,7 @@ LONGEST = 32_000
 """Characters of a text; a spreadsheet's cell holds little more, and spills the rest over the rows below."""
 
 
-def as_csv(asked: Iterable[Asked]) -> bytes:
+def as_csv(asked: Iterable[ReviewQuestion]) -> bytes:
     """A sheet to vote in, UTF-8 with a byte order mark, as spreadsheets want it; without any machine's or person's
     levels. Who votes writes a level or 'x' into `level`, may write a `comment` and, in a sheet that holds several
     persons' votes, a `rater_id`, and leaves the rest as it is.
@@ -62,7 +62,7 @@ def as_csv(asked: Iterable[Asked]) -> bytes:
     return b"\xef\xbb\xbf" + text.getvalue().encode(errors="replace")
 
 
-def read_sheet(path: Path, study: str, asked: Iterable[Asked], rater_id: str | None = None) -> list[Act]:
+def read_sheet(path: Path, study: str, asked: Iterable[ReviewQuestion], rater_id: str | None = None) -> list[Act]:
     """The acts of a filled sheet, or of several put together: votes in the order of their rows, and a submit of each
     response. Responses without any level are passed over. rater_id: whose rows those are that name nobody.
 
@@ -72,7 +72,7 @@ def read_sheet(path: Path, study: str, asked: Iterable[Asked], rater_id: str | N
     levels for some of its concepts only, a vote of nobody, a sheet without its columns.
     """
     cases = cases_of(asked)
-    filled: dict[tuple[str, Case], dict[Subject, Answer]] = {}
+    filled: dict[tuple[str, Case], dict[Subject, ReviewAnswer]] = {}
     seen: dict[tuple[str, Subject], int] = {}
     for row, cells in _rows(path):
         question = _question(path, row, cells, cases)
@@ -125,7 +125,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         yield row.number, cells
 
 
-def _question(path: Path, row: int, cells: Mapping[str, str], cases: Mapping[Case, Mapping[Subject, Asked]]) -> Asked:
+def _question(
+    path: Path, row: int, cells: Mapping[str, str], cases: Mapping[Case, Mapping[Subject, ReviewQuestion]]
+) -> ReviewQuestion:
     """What a row is about."""
     response, criterion = _id(cells["response_id"]), _id(cells["criterion_id"])
     case = cases.get((response, "label" if criterion else "score"))
@@ -137,7 +139,7 @@ def _question(path: Path, row: int, cells: Mapping[str, str], cases: Mapping[Cas
     return question
 
 
-def _answer(path: Path, row: int, cells: Mapping[str, str], question: Asked) -> Answer | None:
+def _answer(path: Path, row: int, cells: Mapping[str, str], question: ReviewQuestion) -> ReviewAnswer | None:
     """The answer in a row; None where there is none."""
     said = cells["level"].strip().removeprefix("'").lower()
     if not said:
@@ -148,10 +150,10 @@ def _answer(path: Path, row: int, cells: Mapping[str, str], question: Asked) -> 
         raise InputError(broken, file=path, row=row, field="comment" if value == CANNOT_BE_JUDGED else "level")
     if not DIGEST.fullmatch(cells["digest"].strip()):
         raise InputError("is not as it was written", file=path, row=row, field="digest")
-    return Answer(value, comment, cells["digest"].strip())
+    return ReviewAnswer(value, comment, cells["digest"].strip())
 
 
-def _choice(said: str, question: Asked) -> str:
+def _choice(said: str, question: ReviewQuestion) -> str:
     """The choice that a cell means: a spreadsheet may write 2 as 2.0, or with a comma."""
     meant = number_of(said.replace(",", "."))
     return said if meant is None else next((choice for choice in question.choices if float(choice) == meant), said)

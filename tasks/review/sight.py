@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tasks.review.board import Ballot, Board, Case
+from tasks.review.board import Ballot, Board, QueuedCase
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act, Stored
 from tasks.review.settle import conflicts
 from tasks.review.subject import standing
@@ -94,7 +94,7 @@ class Reviews:
         """The act of that id, if there is one."""
         return self._by_id.get(act_id)
 
-    def ballots(self, case: Case) -> tuple[Ballot, ...]:
+    def ballots(self, case: QueuedCase) -> tuple[Ballot, ...]:
         """What is voted on in a case."""
         if case.response_id not in self._ballots:
             self._ballots[case.response_id] = self.board.ballots(case)
@@ -105,7 +105,7 @@ class Reviews:
         acts = self._by_case.get(response_id, [])
         return [stored for stored in acts if stored.kind != "undo" and stored.act_id not in self._undone]
 
-    def state(self, case: Case) -> State:
+    def state(self, case: QueuedCase) -> State:
         """What people have come to on a case, by the acts so far."""
         if case.response_id not in self._states:
             self._states[case.response_id] = _state(
@@ -113,23 +113,23 @@ class Reviews:
             )
         return self._states[case.response_id]
 
-    def hand(self, case: Case, rater: str) -> Hand:
+    def hand(self, case: QueuedCase, rater: str) -> Hand:
         """One reviewer's part."""
         return self.state(case).hands.get(rater, _NOTHING)
 
-    def is_second(self, case: Case, rater: str) -> bool:
+    def is_second(self, case: QueuedCase, rater: str) -> bool:
         """Whether somebody else was first; what was taken back counts, so that nothing turns round later."""
         first = next(
             (s.rater_id for s in self._by_case.get(case.response_id, []) if s.kind not in ("adjudicate", "note")), rater
         )
         return case.second or first != rater
 
-    def may_adjudicate(self, case: Case, rater: str) -> bool:
+    def may_adjudicate(self, case: QueuedCase, rater: str) -> bool:
         """Whoever submitted, or has no vote of their own in the case."""
         hand = self.hand(case, rater)
         return hand.submission is not None or not hand.votes
 
-    def sight(self, case: Case, rater: str, adjudicating: bool = False) -> Sight:
+    def sight(self, case: QueuedCase, rater: str, adjudicating: bool = False) -> Sight:
         """What the rater may see; NotAllowed where they ask to adjudicate and may not."""
         if adjudicating:
             if not self.may_adjudicate(case, rater):
@@ -140,21 +140,21 @@ class Reviews:
         submitted = self.hand(case, rater).submission is not None
         return Sight(submitted or not self.is_second(case, rater), submitted)
 
-    def show(self, case: Case, rater: str) -> None:
+    def show(self, case: QueuedCase, rater: str) -> None:
         """Remembers that the rater was shown more than the response: later votes are not blind."""
         self._shown.add((rater, case.response_id))
 
-    def was_shown(self, case: Case, rater: str) -> bool:
+    def was_shown(self, case: QueuedCase, rater: str) -> bool:
         """Whether the rater has seen machine or votes: as far as shown since the start, and as their acts tell."""
         return (rater, case.response_id) in self._shown or (rater, case.response_id) in informed(
             self._by_case.get(case.response_id, [])
         )
 
-    def is_blind(self, case: Case, rater: str) -> bool:
+    def is_blind(self, case: QueuedCase, rater: str) -> bool:
         """Whether a vote of the rater's is blind now."""
         return self.is_second(case, rater) and not self.was_shown(case, rater)
 
-    def conflicts(self, case: Case, rater: str, adjudicating: bool) -> int:
+    def conflicts(self, case: QueuedCase, rater: str, adjudicating: bool) -> int:
         """How many criteria wait for an adjudicator, as far as the rater may know; 0 for who votes blind.
 
         Who asks in order to adjudicate is told of every case without votes of their own, and is not blind after that
@@ -167,14 +167,14 @@ class Reviews:
             self.show(case, rater)
         return len(state.apart) if self.was_shown(case, rater) else 0
 
-    def case(self, act: Act) -> Case:
+    def case(self, act: Act) -> QueuedCase:
         """What an act is about; NotAllowed where it is not on the board."""
         place = self.board.places.get(act.response_id)
         if place is None or not _fits(act, self.board.cases[place]):
             raise NotAllowed(404, "this case is not on the board")
         return self.board.cases[place]
 
-    def check(self, case: Case, act: Act) -> None:
+    def check(self, case: QueuedCase, act: Act) -> None:
         """NotAllowed for an act on a case that must not be stored."""
         checks = {
             "vote": self._vote,
@@ -185,17 +185,17 @@ class Reviews:
         }
         checks[act.kind](case, act)
 
-    def _vote(self, case: Case, act: Act) -> None:
+    def _vote(self, case: QueuedCase, act: Act) -> None:
         self._answers(case, act)
         if self.hand(case, act.rater_id).submission:
             raise NotAllowed(409, "you have submitted this case: take the submission back first")
 
-    def _answers(self, case: Case, act: Act) -> None:
+    def _answers(self, case: QueuedCase, act: Act) -> None:
         ballot = self._about(case, act)
         if act.value not in {CANNOT_BE_JUDGED, *(option.value for option in ballot.options)}:
             raise NotAllowed(422, "there is no such level")
 
-    def _about(self, case: Case, act: Act) -> Ballot:
+    def _about(self, case: QueuedCase, act: Act) -> Ballot:
         """The ballot that an act is about, as it is now."""
         ballot = next((ballot for ballot in self.ballots(case) if ballot.criterion_id == act.criterion_id), None)
         if ballot is None:
@@ -204,7 +204,7 @@ class Reviews:
             raise NotAllowed(409, "the response or the criterion has changed since you opened it")
         return ballot
 
-    def _undo(self, case: Case, act: Act) -> None:
+    def _undo(self, case: QueuedCase, act: Act) -> None:
         gone = self.known(act.undoes or "")
         if gone is None or gone.rater_id != act.rater_id or gone.response_id != case.response_id:
             raise NotAllowed(404, "this is no act of yours on this case")
@@ -213,7 +213,7 @@ class Reviews:
         if gone.kind == "vote" and self.hand(case, act.rater_id).submission:
             raise NotAllowed(409, "you have submitted this case: take the submission back first")
 
-    def _submit(self, case: Case, act: Act) -> None:
+    def _submit(self, case: QueuedCase, act: Act) -> None:
         hand = self.hand(case, act.rater_id)
         if hand.submission:
             raise NotAllowed(409, "you have submitted this case")
@@ -229,7 +229,7 @@ class Reviews:
         if silent:
             raise NotAllowed(409, f"a comment must say why it cannot be judged: {', '.join(silent)}")
 
-    def _adjudicate(self, case: Case, act: Act) -> None:
+    def _adjudicate(self, case: QueuedCase, act: Act) -> None:
         self._answers(case, act)
         if not self.may_adjudicate(case, act.rater_id):
             raise NotAllowed(403, "you have votes here: submit them first")
@@ -269,7 +269,7 @@ def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Bal
     return State(hands, counted, settled, tuple(criterion for criterion in needed if criterion in apart), stand.notes)
 
 
-def _fits(act: Act, case: Case) -> bool:
+def _fits(act: Act, case: QueuedCase) -> bool:
     """Whether an act may be about a case: of a score, levels of criteria are a part."""
     is_level = act.criterion_id is not None and act.subject_kind == "label"
     return act.subject_kind == case.subject_kind or (is_level and case.subject_kind == "score")

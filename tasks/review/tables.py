@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
-from tasks.review.cells import Cells, Said, cells_of, said
+from tasks.review.cells import CellLabels, Cells, cells_of, said
 from tasks.review.subject import Subject, digest
 from tasks.stats.target import target_scores
 from tasks.store.warehouse import Run
@@ -32,7 +32,7 @@ def all_cells(locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]) -> Cel
     return cells_of(rubric_of, {name: bundle.criteria for name, bundle in locked.items()})
 
 
-def said_by(run: Run, cells: Cells, name: str, judgments: TableRef) -> Said:
+def said_by(run: Run, cells: Cells, name: str, judgments: TableRef) -> CellLabels:
     """What an annotator says, under the name that the study gives it."""
     rows = run.read(judgments)
     return said(cells, rows.set_column(rows.schema.get_field_index("rater_id"), "rater_id", pa.repeat(name, len(rows))))

@@ -18,7 +18,7 @@ from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
 
-class Settled(NamedTuple):
+class SettledTables(NamedTuple):
     """What adjudicate writes."""
 
     labels: TableRef
@@ -58,7 +58,7 @@ def adjudicate(
     responses: TableRef,
     bundles: TableRef,
     annotated: Mapping[str, TableRef],
-) -> Settled:
+) -> SettledTables:
     """Settle the label of every concept by annotators, votes and adjudications up to a moment.
 
     Says how many votes do not count any more, because what they were about has changed.
@@ -76,4 +76,4 @@ def adjudicate(
         return {Labels: settle(cells, annotators, counted), Votes: vote_rows(counted)}
 
     run.once("adjudicate", make)
-    return Settled(run.ref(Labels, "adjudicate"), run.ref(Votes, "adjudicate"))
+    return SettledTables(run.ref(Labels, "adjudicate"), run.ref(Votes, "adjudicate"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.contracts.tables.judging import ACTIONS, QUOTES, STANDING, UNSCORED_REASONS
-from tasks.review.board import Ballot, Board, Case, MachineLabel
+from tasks.review.board import Ballot, Board, MachineLabel, QueuedCase
 from tasks.review.ledger import Stored
 from tasks.review.predicted import as_words
 from tasks.review.sight import Hand, Reviews
@@ -40,7 +40,7 @@ def listed(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict[str
     }
 
 
-def _row(reviews: Reviews, case: Case, rater: str, adjudicating: bool) -> dict[str, Any]:
+def _row(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool) -> dict[str, Any]:
     hand = reviews.hand(case, rater)
     shown = reviews.sight(case, rater).machine and reviews.was_shown(case, rater)
     needed = [ballot.criterion_id for ballot in reviews.ballots(case) if ballot.is_needed]
@@ -68,7 +68,7 @@ def _taken(board: Board, stored: Stored) -> dict[str, Any]:
     }
 
 
-def opened(reviews: Reviews, case: Case, rater: str, adjudicating: bool = False) -> dict[str, Any]:
+def opened(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = False) -> dict[str, Any]:
     """One case, with no more than the reviewer may see; Refused where they may not adjudicate."""
     sight = reviews.sight(case, rater, adjudicating)
     if any(sight):
@@ -97,7 +97,7 @@ def opened(reviews: Reviews, case: Case, rater: str, adjudicating: bool = False)
     }
 
 
-def _people(reviews: Reviews, case: Case, rater: str) -> dict[str, Any]:
+def _people(reviews: Reviews, case: QueuedCase, rater: str) -> dict[str, Any]:
     """Votes of others that count, what they differ on and what is settled; the key '' stands for the score."""
     state = reviews.state(case)
     return {
@@ -120,14 +120,14 @@ def _said(stored: Stored) -> dict[str, Any]:
 Machine = Mapping[str | None, tuple[MachineLabel, ...]]
 
 
-def _machine(board: Board, case: Case) -> Machine:
+def _machine(board: Board, case: QueuedCase) -> Machine:
     """What machines say of the response's criteria, and of its score."""
     wanted = [*(criterion.id for criterion in board.criteria.get(case.rubric_id, ())), None]
     found = {criterion: board.machine.get((case.response_id, criterion), ()) for criterion in wanted}
     return {criterion: labels for criterion, labels in found.items() if labels}
 
 
-def _ballot(one: Ballot, case: Case, hand: Hand, machine: Machine) -> dict[str, Any]:
+def _ballot(one: Ballot, case: QueuedCase, hand: Hand, machine: Machine) -> dict[str, Any]:
     mine = hand.votes.get(one.criterion_id)
     return {
         "criterion_id": one.criterion_id,
@@ -143,13 +143,13 @@ def _ballot(one: Ballot, case: Case, hand: Hand, machine: Machine) -> dict[str, 
     }
 
 
-def _predicted(board: Board, case: Case) -> dict[str, Any] | None:
+def _predicted(board: Board, case: QueuedCase) -> dict[str, Any] | None:
     """The calibrated score in words; None for a case without one."""
     predicted = board.predictions.get(case.response_id)
     return as_words(predicted, board.scales[case.rubric_id]) if predicted else None
 
 
-def _notes(reviews: Reviews, case: Case, rater: str, sees_people: bool) -> list[dict[str, Any]]:
+def _notes(reviews: Reviews, case: QueuedCase, rater: str, sees_people: bool) -> list[dict[str, Any]]:
     """Words to the student that stand, in their order: the reviewer's own, and those of others where these are seen."""
     notes = reviews.state(case).notes
     return [
@@ -178,7 +178,7 @@ def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
     }
 
 
-def _grader(board: Board, case: Case) -> dict[str, Any] | None:
+def _grader(board: Board, case: QueuedCase) -> dict[str, Any] | None:
     """The head with the shares of this response; None where there is no grader or no estimate."""
     shares = board.shares(case)
     if board.grader is None or shares is None:

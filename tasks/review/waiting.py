@@ -18,7 +18,7 @@ from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.people import NextLabels, Queue
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.display.reasons import by_scope
-from tasks.review.board import Board, Case, GraderHead, MachineLabel, Quote
+from tasks.review.board import Board, GraderHead, MachineLabel, QueuedCase, Quote
 from tasks.review.predicted import PredictedScore, predicted_score
 from tasks.review.queue import score_queue
 from tasks.review.tables import rubrics
@@ -106,9 +106,9 @@ def _predictions(
 
 def _case(
     queued: Mapping[str, Any], given: Mapping[str, Any], sheets: Mapping[str, Any], rubric_of: Mapping[str, str]
-) -> Case:
+) -> QueuedCase:
     item = sheets[given["item_id"]]
-    return Case(
+    return QueuedCase(
         response_id=queued["response_id"],
         subject_kind=queued["subject_kind"],
         rubric_id=rubric_of[queued["response_id"]],

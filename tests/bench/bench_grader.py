@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from tasks.bottleneck import backbone as backbones
-from tasks.bottleneck.data import Labelled
+from tasks.bottleneck.data import LabelledData
 from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.grader import load, save
 from tasks.bottleneck.labelled import concepts_of
@@ -46,7 +46,7 @@ def exported(folder):
         protocol=Protocol(name="bottleneck", final_score="judged", signals=("score",)),
     )
     concepts = concepts_of(bundle)
-    data = Labelled(
+    data = LabelledData(
         response_ids=("r",),
         concepts=concepts,
         levels=np.zeros((1, CONCEPTS), np.int64),

@@ -16,13 +16,15 @@ from flows.terminal import print_rows
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import ScoreColumns, Source
 from tasks.ingest.canonical import scored
-from tasks.review.board import Board, Case
+from tasks.review.board import Board, QueuedCase
 from tasks.review.heard import LEDGER
 from tasks.review.ledger import Act, Ledger
 
 
 def board() -> Board:
-    cases = tuple(Case(name, "score", "r", "Not released", "An answer.", "Why?") for name in ("r1", "r2", "=r3", "r4"))
+    cases = tuple(
+        QueuedCase(name, "score", "r", "Not released", "An answer.", "Why?") for name in ("r1", "r2", "=r3", "r4")
+    )
     return Board("study", "Study", cases, {"r": ()}, {"r": Scale(min=0, max=2, step=0.5)}, {})
 
 

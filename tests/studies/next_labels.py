@@ -28,7 +28,7 @@ from recorded_sets import asap_aes, need, sas_sampled
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from tasks.calibrate.planner import Design, _Variance, design, proposals
+from tasks.calibrate.planner import RidgeDesign, _Variance, design, proposals
 from tasks.calibrate.spread import risks
 from tasks.contracts.bundle import Scale
 from tasks.evaluate.released import binomial
@@ -170,13 +170,15 @@ def figures(one: Pool, terms, held, labelled, counted) -> dict[str, float]:
     }
 
 
-def by_next(plan: Design, labelled: np.ndarray, asked: np.ndarray, order: np.ndarray, **_) -> list[tuple[int, bool]]:
+def by_next(
+    plan: RidgeDesign, labelled: np.ndarray, asked: np.ndarray, order: np.ndarray, **_
+) -> list[tuple[int, bool]]:
     taught = np.isin(np.arange(len(plan.terms)), labelled)
     found = proposals(plan, taught, asked, asked, order, BATCH)
     return [(proposal.row, proposal.sampled == "drawn") for proposal in found]
 
 
-def by_choice(plan: Design, labelled: np.ndarray, asked: np.ndarray, **_) -> list[tuple[int, bool]]:
+def by_choice(plan: RidgeDesign, labelled: np.ndarray, asked: np.ndarray, **_) -> list[tuple[int, bool]]:
     """The best responses one after the other: what `next` chooses if it never draws."""
     variance, left, found = _Variance(plan, np.isin(np.arange(len(asked)), labelled), asked), asked.copy(), []
     for _ in range(BATCH):
@@ -233,7 +235,7 @@ def replay(one: Pool, repeat: int) -> Iterator[dict[str, object]]:
             if len(labelled) >= LABELS or asked.sum() < BATCH:
                 break
             model = ridge(ridge_terms[labelled], part.human[labelled])
-            ahead = Design(plan.terms[:size], plan.penalty)
+            ahead = RidgeDesign(plan.terms[:size], plan.penalty)
             batch = order(
                 plan=ahead, labelled=np.array(labelled), asked=asked, order=np.arange(size), one=part,
                 predicted=model.predict(ridge_terms[:size]),
@@ -292,7 +294,7 @@ def simulated_study(seed: int, easy: float, sd: float, name: str) -> tuple[float
     rng, order = np.random.default_rng([seed, 10]), np.arange(300)
     (features, human), new = drawn_study(rng, 300, easy, sd), drawn_study(rng, 4000, easy, sd)
     plan = design(np.vstack([features, new[0]]), np.zeros(4300, dtype=np.int64))
-    terms, ahead = plan.terms[:, 1:], Design(plan.terms[:300], plan.penalty)
+    terms, ahead = plan.terms[:, 1:], RidgeDesign(plan.terms[:300], plan.penalty)
     labelled, counted = list(range(START)), [True] * START
     while len(labelled) < 100:
         asked = ~np.isin(order, labelled)

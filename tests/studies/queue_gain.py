@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.settings.annotation import Doubt
-from tasks.review.cells import NO_LEVEL, Said, cells_of
+from tasks.review.cells import NO_LEVEL, CellLabels, cells_of
 from tasks.review.queue import label_queue
 
 CONCEPTS = 8
@@ -47,7 +47,7 @@ def annotator(name, opinion, top, noise, truth, rng, gives):
     probability = levels[np.arange(len(level)), level] if gives else np.full(len(level), np.nan)
     failed = rng.random(len(level)) < np.where(level == truth, 0.03, 0.2)
     missing = rng.random(len(level)) < 0.01
-    return Said(
+    return CellLabels(
         name,
         np.where(missing, NO_LEVEL, level),
         np.where(missing, np.nan, probability),

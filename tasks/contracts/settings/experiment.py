@@ -26,7 +26,7 @@ LONGEST = 64
 """Characters of a study's name."""
 
 
-class Pair(NamedTuple):
+class ArmPair(NamedTuple):
     """Two arms: what `better` gains over `base`."""
 
     better: str
@@ -42,9 +42,9 @@ class GradeAgentOps(Frozen):
     """The arm that the full one is set against (B0)."""
     full: str
     """The full configuration."""
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ArmPair, ...]
     """Comparisons of Table 6: [better, base]."""
-    memory: tuple[Pair, ...] = ()
+    memory: tuple[ArmPair, ...] = ()
     """Comparisons of Table 9: [with memory, without]."""
     cases: int = Field(default=2, ge=1)
     """Responses shown for each pattern of Table 11."""

@@ -18,6 +18,7 @@ from tasks.contracts.settings.bottleneck import Bottleneck
 from tasks.contracts.settings.edit import Edit
 from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.placement import Placement
 from tasks.contracts.settings.reshaping import Reshaping
 from tasks.contracts.settings.reward import Reward
 from tasks.contracts.settings.written import parse, read_yaml
@@ -170,7 +171,7 @@ class Induce(Frozen):
     """Above 0, so that another seed can bring another reply."""
 
 
-class Rubrics(Frozen):
+class RubricSettings(Frozen):
     """Where the rubrics come from."""
 
     file: str | None = None
@@ -184,7 +185,7 @@ class Rubrics(Frozen):
     in other words by the study's judge. The intent stays the same."""
 
     @model_validator(mode="after")
-    def _at_least_one(self) -> Rubrics:
+    def _at_least_one(self) -> RubricSettings:
         if not (self.file or self.derive):
             raise ValueError("give a file of rubrics, or say how to derive them")
         if self.induce and not self.file:
@@ -295,7 +296,7 @@ class Study(Frozen):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
     """Short name; the run's id begins with it."""
     data: Data
-    rubrics: Rubrics
+    rubrics: RubricSettings
     split: Split = Split()
     judge: Judge = Judge()
     graph: Graphs = Graphs()
@@ -306,6 +307,8 @@ class Study(Frozen):
     calibration: Calibration = Calibration()
     release: Release = Release()
     evaluation: Evaluation = Evaluation()
+    run: Placement = Field(default=Placement(), exclude=True)
+    """Where it is worked. It is left out wherever the study is written down, and so of the run's identity."""
 
     @property
     def releases(self) -> bool:

@@ -180,6 +180,8 @@ class Revisions(Row):
     refused: str | None
     """Why nothing was continued: what was wrong with the reply or the checklist, as tasks/edit names it; null where it
     was."""
+    reply: str | None
+    """What the policy wrote where that was refused: the checklist's reply, else the reviser's; null where none was."""
     begun: str | None
     """The rollout up to the step with the sub-steps after it, which was continued; null where refused."""
     marks: list[int | None]

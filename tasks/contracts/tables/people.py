@@ -150,7 +150,7 @@ class NextLabels(Row):
     """Why it is asked about, in words; may tell what the machine said."""
 
 
-class Step(Frozen):
+class HistoryStep(Frozen):
     """Something that was said of a label."""
 
     who: str
@@ -179,7 +179,7 @@ class Labels(Row):
     """The level; null where it is open or cannot be judged."""
     settled_by: Annotated[Settled, SETTLED]
     """What settled it."""
-    history: list[Step]
+    history: list[HistoryStep]
     """Annotators, votes and adjudication in their order."""
 
 

@@ -18,7 +18,7 @@ import torch
 
 from tasks.contracts.bundle import Bundle, Protocol
 from tasks.edit.laboratory.marking import CAREFUL, IMPERFECT, Habits, Trace, checklist, judged, reasoned, summed, trace
-from tasks.edit.laboratory.world import Answer, Question, answer, question
+from tasks.edit.laboratory.world import StudentAnswer, WorldQuestion, answer, question
 from tasks.edit.prompt import MASK, Prompts
 from tasks.edit.rollout import Sample
 from tasks.edit.scheme import printed
@@ -54,7 +54,7 @@ class Exchange(NamedTuple):
     reply: str
 
 
-def sample_of(of: Question, given: Answer, response_id: str = "") -> Sample:
+def sample_of(of: WorldQuestion, given: StudentAnswer, response_id: str = "") -> Sample:
     """The question with an answer, as the pipeline makes it of the study's tables."""
     rubric = of.rubric()
     protocol = Protocol(name="pointwise", final_score="weighted_points", signals=("score",))
@@ -74,15 +74,15 @@ def corpus(seed: int) -> Iterator[Exchange]:
         yield make(luck, of, given, sample)
 
 
-def _grading(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
+def _grading(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
     return Exchange(PROMPTS.grade(sample), trace(luck, of, given, IMPERFECT).text)
 
 
-def _checklist(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
+def _checklist(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
     return Exchange(PROMPTS.checklist(sample), checklist(of, given))
 
 
-def _revision(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
+def _revision(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
     """A careful step in place of any; without the checklist it is as imperfect as the marker."""
     attempt = trace(luck, of, given, STEADY)
     at = luck.randrange(len(attempt.steps))
@@ -93,7 +93,7 @@ def _revision(luck: Random, of: Question, given: Answer, sample: Sample) -> Exch
     return Exchange(PROMPTS.revise(sample, attempt.steps, at, "", said), reply)
 
 
-def _again(luck: Random, of: Question, given: Answer, attempt: Trace, at: int, habits: Habits) -> str:
+def _again(luck: Random, of: WorldQuestion, given: StudentAnswer, attempt: Trace, at: int, habits: Habits) -> str:
     if at < len(of.facts):
         return judged(luck, of, given, at, habits)[0]
     if attempt.grounding[at]:
@@ -101,7 +101,7 @@ def _again(luck: Random, of: Question, given: Answer, attempt: Trace, at: int, h
     return summed(luck, of, attempt.decided[:at], habits)[0]
 
 
-def _rewriting(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
+def _rewriting(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
     """The rest of a trace from any step on."""
     attempt = trace(luck, of, given, STEADY)
     at = luck.randrange(len(attempt.steps))
@@ -111,7 +111,7 @@ def _rewriting(luck: Random, of: Question, given: Answer, sample: Sample) -> Exc
     return Exchange(PROMPTS.rewrite(sample, attempt.steps, at, "", said), "\n".join(rest.text.split("\n")[at:]))
 
 
-def _intervention(luck: Random, of: Question, given: Answer, sample: Sample) -> Exchange:
+def _intervention(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
     """The first wrong step by number, or an early one, and one step in its place."""
     attempt = trace(luck, of, given, STEADY)
     right = [verdict == "right" for verdict in given.stated]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from tasks.edit.laboratory.world import REASON, Answer, Question, round_half_up
+from tasks.edit.laboratory.world import REASON, StudentAnswer, WorldQuestion, round_half_up
 from tasks.edit.rollout import SCAFFOLD
 
 
@@ -41,7 +41,7 @@ class Trace(NamedTuple):
         return "\n".join([*self.steps, f"{SCAFFOLD}{self.mark}"])
 
 
-def trace(luck: Random, of: Question, given: Answer, habits: Habits) -> Trace:
+def trace(luck: Random, of: WorldQuestion, given: StudentAnswer, habits: Habits) -> Trace:
     """A trace of a marker with these habits."""
     steps: list[str] = []
     decided: list[float] = []
@@ -61,7 +61,7 @@ def trace(luck: Random, of: Question, given: Answer, habits: Habits) -> Trace:
     return Trace((*steps, text), (*grounding, False), (*decided, mark), mark)
 
 
-def judged(luck: Random, of: Question, given: Answer, at: int, habits: Habits) -> tuple[str, float]:
+def judged(luck: Random, of: WorldQuestion, given: StudentAnswer, at: int, habits: Habits) -> tuple[str, float]:
     """The step on fact `at`, and what it decides."""
     name, worth = (f"F{at + 1}", 1.0) if of.by_levels else (f"P{at + 1}", of.values[at])
     quote = given.quotes[at]
@@ -75,7 +75,7 @@ def judged(luck: Random, of: Question, given: Answer, at: int, habits: Habits) -
     return f"{name}: {of.facts[at].text}; answer says {quote or 'nothing'}; {verdict}", worth if met else 0.0
 
 
-def reasoned(luck: Random, given: Answer, habits: Habits) -> tuple[str, float]:
+def reasoned(luck: Random, given: StudentAnswer, habits: Habits) -> tuple[str, float]:
     """The step on the reason, and whether it finds one."""
     if luck.random() < habits.hasty:
         upper = luck.random() < 0.5
@@ -86,7 +86,7 @@ def reasoned(luck: Random, given: Answer, habits: Habits) -> tuple[str, float]:
     )
 
 
-def summed(luck: Random, of: Question, decided: Sequence[float], habits: Habits) -> tuple[str, int]:
+def summed(luck: Random, of: WorldQuestion, decided: Sequence[float], habits: Habits) -> tuple[str, int]:
     """The step that puts the others together, and the mark."""
     slip = luck.choice((-1, 1)) if luck.random() < habits.slip else 0
     if of.by_levels:
@@ -99,7 +99,7 @@ def summed(luck: Random, of: Question, decided: Sequence[float], habits: Habits)
     return f"total {' + '.join(f'{value:g}' for value in decided)} = {mark}", mark
 
 
-def _guess(of: Question, given: Answer, decided: Sequence[float]) -> int:
+def _guess(of: WorldQuestion, given: StudentAnswer, decided: Sequence[float]) -> int:
     """What a marker says who stops: what was decided, and of the rest what it would find."""
     rest = [verdict == "right" for verdict in given.stated[len(decided) :]]
     if of.by_levels:
@@ -108,7 +108,7 @@ def _guess(of: Question, given: Answer, decided: Sequence[float]) -> int:
     return min(round_half_up(sum(decided) + sum(value for value, met in later if met)), of.top)
 
 
-def checklist(of: Question, given: Answer) -> str:
+def checklist(of: WorldQuestion, given: StudentAnswer) -> str:
     """Every marking point with its verdict and quote."""
     name = "F" if of.by_levels else "P"
     rows = zip(of.facts, given.stated, given.quotes, strict=True)

@@ -64,7 +64,7 @@ class Fact(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class WorldQuestion:
     """A question with its facts, and what it pays: `values`, the marks of each fact, or `highs`, the upper mark of the
     levels 1, 2, … that so many facts reach."""
 
@@ -145,7 +145,7 @@ def _level(facts: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StudentAnswer:
     """A student's answer: what it says of each fact, the words, and whether it gives a reason."""
 
     text: str
@@ -155,20 +155,20 @@ class Answer:
     reason: bool
 
 
-def question(luck: Random, item_id: str, unusual: float = 0.1) -> Question:
+def question(luck: Random, item_id: str, unusual: float = 0.1) -> WorldQuestion:
     """A question drawn at random. unusual: chance that its points are worth other marks than the same 1, 2 or 3 each,
     or its levels other bands than two marks each."""
     if luck.random() < 0.3:
         count = luck.choice((2, 3))
         wide, more = luck.choice(((2, 1), (2, 2), (4, 0), (3, 0))) if luck.random() < unusual else (2, 0)
         highs = tuple(wide * level + more for level in range(1, count + 1))
-        return Question(item_id, luck.choice(TOPICS), _facts(luck, count), highs=highs)
+        return WorldQuestion(item_id, luck.choice(TOPICS), _facts(luck, count), highs=highs)
     count = luck.choice((2, 3, 3, 4))
     usual = luck.choice((1, 1, 1, 1, 2, 3))
     values = tuple(float(usual) for _ in range(count))
     if luck.random() < unusual:
         values = tuple(luck.choice(((0.5,) * count, (1.5,) * count, tuple(luck.choice((1.0, 2.0)) for _ in values))))
-    return Question(item_id, luck.choice(TOPICS), _facts(luck, count), values)
+    return WorldQuestion(item_id, luck.choice(TOPICS), _facts(luck, count), values)
 
 
 def _facts(luck: Random, count: int) -> tuple[Fact, ...]:
@@ -177,7 +177,7 @@ def _facts(luck: Random, count: int) -> tuple[Fact, ...]:
     return tuple(Fact(subject, luck.choice(tuple(VERBS)), luck.choice(others)) for subject in subjects)
 
 
-def answer(luck: Random, of: Question) -> Answer:
+def answer(luck: Random, of: WorldQuestion) -> StudentAnswer:
     """An answer drawn at random: each fact right, wrong, denied or absent; the sentences in any order."""
     skill = luck.random()
     stated: list[Verdict] = []
@@ -193,7 +193,7 @@ def answer(luck: Random, of: Question) -> Answer:
         sentences.append(REASON)
     sentences += luck.sample(FILLERS, luck.choice((0, 0, 1)))
     luck.shuffle(sentences)
-    return Answer(" . ".join(sentences or ["it can vary"]) + " .", tuple(stated), tuple(quotes), reason)
+    return StudentAnswer(" . ".join(sentences or ["it can vary"]) + " .", tuple(stated), tuple(quotes), reason)
 
 
 def _said(luck: Random, fact: Fact, verdict: Verdict) -> str:

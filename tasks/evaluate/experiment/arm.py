@@ -17,7 +17,7 @@ from tasks.stats.pair_sums import statistics_of_totals
 from tasks.stats.scores import resampled
 
 
-class Arm(NamedTuple):
+class ExperimentArm(NamedTuple):
     """One run.
 
     scores: the score frame of all splits; gradings: one row per response with `response_id`, `status` and `signals`
@@ -42,7 +42,7 @@ class Arm(NamedTuple):
         return self.scores[self.scores["split"] == "test"]
 
 
-class Plan(NamedTuple):
+class BootstrapPlan(NamedTuple):
     """The bootstrap: draws and seed."""
 
     draws: int
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ArmAgreement:
     """Agreement of two columns of scores: statistic → estimate, responses compared, those that only the first scored,
     and both means."""
 
@@ -64,7 +64,7 @@ class Agreement:
         return self.found.get(statistic, Estimate(None))
 
 
-def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Plan) -> Agreement:
+def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: BootstrapPlan) -> ArmAgreement:
     """Agreement of column b with column a over the responses that have both; errors are b − a.
 
     Whole authors are resampled where every response has one, else responses. Statistics as in
@@ -73,7 +73,7 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Pla
     asked = frame[frame[a].notna()]
     rows = asked[asked[b].notna()]
     if rows.empty:
-        return Agreement({}, 0, len(asked), None, None)
+        return ArmAgreement({}, 0, len(asked), None, None)
     human, machine = rows[a].to_numpy(float), rows[b].to_numpy(float)
     clusters = rows[f"{resampled(frame)}_id"].to_numpy(dtype=str)
     codes, size = cluster_codes(clusters)
@@ -82,7 +82,7 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Pla
     (totals,) = draw_totals([sums], plan.draws, plan.seed)
     drawn = statistics_of_totals(totals)
     found = {name: _estimate(float(value[0]), drawn[name], size) for name, value in whole.items()}
-    return Agreement(found, len(rows), len(asked) - len(rows), float(human.mean()), float(machine.mean()))
+    return ArmAgreement(found, len(rows), len(asked) - len(rows), float(human.mean()), float(machine.mean()))
 
 
 def _estimate(value: float, drawn: Floats, clusters: int) -> Estimate:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from tasks.display.table import Cells, Table, number
-from tasks.evaluate.experiment.arm import Arm
+from tasks.evaluate.experiment.arm import ExperimentArm
 
 SIGNALS = (
     "contract_fail",
@@ -25,7 +25,7 @@ PATTERNS = {
 }
 
 
-def cases(baseline: Arm, full: Arm, reference: str, most: int) -> Table:
+def cases(baseline: ExperimentArm, full: ExperimentArm, reference: str, most: int) -> Table:
     """The clearest responses of each pattern, largest change first, ties by id."""
     both = _beside(baseline, full)
     found = found_by(both)
@@ -58,7 +58,7 @@ def found_by(both: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def _beside(baseline: Arm, full: Arm) -> pd.DataFrame:
+def _beside(baseline: ExperimentArm, full: ExperimentArm) -> pd.DataFrame:
     """The responses that both score and the reference too."""
     columns = ["response_id", "item_id", "type", "target"]
     both = baseline.scores[[*columns, "raw"]].rename(columns={"raw": "base"})

@@ -11,7 +11,7 @@ from tasks.contracts.settings.experiment import Experiment, backed
 from tasks.display import say
 from tasks.display.table import SIMULATED
 from tasks.evaluate.compare import compare, in_common
-from tasks.evaluate.experiment.arm import Arm, Plan, agreement
+from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
 from tasks.evaluate.slices import ScaleBounds
 from tasks.stats.bootstrap import is_few
 from tasks.stats.estimate import Estimate
@@ -39,7 +39,7 @@ class Beside(NamedTuple):
     resampled: str
 
 
-def main_contrast(arms: Mapping[str, Arm], experiment: Experiment, plan: Plan) -> str:
+def main_contrast(arms: Mapping[str, ExperimentArm], experiment: Experiment, plan: BootstrapPlan) -> str:
     """One sentence about the studied arm beside the best other one: QWK of both on the same responses, the difference
     with its 95% interval, and n; '' for an experiment that sets no arm against another.
 
@@ -59,7 +59,7 @@ def main_contrast(arms: Mapping[str, Arm], experiment: Experiment, plan: Plan) -
     return _sentence(contrast.studied, called, known[best]) + simulated
 
 
-def _contrast(arms: Mapping[str, Arm], experiment: Experiment) -> Contrast | None:
+def _contrast(arms: Mapping[str, ExperimentArm], experiment: Experiment) -> Contrast | None:
     wanted = experiment.tables
     if wanted.gradeagentops:
         studied, names = wanted.gradeagentops.full, [wanted.gradeagentops.baseline]
@@ -74,11 +74,11 @@ def _contrast(arms: Mapping[str, Arm], experiment: Experiment) -> Contrast | Non
     return None
 
 
-def _held_out(arms: Mapping[str, Arm], studied: str, names: list[str]) -> Contrast:
+def _held_out(arms: Mapping[str, ExperimentArm], studied: str, names: list[str]) -> Contrast:
     return Contrast(studied, {name: arms[name].held_out for name in names}, arms[studied].scale)
 
 
-def _beside(contrast: Contrast, other: str, plan: Plan) -> Beside | None:
+def _beside(contrast: Contrast, other: str, plan: BootstrapPlan) -> Beside | None:
     """None where the two score no response in common."""
     frame, studied = contrast.frames[other], contrast.frames[contrast.studied]
     both = in_common(frame, studied)["response_id"]
@@ -95,7 +95,7 @@ def _beside(contrast: Contrast, other: str, plan: Plan) -> Beside | None:
     )
 
 
-def _qwk(frame: pd.DataFrame, scale: ScaleBounds, plan: Plan) -> float | None:
+def _qwk(frame: pd.DataFrame, scale: ScaleBounds, plan: BootstrapPlan) -> float | None:
     return agreement(frame, "target", "calibrated", scale, plan)["qwk"].value
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tasks.display.table import Cell, Cells, Table, count, number
-from tasks.evaluate.experiment.arm import Arm
+from tasks.evaluate.experiment.arm import ExperimentArm
 from tasks.stats.estimate import Estimate
 
 FIGURES = {
@@ -22,7 +22,7 @@ FIGURES = {
 """Metric of a run and its heading."""
 
 
-def table(arms: Sequence[Arm]) -> Table:
+def table(arms: Sequence[ExperimentArm]) -> Table:
     """Accuracy, confidence and calibration error of the likeliest level against people's marks."""
     return Table(
         "decisions",
@@ -36,7 +36,7 @@ def table(arms: Sequence[Arm]) -> Table:
     )
 
 
-def _row(arm: Arm) -> Cells:
+def _row(arm: ExperimentArm) -> Cells:
     found = arm.metrics[arm.metrics["metric"].isin(FIGURES)].set_index("metric")
     n = int(found["n"].max()) if len(found) else 0
     return (arm.name, count(n), *(_cell(found, metric) for metric in FIGURES))

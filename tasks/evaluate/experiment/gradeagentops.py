@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from tasks.contracts.settings.experiment import GradeAgentOps, Pair
+from tasks.contracts.settings.experiment import ArmPair, GradeAgentOps
 from tasks.display.table import Bar, Cell, Cells, Ends, Panel, Table, bar, count, number
 from tasks.evaluate.compare import compare
-from tasks.evaluate.experiment.arm import Arm, Plan, agreement
+from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
 from tasks.evaluate.experiment.calls import per_response
 from tasks.evaluate.experiment.cases import cases
 from tasks.stats.bootstrap import Difference
@@ -28,7 +28,9 @@ SMALLER_IS_BETTER = ("mae",)
 COMPARED = {"mae": "MAE", "qwk": "QWK", "within_2": "within ±2"}
 
 
-def tables(arms: Mapping[str, Arm], wanted: GradeAgentOps, reference: str, plan: Plan) -> Iterator[Table]:
+def tables(
+    arms: Mapping[str, ExperimentArm], wanted: GradeAgentOps, reference: str, plan: BootstrapPlan
+) -> Iterator[Table]:
     """Tables 4 to 11; Table 4 where a second rater is named."""
     baseline, full = arms[wanted.baseline], arms[wanted.full]
     shown = [arm for name, arm in arms.items() if name in _named(wanted)]
@@ -45,7 +47,7 @@ def tables(arms: Mapping[str, Arm], wanted: GradeAgentOps, reference: str, plan:
     yield cases(baseline, full, reference, wanted.cases)
 
 
-def human(arm: Arm, second: str, reference: str, plan: Plan) -> Table:
+def human(arm: ExperimentArm, second: str, reference: str, plan: BootstrapPlan) -> Table:
     """Table 4: how well two people agree, overall and by type of item; errors are reference − second."""
     rows = list[Cells]()
     for name, part in _parts(arm.scores):
@@ -67,7 +69,7 @@ def human(arm: Arm, second: str, reference: str, plan: Plan) -> Table:
     )
 
 
-def main(arms: Sequence[Arm], reference: str, plan: Plan) -> Table:
+def main(arms: Sequence[ExperimentArm], reference: str, plan: BootstrapPlan) -> Table:
     """Table 5: every configuration against the reference."""
     rows, errors, kappas = list[Cells](), list[Bar](), list[Bar]()
     for arm in arms:
@@ -98,7 +100,7 @@ def main(arms: Sequence[Arm], reference: str, plan: Plan) -> Table:
     )
 
 
-def paired(arms: Mapping[str, Arm], pairs: Sequence[Pair], plan: Plan) -> Table:
+def paired(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: BootstrapPlan) -> Table:
     """Table 6: gains of one configuration over another on the same responses, whole authors resampled."""
     rows = list[Cells]()
     for pair in pairs:
@@ -115,7 +117,7 @@ def paired(arms: Mapping[str, Arm], pairs: Sequence[Pair], plan: Plan) -> Table:
     )
 
 
-def by_type(baseline: Arm, full: Arm, plan: Plan) -> Table:
+def by_type(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -> Table:
     """Table 7: baseline and full configuration by type of item."""
     rows = list[Cells]()
     for name, _ in list(_parts(baseline.scores))[1:]:
@@ -130,7 +132,7 @@ def by_type(baseline: Arm, full: Arm, plan: Plan) -> Table:
     )
 
 
-def by_item(baseline: Arm, full: Arm, plan: Plan) -> Table:
+def by_item(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -> Table:
     """Figure 4: change in error, question by question."""
     rows, bars = list[Cells](), list[Bar]()
     for item in sorted(baseline.scores["item_id"].unique()):
@@ -149,7 +151,7 @@ def by_item(baseline: Arm, full: Arm, plan: Plan) -> Table:
     )
 
 
-def outcomes(arms: Sequence[Arm]) -> Table:
+def outcomes(arms: Sequence[ExperimentArm]) -> Table:
     """Table 8: what the verifier found, as shares of the responses; those of calls are of the responses asked about."""
     rows = list[Cells]()
     plotted: dict[str, list[Bar]] = {key: [] for key in PLOTTED}
@@ -175,7 +177,7 @@ def outcomes(arms: Sequence[Arm]) -> Table:
     )
 
 
-def memory(arms: Mapping[str, Arm], pairs: Sequence[Pair], plan: Plan) -> Table:
+def memory(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: BootstrapPlan) -> Table:
     """Table 9: what each memory adds."""
     rows = list[Cells]()
     effects: dict[str, list[Bar]] = {"mae": [], "qwk": []}
@@ -196,7 +198,7 @@ def memory(arms: Mapping[str, Arm], pairs: Sequence[Pair], plan: Plan) -> Table:
     )
 
 
-def efficiency(arms: Sequence[Arm]) -> Table:
+def efficiency(arms: Sequence[ExperimentArm]) -> Table:
     """Table 10: calls and their cost, per response that was asked about."""
     rows, attempts, seconds = list[Cells](), list[Bar](), list[Bar]()
     for arm in arms:
@@ -238,12 +240,14 @@ def efficiency(arms: Sequence[Arm]) -> Table:
     )
 
 
-def signal_rate(arm: Arm, key: str) -> float:
+def signal_rate(arm: ExperimentArm, key: str) -> float:
     """Share of the responses whose grading carries a signal."""
     return float(arm.gradings["signals"].map(lambda signals: signals.get(key, 0) > 0).mean())
 
 
-def _gains(base: Arm, better: Arm, plan: Plan) -> tuple[dict[str, tuple[Estimate, float | None]], int]:
+def _gains(
+    base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan
+) -> tuple[dict[str, tuple[Estimate, float | None]], int]:
     """(statistic → (gain of the better over the base, p), responses compared), raw scores."""
     if not _common(base, better):
         return dict.fromkeys(COMPARED, (Estimate(None), None)), 0
@@ -259,7 +263,7 @@ def _gain(gap: Difference, turned: bool) -> tuple[Estimate, float | None]:
     return Estimate(0.0 - gap.estimate, low, high, clusters=gap.clusters), gap.p
 
 
-def _both(base: Arm, better: Arm, plan: Plan) -> tuple[list[Cell], int]:
+def _both(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> tuple[list[Cell], int]:
     """MAE of both and the gain, QWK of both and the gain, over the responses that both score."""
     common = _common(base, better)
     gains, n = _gains(base, better, plan)
@@ -272,17 +276,17 @@ def _both(base: Arm, better: Arm, plan: Plan) -> tuple[list[Cell], int]:
     return row, n
 
 
-def _common(a: Arm, b: Arm) -> set[str]:
+def _common(a: ExperimentArm, b: ExperimentArm) -> set[str]:
     """The responses that both score and the reference too."""
     scored = [arm.scores.dropna(subset=["target", "raw"])["response_id"] for arm in (a, b)]
     return set(scored[0]) & set(scored[1])
 
 
-def _both_header(base: Arm, better: Arm) -> list[str]:
+def _both_header(base: ExperimentArm, better: ExperimentArm) -> list[str]:
     return [text for key in ("MAE", "QWK") for text in (f"{base.name} {key}", f"{better.name} {key}", f"Δ{key}")]
 
 
-def _of(arm: Arm, rows: pd.Series) -> Arm:
+def _of(arm: ExperimentArm, rows: pd.Series) -> ExperimentArm:
     return arm._replace(scores=arm.scores[rows])
 
 

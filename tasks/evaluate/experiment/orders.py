@@ -9,12 +9,12 @@ import pandas as pd
 
 from tasks.contracts.settings.experiment import Orders, ordered
 from tasks.display.table import Bar, Cells, Panel, Table, bar, count, number
-from tasks.evaluate.experiment.arm import Agreement, Arm, Plan, agreement
+from tasks.evaluate.experiment.arm import ArmAgreement, BootstrapPlan, ExperimentArm, agreement
 
 STATISTICS = {"mae": "MAE", "qwk": "QWK"}
 
 
-def tables(arms: Mapping[str, Arm], wanted: Orders, plan: Plan) -> Iterator[Table]:
+def tables(arms: Mapping[str, ExperimentArm], wanted: Orders, plan: BootstrapPlan) -> Iterator[Table]:
     """Each order's agreement; then the spread over orders beside the interval, and how far single scores move."""
     found = {arm: [arms[arm], *(arms[ordered(arm, seed)] for seed in wanted.seeds)] for arm in wanted.arms}
     agreed = {arm: [agreement(one.scores, "target", "raw", one.scale, plan) for one in of] for arm, of in found.items()}
@@ -22,7 +22,9 @@ def tables(arms: Mapping[str, Arm], wanted: Orders, plan: Plan) -> Iterator[Tabl
     yield _spread(found, agreed)
 
 
-def _each(found: Mapping[str, Sequence[Arm]], agreed: Mapping[str, Sequence[Agreement]], plan: Plan) -> Table:
+def _each(
+    found: Mapping[str, Sequence[ExperimentArm]], agreed: Mapping[str, Sequence[ArmAgreement]], plan: BootstrapPlan
+) -> Table:
     rows, bars = list[Cells](), list[Bar]()
     for arm, of in found.items():
         for at, (one, told) in enumerate(zip(of, agreed[arm], strict=True)):
@@ -40,7 +42,7 @@ def _each(found: Mapping[str, Sequence[Arm]], agreed: Mapping[str, Sequence[Agre
     )
 
 
-def _spread(found: Mapping[str, Sequence[Arm]], agreed: Mapping[str, Sequence[Agreement]]) -> Table:
+def _spread(found: Mapping[str, Sequence[ExperimentArm]], agreed: Mapping[str, Sequence[ArmAgreement]]) -> Table:
     rows = list[Cells]()
     for arm, of in found.items():
         moved = spread_of_scores(of)
@@ -72,7 +74,7 @@ def _spread(found: Mapping[str, Sequence[Arm]], agreed: Mapping[str, Sequence[Ag
     )
 
 
-def spread_of_scores(arms: Sequence[Arm]) -> pd.DataFrame:
+def spread_of_scores(arms: Sequence[ExperimentArm]) -> pd.DataFrame:
     """`sd` (sample) and `range` of each response's raw score over the arms; responses with two scores at least."""
     columns = [arm.scores.set_index("response_id")["raw"].rename(str(at)) for at, arm in enumerate(arms)]
     scores = pd.concat(columns, axis=1).dropna(thresh=2)

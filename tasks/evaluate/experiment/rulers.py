@@ -18,9 +18,9 @@ from tasks.contracts.settings.experiment import (
     induced,
     presented,
 )
-from tasks.display.table import Bar, Cell, Cells, Panel, Shares, Table, bar, count, number
+from tasks.display.table import Bar, Cell, Cells, LevelShares, Panel, Table, bar, count, number
 from tasks.evaluate.compare import compare, in_common
-from tasks.evaluate.experiment.arm import Agreement, Arm, Plan, agreement
+from tasks.evaluate.experiment.arm import ArmAgreement, BootstrapPlan, ExperimentArm, agreement
 from tasks.evaluate.experiment.calls import per_response
 from tasks.stats.agreement import to_levels
 from tasks.stats.estimate import Estimate
@@ -30,7 +30,7 @@ SE_NOTE = f"{SE_ALONE}, mapped as each study says"
 STANDARD = "standard"
 
 
-def tables(arms: Mapping[str, Arm], wanted: Rulers, plan: Plan) -> Iterator[Table]:
+def tables(arms: Mapping[str, ExperimentArm], wanted: Rulers, plan: BootstrapPlan) -> Iterator[Table]:
     """Table 2 with Figure 2, and Table 8."""
     labels = list(wanted.backbones) or [""]
     grid = {label: [arms[backed(name, label) if label else name] for name in wanted.methods] for label in labels}
@@ -38,7 +38,7 @@ def tables(arms: Mapping[str, Arm], wanted: Rulers, plan: Plan) -> Iterator[Tabl
     yield _tokens(grid, wanted.methods)
 
 
-def calibration_size(arms: Mapping[str, Arm], wanted: CalibrationSize, plan: Plan) -> Table:
+def calibration_size(arms: Mapping[str, ExperimentArm], wanted: CalibrationSize, plan: BootstrapPlan) -> Table:
     """Tables 3 and 11: the same held-out responses, phase III fitted to more and more labels."""
     rows, missing = list[Cells](), list[str]()
     for name in wanted.arms:
@@ -67,7 +67,7 @@ def calibration_size(arms: Mapping[str, Arm], wanted: CalibrationSize, plan: Pla
     )
 
 
-def perturbation(arms: Mapping[str, Arm], wanted: Perturbation, plan: Plan) -> Table:
+def perturbation(arms: Mapping[str, ExperimentArm], wanted: Perturbation, plan: BootstrapPlan) -> Table:
     """Figure 3: QWK under each presentation, and the largest shift from the standard one."""
     variants = [STANDARD, *(variant for variant in wanted.variants if variant != STANDARD)]
     rows, panels = list[Cells](), list[Panel]()
@@ -89,7 +89,7 @@ def perturbation(arms: Mapping[str, Arm], wanted: Perturbation, plan: Plan) -> T
     )
 
 
-def ablation(arms: Mapping[str, Arm], wanted: Ablation, plan: Plan) -> Table:
+def ablation(arms: Mapping[str, ExperimentArm], wanted: Ablation, plan: BootstrapPlan) -> Table:
     """Table 4: the full arm, and what changes without a part of it, paired over the same responses."""
     full = arms[wanted.full]
     rows: list[Cells] = [(wanted.full, *_kappas(full, plan), Cell(None), Cell(None))]
@@ -108,7 +108,7 @@ def ablation(arms: Mapping[str, Arm], wanted: Ablation, plan: Plan) -> Table:
     )
 
 
-def stability(arms: Mapping[str, Arm], wanted: Stability, plan: Plan) -> Table:
+def stability(arms: Mapping[str, ExperimentArm], wanted: Stability, plan: BootstrapPlan) -> Table:
     """Table 9: QWK of bundles induced independently, their mean and sample standard deviation."""
     found = [_held_out(arms[induced(wanted.arm, seed)], plan) for seed in wanted.seeds]
     values = pd.Series([one["qwk"].value for one in found], dtype=float).dropna()
@@ -123,8 +123,8 @@ def stability(arms: Mapping[str, Arm], wanted: Stability, plan: Plan) -> Table:
     )
 
 
-def _methods(grid: Mapping[str, Sequence[Arm]], methods: Sequence[str], plan: Plan) -> Table:
-    rows, figures = list[Cells](), list[Panel | Shares]()
+def _methods(grid: Mapping[str, Sequence[ExperimentArm]], methods: Sequence[str], plan: BootstrapPlan) -> Table:
+    rows, figures = list[Cells](), list[Panel | LevelShares]()
     for label, of in grid.items():
         found = [_held_out(arm, plan) for arm in of]
         rows.append((label or "as given", *map(_kappa, found)))
@@ -140,7 +140,7 @@ def _methods(grid: Mapping[str, Sequence[Arm]], methods: Sequence[str], plan: Pl
     )
 
 
-def _tokens(grid: Mapping[str, Sequence[Arm]], methods: Sequence[str]) -> Table:
+def _tokens(grid: Mapping[str, Sequence[ExperimentArm]], methods: Sequence[str]) -> Table:
     rows, bars = list[Cells](), list[Bar]()
     for label, of in grid.items():
         tokens = [_tokens_per_response(arm) for arm in of]
@@ -157,17 +157,17 @@ def _tokens(grid: Mapping[str, Sequence[Arm]], methods: Sequence[str]) -> Table:
     )
 
 
-def _tokens_per_response(arm: Arm) -> float | None:
+def _tokens_per_response(arm: ExperimentArm) -> float | None:
     calls = per_response(arm.attempts)
     tokens = (calls["prompt_tokens"] + calls["completion_tokens"]).dropna()
     return float(tokens.mean()) if len(tokens) else None
 
 
-def _shares(label: str, arms: Sequence[Arm], methods: Sequence[str]) -> Shares:
+def _shares(label: str, arms: Sequence[ExperimentArm], methods: Sequence[str]) -> LevelShares:
     """Figure 2: share of the held-out responses at each level."""
     low, _, step = arms[0].scale
     people = _levels(arms[0], "target")
-    return Shares(
+    return LevelShares(
         f"Figure 2: held-out scores{f' on {label}' if label else ''}",
         tuple(f"{low + step * at:g}" for at in range(len(people))),
         people,
@@ -175,27 +175,27 @@ def _shares(label: str, arms: Sequence[Arm], methods: Sequence[str]) -> Shares:
     )
 
 
-def _levels(arm: Arm, column: str) -> tuple[float, ...]:
+def _levels(arm: ExperimentArm, column: str) -> tuple[float, ...]:
     low, high, step = arm.scale
     known = arm.held_out[column].dropna().to_numpy(float)
     counts = np.bincount(to_levels(known, low, high, step), minlength=round((high - low) / step) + 1)
     return tuple(float(one) for one in counts / max(len(known), 1))
 
 
-def _held_out(arm: Arm, plan: Plan) -> Agreement:
+def _held_out(arm: ExperimentArm, plan: BootstrapPlan) -> ArmAgreement:
     return agreement(arm.held_out, "target", "calibrated", arm.scale, plan)
 
 
-def _kappas(arm: Arm, plan: Plan) -> tuple[Cell, Cell]:
+def _kappas(arm: ExperimentArm, plan: BootstrapPlan) -> tuple[Cell, Cell]:
     found = _held_out(arm, plan)
     return count(found.n), _kappa(found)
 
 
-def _kappa(found: Agreement) -> Cell:
+def _kappa(found: ArmAgreement) -> Cell:
     return number(found["qwk"], ends="se")
 
 
-def _change(base: Arm, other: Arm, plan: Plan) -> tuple[Estimate, float | None]:
+def _change(base: ExperimentArm, other: ExperimentArm, plan: BootstrapPlan) -> tuple[Estimate, float | None]:
     """QWK of the other less that of the base, and p."""
     if in_common(base.held_out, other.held_out).empty:
         return Estimate(None), None

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from tasks.contracts.settings.experiment import Experiment
 from tasks.display.table import Table, labelled
 from tasks.evaluate.experiment import decisions, gradeagentops, orders, rulers
-from tasks.evaluate.experiment.arm import Arm, Plan
+from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm
 
 
-def tables(arms: Mapping[str, Arm], experiment: Experiment, reference: str) -> list[Table]:
+def tables(arms: Mapping[str, ExperimentArm], experiment: Experiment, reference: str) -> list[Table]:
     """The tables in the order of the papers; they say so where any rater is simulated.
 
     arms: those of the file and those that tables add; reference: the human score compared with, as a rater id.
@@ -19,8 +19,8 @@ def tables(arms: Mapping[str, Arm], experiment: Experiment, reference: str) -> l
     return [labelled(table) for table in made] if any(arm.simulated for arm in arms.values()) else made
 
 
-def _made(arms: Mapping[str, Arm], experiment: Experiment, reference: str) -> Iterator[Table]:
-    wanted, plan = experiment.tables, Plan(experiment.draws, experiment.seed)
+def _made(arms: Mapping[str, ExperimentArm], experiment: Experiment, reference: str) -> Iterator[Table]:
+    wanted, plan = experiment.tables, BootstrapPlan(experiment.draws, experiment.seed)
     if wanted.gradeagentops:
         yield from gradeagentops.tables(arms, wanted.gradeagentops, reference, plan)
     if wanted.orders:

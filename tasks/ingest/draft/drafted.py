@@ -72,7 +72,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame) -> Draft:
     source: dict[str, Any] = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
     source["responses"] = {"text": flat.answer}
     rows = reshaped(Source.model_validate(source), frame)
-    if roles.title and _holds_markup(rows[flat.answer]):
+    if roles.title and _holds_markup(rows[str(flat.answer)]):
         source["html"] = True
         rows = reshaped(Source.model_validate(source), frame)
     made_item, item = _item_id(flat, rows, names)

@@ -22,11 +22,15 @@ from tasks.contracts.backends import Choice, engine_of
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.completions import BROKEN, BUSY, DOWN, FINAL, ODD, UNPINNED, Completions, Failure
+from tasks.llm.backends.connections import Connections
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
-from tasks.llm.backends.pace import Pace
+from tasks.llm.backends.pace import Pace, SharedPace
+from tasks.llm.backends.prefixes import Prefixes
 from tasks.llm.kept import Replies
+from tasks.llm.minute import MinuteLimits
 from tasks.llm.opening import KeyOf
 from tasks.llm.request import Reply, Request, overdue
+from tasks.llm.sharing import Sharing, sharing
 
 _ASIDE_S = 10.0
 """Seconds for which a replica that failed is not asked, as long as there is another one."""
@@ -50,7 +54,7 @@ class _Replica:
 class _Wave:
     """What one call of `answer` shares among its workers."""
 
-    client: httpx.AsyncClient
+    connections: Connections
     room: asyncio.Semaphore
     """For calls, shared with all other waves."""
     out: Out
@@ -126,9 +130,12 @@ class OpenAI:
         self._wire = Completions(engine, key)
         self._clock, self._sleep = clock, sleep
         self._replicas = [_Replica(url.rstrip("/")) for url in engine.urls]
-        self._pace = Pace(engine.requests_per_minute, engine.tokens_per_minute, clock, sleep)
+        mine = sharing()
+        self._pace = _pace(engine, mine, clock, sleep)
+        self._concurrency = mine.part(engine.concurrency)
+        self._prefixes = Prefixes(len(engine.urls), engine.concurrency)
         self._answered = self._given_up = 0
-        self._shared = SharedLoop("openai", engine.concurrency)
+        self._shared = SharedLoop("openai", self._concurrency, self._connections)
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
@@ -148,16 +155,17 @@ class OpenAI:
 
     async def _everything(self, requests: Sequence[Request], running: Running, out: Out) -> None:
         """As many workers as may be in flight take one request after the other."""
-        count = min(self._engine.concurrency, len(requests))
-        limits = httpx.Limits(max_connections=count, max_keepalive_connections=count)
+        count = min(self._concurrency, len(requests))
+        wave = _Wave(running.connections, running.room, out, enumerate(requests))
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(count):
+                workers.create_task(self._work(wave))
+        if wave.end:
+            out.put(wave.end)
+
+    def _connections(self) -> Connections:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        async with httpx.AsyncClient(headers=headers, limits=limits, timeout=self._engine.timeout_s) as client:
-            wave = _Wave(client, running.room, out, enumerate(requests))
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(count):
-                    workers.create_task(self._work(wave))
-            if wave.end:
-                out.put(wave.end)
+        return Connections(headers, self._engine.timeout_s)
 
     async def _work(self, wave: _Wave) -> None:
         while wave.end is None and (one := next(wave.pending, None)) is not None:
@@ -205,15 +213,18 @@ class OpenAI:
         try:
             with wave.rest():
                 await self._pace.admit(request)
-            replica = self._choose()
-            return replica, await self._once(wave.client, replica, request)
+            replica = self._choose(request)
+            return replica, await self._once(wave.connections, replica, request)
         finally:
             wave.room.release()
 
-    def _choose(self) -> _Replica:
-        """The replica with the least to do among those that did not just fail; the one back soonest where all did."""
+    def _choose(self, request: Request) -> _Replica:
+        """A replica that holds the beginning of the prompt, as long as it has room; among those that did not just fail,
+        and of all that did the one back soonest."""
         now = self._clock()
-        return min(self._replicas, key=lambda one: (max(0.0, one.aside_until - now), one.in_flight))
+        soonest = min(max(0.0, replica.aside_until - now) for replica in self._replicas)
+        able = [max(0.0, replica.aside_until - now) == soonest for replica in self._replicas]
+        return self._replicas[self._prefixes.choose(request, [replica.in_flight for replica in self._replicas], able)]
 
     def _give_up(self, failure: Failure, tries: int, others: bool) -> Reply | StoppedError:
         """The error reply of a request; the end of the run where it is not the request's fault.
@@ -232,13 +243,13 @@ class OpenAI:
                 return StoppedError(ending, passing=failure.kind == BROKEN)
         return Reply(error=f"{failure.kind}: {failure.message}{again}")
 
-    async def _once(self, client: httpx.AsyncClient, replica: _Replica, request: Request) -> Reply | Failure:
+    async def _once(self, connections: Connections, replica: _Replica, request: Request) -> Reply | Failure:
         """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
         begun, body = self._clock(), self._wire.body(request)
         replica.in_flight += 1
         try:
             async with asyncio.timeout(self._engine.timeout_s):
-                response = await client.post(f"{replica.url}/chat/completions", json=body)
+                response = await connections.post(replica.url, "/chat/completions", body)
         except (TimeoutError, httpx.TimeoutException):
             return Failure(BROKEN, f"{replica.url} gave no answer within {self._engine.timeout_s:g} s")
         except httpx.ConnectError as error:
@@ -255,6 +266,15 @@ def identity(engine: Engine) -> str:
     name = engine.model.rstrip("/").rpartition("/")[2] if engine.model.startswith(("/", ".")) else engine.model
     more = [engine.options, engine.logprobs, engine.model if name != engine.model else ""]
     return f"{name}@{hashlib.sha256(json.dumps(more, sort_keys=True).encode()).hexdigest()[:12]}" if any(more) else name
+
+
+def _pace(engine: Engine, mine: Sharing, clock: Clock, sleep: Sleep) -> Pace:
+    """The pace of this process, or of all the workers of a run: an account is that of servers and key."""
+    limits = MinuteLimits(engine.requests_per_minute, engine.tokens_per_minute)
+    if mine.ledger is None:
+        return Pace(*limits, clock, sleep)
+    account = " ".join(sorted((*engine.urls, engine.key)))
+    return SharedPace(limits, mine.ledger, account, sleep)
 
 
 def _pause(tries: int, asked: float | None) -> float:

@@ -21,7 +21,7 @@ HEADER = ("raters", "phase", "concept", *AGREEMENT_METRICS.values(), "labels")
 """Columns of `summary_rows`."""
 
 
-class Agreement:
+class AgreementFigures:
     """The rows of `agreements`, by what they measure. names: criterion → what people read, in order."""
 
     def __init__(self, agreements: pa.Table, names: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ class Agreement:
             yield f"{say.plural(many, 'number')} undefined: {told}"
 
 
-def sentence(agreement: Agreement) -> str:
+def sentence(agreement: AgreementFigures) -> str:
     """The takeaway of the whole report: Krippendorff's alpha over all concepts, of the annotators and of the final
     labels with each."""
     told = []
@@ -109,7 +109,7 @@ def agreement_title(agreements: pa.Table) -> str:
     return f"Agreement on concepts, {'before and after people were asked' if were_asked else 'nobody was asked yet'}"
 
 
-def table(agreement: Agreement, raters: str, phase: Phase) -> Table:
+def table(agreement: AgreementFigures, raters: str, phase: Phase) -> Table:
     """Every concept's agreement of these raters."""
     rows: list[Cells] = []
     for criterion, words in agreement.concepts.items():
@@ -123,7 +123,7 @@ def table(agreement: Agreement, raters: str, phase: Phase) -> Table:
 def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[str, ...]]:
     """Rows of text under `HEADER`, one for each pair of raters and concept; '–' stands for a number that is not
     known."""
-    agreement = Agreement(agreements, names)
+    agreement = AgreementFigures(agreements, names)
     return [
         (
             raters,

@@ -15,7 +15,7 @@ from tasks.display import say
 from tasks.display.table import Table
 from tasks.monitor.runs import task
 from tasks.report.annotation.figures import HEADER as AGREEMENT
-from tasks.report.annotation.figures import Agreement, agreement_title
+from tasks.report.annotation.figures import AgreementFigures, agreement_title
 from tasks.report.annotation.figures import summary_rows as agreement_rows
 from tasks.report.annotation.parts import AnnotationView
 from tasks.report.annotation.view import page as annotation_page
@@ -31,7 +31,7 @@ def report_annotation(run: Run, manifest: Path) -> str:
     page = write_annotation(run)
     view = _annotation(run)
     rows = agreement_rows(view.agreements, view.names)
-    notes = tuple(Agreement(view.agreements, view.names).cautions())
+    notes = tuple(AgreementFigures(view.agreements, view.names).cautions())
     table = Table("agreement", agreement_title(view.agreements), AGREEMENT, tuple(rows), notes)
     waiting = say.plural(len(view.queue), "response waits", "responses wait")
     return tell(run, "annotation", f"{waiting} for people", table, {"manifest": manifest}, page)

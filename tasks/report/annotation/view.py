@@ -11,7 +11,7 @@ from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.annotation import people
 from tasks.report.annotation.charts import spans
-from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, MOST, Agreement, sentence, table, titled
+from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, MOST, AgreementFigures, sentence, table, titled
 from tasks.report.annotation.parts import AnnotationView
 
 
@@ -22,7 +22,7 @@ def page(view: AnnotationView) -> str:
 
 def content(view: AnnotationView) -> Page:
     """What the page shows."""
-    agreement = Agreement(view.agreements, view.names)
+    agreement = AgreementFigures(view.agreements, view.names)
     sections = (_agreement(agreement), _labels(view), _queue(view), _progress(view), _built(view), _made(view))
     return Page(
         kind="Annotation report",
@@ -34,7 +34,7 @@ def content(view: AnnotationView) -> Page:
     )
 
 
-def _keys(agreement: Agreement) -> Iterator[Key]:
+def _keys(agreement: AgreementFigures) -> Iterator[Key]:
     for raters, phase in agreement.pairs[:1]:
         for metric, words in ((ALPHA, "Krippendorff's alpha"), (KAPPA, "Kappa, quadratic"), ("exact", "Equal levels")):
             cell = agreement.cell(raters, phase, ALL, metric)
@@ -49,7 +49,7 @@ def _ends(cell: Cell) -> str:
     return f"95% interval {say.number(cell.low)} to {say.number(cell.high)}{cell.mark}"
 
 
-def _agreement(agreement: Agreement) -> Section | None:
+def _agreement(agreement: AgreementFigures) -> Section | None:
     shown = [(*pair, agreement.estimates(*pair, ALPHA)) for pair in agreement.pairs]
     ends = [
         end
@@ -77,7 +77,7 @@ def _agreement(agreement: Agreement) -> Section | None:
     )
 
 
-def _weakest(agreement: Agreement) -> str:
+def _weakest(agreement: AgreementFigures) -> str:
     """The concept on which the first raters agree least."""
     raters, phase = agreement.pairs[0]
     of = {

@@ -19,7 +19,7 @@ ASKED, LEAKED = "saving_", "leakage_"
 """How the metrics begin that tell what questions buy, and what concepts leak."""
 
 
-class Column(NamedTuple):
+class GraderColumn(NamedTuple):
     """A figure of every grader."""
 
     metric: str
@@ -29,12 +29,12 @@ class Column(NamedTuple):
     """Whether more is better."""
 
 
-CONCEPTS = Column("concept_macro_f1", "all", "concept macro-F1")
-ACCURACY = Column("task_accuracy", "", "accuracy")
-MACRO_F1 = Column("task_macro_f1", "", "macro-F1")
-QWK = Column("task_qwk", "", "QWK")
-ECE = Column("task_ece", "", "ordinal ECE", higher=False)
-COLUMNS = (Column("concept_accuracy", "all", "concept accuracy"), CONCEPTS, ACCURACY, MACRO_F1, QWK, ECE)
+CONCEPTS = GraderColumn("concept_macro_f1", "all", "concept macro-F1")
+ACCURACY = GraderColumn("task_accuracy", "", "accuracy")
+MACRO_F1 = GraderColumn("task_macro_f1", "", "macro-F1")
+QWK = GraderColumn("task_qwk", "", "QWK")
+ECE = GraderColumn("task_ece", "", "ordinal ECE", higher=False)
+COLUMNS = (GraderColumn("concept_accuracy", "all", "concept accuracy"), CONCEPTS, ACCURACY, MACRO_F1, QWK, ECE)
 HEADER = ("grader", "seeds", *(column.words for column in COLUMNS), "n")
 """Columns of `summary_rows`."""
 Seeds = Mapping[int, float]
@@ -50,7 +50,7 @@ class Best(Cell):
         return f"{super().__str__()} {MARK}"
 
 
-class Gap(NamedTuple):
+class GraderGap(NamedTuple):
     """The mean difference of two graders over the seeds that both have, and its standard deviation."""
 
     mean: float
@@ -80,29 +80,29 @@ class Graders:
         """Raters that were judged or recorded."""
         self.everyone = (*self.trained, *([HUMAN] if HUMAN in given else []), *self.judges)
 
-    def values(self, method: str, column: Column, setting: str = "") -> Seeds:
+    def values(self, method: str, column: GraderColumn, setting: str = "") -> Seeds:
         """The figure of each seed."""
         return self._values.get((method, column.metric, column.criterion_id, setting), {})
 
-    def cell(self, method: str, column: Column, setting: str = "") -> Cell:
+    def cell(self, method: str, column: GraderColumn, setting: str = "") -> Cell:
         """Mean and standard deviation over seeds; of people over pairs of persons."""
         values = list(self.values(method, column, setting).values())
         spread = stdev(values) if len(values) > 1 else None
         return Cell(fmean(values) if values else None, se=spread, ends="se")
 
-    def gap(self, method: str, other: str, column: Column) -> Gap | None:
+    def gap(self, method: str, other: str, column: GraderColumn) -> GraderGap | None:
         """How far one is above another, paired by seed; None for fewer than two seeds that both have."""
         mine, its = self.values(method, column), self.values(other, column)
         differences = [mine[seed] - its[seed] for seed in mine.keys() & its.keys()]
-        return Gap(fmean(differences), stdev(differences)) if len(differences) > 1 else None
+        return GraderGap(fmean(differences), stdev(differences)) if len(differences) > 1 else None
 
-    def ranked(self, column: Column) -> list[str]:
+    def ranked(self, column: GraderColumn) -> list[str]:
         """The trained graders that have the figure, the best mean first."""
         means = {name: self.cell(name, column).value for name in self.trained}
         known = {name: mean for name, mean in means.items() if mean is not None}
         return sorted(known, key=lambda name: known[name], reverse=column.higher)
 
-    def best(self, column: Column) -> str | None:
+    def best(self, column: GraderColumn) -> str | None:
         """The trained grader that is ahead of the next by more than the spread of the seeds; None where none is."""
         ranked = self.ranked(column)
         gap = self.gap(ranked[0], ranked[1], column) if len(ranked) > 1 else None
@@ -194,7 +194,7 @@ def concept_table(graders: Graders, names: Mapping[str, str]) -> Table:
     shown = ("concept_accuracy", "accuracy"), ("concept_macro_f1", "macro-F1"), ("concept_qwk", "QWK")
     rows: list[Cells] = []
     for criterion, name in names.items():
-        columns = [Column(metric, criterion, words) for metric, words in shown]
+        columns = [GraderColumn(metric, criterion, words) for metric, words in shown]
         cells = [graders.cell(who, column) for column in columns for who in (mine, HUMAN)]
         if any(cell.value is not None for cell in cells[::2]):
             rows.append((say.name(name), *cells))
@@ -212,7 +212,12 @@ def other_table(graders: Graders, of_leakage: bool) -> Table:
         if is_other and row["criterion_id"] in ("", "all") and row["metric"].startswith(LEAKED) == of_leakage:
             notes[key] = notes.get(key) or row["note"] or ""
     rows: list[Cells] = [
-        (say.worded(metric), named(method), graders.cell(method, Column(metric, criterion, "")), say.visible(note))
+        (
+            say.worded(metric),
+            named(method),
+            graders.cell(method, GraderColumn(metric, criterion, "")),
+            say.visible(note),
+        )
         for (metric, criterion, method), note in sorted(notes.items(), key=lambda one: one[0][:2])
     ]
     id_, title = ("leakage", "Leakage") if of_leakage else ("others", "Other figures")
@@ -225,7 +230,7 @@ def asked_table(graders: Graders) -> Table:
     mine = first(graders)
     rows: list[Cells] = []
     for order, words in ORDERS.items():
-        cells = [graders.cell(mine, Column(f"{ASKED}{what}_{order}", "", "")) for what in ("area", "questions")]
+        cells = [graders.cell(mine, GraderColumn(f"{ASKED}{what}_{order}", "", "")) for what in ("area", "questions")]
         of = (row for row in graders.rows if row["method"] == mine and row["metric"] == f"{ASKED}area_{order}")
         note = next((row["note"] or "" for row in of), "")
         if any(cell.value is not None for cell in cells):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tasks.contracts.tables.bottleneck import GRADE_METRICS, INTERVENTIONS, ORDERS
 from tasks.display import say
-from tasks.display.lines import Line, Point
+from tasks.display.lines import ChartLine, ChartPoint
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.bottleneck.figures import named
 
@@ -18,7 +18,7 @@ ENOUGH = 0.9
 """Share of all that answers can gain, by which orders are compared."""
 
 
-class Key(NamedTuple):
+class FigureKey(NamedTuple):
     """What a line of figures is of."""
 
     method: str
@@ -40,19 +40,19 @@ class Set(NamedTuple):
     n: int
 
 
-Curves = Mapping[Key, tuple[Set, ...]]
+Curves = Mapping[FigureKey, tuple[Set, ...]]
 
 
-def curves(interventions: pa.Table) -> dict[Key, tuple[Set, ...]]:
+def curves(interventions: pa.Table) -> dict[FigureKey, tuple[Set, ...]]:
     """The rows of `interventions`, pooled over seeds, by how many concepts are set."""
     frame = interventions.to_pandas().dropna(subset=["value", "change"])
-    found: dict[Key, list[Set]] = {}
+    found: dict[FigureKey, list[Set]] = {}
     for (method, metric, kind, order, asked), rows in frame.groupby(["method", "metric", "kind", "order", "asked"]):
         low, high = (None if rows[end].isna().any() else float(rows[end].mean()) for end in ("low", "high"))
         spread = float(rows["change"].std()) if len(rows) > 1 else None
         means = float(rows["value"].mean()), float(rows["change"].mean())
         one = Set(int(asked), *means, low, high, spread, int(rows["n"].min()))
-        found.setdefault(Key(method, metric, kind, order), []).append(one)
+        found.setdefault(FigureKey(method, metric, kind, order), []).append(one)
     return {key: tuple(sorted(sets)) for key, sets in found.items()}
 
 
@@ -62,31 +62,31 @@ def metric_of(found: Curves, methods: Iterable[str]) -> str | None:
     return next((name for name in GRADE_METRICS if name in given), None)
 
 
-def kind_lines(found: Curves, method: str, metric: str, order: str = "confidence") -> list[Line]:
+def kind_lines(found: Curves, method: str, metric: str, order: str = "confidence") -> list[ChartLine]:
     """One line for each kind, in the paper's order of asking, with the interval of its change."""
-    return list(_lines(found, {Key(method, metric, kind, order): words for kind, words in INTERVENTIONS.items()}))
+    return list(_lines(found, {FigureKey(method, metric, kind, order): words for kind, words in INTERVENTIONS.items()}))
 
 
-def order_lines(found: Curves, method: str, metric: str) -> list[Line]:
+def order_lines(found: Curves, method: str, metric: str) -> list[ChartLine]:
     """One line for each order of asking, of right answers."""
-    keys = {Key(method, metric, "oracle", order): words for order, words in ORDERS.items()}
+    keys = {FigureKey(method, metric, "oracle", order): words for order, words in ORDERS.items()}
     return [
-        Line(line.label, tuple(point._replace(low=None, high=None) for point in line.points))
+        ChartLine(line.label, tuple(point._replace(low=None, high=None) for point in line.points))
         for line in _lines(found, keys)
     ]
 
 
-def _lines(found: Curves, keys: Mapping[Key, str]) -> Iterator[Line]:
+def _lines(found: Curves, keys: Mapping[FigureKey, str]) -> Iterator[ChartLine]:
     for key, words in keys.items():
         if key in found:
             none = found[key][0].value - found[key][0].change
             least = (
                 -1.0 if key.metric == "task_qwk" else 0.0
             )  # the interval is of the change, and could leave the scale
-            yield Line(
+            yield ChartLine(
                 words,
                 tuple(
-                    Point(
+                    ChartPoint(
                         one.asked,
                         one.value,
                         max(least, none + one.low) if one.low is not None and one.asked else None,
@@ -114,7 +114,7 @@ def order_table(found: Curves, method: str, metric: str) -> Table:
     """What each order of asking gains, and how soon."""
     rows: list[Cells] = []
     for order, words in ORDERS.items():
-        sets = found.get(Key(method, metric, "oracle", order), ())
+        sets = found.get(FigureKey(method, metric, "oracle", order), ())
         if sets:
             rows.append((words, Cell(_mean_gain(sets)), Cell(_enough(sets), digits=0), Cell(sets[-1].change)))
     header = ("Order", "mean gain over the questions", f"questions for {say.rate(ENOUGH)} of it", "gain at the end")
@@ -137,7 +137,7 @@ def kind_takeaway(found: Curves, method: str, metric: str) -> str:
     """What right answers gain and wrong ones cost, by the interval of the change."""
     told = []
     for kind, words in (("oracle", "right levels"), ("wrong", "the most damaging ones")):
-        sets = found.get(Key(method, metric, kind, "confidence"))
+        sets = found.get(FigureKey(method, metric, kind, "confidence"))
         if sets:
             told.append(f"{words} {_change(sets[-1])}")
     return f"{named(method)}, {GRADE_METRICS[metric]} once all are set: {', '.join(told)}"
@@ -150,7 +150,7 @@ def _change(one: Set) -> str:
 
 def order_takeaway(found: Curves, method: str, metric: str) -> str:
     """Which order of asking gains most, and by how much more than a random one."""
-    sets = {words: found.get(Key(method, metric, "oracle", order)) for order, words in ORDERS.items()}
+    sets = {words: found.get(FigureKey(method, metric, "oracle", order)) for order, words in ORDERS.items()}
     gains = {words: gain for words, of in sets.items() if of and (gain := _mean_gain(of)) is not None}
     if len(gains) < 2:
         return "One order of asking was tried"

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from tasks.display import say
 from tasks.display.page import filled
 from tasks.report.bottleneck.shading import shaded
-from tasks.report.bottleneck.traces import Trace
+from tasks.report.bottleneck.traces import ResponseTrace
 
 HERE = Path(__file__).parent
 REACH = 80.0
@@ -27,7 +27,7 @@ LABELLED = 16
 """Columns of which each carries its label."""
 
 
-class Column(NamedTuple):
+class ProbabilityColumn(NamedTuple):
     """The probability of a level or grade."""
 
     name: str
@@ -47,7 +47,7 @@ class Fall(NamedTuple):
     wide: float
 
 
-def picture(trace: Trace) -> Markup:
+def picture(trace: ResponseTrace) -> Markup:
     """The trace, for a page with `trace.css`."""
     rows = sorted(trace.rows, key=lambda row: -abs(row["contribution"]))
     bias, *steps, total = waterfall([trace.bias, *(row["contribution"] for row in rows)], trace.logit)
@@ -75,21 +75,23 @@ def waterfall(added: Sequence[float], logit: float) -> list[Fall]:
     return falls
 
 
-def grades(trace: Trace) -> Iterator[Column]:
+def grades(trace: ResponseTrace) -> Iterator[ProbabilityColumn]:
     """The probability of each grade; where there are many only those that matter carry their label."""
     named = {trace.score, trace.runner_up, trace.human}
     for score, share in trace.grades.items():
         name = say.level(score)
         kinds = (("most", score == trace.score), ("people", score == trace.human))
         shown = name if len(trace.grades) <= LABELLED or score in named else ""
-        yield Column(shown, share, f"{name}: {say.share(share)}", " ".join(kind for kind, holds in kinds if holds))
+        yield ProbabilityColumn(
+            shown, share, f"{name}: {say.share(share)}", " ".join(kind for kind, holds in kinds if holds)
+        )
 
 
-def levels(likely: Sequence[float]) -> list[Column]:
+def levels(likely: Sequence[float]) -> list[ProbabilityColumn]:
     """The probability of each level."""
     most = max(likely, default=0.0)
     return [
-        Column(
+        ProbabilityColumn(
             str(level) if len(likely) <= LABELLED else "",
             share,
             f"{level}: {say.share(share)}",

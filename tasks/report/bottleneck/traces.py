@@ -18,7 +18,7 @@ BIAS = "bias"
 
 
 @dataclass(frozen=True)
-class Trace:
+class ResponseTrace:
     """One response."""
 
     response_id: str
@@ -88,13 +88,13 @@ def read(
     text: str,
     names: Mapping[str, str],
     head: Row | None = None,
-) -> Trace:
+) -> ResponseTrace:
     """One response's rows of `traces` with its text. head: see `head_of`."""
     rows = {row["criterion_id"]: row for row in traces.filter(pc.field("response_id") == response_id).to_pylist()}
     concepts = tuple(rows[name] for name in names if name in rows)
     one = next(iter(rows.values()))
     shares = {row["criterion_id"]: row["share"] for row in concepts if row["share"] is not None}
-    return Trace(
+    return ResponseTrace(
         response_id,
         text,
         names,

@@ -9,16 +9,16 @@ import pyarrow as pa
 from tasks.contracts.tables.bottleneck import GRADE_METRICS
 from tasks.display import say
 from tasks.display.bars import bar_chart
-from tasks.display.lines import Line, Point, line_chart
+from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Bar, Cell, Panel
 from tasks.report.bottleneck import figures, interventions, structure, sweeps, traces
-from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, Column, Graders, named
+from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, GraderColumn, Graders, named
 from tasks.report.bottleneck.made import made
 from tasks.report.bottleneck.parts import BottleneckView
 from tasks.report.bottleneck.trace_picture import picture, style
-from tasks.report.bottleneck.traces import Trace
+from tasks.report.bottleneck.traces import ResponseTrace
 
 TRACED = "Traces: how did a response come by its grade?"
 READ = (
@@ -106,7 +106,7 @@ def _ahead(graders: Graders) -> str:
     return f"Clearly ahead: {'; '.join(ahead)}" if ahead else "No grader is clearly ahead of the next in any figure"
 
 
-def _bars(graders: Graders, column: Column, title: str) -> Drawing | None:
+def _bars(graders: Graders, column: GraderColumn, title: str) -> Drawing | None:
     cells = {named(name): graders.cell(name, column) for name in (*graders.trained, *graders.judges)}
     bars = tuple(bar for name, cell in cells.items() for bar in _bar(name, cell))
     return Drawing(title, bar_chart(Panel(title, bars, graders.cell(HUMAN, column).value))) if bars else None
@@ -165,7 +165,7 @@ def _policies(view: BottleneckView, graders: Graders) -> Section | None:
     )
 
 
-def _asked(figure: str, drawn: list[Line]) -> Drawing:
+def _asked(figure: str, drawn: list[ChartLine]) -> Drawing:
     title = f"{figure} after so many answers for each response"
     return Drawing(title, line_chart(title, drawn, "concepts asked about", figure))
 
@@ -185,13 +185,13 @@ def _structure(view: BottleneckView, graders: Graders) -> Section | None:
     )
 
 
-def _chosen(view: BottleneckView) -> Iterator[tuple[Trace, str]]:
+def _chosen(view: BottleneckView) -> Iterator[tuple[ResponseTrace, str]]:
     head = traces.head_of(view.models)
     for name, why in traces.chosen(view.traces, view.models).items():
         yield traces.read(view.traces, name, view.texts[name], view.names, head), why
 
 
-def _alone(trace: Trace, why: str) -> Page:
+def _alone(trace: ResponseTrace, why: str) -> Page:
     name = say.name(trace.response_id)
     section = Section("trace", TRACED, why.capitalize(), READ, pictures=(Drawing("", picture(trace)),))
     return Page(kind="Decision trace", study=name, title=name, sections=(section,))
@@ -239,11 +239,11 @@ def _swept(sweep: sweeps.Sweep) -> Iterator[Drawing]:
     for at, column in enumerate(sweeps.COLUMNS):
         cells = [(float(x), cells[at]) for x, cells in enumerate(sweep.cells)]
         points = (
-            Point(x, cell.value, *((cell.value - cell.se, cell.value + cell.se) if cell.se is not None else ()))
+            ChartPoint(x, cell.value, *((cell.value - cell.se, cell.value + cell.se) if cell.se is not None else ()))
             for x, cell in cells
             if cell.value is not None
         )
-        series.append(Line(column.words, tuple(points)))
+        series.append(ChartLine(column.words, tuple(points)))
     known = [line for line in series if line.points]
     if known:
         ticks = {float(at): say.level(value) for at, value in enumerate(sweep.values)}
@@ -256,7 +256,7 @@ def _leakage(graders: Graders) -> Section | None:
     if not table.rows:
         return None
     mine = figures.first(graders)
-    leaked, control = (graders.cell(mine, Column(f"leakage_task{of}", "", "")).value for of in ("", "_control"))
+    leaked, control = (graders.cell(mine, GraderColumn(f"leakage_task{of}", "", "")).value for of in ("", "_control"))
     told = "Not measured" if leaked is None else f"{named(mine)} leaks {say.number(leaked, 3)} nats into the grade"
     if control is not None:
         told += f"; the control without leakage measures {say.number(control, 3)}"

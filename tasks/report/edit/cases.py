@@ -22,7 +22,7 @@ STEPS, LENGTH = 40, 600
 Record = Mapping[str, Any]
 
 
-class Case(NamedTuple):
+class RevisedCase(NamedTuple):
     """A wrong rollout with its revision."""
 
     rollout: Record
@@ -72,7 +72,7 @@ def tables(view: EditView) -> Iterator[Table]:
         yield Table(f"case-{at}", f"{_titled(case.rollout)}, {_outcome(case)}", header, tuple(rows), notes)
 
 
-def _cases(view: EditView) -> Iterator[Case]:
+def _cases(view: EditView) -> Iterator[RevisedCase]:
     keys = needs_texts(view.revisions)
     names = pa.array([key[1] for key in keys], pa.string())
 
@@ -86,7 +86,7 @@ def _cases(view: EditView) -> Iterator[Case]:
         mine = sorted((row for row in revisions if _key(row) == key), key=lambda row: (not row["kept"], row["rank"]))
         of = {arm: [row for row in steps if (_key(row), row["arm"]) == (key, arm)] for arm in ("base", "edit_sft")}
         if key in rollouts and key in view.texts and of["base"]:
-            yield Case(rollouts[key], of["base"], mine[0], of["edit_sft"])
+            yield RevisedCase(rollouts[key], of["base"], mine[0], of["edit_sft"])
 
 
 def _rows(step: Record, text: str, revision: Record) -> Iterator[Cells]:
@@ -99,7 +99,7 @@ def _rows(step: Record, text: str, revision: Record) -> Iterator[Cells]:
             yield f"→ {_said(sub)}", *(Cell(None) for _ in values), "in its place"
 
 
-def _outcome(case: Case) -> str:
+def _outcome(case: RevisedCase) -> str:
     reached = sum(mark == case.rollout["gold"] for mark in case.revision["marks"])
     return f"{reached} of {say.plural(len(case.revision['marks']), 'continuation')} of the revision reach it"
 

@@ -26,7 +26,7 @@ class Belief(NamedTuple):
     expected: tuple[float, ...]
 
 
-class Box(NamedTuple):
+class Quantiles(NamedTuple):
     """Where the middle of a set of values lies: its quantiles at 10, 25, 50, 75 and 90 per cent."""
 
     label: str
@@ -66,7 +66,7 @@ def funnel(title: str, counts: Mapping[str, float]) -> Markup:
     return draw.svg(height, marks, f"{title}: " + "; ".join(f"{label} {figure}" for label, figure in shown.items()))
 
 
-def boxes(title: str, of: Sequence[Box], limit: float | None) -> Markup:
+def boxes(title: str, of: Sequence[Quantiles], limit: float | None) -> Markup:
     """The middle half of each set as a bar with its median, the middle four fifths as a line; a limit as a dashed
     upright. At least one set."""
     limits = [] if limit is None else [limit]

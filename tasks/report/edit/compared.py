@@ -10,7 +10,7 @@ from tasks.contracts.settings.edit import ARMS, Arm
 from tasks.contracts.tables.edit import TESTED, Tested
 from tasks.display import say
 from tasks.display.table import Cells, Table
-from tasks.report.edit.figures import LOWER, METRICS, Figure, pooled
+from tasks.report.edit.figures import LOWER, METRICS, SeedFigure, pooled
 
 ORDERS: tuple[tuple[Arm, Arm], ...] = (
     ("edit_sft", "base"),
@@ -29,14 +29,14 @@ ORDERS: tuple[tuple[Arm, Arm], ...] = (
 """Which arm the paper has ahead of which (Tables 1-4, QWK of its larger sets)."""
 
 
-class Gap(NamedTuple):
+class ArmGap(NamedTuple):
     """How far an arm is above another."""
 
     arm: Arm
     against: Arm
     part: Tested
     metric: str
-    figure: Figure
+    figure: SeedFigure
     """Mean difference over seeds, its paired interval, and the deviation over seeds."""
 
     @property
@@ -53,10 +53,10 @@ class Gap(NamedTuple):
         value = self.figure.value or 0.0
         return value < 0 if self.metric in LOWER else value > 0
 
-    def turned(self) -> Gap:
+    def turned(self) -> ArmGap:
         """The same difference seen from the other arm."""
         value, low, high = (None if one is None else -one for one in self.figure[:3])
-        return Gap(
+        return ArmGap(
             self.against, self.arm, self.part, self.metric, self.figure._replace(value=value, low=high, high=low)
         )
 
@@ -68,11 +68,11 @@ class Gaps:
         rows: dict[tuple[Arm, Arm, Tested, str], list[dict[str, float]]] = {}
         for row in differences.to_pylist():
             rows.setdefault((row["arm"], row["against"], row["part"], row["metric"]), []).append(row)
-        self._found = {key: Gap(*key, pooled(of)) for key, of in rows.items()}
+        self._found = {key: ArmGap(*key, pooled(of)) for key, of in rows.items()}
         self.pairs = list(dict.fromkeys(key[:2] for key in self._found))
         """(arm, against), as they are stored."""
 
-    def of(self, arm: Arm, against: Arm, part: Tested, metric: str) -> Gap | None:
+    def of(self, arm: Arm, against: Arm, part: Tested, metric: str) -> ArmGap | None:
         """How far an arm is above another; None where they were not compared."""
         found = self._found.get((arm, against, part, metric))
         if found is None and (other := self._found.get((against, arm, part, metric))):
@@ -86,7 +86,7 @@ def table(gaps: Gaps, part: Tested) -> Table:
     for arm, against in gaps.pairs:
         found = {metric: gaps.of(arm, against, part, metric) for metric in METRICS if metric != "unmarked"}
         if (first := found["qwk"]) is not None:
-            cells = (gap.figure if gap else Figure(None) for gap in found.values())
+            cells = (gap.figure if gap else SeedFigure(None) for gap in found.values())
             rows.append((f"{ARMS[arm]} less {ARMS[against]}", *cells, _verdict(first)))
     header = ("Arms", *(words for metric, words in METRICS.items() if metric != "unmarked"), "QWK says")
     return Table(f"differences-{part}", TESTED[part].capitalize(), header, tuple(rows))
@@ -116,7 +116,7 @@ def orders(gaps: Gaps) -> Table:
     return Table("orders", "Orders that the paper reports, in QWK", ("Order", *TESTED.values()), tuple(rows))
 
 
-def _appears(gap: Gap) -> str:
+def _appears(gap: ArmGap) -> str:
     if gap.is_clear:
         return "appears" if gap.is_better else "turned round"
     return "the same in the mean, not clear" if gap.is_better else "not in the mean, not clear either way"
@@ -133,7 +133,7 @@ def _told(gaps: Gaps, part: Tested) -> str:
     return f"{lead}; {say.plural(rest, 'other')} within their intervals." if rest and told else f"{lead}."
 
 
-def _verdict(gap: Gap) -> str:
+def _verdict(gap: ArmGap) -> str:
     if not gap.is_clear:
         return "not clear"
     return "clearly ahead" if gap.is_better else "clearly behind"

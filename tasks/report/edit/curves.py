@@ -8,7 +8,7 @@ from statistics import fmean
 from tasks.contracts.settings.edit import ARMS, STARTS, Arm
 from tasks.contracts.tables.edit import TESTED
 from tasks.display import say
-from tasks.display.lines import Line, Point, line_chart
+from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.section import Drawing
 from tasks.report.edit.parts import EditView
 
@@ -71,12 +71,12 @@ def _found(view: EditView) -> dict[tuple[tuple[str, str], Arm], Seeds]:
     return found
 
 
-def _line(arm: Arm, values: Seeds) -> Line:
+def _line(arm: Arm, values: Seeds) -> ChartLine:
     points = _means(values)
     size = -(-len(points) // POINTS)
     thinned = [points[at : at + size] for at in range(0, len(points), size)]
-    return Line(ARMS[arm], tuple(Point(fmean(p.x for p in of), fmean(p.y for p in of)) for of in thinned))
+    return ChartLine(ARMS[arm], tuple(ChartPoint(fmean(p.x for p in of), fmean(p.y for p in of)) for of in thinned))
 
 
-def _means(values: Seeds) -> list[Point]:
-    return [Point(float(step), fmean(of)) for step, of in sorted(values.items())]
+def _means(values: Seeds) -> list[ChartPoint]:
+    return [ChartPoint(float(step), fmean(of)) for step, of in sorted(values.items())]

@@ -12,7 +12,7 @@ from tasks.contracts.settings.edit import ARMS
 from tasks.contracts.tables.rules import FAMILIES, RULE_EDITS, TOTALS, Family, Totals
 from tasks.display import say
 from tasks.display.table import Cells, Table, count
-from tasks.report.edit.figures import Figure, pooled
+from tasks.report.edit.figures import SeedFigure, pooled
 
 Measure = Literal["floor_rate", "in_rubric"]
 MEASURES: Mapping[Measure, tuple[str, str]] = {
@@ -95,7 +95,7 @@ def _named(rater: str) -> str:
     return words[arm] if arm in words and seed.isdigit() else say.name(rater)
 
 
-def _figure(rows: Iterable[Record], measure: Measure) -> Figure:
+def _figure(rows: Iterable[Record], measure: Measure) -> SeedFigure:
     begins, n = MEASURES[measure][0], "in_rubric_n" if measure == "in_rubric" else "n"
     columns = {"value": measure, "low": f"{begins}_low", "high": f"{begins}_high", "n": n}
     return pooled([{name: row[column] for name, column in columns.items()} for row in rows])

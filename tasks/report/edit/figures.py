@@ -24,7 +24,7 @@ ABLATIONS: tuple[Arm, ...] = ("edit_sft", "no_signals", "no_checklist", "no_loca
 """Table 4."""
 
 
-class Figure(Cell):
+class SeedFigure(Cell):
     """A mean over seeds with its 95% interval over responses, and the standard deviation over seeds behind it."""
 
     __slots__ = ()
@@ -48,7 +48,7 @@ class Arms:
         key = arm, part, metric
         return [row for row in self.rows if (row["arm"], row["part"], row["metric"]) == key]
 
-    def figure(self, arm: str, part: str, metric: str, digits: int = 2) -> Figure:
+    def figure(self, arm: str, part: str, metric: str, digits: int = 2) -> SeedFigure:
         """Mean over seeds, of the intervals' ends too."""
         return pooled(self.of(arm, part, metric), digits)
 
@@ -63,7 +63,7 @@ class Arms:
         return sorted((arm for arm, value in known.items() if value is not None), key=lambda arm: -(known[arm] or 0.0))
 
 
-def pooled(rows: Sequence[Mapping[str, Any]], digits: int = 2) -> Figure:
+def pooled(rows: Sequence[Mapping[str, Any]], digits: int = 2) -> SeedFigure:
     """Rows of several seeds as one figure: means of values and of the intervals' ends, the values' deviation."""
     known = [row for row in rows if row["value"] is not None]
     values = [row["value"] for row in known]
@@ -71,7 +71,7 @@ def pooled(rows: Sequence[Mapping[str, Any]], digits: int = 2) -> Figure:
     low, high = (fmean(of) if of else None for of in ends)
     deviation = stdev(values) if len(values) > 1 else None
     fewest = min((row["n"] for row in known), default=None)
-    return Figure(fmean(values) if values else None, low, high, deviation, digits, "interval", fewest)
+    return SeedFigure(fmean(values) if values else None, low, high, deviation, digits, "interval", fewest)
 
 
 def summary_table(arms: Arms, part: Tested) -> Table:

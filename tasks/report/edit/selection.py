@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from tasks.contracts.settings.edit import ARMS, TUNED, Arm
 from tasks.contracts.tables.edit import FATES
 from tasks.display import say
-from tasks.display.lines import Line, Point, line_chart
+from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.section import Drawing
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.edit.charts import Box, boxes, funnel
+from tasks.report.edit.charts import Quantiles, boxes, funnel
 from tasks.report.edit.parts import EditView
 
 ROLLOUT = ["seed", "response_id", "sample"]
@@ -115,7 +115,9 @@ def positions(view: EditView) -> Iterator[Drawing]:
         if len(found):
             tenth = (found["step"].astype(int) * BINS - 1) // found["steps"]  # tenth i holds i/10 < k/T ≤ (i + 1)/10
             shares = np.bincount(tenth, minlength=BINS) / len(found)
-            series.append(Line(ARMS[arm], tuple(Point(float(at), float(share)) for at, share in enumerate(shares))))
+            series.append(
+                ChartLine(ARMS[arm], tuple(ChartPoint(float(at), float(share)) for at, share in enumerate(shares)))
+            )
     if series:
         title = "Steps to be replaced, by place in the rollout"
         ticks = {float(at): f"{(at + 1) / BINS:g}" for at in range(BINS)}
@@ -134,7 +136,7 @@ def grounding(view: EditView) -> Iterator[Drawing]:
         "of right rollouts": found["fate"].isna(),
     }
     for signal, words in SIGNALS.items():
-        drawn = [Box(kind, _quantiles(found.loc[mask, signal])) for kind, mask in kinds.items() if mask.any()]
+        drawn = [Quantiles(kind, _quantiles(found.loc[mask, signal])) for kind, mask in kinds.items() if mask.any()]
         if drawn and found[signal].notna().any():
             limit = found.groupby("seed")[signal].quantile(view.settings.revising.weak_below).mean()
             yield Drawing(f"{words}, nats", boxes(words, drawn, float(limit)))

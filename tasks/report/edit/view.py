@@ -12,7 +12,7 @@ from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.report.edit import cases, compared, curves, faithful, figures, made, selection
 from tasks.report.edit.compared import Gaps
-from tasks.report.edit.figures import ABLATIONS, Arms, Figure
+from tasks.report.edit.figures import ABLATIONS, Arms, SeedFigure
 from tasks.report.edit.parts import EditView
 
 HOW = (
@@ -63,7 +63,7 @@ def _keys(arms: Arms) -> Iterator[Key]:
                 yield Key(f"QWK, {part}, {ARMS[arm]}", say.number(one.value), tuple(_below(one)))
 
 
-def _below(one: Figure) -> Iterator[str]:
+def _below(one: SeedFigure) -> Iterator[str]:
     if one.low is not None and one.high is not None:
         yield f"95% interval {say.number(one.low)} to {say.number(one.high)}{one.mark}"
     if one.se is not None:

@@ -10,7 +10,7 @@ from tasks.display import say
 from tasks.display.bars import bar_chart, legend, share_chart
 from tasks.display.page import rendered
 from tasks.display.section import Drawing, Page, Section
-from tasks.display.table import Cell, Shares, Table
+from tasks.display.table import Cell, LevelShares, Table
 
 SIMULATED = (
     "The rater of this experiment is simulated: it knows the human scores and errs as it is told to. The tables show "
@@ -50,7 +50,7 @@ def _visible(table: Table) -> Table:
 def _drawings(table: Table) -> Iterator[Drawing]:
     for figure in table.figures:
         title = say.visible(figure.title)
-        if isinstance(figure, Shares):
+        if isinstance(figure, LevelShares):
             shares = figure._replace(title=title, arms={say.visible(arm): of for arm, of in figure.arms.items()})
             yield Drawing(title, share_chart(shares), legend(shares))
         elif figure.bars:

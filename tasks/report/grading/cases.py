@@ -24,7 +24,7 @@ _PEOPLE = ("human", "adjudication")
 
 
 @dataclass(frozen=True)
-class Quote:
+class ShownQuote:
     """A quote and what became of it; `stands` where it counts."""
 
     text: str
@@ -41,12 +41,12 @@ class Mark:
     machine: str
     people: str
     differs: bool
-    quotes: tuple[Quote, ...]
+    quotes: tuple[ShownQuote, ...]
     note: str
 
 
 @dataclass(frozen=True)
-class Case:
+class ShownCase:
     """One response as the page shows it: text, scores, decisions and quotes."""
 
     response: str
@@ -85,7 +85,7 @@ def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
 
 def case(
     row: Row, raters: Sequence[str], question: str, bundle: Bundle, judgments: Sequence[Row], text: str, route: str
-) -> Case:
+) -> ShownCase:
     """One response, as machine and people decided it. row: of the score frame; judgments: of this response, by the
     machine and by people; those that the data recorded of another machine, under no bundle, are left out; route: where
     its score goes, in words."""
@@ -102,7 +102,7 @@ def case(
     persons = tuple(
         (say.name(rater), say.level(row[f"human:{rater}"])) for rater in raters if pd.notna(row[f"human:{rater}"])
     )
-    return Case(
+    return ShownCase(
         say.name(row["response_id"]),
         say.name(row["item_id"]),
         say.visible(say.cut(question, QUESTION_LENGTH)),
@@ -161,9 +161,9 @@ def _level(criterion: Criterion, decision: int) -> str:
     return say.visible(anchor) if 0 < len(anchor) <= 16 else f"{decision} of {criterion.top}"
 
 
-def _quote(found: Row) -> Quote:
+def _quote(found: Row) -> ShownQuote:
     text = say.cut(say.visible(" ".join(found["quote"].split())), QUOTE_LENGTH)
-    return Quote(text, FINDINGS[found["status"]], found["status"] in STANDING)
+    return ShownQuote(text, FINDINGS[found["status"]], found["status"] in STANDING)
 
 
 def _note(criterion: Criterion, machine: Row | None) -> str:

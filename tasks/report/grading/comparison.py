@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tasks.report.grading.cases import Case
-from tasks.report.grading.parts import Figure, Listed
+from tasks.report.grading.cases import ShownCase
+from tasks.report.grading.parts import FoldedList, NamedEstimate
 from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Unit
 
@@ -19,18 +19,18 @@ class PairAgreement:
 
 
 @dataclass(frozen=True)
-class People:
+class PeopleAgreement:
     """How well people agree: `matrix` has a row and a column per rater, or nothing where there are too many."""
 
     title: str
     raters: tuple[str, ...]
     matrix: tuple[tuple[PairAgreement, ...], ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[NamedEstimate, ...]
     missing: str = ""
 
 
 @dataclass(frozen=True)
-class Compared:
+class SliceComparison:
     """One slice: the machine with the target, people with each other, what people's noise leaves reachable, and what
     length and text alone reach."""
 
@@ -58,12 +58,12 @@ class Stages:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class SecondRater:
     """The machine beside a second person, per item and type."""
 
     title: str
-    items: Listed[Compared]
-    types: Listed[Compared]
+    items: FoldedList[SliceComparison]
+    types: FoldedList[SliceComparison]
     overall: tuple[Stages, ...]
     missing: str = ""
 
@@ -94,18 +94,18 @@ class Distribution:
 
     title: str
     panels: tuple[Bars, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[NamedEstimate, ...]
     missing: str = ""
 
 
 @dataclass(frozen=True)
-class TrueScore:
+class TrueScoreLosses:
     """What is missing to people's true score: PRMSE and the losses that make up the rest of 1."""
 
     title: str
     prmse: Estimate
-    losses: tuple[Figure, ...]
-    figures: tuple[Figure, ...]
+    losses: tuple[NamedEstimate, ...]
+    figures: tuple[NamedEstimate, ...]
     missing: str = ""
 
 
@@ -116,12 +116,12 @@ class Errors:
     title: str
     confusions: tuple[Confusion, ...]
     rounded: bool
-    cases: tuple[Case, ...]
+    cases: tuple[ShownCase, ...]
     missing: str = ""
 
 
 @dataclass(frozen=True)
-class Rater:
+class RaterTendency:
     """One rater: severity on shared responses (points) and the ratio of spreads."""
 
     name: str
@@ -149,7 +149,7 @@ class Raters:
     """Who is severe, who stays in the middle, and who needs retraining."""
 
     title: str
-    raters: Listed[Rater]
+    raters: FoldedList[RaterTendency]
     missing: str = ""
-    effects: Listed[Effect] = field(default_factory=Listed)
+    effects: FoldedList[Effect] = field(default_factory=FoldedList)
     training: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Outcome
+from tasks.report.grading.parts import OutcomeSection
 from tasks.report.grading.standing import PEOPLE, Agreeing, standing
 
 LENGTH, TEXT = "length alone", "words alone"
@@ -29,7 +29,7 @@ class Ending(NamedTuple):
     """Agreement with the human score, under `TABLE`."""
 
 
-def ending(title: str, outcome: Outcome, rules: Sequence[Row], gates: Sequence[Row], study: str) -> Ending:
+def ending(title: str, outcome: OutcomeSection, rules: Sequence[Row], gates: Sequence[Row], study: str) -> Ending:
     """What to say of a graded run, but for its table.
 
     title: what may be released, in a sentence; rules: rows of `release_rules`; gates: rows of `verdicts`; study: what
@@ -42,7 +42,7 @@ def ending(title: str, outcome: Outcome, rules: Sequence[Row], gates: Sequence[R
     return Ending(state, (say.plain(released), to_people(outcome), next_step(outcome, rules, study)), "", ())
 
 
-def to_people(outcome: Outcome) -> str:
+def to_people(outcome: OutcomeSection) -> str:
     """How many answers wait for people, and why."""
     if not outcome.review and not outcome.unscored:
         return "No answer waits for a person."
@@ -56,7 +56,7 @@ def to_people(outcome: Outcome) -> str:
     )
 
 
-def next_step(outcome: Outcome, rules: Sequence[Row], study: str) -> str:
+def next_step(outcome: OutcomeSection, rules: Sequence[Row], study: str) -> str:
     """What to do next, with the command to type."""
     if not rules:
         return f"Next: rubricflow next {study} --to labels.csv proposes the answers that people should score first."

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.display import say
-from tasks.report.grading.parts import Figure
+from tasks.report.grading.parts import NamedEstimate
 from tasks.stats.bootstrap import cautions
 from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Metric, Unit
@@ -62,9 +62,9 @@ class Figures:
         """The metrics that a section lists."""
         return [metric for metric in self.metrics.values() if metric.section == section]
 
-    def figure(self, metric: Metric, estimate: Estimate) -> Figure:
+    def figure(self, metric: Metric, estimate: Estimate) -> NamedEstimate:
         """An estimate of a metric under its title."""
-        return Figure(metric.title, estimate, metric.unit, metric.meaning)
+        return NamedEstimate(metric.title, estimate, metric.unit, metric.meaning)
 
     def values(self, metric: str, part: str) -> list[str]:
         """The values of a slice that a metric is given for."""

@@ -10,7 +10,7 @@ import pandas as pd
 
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Figure, Listed, listed
+from tasks.report.grading.parts import FoldedList, NamedEstimate, listed
 from tasks.stats.estimate import Estimate
 
 SHOWN, DECIDED, BAND = 30, 100, 0.10
@@ -36,8 +36,8 @@ class Variable:
     """One group variable: its groups, and how much of the differences it explains (adjusted R²)."""
 
     name: str
-    groups: Listed[Group]
-    figures: tuple[Figure, ...]
+    groups: FoldedList[Group]
+    figures: tuple[NamedEstimate, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _variable(name: str, figures: Figures, sizes: pd.Series[int]) -> Variable:
     order = ("shown", "undecided", "hidden")
     found.sort(key=lambda group: (order.index(group.state), -abs(group.estimate.value or 0.0), group.name))
     explained = tuple(
-        Figure(text, figures.machine(metric, "calibrated", name))
+        NamedEstimate(text, figures.machine(metric, "calibrated", name))
         for metric, text in (
             ("osa", "of squared differences (OSA)"),
             ("osd", "of differences (OSD)"),

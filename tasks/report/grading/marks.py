@@ -12,7 +12,7 @@ import pandas as pd
 from tasks.display import say
 from tasks.report.grading.comparison import Bars, Confusion, Distribution
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Calibration, Curve, Figure, Fitted, Tried, listed
+from tasks.report.grading.parts import CalibrationSection, Curve, FittedMapping, NamedEstimate, Tried, listed
 from tasks.stats.agreement import confusion, to_levels
 
 ScaleBounds = tuple[float, float, float]
@@ -23,7 +23,7 @@ POINT = 0.02
 EQUAL_GROUPS = 8
 
 
-class Panel(NamedTuple):
+class ScorePanel(NamedTuple):
     """The held-out responses of the items on one scale that have both scores, and the bands that the
     `whole` number of its levels are shown in."""
 
@@ -46,7 +46,7 @@ class Panel(NamedTuple):
         return f"scale {say.level(low)} to {say.level(high)}{steps}"
 
 
-def panels(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[Panel]:
+def panels(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[ScorePanel]:
     """One per scale, the one with most responses first."""
     both = scores[scores["target"].notna() & scores["calibrated"].notna()]
     found = []
@@ -57,11 +57,11 @@ def panels(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[Pane
         bands = min(count, MOST_LEVELS)
         starts = [-(-at * count // bands) for at in range(bands + 1)]
         values = [(say.level(low + a * step), say.level(low + (b - 1) * step)) for a, b in pairwise(starts)]
-        found.append(Panel(scale, rows, count, tuple(a if a == b else f"{a}–{b}" for a, b in values)))
+        found.append(ScorePanel(scale, rows, count, tuple(a if a == b else f"{a}–{b}" for a, b in values)))
     return sorted(found, key=lambda panel: -len(panel.rows))[:MOST_PANELS]
 
 
-def distribution(found: Sequence[Panel], figures: Figures, raters: Sequence[str]) -> Distribution:
+def distribution(found: Sequence[ScorePanel], figures: Figures, raters: Sequence[str]) -> Distribution:
     """Shares of the responses at each level, machine beside people.
 
     raters: those whose own marks are counted where the target is their mean, which may lie between levels; else none.
@@ -82,7 +82,7 @@ def distribution(found: Sequence[Panel], figures: Figures, raters: Sequence[str]
     return Distribution(_distribution_title(bars[0], len(bars)), bars, told)
 
 
-def _shares(panel: Panel, columns: Sequence[str]) -> tuple[float, ...]:
+def _shares(panel: ScorePanel, columns: Sequence[str]) -> tuple[float, ...]:
     """Share of the responses at each level; of several columns, a response counts with the share that say so."""
     counted = np.zeros(len(panel.names))
     given = panel.rows[list(columns)].notna().sum(axis=1)
@@ -108,7 +108,7 @@ def _distribution_title(bars: Bars, scales: int) -> str:
     return f"The machine gives {bars.levels[most]} {word} often than people do{where}: {shares}"
 
 
-def confusions(found: Sequence[Panel]) -> tuple[Confusion, ...]:
+def confusions(found: Sequence[ScorePanel]) -> tuple[Confusion, ...]:
     """Counts per scale: rows are people's levels, columns the machine's."""
     return tuple(
         Confusion(
@@ -123,7 +123,7 @@ def confusions(found: Sequence[Panel]) -> tuple[Confusion, ...]:
     )
 
 
-def errors_title(found: Sequence[Panel]) -> str:
+def errors_title(found: Sequence[ScorePanel]) -> str:
     """How many scores are off, and which way."""
     if not found:
         return "Where machine and people part is not known"
@@ -148,13 +148,13 @@ def errors_title(found: Sequence[Panel]) -> str:
 
 def calibration(
     scores: pd.DataFrame,
-    found: Sequence[Panel],
+    found: Sequence[ScorePanel],
     figures: Figures,
     candidates: Sequence[Mapping[str, Any]],
     calibrations: Sequence[Mapping[str, Any]],
     clipped: int,
     scored: int,
-) -> Calibration:
+) -> CalibrationSection:
     """What was tried, what was chosen and why, and what it changed."""
     tried = [
         Tried(
@@ -177,7 +177,7 @@ def calibration(
         )
     ]
     fitted = [
-        Fitted(
+        FittedMapping(
             _scope(row["scope"]),
             row["method"],
             row["n"],
@@ -188,7 +188,7 @@ def calibration(
         for row in calibrations
     ]
     told = tuple(
-        Figure(f"{figures.metrics[name].title}, {when}", figures.machine(name, stage), figures.unit(name))
+        NamedEstimate(f"{figures.metrics[name].title}, {when}", figures.machine(name, stage), figures.unit(name))
         for name in ("qwk", "qwk_item_mean", "rmse", "bias")
         for stage, when in (("raw", "before"), ("calibrated", "after"))
     )
@@ -204,10 +204,10 @@ def calibration(
     outside = f"{beyond}: held at its end, and sent to people"
     if not calibrations:
         missing = "no mapping was fitted: raw scores are kept"
-        return Calibration("Scores are not calibrated", listed(tried), listed([]), None, (), "", "", missing)
+        return CalibrationSection("Scores are not calibrated", listed(tried), listed([]), None, (), "", "", missing)
     curve = _curve(found[0]) if found else None
     title = _calibration_title(figures, [row["method"] for row in calibrations])
-    return Calibration(
+    return CalibrationSection(
         title, listed(tried), listed(fitted), curve, told, outside, distinct, "" if found else NOTHING_SCORED
     )
 
@@ -232,7 +232,7 @@ def _calibration_title(figures: Figures, methods: Sequence[str]) -> str:
     return f"{said} and takes the mean shift from {say.signed(shifts[0])} to {say.signed(shifts[1])} points"
 
 
-def _curve(panel: Panel) -> Curve:
+def _curve(panel: ScorePanel) -> Curve:
     return Curve(
         panel.label, panel.scale[0], panel.scale[1], _grouped(panel.rows, "raw"), _grouped(panel.rows, "calibrated")
     )

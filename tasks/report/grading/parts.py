@@ -15,7 +15,7 @@ FIRST, MOST = 12, 60
 
 
 @dataclass(frozen=True)
-class Listed(Generic[T]):
+class FoldedList(Generic[T]):
     """A long list: the rows shown at once, those folded away, and how many are only in the tables."""
 
     first: tuple[T, ...] = ()
@@ -28,13 +28,13 @@ class Listed(Generic[T]):
         return self.first + self.rest
 
 
-def listed(rows: Sequence[T], first: int = FIRST) -> Listed[T]:
+def listed(rows: Sequence[T], first: int = FIRST) -> FoldedList[T]:
     """The rows in their order, worst first."""
-    return Listed(tuple(rows[:first]), tuple(rows[first:MOST]), max(0, len(rows) - MOST))
+    return FoldedList(tuple(rows[:first]), tuple(rows[first:MOST]), max(0, len(rows) - MOST))
 
 
 @dataclass(frozen=True)
-class Count:
+class NamedCount:
     """A count under a name, and its share of a stated whole where there is one."""
 
     name: str
@@ -44,7 +44,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Figure:
+class NamedEstimate:
     """A named estimate."""
 
     name: str
@@ -54,7 +54,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Look:
+class LookFirst:
     """One thing to look at first, and the section it is in."""
 
     text: str
@@ -72,13 +72,13 @@ class KeyFigure:
 
 
 @dataclass(frozen=True)
-class Head:
+class ReportHead:
     """Title and key figures."""
 
     study: str
     date: str
     title: str
-    looks: tuple[Look, ...]
+    looks: tuple[LookFirst, ...]
     keys: tuple[KeyFigure, ...]
     keys_of: str
     cautions: tuple[str, ...]
@@ -86,7 +86,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OutcomeSection:
     """Where the scores of all responses go."""
 
     title: str
@@ -95,12 +95,12 @@ class Outcome:
     review: int
     unscored: int
     released_why: str
-    review_reasons: tuple[Count, ...]
-    unscored_reasons: tuple[Count, ...]
+    review_reasons: tuple[NamedCount, ...]
+    unscored_reasons: tuple[NamedCount, ...]
 
 
 @dataclass(frozen=True)
-class Gate:
+class ShownGate:
     """One gate of the verdict; `bound` is the threshold in words."""
 
     question: str
@@ -117,17 +117,17 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictSection:
     """All gates: those for the whole set, then those for its parts."""
 
     title: str
-    whole: Listed[Gate]
-    parts: Listed[Gate]
+    whole: FoldedList[ShownGate]
+    parts: FoldedList[ShownGate]
     missing: str = ""
 
 
 @dataclass(frozen=True)
-class Step:
+class FunnelStep:
     """One step of the funnel; `lost` names every loss on the way to it."""
 
     name: str
@@ -150,9 +150,9 @@ class DataSection:
     """What was read, lost and held out."""
 
     title: str
-    every: tuple[Step, ...]
-    labelled: tuple[Step, ...]
-    facts: tuple[Count, ...]
+    every: tuple[FunnelStep, ...]
+    labelled: tuple[FunnelStep, ...]
+    facts: tuple[NamedCount, ...]
     oddities: tuple[Oddity, ...]
 
 
@@ -184,7 +184,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedMapping:
     """One mapping in use."""
 
     scope: str
@@ -208,14 +208,14 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class CalibrationSection:
     """Whether adjustment helped."""
 
     title: str
-    tried: Listed[Tried]
-    fitted: Listed[Fitted]
+    tried: FoldedList[Tried]
+    fitted: FoldedList[FittedMapping]
     curve: Curve | None
-    figures: tuple[Figure, ...]
+    figures: tuple[NamedEstimate, ...]
     clipped: str
     distinct: str
     missing: str = ""
@@ -226,20 +226,20 @@ class Grounding:
     """Whether credit is grounded in quotes, and which criteria go with people's scores."""
 
     title: str
-    quotes: tuple[Count, ...]
-    actions: tuple[Count, ...]
-    criteria: Listed[tuple[str, Estimate, Estimate]]
+    quotes: tuple[NamedCount, ...]
+    actions: tuple[NamedCount, ...]
+    criteria: FoldedList[tuple[str, Estimate, Estimate]]
     missing: str = ""
 
 
 @dataclass(frozen=True)
-class Decisions:
+class DecisionsSection:
     """How good the judge's probabilities of single decisions are: `bins` pairs mean confidence with the share that is
     people's, least confident first."""
 
     title: str
     bins: tuple[tuple[float, Estimate], ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[NamedEstimate, ...]
 
 
 @dataclass(frozen=True)
@@ -270,12 +270,12 @@ class Checkpoints:
     """The checkpoints."""
 
     title: str
-    counts: tuple[Count, ...]
-    failed: Listed[Failed]
+    counts: tuple[NamedCount, ...]
+    failed: FoldedList[Failed]
 
 
 @dataclass(frozen=True)
-class Limits:
+class LimitsSection:
     """How it was done."""
 
     title: str

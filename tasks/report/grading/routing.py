@@ -12,7 +12,7 @@ import pandas as pd
 
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Figure, Listed, listed
+from tasks.report.grading.parts import FoldedList, NamedEstimate, listed
 from tasks.report.grading.promises import above
 from tasks.stats.selective import risk_coverage
 
@@ -50,10 +50,10 @@ class Routing:
 
     title: str
     curve: Risk | None
-    rules: Listed[Rule]
-    above: Listed[Rule]
+    rules: FoldedList[Rule]
+    above: FoldedList[Rule]
     """Items of which more is wrong than promised, or may be."""
-    figures: tuple[Figure, ...]
+    figures: tuple[NamedEstimate, ...]
     missing: str = ""
 
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tasks.display import say
-from tasks.report.grading.comparison import Agreement, Compared, PairAgreement, People, Rater, Raters, Stages, TrueScore
+from tasks.report.grading.comparison import (
+    PairAgreement,
+    PeopleAgreement,
+    Raters,
+    RaterTendency,
+    SecondRater,
+    SliceComparison,
+    Stages,
+    TrueScoreLosses,
+)
 from tasks.report.grading.figures import ALL, Figures
-from tasks.report.grading.parts import Figure, listed
+from tasks.report.grading.parts import NamedEstimate, listed
 from tasks.stats.estimate import Estimate
 
 MOST_IN_MATRIX = 12
@@ -19,10 +28,10 @@ NO_LABELS = "no held-out response has a human score"
 ONE_PERSON = "one person scored; a second one on the same responses would show how far people agree"
 
 
-def people(figures: Figures, raters: Sequence[str]) -> People:
+def people(figures: Figures, raters: Sequence[str]) -> PeopleAgreement:
     """How well people agree, pair by pair."""
     if len(raters) < 2:
-        return People(
+        return PeopleAgreement(
             "Nobody scored" if not raters else "One person scored: how far people agree is not known",
             tuple(map(say.name, raters)),
             (),
@@ -49,7 +58,7 @@ def people(figures: Figures, raters: Sequence[str]) -> People:
         title += " on average"
         if (lowest := say.number(least[0].value or 0.0)) != say.number(mean.value):
             title += f", {say.name(least[1])} and {say.name(least[2])} least, at {lowest}"
-    return People(
+    return PeopleAgreement(
         title, tuple(map(say.name, raters)), tuple(grid), tuple(found), mean.note if mean.value is None else ""
     )
 
@@ -65,7 +74,7 @@ def _over_items(figures: Figures, stage: str = "calibrated") -> str:
     return figures.over_items(stage) if _whole(figures) == "qwk" else ""
 
 
-def agreement(figures: Figures, labelled: int) -> Agreement:
+def agreement(figures: Figures, labelled: int) -> SecondRater:
     """The machine beside a second person, by item and type, the largest gap first."""
     items, types = (_compared(figures, part) for part in ("item", "type"))
     overall = tuple(
@@ -79,7 +88,7 @@ def agreement(figures: Figures, labelled: int) -> Agreement:
         if figures.values(metric.name, ALL)
     )
     missing = "" if labelled else NO_LABELS
-    return Agreement(
+    return SecondRater(
         _agreement_title(figures, items, missing),
         listed(items),
         listed(types if len(types) > 1 else []),
@@ -88,12 +97,14 @@ def agreement(figures: Figures, labelled: int) -> Agreement:
     )
 
 
-def _compared(figures: Figures, part: str) -> list[Compared]:
+def _compared(figures: Figures, part: str) -> list[SliceComparison]:
     rows = []
     for value in figures.values("qwk", part):
         machine, human = (figures.machine("qwk", "calibrated", part, value), figures.people("qwk", part, value))
         ceiling, length, text = (figures.any(name, part, value) for name in ("ceiling_qwk", "length_qwk", "text_qwk"))
-        rows.append(Compared(say.name(value), machine, human, ceiling, length, text, _gap(machine, human) >= WIDE_GAP))
+        rows.append(
+            SliceComparison(say.name(value), machine, human, ceiling, length, text, _gap(machine, human) >= WIDE_GAP)
+        )
     return sorted(rows, key=lambda row: (-_gap(row.machine, row.people), _or(row.machine.value, 2.0), row.name))
 
 
@@ -108,7 +119,7 @@ def _or(value: float | None, other: float) -> float:
     return other if value is None else value
 
 
-def _agreement_title(figures: Figures, items: Sequence[Compared], missing: str) -> str:
+def _agreement_title(figures: Figures, items: Sequence[SliceComparison], missing: str) -> str:
     if missing:
         return "Whether the machine agrees with people is not known"
     whole = _whole(figures)
@@ -127,38 +138,42 @@ def _agreement_title(figures: Figures, items: Sequence[Compared], missing: str) 
     return f"{start}, people with each other at {say.number(other)}{_over_items(figures, 'human')}"
 
 
-def true_score(figures: Figures) -> TrueScore:
+def true_score(figures: Figures) -> TrueScoreLosses:
     """PRMSE and the losses that keep it from 1."""
     prmse = figures.machine("prmse")
     losses = (
-        Figure(
+        NamedEstimate(
             "ranking: orders responses otherwise",
             figures.machine("loss_association"),
             "number",
             "calibration cannot mend it",
         ),
-        Figure("spread: too narrow or too wide", figures.machine("loss_spread"), "number", "calibration can mend it"),
-        Figure("shift: too severe or generous", figures.machine("loss_bias"), "number", "calibration can mend it"),
+        NamedEstimate(
+            "spread: too narrow or too wide", figures.machine("loss_spread"), "number", "calibration can mend it"
+        ),
+        NamedEstimate(
+            "shift: too severe or generous", figures.machine("loss_bias"), "number", "calibration can mend it"
+        ),
     )
     found = (
-        Figure("PRMSE before calibration", figures.machine("prmse", "raw")),
+        NamedEstimate("PRMSE before calibration", figures.machine("prmse", "raw")),
         *(figures.figure(figures.metrics[name], figures.any(name)) for name in ("qwk_true", "r_true", "reliability")),
     )
     if prmse.value is None:
-        return TrueScore("What is missing to the true score is not known", prmse, losses, found, prmse.note)
+        return TrueScoreLosses("What is missing to the true score is not known", prmse, losses, found, prmse.note)
     known = [loss for loss in losses if loss.estimate.value is not None]
     largest = max(known, key=lambda loss: loss.estimate.value or 0.0, default=None)
     title = f"The score predicts {say.share(prmse.value)} of the variance of people's true score"
     if largest is not None and prmse.value < 1:
         title += f"; most of the rest is lost to {largest.name.split(':')[0]}"
-    return TrueScore(title, prmse, losses, found)
+    return TrueScoreLosses(title, prmse, losses, found)
 
 
 def rater_section(figures: Figures, persons: Sequence[str]) -> Raters:
     """Severity and spread of each rater on shared responses, the most severe first."""
     names = figures.values("severity", "rater")
     rows = [
-        Rater(
+        RaterTendency(
             say.name(name),
             name not in persons,
             figures.any("severity", "rater", name),

@@ -13,16 +13,16 @@ from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.parts import (
-    Count,
     DataSection,
-    Gate,
-    Head,
+    FunnelStep,
     KeyFigure,
-    Look,
+    LookFirst,
+    NamedCount,
     Oddity,
-    Outcome,
-    Step,
-    Verdict,
+    OutcomeSection,
+    ReportHead,
+    ShownGate,
+    VerdictSection,
     listed,
 )
 from tasks.stats.estimate import Estimate
@@ -33,13 +33,14 @@ Row = Mapping[str, Any]
 ORDER = ("fail", "undecided", "unknown", "pass")
 
 
-def reasons(rows: Iterable[Row], column: str, names: Mapping[str, str]) -> tuple[Count, ...]:
+def reasons(rows: Iterable[Row], column: str, names: Mapping[str, str]) -> tuple[NamedCount, ...]:
     """Counts by reason, largest first."""
     found: Counter[str] = Counter()
     for row in rows:
         found[row[column] or "reason not given"] += row["n"]
     return tuple(
-        Count(names.get(why, say.worded(why)), n) for why, n in sorted(found.items(), key=lambda kv: (-kv[1], kv[0]))
+        NamedCount(names.get(why, say.worded(why)), n)
+        for why, n in sorted(found.items(), key=lambda kv: (-kv[1], kv[0]))
     )
 
 
@@ -48,7 +49,7 @@ def total(rows: Iterable[Row], where: Callable[[Row], Any] = bool) -> int:
     return sum(row["n"] for row in rows if where(row))
 
 
-def outcome(responses: Sequence[Row], released_why: str) -> Outcome:
+def outcome(responses: Sequence[Row], released_why: str) -> OutcomeSection:
     """Where all responses go. released_why: the promise about what is released, or why nothing is."""
     every = total(responses)
     unscored = [row for row in responses if not row["scored"]]
@@ -63,7 +64,7 @@ def outcome(responses: Sequence[Row], released_why: str) -> Outcome:
     title = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
     if not released and review:
         title = f"No score is released: {title}"
-    return Outcome(
+    return OutcomeSection(
         title,
         every,
         released,
@@ -75,7 +76,7 @@ def outcome(responses: Sequence[Row], released_why: str) -> Outcome:
     )
 
 
-def headline(found: Outcome, wrong: Estimate, more_than: str, target: float | None, labelled: int) -> str:
+def headline(found: OutcomeSection, wrong: Estimate, more_than: str, target: float | None, labelled: int) -> str:
     """The verdict in one sentence. wrong: share of released held-out scores beyond the tolerance; target: the share
     promised."""
     scored = found.responses - found.unscored
@@ -104,7 +105,7 @@ def headline(found: Outcome, wrong: Estimate, more_than: str, target: float | No
     return f"{shown}, within the {limit} promised."
 
 
-def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figures, released: int) -> Head:
+def head(study: str, date: str, title: str, looks: Sequence[LookFirst], figures: Figures, released: int) -> ReportHead:
     """Title and key figures: of the released scores where there are any, else of all calibrated ones."""
     stage = "released" if released and figures.machine("qwk", "released").value is not None else "calibrated"
     several = len(figures.values("qwk", "item")) > 1
@@ -117,10 +118,10 @@ def head(study: str, date: str, title: str, looks: Sequence[Look], figures: Figu
     # Where items have different scales, nothing is known of the whole set but shares and means over items.
     keys = [key for key in every if key.machine.value is not None][:4] or every[:4]
     of = "Of the released held-out scores" if stage == "released" else "Of all held-out scores, before any is withheld"
-    return Head(study, date, title, tuple(looks), tuple(keys), of, figures.cautions)
+    return ReportHead(study, date, title, tuple(looks), tuple(keys), of, figures.cautions)
 
 
-def gate(row: Row, figures: Figures) -> Gate:
+def gate(row: Row, figures: Figures) -> ShownGate:
     """A row of `verdicts` in words."""
     unit = figures.unit(row["metric"])
     least, most = (None if row[end] is None else _threshold(row[end], unit) for end in ("least", "most"))
@@ -131,7 +132,7 @@ def gate(row: Row, figures: Figures) -> Gate:
     where = f"{say.worded(row['slice'])} {say.name(row['value_of'])}"
     if row["slice"] == "all":
         where = "" if row["value_of"] == "all" else row["value_of"]
-    return Gate(
+    return ShownGate(
         figures.questions.get(row["gate"], say.worded(row["gate"]).capitalize()),
         where,
         Estimate(row["estimate"], row["low"], row["high"], clusters=row["clusters"], n=row["n"]),
@@ -154,42 +155,47 @@ def _weight(row: Row, figures: Figures) -> int:
     return known.index(row["gate"]) if row["gate"] in known else len(known)
 
 
-def verdict(rows: Sequence[Row], figures: Figures) -> Verdict:
+def verdict(rows: Sequence[Row], figures: Figures) -> VerdictSection:
     """All gates, those that fail first."""
     ordered = sorted(rows, key=lambda row: (ORDER.index(row["outcome"]), _weight(row, figures)))
     whole = [gate(row, figures) for row in ordered if row["slice"] == "all"]
     parts = [gate(row, figures) for row in ordered if row["slice"] != "all"]
     found = Counter(row["outcome"] for row in rows)
     if not rows:
-        return Verdict(
+        return VerdictSection(
             "No gate could be asked", listed([]), listed([]), "there are no human scores to hold the machine's against"
         )
     counts = [f"{found[key]} {OUTCOMES[key]}" for key in ORDER if found[key]]
     title = f"Of {say.plural(len(rows), 'gate')}: {', '.join(counts)}"
-    return Verdict(title, listed(whole, first=20), listed(parts))
+    return VerdictSection(title, listed(whole, first=20), listed(parts))
 
 
 def looks(
-    rows: Sequence[Row], found: Outcome, warnings: int, broken: int, worst_item: Look | None, figures: Figures
-) -> list[Look]:
+    rows: Sequence[Row],
+    found: OutcomeSection,
+    warnings: int,
+    broken: int,
+    worst_item: LookFirst | None,
+    figures: Figures,
+) -> list[LookFirst]:
     """What to look at first beside the headline, at most six things."""
-    said: list[Look] = []
+    said: list[LookFirst] = []
     for part in _missed(rows, figures)[:3]:
         row, more = part[0], len(part) - 1
         shown = gate(row, figures)
         where = f", {shown.where}" if shown.where else ""
         others = f", and on {say.plural(more, 'more')}" if more else ""
         said.append(
-            Look(f"{shown.question}{where}: {_figure(row, shown.unit)}, wanted {shown.bound}{others}", "verdict")
+            LookFirst(f"{shown.question}{where}: {_figure(row, shown.unit)}, wanted {shown.bound}{others}", "verdict")
         )
     if worst_item:
         said.append(worst_item)
     if found.unscored:
-        said.append(Look(f"{say.plural(found.unscored, 'response')} without a score", "outcome"))
+        said.append(LookFirst(f"{say.plural(found.unscored, 'response')} without a score", "outcome"))
     if broken:
-        said.append(Look(f"{say.plural(broken, 'check')} failed or could not run", "checks"))
+        said.append(LookFirst(f"{say.plural(broken, 'check')} failed or could not run", "checks"))
     elif warnings:
-        said.append(Look(f"{say.plural(warnings, 'warning')} from the checkpoints", "checks"))
+        said.append(LookFirst(f"{say.plural(warnings, 'warning')} from the checkpoints", "checks"))
     return said
 
 
@@ -245,8 +251,8 @@ def data(responses: Sequence[Row], whole: Row, quarantined: int, warnings: Seque
     ]
     doubles = total(held_out, lambda row: row["persons"] >= 2)
     facts = [
-        Count("items", whole["items"]),
-        Count(
+        NamedCount("items", whole["items"]),
+        NamedCount(
             "authors",
             whole["authors"],
             None,
@@ -255,17 +261,17 @@ def data(responses: Sequence[Row], whole: Row, quarantined: int, warnings: Seque
             else f"{say.count(whole['responses'] - whole['with_author'])} responses name none",
         ),
         *(
-            Count(f"in the {split} split", total(_of_split(responses, split)))
+            NamedCount(f"in the {split} split", total(_of_split(responses, split)))
             for split in ("train", "calibration", "test", "chosen")
             if split != "chosen" or _of_split(responses, split)
         ),
-        Count(
+        NamedCount(
             "held out and scored by two people",
             doubles,
             None,
             "fewer than 100: true-score figures are unsteady" if doubles < 100 else "",
         ),
-        Count("rows in quarantine", quarantined),
+        NamedCount("rows in quarantine", quarantined),
     ]
     return DataSection(
         _data_title(every, total(scored), total(labels), total(held_out)),
@@ -292,8 +298,8 @@ def _data_title(every: int, scored: int, labelled: int, held_out: int) -> str:
     return f"{start}; {say.count(held_out)} with a human score held out to judge by"
 
 
-def _step(name: str, count: int, whole: int, lost: tuple[str, ...]) -> Step:
-    return Step(name, count, count / whole if whole else 0.0, lost)
+def _step(name: str, count: int, whole: int, lost: tuple[str, ...]) -> FunnelStep:
+    return FunnelStep(name, count, count / whole if whole else 0.0, lost)
 
 
 def _losses(rows: Sequence[Row], column: str, names: Mapping[str, str]) -> tuple[str, ...]:

@@ -15,22 +15,22 @@ from tasks.display import say
 from tasks.display.reasons import by_scope
 from tasks.report.grading import marks, together, verdict, work
 from tasks.report.grading.answers import AnswerTable, answers
-from tasks.report.grading.cases import Case, case, worst
-from tasks.report.grading.comparison import Agreement, Distribution, Errors, People, Raters, TrueScore
+from tasks.report.grading.cases import ShownCase, case, worst
+from tasks.report.grading.comparison import Distribution, Errors, PeopleAgreement, Raters, SecondRater, TrueScoreLosses
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.groups import Groups, groups
 from tasks.report.grading.parts import (
-    Calibration,
+    CalibrationSection,
     Checkpoints,
     DataSection,
-    Decisions,
+    DecisionsSection,
     Facts,
     Grounding,
-    Head,
-    Limits,
-    Look,
-    Outcome,
-    Verdict,
+    LimitsSection,
+    LookFirst,
+    OutcomeSection,
+    ReportHead,
+    VerdictSection,
 )
 from tasks.report.grading.promises import above_said, nothing_released, promise
 from tasks.report.grading.raters import with_effects
@@ -76,33 +76,33 @@ class Tables:
 class View:
     """The whole page."""
 
-    head: Head
+    head: ReportHead
     standing: tuple[Agreeing, ...]
-    middle: tuple[Case, ...]
+    middle: tuple[ShownCase, ...]
     """A released response and one that people see."""
     sources: str
     """Where replayed replies come from."""
-    outcome: Outcome
-    verdict: Verdict
+    outcome: OutcomeSection
+    verdict: VerdictSection
     data: DataSection
     answers: AnswerTable | None
     """None where nothing was graded."""
-    people: People
-    agreement: Agreement
+    people: PeopleAgreement
+    agreement: SecondRater
     distribution: Distribution
-    true_score: TrueScore
+    true_score: TrueScoreLosses
     errors: Errors
     groups: Groups
     raters: Raters
-    calibration: Calibration
+    calibration: CalibrationSection
     routing: Routing
     evidence: Grounding
-    decisions: Decisions | None
+    decisions: DecisionsSection | None
     """None where the judge gives no probabilities or people marked no criteria."""
     stability: Facts
     cost: Facts
     checks: Checkpoints
-    limits: Limits
+    limits: LimitsSection
 
 
 def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, float]]) -> list[str]:
@@ -183,13 +183,13 @@ def view(
     )
 
 
-def _worst_item(agreement: Agreement) -> Look | None:
+def _worst_item(agreement: SecondRater) -> LookFirst | None:
     """The item furthest below people, where it is in bold."""
     first = next(iter(agreement.items.first), None)
     if first is None or not first.flagged or len(agreement.items.rows) < 2:
         return None
     machine, people = first.machine.value or 0.0, first.people.value or 0.0
-    return Look(
+    return LookFirst(
         f"{first.name} agrees at {say.number(machine)} QWK where people reach {say.number(people)}", "agreement"
     )
 
@@ -200,7 +200,7 @@ def _cases(
     rubric_of: Mapping[str, str],
     shown: Sequence[str],
     tolerances: Mapping[str, float],
-) -> tuple[Case, ...]:
+) -> tuple[ShownCase, ...]:
     rules = by_scope(tables.release_rules.to_pylist())
     questions = dict(zip(tables.items["item_id"].to_pylist(), tables.items["question"].to_pylist(), strict=True))
     judged = defaultdict(list)

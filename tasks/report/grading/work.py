@@ -10,7 +10,16 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.tables.judging import ACTIONS, CALL_ROLES, QUOTES
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Checkpoints, Count, Decisions, Facts, Failed, Grounding, Limits, listed
+from tasks.report.grading.parts import (
+    Checkpoints,
+    DecisionsSection,
+    Facts,
+    Failed,
+    Grounding,
+    LimitsSection,
+    NamedCount,
+    listed,
+)
 from tasks.stats.target import FAIR, MEAN
 
 Row = Mapping[str, Any]
@@ -30,7 +39,7 @@ def grounding(
     told = {row["status"]: row["n"] for row in quotes}
     every = sum(told.values())
     shares = tuple(
-        Count(says.capitalize(), told.get(status, 0), told.get(status, 0) / every)
+        NamedCount(says.capitalize(), told.get(status, 0), told.get(status, 0) / every)
         for status, says in QUOTES.items()
         if every
     )
@@ -41,7 +50,7 @@ def grounding(
     free = sum(row["n"] for row in decisions if row["ungrounded"])
     open_ = sum(row["n"] for row in decisions if row["unscored"])
     actions = tuple(
-        Count(text, n, n / taken)
+        NamedCount(text, n, n / taken)
         for text, n in (
             *((says.capitalize(), done[action]) for action, says in ACTIONS.items() if action != "none"),
             ("Credit that asks for no quote", free),
@@ -50,7 +59,7 @@ def grounding(
         if taken
     )
     actions += tuple(
-        Count("Responses in which criteria that exclude each other were found; not both count", n, n / responses)
+        NamedCount("Responses in which criteria that exclude each other were found; not both count", n, n / responses)
         for n in (row["n"] for row in conflicts)
     )
     criteria = [
@@ -72,7 +81,7 @@ def grounding(
     return Grounding(title, shares, actions, listed(criteria))
 
 
-def decisions(figures: Figures) -> Decisions | None:
+def decisions(figures: Figures) -> DecisionsSection | None:
     """How far the judge's probabilities of its decisions can be believed; None where there is nothing to hold them
     against."""
     bins = figures.values("decision_accuracy", "confidence")
@@ -92,7 +101,7 @@ def decisions(figures: Figures) -> Decisions | None:
     gap = claimed - kept
     start = f"The judge is {say.share(claimed)} sure of its decisions and right in {say.share(kept)}"
     word = "surer than it is right" if gap > 0 else "less sure than it is right"
-    return Decisions(f"{start}: {word}" if abs(gap) > CLOSE else start, curve, told)
+    return DecisionsSection(f"{start}: {word}" if abs(gap) > CLOSE else start, curve, told)
 
 
 def stability(repeats: Row) -> Facts:
@@ -190,11 +199,11 @@ def checkpoints(checks: Sequence[Row], quarantine: Sequence[Row]) -> Checkpoints
     broken = sum(n for (_, outcome), n in outcomes.items() if outcome == "error")
     held = sum(row["n"] for row in quarantine)
     found = (
-        Count("passed", passed),
-        Count("warnings", warned),
-        Count("failed", failed),
-        Count("could not run", broken),
-        Count("rows in quarantine", held),
+        NamedCount("passed", passed),
+        NamedCount("warnings", warned),
+        NamedCount("failed", failed),
+        NamedCount("could not run", broken),
+        NamedCount("rows in quarantine", held),
     )
     shown = [
         Failed(
@@ -219,7 +228,7 @@ def checkpoints(checks: Sequence[Row], quarantine: Sequence[Row]) -> Checkpoints
     return Checkpoints(title if checks else "No check was run", found, listed(shown))
 
 
-def limits(study: Row, manifest: Row, bundles: Mapping[str, Bundle], figures: Figures, target: str) -> Limits:
+def limits(study: Row, manifest: Row, bundles: Mapping[str, Bundle], figures: Figures, target: str) -> LimitsSection:
     """What the scores were made with."""
     judge, evaluation = study.get("judge", {}), study.get("evaluation", {})
     ids = sorted({bundle.bundle_id for bundle in bundles.values()})
@@ -247,4 +256,4 @@ def limits(study: Row, manifest: Row, bundles: Mapping[str, Bundle], figures: Fi
         ("Written", str(manifest.get("written", ""))),
     )
     versions = ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())
-    return Limits("The same inputs give the same scores", facts, versions, str(study.get("name", "")))
+    return LimitsSection("The same inputs give the same scores", facts, versions, str(study.get("name", "")))

@@ -11,7 +11,7 @@ from tasks.display import say
 Row = Mapping[str, Any]
 
 
-class Shown(NamedTuple):
+class EarnedCredit(NamedTuple):
     """What one response earned, by criterion; a criterion that is absent is not known."""
 
     local: Mapping[str, float]
@@ -40,7 +40,7 @@ class Box(NamedTuple):
     y: float
 
 
-def box(row: Row, shown: Shown | None, x: float = 0.0, y: float = 0.0) -> Box:
+def box(row: Row, shown: EarnedCredit | None, x: float = 0.0, y: float = 0.0) -> Box:
     """A row of `graph_nodes`."""
     name = row["criterion_id"]
     own, left = (of.get(name) for of in (shown.local, shown.marginal)) if shown else (None, None)

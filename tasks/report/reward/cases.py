@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tasks.contracts.graph import RELATIONS
 from tasks.display import say
-from tasks.report.reward.boxes import Row, Shown, signed
+from tasks.report.reward.boxes import EarnedCredit, Row, signed
 
 CASES, LOOKED_AT = 8, 2000
 """Cases shown, and how many of the largest they are chosen from."""
@@ -21,7 +21,7 @@ KEY = ["response_id", "rater_id", "sample"]
 
 
 @dataclass(frozen=True)
-class Part:
+class DependencyEnd:
     """One end of a dependency in a case."""
 
     name: str
@@ -30,15 +30,15 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Case:
+class FalseCreditCase:
     """False credit that one response was paid."""
 
     title: str
     response: str
     question: str
     text: str
-    parent: Part
-    child: Part
+    parent: DependencyEnd
+    child: DependencyEnd
     paid: str
 
 
@@ -92,7 +92,7 @@ def loser(both: pd.DataFrame, rubric_id: str) -> Row | None:
     return {str(name): value for name, value in of.iloc[most].items()}
 
 
-def earned(rewards: pa.Table, row: Row, threshold: float) -> Shown:
+def earned(rewards: pa.Table, row: Row, threshold: float) -> EarnedCredit:
     """What this rater's judgments of this response earned: a criterion's own score is its share under flat
     aggregation."""
     same = rewards.filter(
@@ -101,10 +101,10 @@ def earned(rewards: pa.Table, row: Row, threshold: float) -> Shown:
         & (pc.field("sample") == int(row["sample"]))
     )
     of = {one["aggregation"]: dict(one["marginals"]) for one in same.select(["aggregation", "marginals"]).to_pylist()}
-    return Shown(of.get("flat", {}), of.get("gear", {}), threshold)
+    return EarnedCredit(of.get("flat", {}), of.get("gear", {}), threshold)
 
 
-def case(row: Row, found: Shown, nodes: Mapping[str, Row], question: str, text: str) -> Case:
+def case(row: Row, found: EarnedCredit, nodes: Mapping[str, Row], question: str, text: str) -> FalseCreditCase:
     """One violated dependency, a row of `edge_cases` under flat aggregation. nodes: criterion → row of
     `graph_nodes`."""
     child = nodes[row["child"]]
@@ -113,7 +113,7 @@ def case(row: Row, found: Shown, nodes: Mapping[str, Row], question: str, text: 
     told = f"Flat aggregation counts {say.share(row['leaked'])} of the rubric's credit for it"
     if left is not None and own:
         told += f", GEAR {say.share(row['leaked'] * left / own)}"
-    return Case(
+    return FalseCreditCase(
         title=f"Unlicensed {what}, {RELATIONS[row['relation']]}",
         response=say.name(row["response_id"]),
         question=say.visible(say.cut(question, QUESTION_LENGTH)),
@@ -124,10 +124,10 @@ def case(row: Row, found: Shown, nodes: Mapping[str, Row], question: str, text: 
     )
 
 
-def _part(node: Row, found: Shown) -> Part:
+def _part(node: Row, found: EarnedCredit) -> DependencyEnd:
     own, left = (of.get(node["criterion_id"]) for of in (found.local, found.marginal))
     told = say.number(own) if own is not None else say.NOT_KNOWN
     if own is not None and left is not None and abs(own - left) >= 0.005:
         told += f" → {say.number(left)}"
     name = f"{say.name(node['criterion_id'])} ({signed(node['weight'])}, {node['role']})"
-    return Part(name, say.visible(say.cut(node["text"], CRITERION_LENGTH)), told)
+    return DependencyEnd(name, say.visible(say.cut(node["text"], CRITERION_LENGTH)), told)

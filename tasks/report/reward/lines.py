@@ -11,7 +11,7 @@ from tasks.contracts.graph import RELATIONS, Relation
 from tasks.contracts.tables.graph import DROPPED
 from tasks.display import say
 from tasks.display.draw import place
-from tasks.report.reward.boxes import Row, Shown
+from tasks.report.reward.boxes import EarnedCredit, Row
 from tasks.report.reward.layout import Layout, Pair
 
 WIDTH, GUTTER, HEAD, SAMPLE = 208.0, 64.0, 9.0, 34.0
@@ -28,7 +28,7 @@ def left(layer: int) -> float:
     return layer * (WIDTH + GUTTER)
 
 
-def lines(kept: Sequence[Row], placed: Layout, high: float, shown: Shown | None) -> list[Markup]:
+def lines(kept: Sequence[Row], placed: Layout, high: float, shown: EarnedCredit | None) -> list[Markup]:
     """The dependencies, each from its parent's right side to its child's left, side by side where they meet. high: of a
     box in px."""
     routes = {pair: [placed.at[stop] for stop in route] for pair, route in placed.routes.items()}
@@ -72,7 +72,7 @@ def dotted(row: Row, parent: tuple[int, float], child: tuple[int, float]) -> Mar
     return _group("", [Markup("<title>{}</title>").format(told), _dots(path)])
 
 
-def legend(kept: Sequence[Row], with_dropped: bool, shown: Shown | None) -> list[tuple[Markup, str]]:
+def legend(kept: Sequence[Row], with_dropped: bool, shown: EarnedCredit | None) -> list[tuple[Markup, str]]:
     """A sample, SAMPLE px wide around height 0, and what it means, of all lines that the picture has."""
     relations = {row["relation"] for row in kept}
     samples = [(_arrow(relation), words) for relation, words in RELATIONS.items() if relation in relations]
@@ -97,7 +97,7 @@ def _arrow(relation: Relation) -> Markup:
     return _stroke(f"M0 0H{place(SAMPLE - HEAD)}", relation) + _tip(SAMPLE, 0, relation)
 
 
-def _is_lost(row: Row, shown: Shown | None) -> bool:
+def _is_lost(row: Row, shown: EarnedCredit | None) -> bool:
     """Whether the response has the child without the parent."""
     if shown is None or not set(ends(row)) <= shown.local.keys():
         return False

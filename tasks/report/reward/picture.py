@@ -16,7 +16,7 @@ from markupsafe import Markup
 from tasks.display import say
 from tasks.display.page import filled, rendered
 from tasks.display.section import Drawing, Page, Section
-from tasks.report.reward.boxes import Row, Shown, box
+from tasks.report.reward.boxes import EarnedCredit, Row, box
 from tasks.report.reward.layout import layout
 from tasks.report.reward.lines import GUTTER, SAMPLE, WIDTH, dotted, ends, left, legend, lines, said
 
@@ -34,7 +34,7 @@ def rows_of(table: pa.Table, rubric_id: str) -> list[Row]:
     return rows
 
 
-def picture(nodes: Sequence[Row], edges: Sequence[Row], shown: Shown | None = None) -> Markup:
+def picture(nodes: Sequence[Row], edges: Sequence[Row], shown: EarnedCredit | None = None) -> Markup:
     """One rubric's graph, for a page with `graph.css`.
 
     nodes, edges: its rows of `graph_nodes` and `graph_edges`; of the edges that were dropped those that closed a circle

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.bottleneck.data import MISSING, Concepts, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, LabelledData
 from tasks.contracts.grader import Answered
 
 WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot")
@@ -23,7 +23,7 @@ FILLERS = ("the", "a", "of", "and", "so", "it")
 class Planted:
     """Token states in which each concept's level is written at one token, and grades that follow from the levels."""
 
-    data: Labelled
+    data: LabelledData
     values: np.ndarray
     starts: np.ndarray
 
@@ -32,11 +32,11 @@ class Planted:
 class Written:
     """Responses in which each concept's level is one word."""
 
-    data: Labelled
+    data: LabelledData
     answered: tuple[Answered, ...]
 
 
-def labelled(levels: np.ndarray, tops: tuple[int, ...], rng: np.random.Generator, missing: float) -> Labelled:
+def labelled(levels: np.ndarray, tops: tuple[int, ...], rng: np.random.Generator, missing: float) -> LabelledData:
     """Levels with their grades: three classes by the mean share; two thirds of the rows are the train split."""
     n, concepts = levels.shape
     shares = (levels / np.array(tops)).mean(axis=1)
@@ -44,7 +44,7 @@ def labelled(levels: np.ndarray, tops: tuple[int, ...], rng: np.random.Generator
     split = np.repeat(["train", "calibration", "test"], [n - 2 * (n // 6), n // 6, n // 6])
     names = tuple(f"concept-{at}" for at in range(concepts))
     anchors = tuple(tuple(f"level {level}" for level in range(top + 1)) for top in tops)
-    return Labelled(
+    return LabelledData(
         tuple(f"response-{at:05}" for at in range(n)),
         Concepts(names, names, names, anchors),
         np.where(rng.random(levels.shape) < missing, MISSING, levels),

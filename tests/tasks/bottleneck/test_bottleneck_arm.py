@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.bottleneck.arm import Arm, Ground, arms, run
+from tasks.bottleneck.arm import Arm, SharedGround, arms, run
 from tasks.bottleneck.states import Cached, States
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.bottleneck import Bottleneck, Training
@@ -36,18 +36,18 @@ def test_the_exported_arm_comes_first_and_every_arm_has_a_name() -> None:
 
 
 @pytest.fixture(scope="module")
-def ground(planted: Callable[..., Any]) -> Ground:
+def ground(planted: Callable[..., Any]) -> SharedGround:
     made = planted()
     states = States(made.values, made.starts)
     texts = ["word"] * len(made.data.response_ids)
-    return Ground(made.data, lambda: Cached(states), texts, _nothing, "states@0", Bottleneck(training=QUICK))
+    return SharedGround(made.data, lambda: Cached(states), texts, _nothing, "states@0", Bottleneck(training=QUICK))
 
 
 def _nothing(texts: Any) -> np.ndarray:
     return np.zeros((len(texts), 1), np.float32)
 
 
-def test_an_arm_with_concepts_is_measured_steered_and_linked(ground: Ground) -> None:
+def test_an_arm_with_concepts_is_measured_steered_and_linked(ground: SharedGround) -> None:
     outcome = run(Arm("rec_cbm", 0, "", QUICK), ground)
     tables = {row: conform(row, rows).to_pylist() for row, rows in outcome.tables.items()}
     (model,) = tables[Models]
@@ -62,14 +62,14 @@ def test_an_arm_with_concepts_is_measured_steered_and_linked(ground: Ground) -> 
     assert outcome.head.temperature == model["grade_temperature"]
 
 
-def test_calibrated_probabilities_are_those_of_the_head(ground: Ground) -> None:
+def test_calibrated_probabilities_are_those_of_the_head(ground: SharedGround) -> None:
     outcome = run(Arm("rec_cbm", 0, "", QUICK), ground)
     assert outcome.head is not None
     likely = outcome.head.probabilities(outcome.estimates.shares(ground.data.concepts.tops), calibrated=False)
     np.testing.assert_allclose(likely, outcome.estimates.grades, atol=1e-9)
 
 
-def test_an_arm_without_concepts_and_one_of_a_sweep_are_measured_only(ground: Ground) -> None:
+def test_an_arm_without_concepts_and_one_of_a_sweep_are_measured_only(ground: SharedGround) -> None:
     for arm in (Arm("plm", 0, "", QUICK), Arm("rec_cbm", 0, "concepts=2", QUICK.model_copy(update={"concepts": 2}))):
         tables = run(arm, ground).tables
         assert tables[Interventions] == []

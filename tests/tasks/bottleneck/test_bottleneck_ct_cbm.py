@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from tasks.bottleneck import ct_cbm as ct_cbm_module
 from tasks.bottleneck.ct_cbm import RIDGE, candidates, ct_cbm, residual, targeted
-from tasks.bottleneck.data import Concepts, Labelled
+from tasks.bottleneck.data import Concepts, LabelledData
 from tasks.bottleneck.states import Cached, States
 from tasks.bottleneck.vanilla import vanilla_cbm
 from tasks.contracts.settings.bottleneck import Training
@@ -23,7 +23,7 @@ FILLERS = ("the", "plant", "water", "moves", "upwards", "because", "of", "leaves
 class Hidden:
     """Responses whose grade follows from a given concept and from the word 'xylem', which no concept names."""
 
-    data: Labelled
+    data: LabelledData
     texts: tuple[str, ...]
     encoder: Cached
 
@@ -38,7 +38,7 @@ def hidden():
         said = [*rng.choice(FILLERS, rng.integers(4, 8)), ("low", "high")[level[row]], *["xylem"] * word[row]]
         texts.append(" ".join(rng.permutation(said)))
         values.append([look[one] + rng.normal(scale=0.1, size=16) for one in texts[-1].split()])
-    data = Labelled(
+    data = LabelledData(
         tuple(f"r{at:03}" for at in range(n)),
         Concepts(("force",), ("Force",), ("says how strong",), (("low", "high"),)),
         level[:, None].astype(np.int64),

@@ -13,11 +13,11 @@ import torch
 from sklearn.metrics import f1_score
 
 from tasks.bottleneck.backbone import load
-from tasks.bottleneck.data import MISSING, Labelled
+from tasks.bottleneck.data import MISSING, LabelledData
 from tasks.bottleneck.fit import Trained, concept_levels, concept_validation, grade_validation, narrowed, rec_cbm
 from tasks.bottleneck.loop import minimise
 from tasks.bottleneck.model import ConceptEncoder
-from tasks.bottleneck.states import Cached, Encoder, States, Tuned, encode
+from tasks.bottleneck.states import Cached, StateEncoder, States, TunedBackbone, encode
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import Training
 
@@ -27,7 +27,7 @@ SHORT = Training(epochs=2, learning_rate=1e-3)
 Rates = Callable[[torch.nn.Parameter], Any]
 
 
-def accuracy(trained: Trained, encoder: Encoder, data: Labelled) -> tuple[float, float]:
+def accuracy(trained: Trained, encoder: StateEncoder, data: LabelledData) -> tuple[float, float]:
     """Share of concept levels and of grades that are right on the test split."""
     rows = data.rows("test")
     found = trained.predict(encoder, rows)
@@ -36,7 +36,7 @@ def accuracy(trained: Trained, encoder: Encoder, data: Labelled) -> tuple[float,
     return float(levels.mean()), float((found.grade == data.grades[rows]).mean())
 
 
-def same(one: Trained, other: Trained, encoder: Encoder, rows: np.ndarray) -> bool:
+def same(one: Trained, other: Trained, encoder: StateEncoder, rows: np.ndarray) -> bool:
     """Whether two graders say the same, to the last bit."""
     found, again = one.predict(encoder, rows), other.predict(encoder, rows)
     return np.array_equal(found.levels, again.levels) and np.array_equal(found.grades, again.grades)  # type: ignore[arg-type]
@@ -260,7 +260,7 @@ def test_every_backbone_frozen_and_tuned(
 ) -> None:
     one, backbone = written(), load(str(backbone_folder(kind)), 48)
     tokens, rows = backbone.tokenize(one.answered), np.arange(48)
-    frozen, tuned = Cached(encode(backbone, tokens)), Tuned(backbone, tokens)
+    frozen, tuned = Cached(encode(backbone, tokens)), TunedBackbone(backbone, tokens)
     first = rec_cbm(one.data, frozen, SHORT, 0)
     assert np.isfinite(first.predict(frozen, rows).grades).all()
     again, later = (rec_cbm(one.data, tuned, SHORT, 0) for _ in range(2))
@@ -277,7 +277,7 @@ def test_words_are_learned_by_a_tuned_encoder(
     backbone_folder: Callable[[str], Path], written: Callable[..., Any]
 ) -> None:
     one, backbone = written(n=90), load(str(backbone_folder("bert")), 48)
-    encoder = Tuned(backbone, backbone.tokenize(one.answered))
+    encoder = TunedBackbone(backbone, backbone.tokenize(one.answered))
     plan = Training(epochs=12, learning_rate=0.01, head_learning_rate_2=0.1)
     levels, grades = accuracy(rec_cbm(one.data, encoder, plan, 0), encoder, one.data)
     assert levels > 0.6

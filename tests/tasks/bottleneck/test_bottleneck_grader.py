@@ -12,12 +12,12 @@ from safetensors.torch import save_file
 
 from tasks.bottleneck import backbone as backbones
 from tasks.bottleneck.adapters import adapted
-from tasks.bottleneck.data import MISSING, Labelled
+from tasks.bottleneck.data import MISSING, LabelledData
 from tasks.bottleneck.fit import Trained, concept_levels
 from tasks.bottleneck.grader import load, save
 from tasks.bottleneck.labelled import concepts_of
 from tasks.bottleneck.model import ConceptEncoder, LatentHead
-from tasks.bottleneck.states import Cached, Tuned, encode
+from tasks.bottleneck.states import Cached, TunedBackbone, encode
 from tasks.bottleneck.trace import contribution_error
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError
@@ -35,7 +35,7 @@ CRITERIA = (
     Criterion(id="depth", trait="t", text="Goes further.", levels=("no", "some", "much")),
 )
 BUNDLE = bundle(*CRITERIA, ends=(0, 3), name="bottleneck", final_score="judged")
-DATA = Labelled(
+DATA = LabelledData(
     response_ids=("a", "b", "c"),
     concepts=concepts_of(BUNDLE),
     levels=np.zeros((3, 3), np.int64),
@@ -120,7 +120,7 @@ def test_what_is_read_back_says_the_same(exported, backbone_folder, kind, more):
     # A tuned encoder is in the file and nowhere else.
     grader = load(path, path.parent if more.get("encoder") == "tuned" else backbone_folder(kind).parent)
     tokens = backbone.tokenize(ANSWERED)
-    levels = concept_levels(trained.concept_encoder, Tuned(backbone, tokens), np.arange(len(ANSWERED)))
+    levels = concept_levels(trained.concept_encoder, TunedBackbone(backbone, tokens), np.arange(len(ANSWERED)))
     shares = levels @ np.arange(4) / DATA.concepts.tops
     assert np.allclose(grader.levels(ANSWERED), levels, atol=1e-6)
     assert np.allclose(grader.shares(ANSWERED), shares, atol=1e-6)

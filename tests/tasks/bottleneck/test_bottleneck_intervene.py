@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.bottleneck.data import MISSING, Concepts, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, LabelledData
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.intervene import curves, grades_after, oracle_values, random_values, wrong_values
 from tasks.contracts.tables.bottleneck import Interventions
@@ -36,7 +36,7 @@ def some_orders(rng: np.random.Generator, n: int) -> np.ndarray:
     return np.argsort(rng.random((n, K)), axis=1)
 
 
-def learnable(missing: float = 0.15) -> tuple[Labelled, Head, np.ndarray]:
+def learnable(missing: float = 0.15) -> tuple[LabelledData, Head, np.ndarray]:
     """A grade that is a step of the sum of three concepts, a head that knows it, and noisy shares."""
     rng = np.random.default_rng(4)
     levels = rng.integers(0, TOPS + 1, size=(N, K))
@@ -50,7 +50,7 @@ def learnable(missing: float = 0.15) -> tuple[Labelled, Head, np.ndarray]:
     grades[0] = MISSING
     concepts = Concepts(("a", "b", "c"), ("a", "b", "c"), ("a", "b", "c"), tuple(("x",) * (t + 1) for t in TOPS))
     ids = tuple(f"r{i:02}" for i in range(N))
-    data = Labelled(ids, concepts, levels, np.ones((N, K)), grades, np.arange(4.0), np.full(N, "test"))
+    data = LabelledData(ids, concepts, levels, np.ones((N, K)), grades, np.arange(4.0), np.full(N, "test"))
     return data, head, np.clip(shares + rng.normal(size=shares.shape) * 0.35, 0, 1)
 
 

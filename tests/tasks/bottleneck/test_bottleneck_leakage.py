@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tasks.bottleneck.data import MISSING, Concepts, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, LabelledData
 from tasks.bottleneck.leakage import concept_leakage, cross_fitted, leakage_rows, task_leakage, within_labels
 from tasks.contracts.tables.bottleneck import Trials
 
@@ -113,7 +113,7 @@ def test_rows_keep_the_contract() -> None:
     shares, levels, grades = some_set(150)
     concepts = Concepts(tuple("abc"), tuple("abc"), tuple("abc"), tuple(("x",) * (top + 1) for top in TOPS))
     ids, split = tuple(f"r{i:03}" for i in range(150)), np.full(150, "test")
-    data = Labelled(ids, concepts, levels, np.ones((150, K)), grades, np.arange(4.0), split)
+    data = LabelledData(ids, concepts, levels, np.ones((150, K)), grades, np.arange(4.0), split)
     rows = leakage_rows(shares, data, data.rows("test"), "test", "rec_cbm", 2)
     assert all(set(row) == set(Trials.model_fields) for row in rows)
     value = {row["metric"]: row["value"] for row in rows}

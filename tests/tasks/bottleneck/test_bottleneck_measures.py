@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
 
-from tasks.bottleneck.data import MISSING, Concepts, Estimates, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, Estimates, LabelledData
 from tasks.bottleneck.measures import human_rows, trial_rows
 from tasks.contracts.tables.bottleneck import Trials
 
@@ -20,7 +20,7 @@ N, K = 120, 3
 
 
 @pytest.fixture
-def data() -> Labelled:
+def data() -> LabelledData:
     rng = np.random.default_rng(1)
     levels = rng.integers(0, CONCEPTS.tops + 1, size=(N, K))
     levels[rng.random((N, K)) < 0.2] = MISSING
@@ -28,7 +28,7 @@ def data() -> Labelled:
     grades[:7] = MISSING
     split = np.where(np.arange(N) % 2, "test", "train")
     ids = tuple(f"r{i:03}" for i in range(N))
-    return Labelled(ids, CONCEPTS, levels, np.ones((N, K)), grades, np.array([0.5, 1.5, 2.5, 3.5]), split)
+    return LabelledData(ids, CONCEPTS, levels, np.ones((N, K)), grades, np.array([0.5, 1.5, 2.5, 3.5]), split)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     return found
 
 
-def test_concepts_are_measured_on_their_labels_as_scikit_learn_does(data: Labelled, estimates: Estimates) -> None:
+def test_concepts_are_measured_on_their_labels_as_scikit_learn_does(data: LabelledData, estimates: Estimates) -> None:
     found = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, ""))
     given, chosen = data.levels[data.rows("test")], estimates.chosen()
     for k, concept in enumerate(CONCEPTS.ids):
@@ -60,7 +60,7 @@ def test_concepts_are_measured_on_their_labels_as_scikit_learn_does(data: Labell
     assert found["concept_qwk", "all"]["value"] == pytest.approx(np.mean(each))
 
 
-def test_grades_are_measured_where_there_is_one(data: Labelled, estimates: Estimates) -> None:
+def test_grades_are_measured_where_there_is_one(data: LabelledData, estimates: Estimates) -> None:
     found = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, ""))
     given = data.grades[data.rows("test")]
     on = given != MISSING
@@ -74,7 +74,7 @@ def test_grades_are_measured_where_there_is_one(data: Labelled, estimates: Estim
 
 def test_qwk_counts_the_levels_that_nobody_uses() -> None:
     """Grades 0 and 3 of 0…3 alone: one disagreement in four costs as much as on any scale, so kappa is a worked one."""
-    some = Labelled(
+    some = LabelledData(
         tuple("abcd"),
         Concepts((), (), (), ()),
         np.empty((4, 0), np.int64),
@@ -90,7 +90,7 @@ def test_qwk_counts_the_levels_that_nobody_uses() -> None:
     assert not any(metric.startswith("concept") for metric, _ in found)
 
 
-def test_calibrated_probabilities_stand_beside_the_raw_ones(data: Labelled, estimates: Estimates) -> None:
+def test_calibrated_probabilities_stand_beside_the_raw_ones(data: LabelledData, estimates: Estimates) -> None:
     right = np.eye(4)[np.maximum(data.grades[data.rows("test")], 0)]
     found = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, "", right))
     assert found["task_ece", ""]["value"] == pytest.approx(0)
@@ -100,7 +100,7 @@ def test_calibrated_probabilities_stand_beside_the_raw_ones(data: Labelled, esti
     assert "not calibrated" in raw["task_ece", ""]["note"]
 
 
-def test_what_is_undefined_is_null_with_a_reason(data: Labelled, estimates: Estimates) -> None:
+def test_what_is_undefined_is_null_with_a_reason(data: LabelledData, estimates: Estimates) -> None:
     levels = data.levels.copy()
     levels[:, 0] = MISSING
     bare = replace(data, levels=levels, grades=np.full(N, MISSING))
@@ -112,18 +112,18 @@ def test_what_is_undefined_is_null_with_a_reason(data: Labelled, estimates: Esti
     assert found["concept_qwk", "all"]["note"] == "over the 2 of 3 concepts where it is defined"
 
 
-def test_a_grader_of_the_first_concepts_is_measured_on_those(data: Labelled, estimates: Estimates) -> None:
+def test_a_grader_of_the_first_concepts_is_measured_on_those(data: LabelledData, estimates: Estimates) -> None:
     assert estimates.levels is not None
     fewer = by_key(trial_rows(replace(estimates, levels=estimates.levels[:, :2]), data, "test", "m", 0, "concepts=2"))
     assert {concept for metric, concept in fewer if metric == "concept_qwk"} == {"c1", "c2", "all"}
 
 
-def test_estimates_of_other_rows_are_refused(data: Labelled, estimates: Estimates) -> None:
+def test_estimates_of_other_rows_are_refused(data: LabelledData, estimates: Estimates) -> None:
     with pytest.raises(ValueError, match="split test"):
         trial_rows(Estimates(None, estimates.grades[1:]), data, "test", "plm", 0, "")
 
 
-def test_a_person_is_measured_like_a_grader_and_it_does_not_matter_who_is_first(data: Labelled) -> None:
+def test_a_person_is_measured_like_a_grader_and_it_does_not_matter_who_is_first(data: LabelledData) -> None:
     rows = data.rows("test")
     a, b = data.levels[rows], np.roll(data.levels[rows], 1, axis=0)
     grades_a, grades_b = data.grades[rows], np.roll(data.grades[rows], 1)

@@ -9,7 +9,7 @@ import torch
 from tasks.bottleneck.backbone import load
 from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.plm import Pooled, plm, pooled
-from tasks.bottleneck.states import Cached, States, Tuned
+from tasks.bottleneck.states import Cached, States, TunedBackbone
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import Training
 
@@ -80,7 +80,7 @@ def test_a_split_without_any_grade_is_named(problem, split):
 def test_a_tuned_encoder_learns_with_it_and_its_weights_come_back(written, backbone_folder):
     problem = written()
     backbone = load(str(backbone_folder("bert")), 48)
-    encoder = Tuned(backbone, backbone.tokenize(problem.answered))
+    encoder = TunedBackbone(backbone, backbone.tokenize(problem.answered))
     trained = plm(problem.data, encoder, Training(epochs=2, learning_rate=1e-3), 0)
     rows = problem.data.rows("test")
     found = trained.predict(encoder, rows).grades
@@ -89,7 +89,7 @@ def test_a_tuned_encoder_learns_with_it_and_its_weights_come_back(written, backb
         for one in encoder.parameters():
             one.mul_(2)
     np.testing.assert_allclose(trained.predict(encoder, rows).grades, found, atol=1e-6)
-    fresh = Tuned(backbone, backbone.tokenize(problem.answered))
+    fresh = TunedBackbone(backbone, backbone.tokenize(problem.answered))
     np.testing.assert_allclose(trained.predict(fresh, rows).grades, found, atol=1e-6)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.bottleneck.data import MISSING, Concepts, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, LabelledData
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.policies import (
     GAIN,
@@ -136,7 +136,7 @@ def test_turns_are_those_of_a_queue_even_where_priorities_rise_and_tie(seed: int
     assert (_turns(priority) == want).all()
 
 
-def planted(n: int = 150) -> tuple[Labelled, Head, np.ndarray]:
+def planted(n: int = 150) -> tuple[LabelledData, Head, np.ndarray]:
     """The grade hangs on the first concept alone, of which half the estimates are wild guesses; the others are sure."""
     rng = np.random.default_rng(3)
     tops = np.array([3, 3, 3])
@@ -151,7 +151,7 @@ def planted(n: int = 150) -> tuple[Labelled, Head, np.ndarray]:
     levels[:5, 2] = MISSING
     grades[-3:] = MISSING
     ids = tuple(f"r{i:03}" for i in range(n))
-    return Labelled(ids, concepts, levels, np.ones((n, K)), grades, np.arange(4.0), np.full(n, "test")), head, sure
+    return LabelledData(ids, concepts, levels, np.ones((n, K)), grades, np.arange(4.0), np.full(n, "test")), head, sure
 
 
 def test_asking_for_what_moves_the_grade_saves_questions() -> None:

@@ -12,7 +12,7 @@ import transformers as hf
 
 from tasks.bottleneck.adapters import adapted, take
 from tasks.bottleneck.backbone import Backbone, load, rebuilt
-from tasks.bottleneck.states import Adapted, Tuned
+from tasks.bottleneck.states import Adapted, TunedBackbone
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
 from tasks.contracts.settings.adapter import Adapter
@@ -62,7 +62,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory, backbone_folder: Any) ->
 def states_of(backbone: Backbone) -> torch.Tensor:
     tokens = backbone.tokenize(ANSWERED)
     with torch.inference_mode():
-        return Tuned(backbone, tokens)([0, 1])[0]
+        return TunedBackbone(backbone, tokens)([0, 1])[0]
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama", "gpt2"])

@@ -13,23 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.bottleneck import states as made
-from tasks.bottleneck.backbone import Backbone, Tokens, load
-from tasks.bottleneck.states import Cached, States, Tuned, batches, by_length, encode
+from tasks.bottleneck.backbone import Backbone, BatchTokens, load
+from tasks.bottleneck.states import Cached, States, TunedBackbone, batches, by_length, encode
 from tasks.contracts.grader import Answered
 
 Lengths = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 
 
 @pytest.fixture
-def read(backbone_folder: Callable[[str], Path]) -> tuple[Backbone, Tokens]:
+def read(backbone_folder: Callable[[str], Path]) -> tuple[Backbone, BatchTokens]:
     backbone = load(str(backbone_folder("bert")), 64)
     texts = ["alpha", "bravo charlie so it", "delta " * 30, "echo of the foxtrot", ""]
     return backbone, backbone.tokenize([Answered("which words", text) for text in texts])
 
 
-def test_kept_states_are_the_fresh_ones(read: tuple[Backbone, Tokens]) -> None:
+def test_kept_states_are_the_fresh_ones(read: tuple[Backbone, BatchTokens]) -> None:
     backbone, tokens = read
-    kept, fresh = Cached(encode(backbone, tokens)), Tuned(backbone, tokens)
+    kept, fresh = Cached(encode(backbone, tokens)), TunedBackbone(backbone, tokens)
     rows = [3, 0, 2, 3]
     with torch.inference_mode():
         (states, mask), (others, other_mask) = kept(rows), fresh(np.array(rows))
@@ -42,13 +42,13 @@ def test_kept_states_are_the_fresh_ones(read: tuple[Backbone, Tokens]) -> None:
     assert (kept.width, kept.lengths.tolist()) == (fresh.width, fresh.lengths.tolist())
 
 
-def test_states_do_not_depend_on_the_batch(read: tuple[Backbone, Tokens], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_do_not_depend_on_the_batch(read: tuple[Backbone, BatchTokens], monkeypatch: pytest.MonkeyPatch) -> None:
     together = encode(*read).values
     monkeypatch.setattr(made, "_BATCH_TOKENS", {"cpu": 1})
     np.testing.assert_allclose(together, encode(*read).values, atol=2e-3)
 
 
-def test_states_on_disk_are_those_in_memory(read: tuple[Backbone, Tokens], tmp_path: Path) -> None:
+def test_states_on_disk_are_those_in_memory(read: tuple[Backbone, BatchTokens], tmp_path: Path) -> None:
     said: list[str] = []
     memory, disk = encode(*read), encode(*read, said.append, tmp_path / "deep" / "one")
     for found in (disk, made.load(tmp_path / "deep" / "one")):
@@ -62,7 +62,7 @@ def test_states_on_disk_are_those_in_memory(read: tuple[Backbone, Tokens], tmp_p
 
 
 def test_a_folder_appears_whole_or_not_at_all(
-    read: tuple[Backbone, Tokens], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: tuple[Backbone, BatchTokens], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(message: str) -> None:
         raise KeyboardInterrupt
@@ -77,7 +77,7 @@ def test_a_folder_appears_whole_or_not_at_all(
     assert len(made.load(tmp_path / "states").starts) == 6  # type: ignore[union-attr]
 
 
-def test_states_beyond_half_precision_stay_finite(read: tuple[Backbone, Tokens]) -> None:
+def test_states_beyond_half_precision_stay_finite(read: tuple[Backbone, BatchTokens]) -> None:
     backbone, tokens = read
     with torch.no_grad():
         backbone.model.encoder.layer[0].output.LayerNorm.weight *= 1e6
@@ -117,10 +117,10 @@ def test_batches_by_length_keep_to_the_tokens(lengths: list[int], most: int) -> 
     assert [longest for _, longest in sizes] == sorted((longest for _, longest in sizes), reverse=True)
 
 
-def test_a_tuned_encoder_leaves_the_backbone_alone_and_finds_back(read: tuple[Backbone, Tokens]) -> None:
+def test_a_tuned_encoder_leaves_the_backbone_alone_and_finds_back(read: tuple[Backbone, BatchTokens]) -> None:
     backbone, tokens = read
     before = {name: one.clone() for name, one in backbone.model.state_dict().items()}
-    encoder = Tuned(backbone, tokens)
+    encoder = TunedBackbone(backbone, tokens)
     states = encoder([0, 1])[0]
     states.sum().backward()
     assert any(one.grad is not None and one.grad.abs().sum() > 0 for one in encoder.parameters())
@@ -136,8 +136,8 @@ def test_a_tuned_encoder_leaves_the_backbone_alone_and_finds_back(read: tuple[Ba
     assert not torch.allclose(moved, states)
 
 
-def test_dropout_is_on_in_training_only(read: tuple[Backbone, Tokens]) -> None:
-    encoder = Tuned(*read)
+def test_dropout_is_on_in_training_only(read: tuple[Backbone, BatchTokens]) -> None:
+    encoder = TunedBackbone(*read)
     assert torch.equal(encoder([1])[0], encoder([1])[0])
     encoder.train()
     assert not torch.equal(encoder([1])[0], encoder([1])[0])
@@ -145,11 +145,11 @@ def test_dropout_is_on_in_training_only(read: tuple[Backbone, Tokens]) -> None:
     assert torch.equal(encoder([1])[0], encoder([1])[0])
 
 
-def test_bfloat16_is_near_and_comes_back_as_float32(read: tuple[Backbone, Tokens]) -> None:
+def test_bfloat16_is_near_and_comes_back_as_float32(read: tuple[Backbone, BatchTokens]) -> None:
     backbone, tokens = read
     rounding = copy(backbone)
     rounding.rounds = True
-    plain, brief = Tuned(backbone, tokens)([2])[0], Tuned(rounding, tokens)([2])[0]
+    plain, brief = TunedBackbone(backbone, tokens)([2])[0], TunedBackbone(rounding, tokens)([2])[0]
     assert brief.dtype == torch.float32
     assert not torch.equal(plain, brief)
     torch.testing.assert_close(plain, brief, atol=0.1, rtol=0.1)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.covariance import GraphicalLasso
 
-from tasks.bottleneck.data import MISSING, Concepts, Labelled
+from tasks.bottleneck.data import MISSING, Concepts, LabelledData
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.structure import label_correlations, link_rows, partial_correlations
 from tasks.contracts.tables.bottleneck import ConceptLinks
@@ -69,7 +69,7 @@ def test_rows_keep_the_contract_and_come_from_the_train_split() -> None:
     concepts = Concepts(tuple("abcd"), tuple("abcd"), tuple("abcd"), (("0", "1", "2"),) * K)
     split = np.array(["train"] * 100 + ["test"] * 100)
     ids = tuple(f"r{i:03}" for i in range(200))
-    data = Labelled(ids, concepts, levels, np.ones((200, K)), np.zeros(200, np.int64), np.arange(2.0), split)
+    data = LabelledData(ids, concepts, levels, np.ones((200, K)), np.zeros(200, np.int64), np.arange(2.0), split)
     precision = np.eye(K) + 0.3
     rows = link_rows(data, Head(np.ones((2, K)), np.zeros(2), precision, np.ones(K)), "rec_cbm", 1)
     assert [(row["a"], row["b"]) for row in rows] == [

@@ -9,7 +9,7 @@ from scipy.special import log_softmax
 
 from tasks.bottleneck.backbone import load
 from tasks.bottleneck.data import MISSING
-from tasks.bottleneck.states import Cached, States, Tuned
+from tasks.bottleneck.states import Cached, States, TunedBackbone
 from tasks.bottleneck.vanilla import Joint, Targets, joint_loss, vanilla_cbm
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import Training
@@ -100,7 +100,7 @@ def test_the_head_as_arrays_is_the_head_that_was_trained(problem):
 def test_the_head_moves_at_its_own_rate_beside_a_tuned_encoder(written, backbone_folder):
     problem = written()
     backbone = load(str(backbone_folder("bert")), 48)
-    encoder = Tuned(backbone, backbone.tokenize(problem.answered))
+    encoder = TunedBackbone(backbone, backbone.tokenize(problem.answered))
     trained = vanilla_cbm(problem.data, encoder, Training(epochs=2, warmup=0), 0)  # 2e-5 for the encoder
     steps = 2 * len(trained.history)
     assert trained.encoder_state is not None

@@ -90,7 +90,7 @@ def test_could_not_run_is_shown_apart_from_failed(graded: Judged, monkeypatch: p
     real = suite.exception
 
     def raised(info: object) -> str | None:
-        of: suite.Tally = sys._getframe(1).f_locals["self"]
+        of: suite.RuleTally = sys._getframe(1).f_locals["self"]
         return "out of <order>" if of.rule.rule == "between" else real(info)  # type: ignore[arg-type]
 
     monkeypatch.setattr(suite, "exception", raised)

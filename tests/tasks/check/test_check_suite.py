@@ -127,7 +127,7 @@ def test_a_failure_without_a_count_is_an_error() -> None:
         def __init__(self) -> None:
             self.result: dict[str, Any] = {}
 
-    tally = suite.Tally(Expectation("not_null", ("unit_id",)))
+    tally = suite.RuleTally(Expectation("not_null", ("unit_id",)))
     tally.add(Result(), pa.table({"unit_id": ["s1"]}), 0)  # type: ignore[arg-type]
     assert tally.finding(Units, 1).outcome == "error"
 

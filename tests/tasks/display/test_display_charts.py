@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tasks.display.axis import Axis, axis
 from tasks.display.bars import bar_chart, share_chart
-from tasks.display.lines import Line, Point, line_chart
+from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.plot import BASE, TOP
-from tasks.display.table import Bar, Panel, Shares
+from tasks.display.table import Bar, LevelShares, Panel
 
 UNIT = Axis(0.0, 1.0, (0.0, 0.5, 1.0), 2, 98)
 
@@ -40,7 +40,7 @@ def test_values_off_an_axis_stand_at_its_edge() -> None:
 def test_charts_say_what_they_show() -> None:
     assert "0.500" in bar_chart(Panel("Errors", (Bar("A", 0.5, 0.4, 0.7),)))
     assert "<img" not in bar_chart(Panel("Errors", (Bar("<img src=x>", -0.25),)))
-    assert "25%" in share_chart(Shares("Scores", ("0", "1"), (0.25, 0.75), {"A": (0.5, 0.5)}))
+    assert "25%" in share_chart(LevelShares("Scores", ("0", "1"), (0.25, 0.75), {"A": (0.5, 0.5)}))
 
 
 def test_bars_stand_in_their_order_and_people_as_a_line() -> None:
@@ -60,7 +60,7 @@ def test_ticks_are_written_with_the_digits_of_their_step() -> None:
 
 
 def test_lines_go_through_their_points_within_what_is_to_be_compared() -> None:
-    line = Line("up", (Point(0, 0.2), Point(1, 0.4, 0.3, 0.5), Point(2, 0.6)))
+    line = ChartLine("up", (ChartPoint(0, 0.2), ChartPoint(1, 0.4, 0.3, 0.5), ChartPoint(2, 0.6)))
     drawn = line_chart("title", [line], "asked", "QWK", within=(0.0, 1.0))
     points = [tuple(map(float, found)) for found in re.findall(r'class="mf" cx="([\d.]+)%" cy="([\d.]+)"', drawn)]
     assert len(points) == 3

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tasks.edit.laboratory import decoder as laboratory_decoder
 from tasks.edit.laboratory.decoder import Size, corpus, decoder, sample_of, tokenizer, train
 from tasks.edit.laboratory.marking import CAREFUL, IMPERFECT, checklist, trace
-from tasks.edit.laboratory.world import REASON, VERBS, Question, answer, question, round_half_up
+from tasks.edit.laboratory.world import REASON, VERBS, WorldQuestion, answer, question, round_half_up
 from tasks.edit.policy import Policy
 from tasks.edit.rollout import Sample, cut, read_mark
 
@@ -23,7 +23,7 @@ SEEDS = st.integers(0, 10_000)
 WORD = {word: verb for verb, other in VERBS.items() for word in (verb, other)}
 
 
-def marked(sample: Sample, of: Question) -> int:
+def marked(sample: Sample, of: WorldQuestion) -> int:
     """The gold mark once more, from nothing but the printed scheme, the question and the answer."""
     sentences = [sentence.split() for sentence in sample.answer.removesuffix(" .").split(" . ")]
     said = {(words[0], WORD.get(words[1], words[1]), *words[2:]) for words in sentences}

@@ -25,7 +25,7 @@ GIVEN = {"question", "scheme", "answer", "top", "nonce"}
 MENDING = {"attempt", "diagnosis", "checklist"}
 PRIVATE = {
     "grade": set(),
-    "checklist": {"gold"},
+    "checklist": {"gold", "points"},
     "intervene": {"gold", "attempt"},
     "revise": MENDING,
     "rewrite": MENDING,
@@ -108,6 +108,19 @@ def test_the_gold_mark_is_shown_only_where_it_may_be(prompts: Prompts, asked: st
     other = replace(SAMPLE, gold=3)
     same = filled(prompts, asked) == filled(prompts, asked, other)
     assert same == ("gold" not in PRIVATE[asked])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "lines"),
+    [
+        ("P1: roots absorb water (7 marks)\nP2: light (5 marks)", "P1, P2"),
+        ("Level 0: nothing (0 marks)\nLevel 1: a reason (1-2 marks)", "Level 0, Level 1"),
+        ("in prose", "every point"),
+    ],
+)
+def test_a_checklist_is_told_its_lines(scheme: str, lines: str) -> None:
+    text = Prompts().checklist(replace(SAMPLE, scheme=scheme))
+    assert text.rstrip().endswith(f"The examiner's mark is 7 of 12. The lines for {lines}:")
 
 
 @pytest.mark.parametrize("asked", ["checklist", "intervene"])

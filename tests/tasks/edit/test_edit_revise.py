@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -11,12 +12,12 @@ from hypothesis import strategies as st
 
 from tasks.contracts.settings.edit import Revising
 from tasks.edit import checklist as checklists
-from tasks.edit.checklist import Checklist, point_ids
+from tasks.edit.checklist import LINE, Checklist, line_ids, point_ids
 from tasks.edit.intervene import ask, intervene, read
 from tasks.edit.locality import breach, totals
 from tasks.edit.mimicry import RUN, copied, mimicry
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import Attempt, Candidate, Refusal, Revision, diagnosis, opened, revise
+from tasks.edit.revise import Attempt, Candidate, Refusal, Revision, diagnosis, opened, revise, write_checklists
 from tasks.edit.rollout import Sample, cut, up_to_mark
 
 SCHEME = "P1: roots absorb water (1 mark)\nP2: leaves release oxygen (1 mark)\nP3: light drives it (2 marks)"
@@ -54,7 +55,7 @@ def kind(prompt: str) -> str:
     return next(
         name
         for name, words in {
-            "checklist": "Lay open, point by point",
+            "checklist": "You write a private note",
             "revise": "You mend one step",
             "rewrite": "You mend the reasoning",
             "intervene": "came to a wrong mark",
@@ -76,6 +77,7 @@ def test_a_mended_rollout() -> None:
     write = Scripted({"checklist": CHECKLIST, "revise": MENDED, "grade": RIGHT})
     (found,) = mended(write, 1)
     assert found.refused is None
+    assert found.reply is None
     assert found.step == 1
     assert found.rank == 0
     assert found.sub_steps == (MENDED,)
@@ -114,7 +116,22 @@ def test_an_unusable_checklist_stops_its_responses_revisions() -> None:
     write = Scripted({"checklist": "I cannot tell."})
     (found,) = mended(write, 1)
     assert (found.refused, found.checklist, found.marks) == ("checklist_empty", None, ())
+    assert found.reply == "I cannot tell."
     assert len(write.calls) == 1
+
+
+def test_a_long_scheme_gets_room_for_a_line_on_each_point() -> None:
+    scheme = "\n".join(f"P{number}: a fact (1 mark)" for number in range(12))
+    rooms = []
+
+    def write(prompts: Sequence[str], *, max_tokens: int = 512, **_: object) -> list[str]:
+        rooms.append(max_tokens)
+        return ["P1 | not covered | none"] * len(prompts)
+
+    samples = [SAMPLE, replace(SAMPLE, response_id="r2", scheme=scheme)]
+    write_checklists(samples, Prompts(), write, max_tokens=64, seed=0)
+    write_checklists([SAMPLE], Prompts(), write, max_tokens=400, seed=0)
+    assert rooms == [12 * LINE, 400]
 
 
 def test_without_the_checklist_nothing_private_is_asked_for() -> None:
@@ -125,10 +142,22 @@ def test_without_the_checklist_nothing_private_is_asked_for() -> None:
     assert [kind(prompts[0]) for prompts, *_ in write.calls] == ["revise", "grade"]
 
 
+@pytest.mark.parametrize("lead", ["1. ", "2) ", "Step 3: ", ">> 1. "])
+def test_a_number_before_it_hides_no_step_of_the_attempt(lead: str) -> None:
+    (found,) = mended(Scripted({"checklist": CHECKLIST, "revise": f"{lead}{STEPS[2]}"}), 1)
+    assert found.refused == "repeats_step"
+
+
+def test_a_number_that_belongs_to_a_step_stays() -> None:
+    (found,) = mended(Scripted({"checklist": CHECKLIST, "revise": "2.5 litres are named.", "grade": RIGHT}), 1)
+    assert found.sub_steps == ("2.5 litres are named.",)
+
+
 def test_a_refused_revision_is_not_continued() -> None:
     write = Scripted({"checklist": CHECKLIST, "revise": f"{MENDED}\nFinal mark: 2"})
     (found,) = mended(write, 1)
     assert found.refused == "mark_line"
+    assert found.reply == f"{MENDED}\nFinal mark: 2"
     assert not found.begun
     assert not found.marks
     assert found.sub_steps == (MENDED, "Final mark: 2"), "what was refused can be looked at"
@@ -234,11 +263,11 @@ def test_a_checklist_and_what_it_lacks() -> None:
     assert (found.missing, found.unknown, found.unproven) == (("P3",), ("P9",), ())
 
 
-def test_an_invented_quote_is_left_out_and_said() -> None:
+def test_an_invented_quote_covers_nothing_and_is_said() -> None:
     found = checklists.read("P1 | covered | they drink a lot", SCHEME, SAMPLE.answer)
     assert isinstance(found, Checklist)
     assert found.unproven == ("P1",)
-    assert found.text == "P1 | covered | none"
+    assert found.text == "P1 | not covered | none"
 
 
 @pytest.mark.parametrize(
@@ -259,6 +288,7 @@ def test_what_is_no_checklist(reply: str, reason: str) -> None:
 def test_levels_name_no_points() -> None:
     scheme = "Level 0: no fact (0 marks)\nLevel 1: one fact (1-2 marks)"
     assert point_ids(scheme) == ()
+    assert line_ids(scheme) == ("Level 0", "Level 1")
     found = checklists.read("F1 | covered | roots", scheme, "roots drink")
     assert isinstance(found, Checklist)
     assert found.points[0].id == "F1"

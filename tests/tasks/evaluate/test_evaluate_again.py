@@ -15,7 +15,7 @@ from tasks.contracts.tables.evaluation import Metrics
 from tasks.contracts.tables.judging import Gradings
 from tasks.evaluate.gates import gates
 from tasks.evaluate.marks import again
-from tasks.evaluate.slices import Part
+from tasks.evaluate.slices import ScoreSlice
 from tasks.stats.scores import ScoreTables, narrow, score_frame
 
 SCALE = (0.0, 4.0, 1.0)
@@ -44,7 +44,7 @@ def test_a_response_is_the_same_again_where_all_its_scored_samples_agree() -> No
 
 def verdict_of(same: np.ndarray) -> dict[str, object]:
     rows = pd.DataFrame({"again": same, "cluster": np.arange(len(same))})
-    metrics = conform(Metrics, list(again(Part("all", "all", rows, SCALE, "response"), "m", 200, 0))).to_pandas()
+    metrics = conform(Metrics, list(again(ScoreSlice("all", "all", rows, SCALE, "response"), "m", 200, 0))).to_pandas()
     (found,) = [g for g in gates(metrics, [], {"i": SCALE}, Release(), 0) if g["gate"] == "same_answer_again"]
     return found
 

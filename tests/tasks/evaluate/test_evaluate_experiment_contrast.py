@@ -9,11 +9,11 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from tasks.contracts.settings.experiment import Experiment
-from tasks.evaluate.experiment.arm import Arm, Plan
+from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm
 from tasks.evaluate.experiment.contrast import main_contrast
 from tests.tasks.evaluate.test_evaluate_experiment_tables import make
 
-PLAN = Plan(400, 3)
+PLAN = BootstrapPlan(400, 3)
 
 
 def experiment(**tables: object) -> Experiment:
@@ -24,7 +24,7 @@ def rulers(*methods: str) -> Experiment:
     return experiment(rulers={"methods": methods})
 
 
-def kappa(arm: Arm) -> float:
+def kappa(arm: ExperimentArm) -> float:
     rows = arm.held_out
     return float(cohen_kappa_score(rows["target"], rows["calibrated"].round(), weights="quadratic"))
 

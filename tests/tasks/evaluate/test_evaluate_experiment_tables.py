@@ -13,10 +13,10 @@ from sklearn.metrics import cohen_kappa_score, mean_absolute_error, root_mean_sq
 
 from tasks.contracts.settings.experiment import (
     Ablation,
+    ArmPair,
     CalibrationSize,
     GradeAgentOps,
     Orders,
-    Pair,
     Perturbation,
     Rulers,
     Stability,
@@ -24,16 +24,16 @@ from tasks.contracts.settings.experiment import (
 from tasks.display.table import Cell, Table
 from tasks.evaluate.compare import compare
 from tasks.evaluate.experiment import decisions, gradeagentops, orders, rulers
-from tasks.evaluate.experiment.arm import Arm, Plan, agreement
+from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
 from tasks.evaluate.experiment.cases import found_by
 
 SCALE = (0.0, 10.0, 1.0)
-PLAN = Plan(200, 3)
+PLAN = BootstrapPlan(200, 3)
 N = 120
 LEVELS = list(range(11))
 
 
-def make(name: str, spread: float, seed: int = 0, **changes: Any) -> Arm:
+def make(name: str, spread: float, seed: int = 0, **changes: Any) -> ExperimentArm:
     """N responses by 20 authors to 6 questions, the first half technical; two people and a machine with this error."""
     truth = np.random.default_rng(9)
     target, own = truth.integers(0, 11, N), np.random.default_rng(seed)
@@ -56,7 +56,7 @@ def make(name: str, spread: float, seed: int = 0, **changes: Any) -> Arm:
     gradings = pd.DataFrame({"response_id": names, "status": "scored", "signals": [{} for _ in names]})
     attempts = calls([(one, "grade", 0, []) for one in names])
     nothing = pd.DataFrame(columns=["metric", "value", "low", "high", "n"])
-    return Arm(name, scores, gradings, attempts, SCALE, False, {}, nothing)._replace(**changes)
+    return ExperimentArm(name, scores, gradings, attempts, SCALE, False, {}, nothing)._replace(**changes)
 
 
 def calls(made: list[tuple[str, str, int, list[str]]], prompt: float | None = 100.0) -> pd.DataFrame:
@@ -86,7 +86,7 @@ def test_agreement_equals_other_libraries() -> None:
 
 def test_the_standard_error_is_that_of_whole_authors_resampled() -> None:
     arm = make("A", 2.0)
-    found = agreement(arm.scores, "target", "raw", SCALE, Plan(4000, 0))["mae"]
+    found = agreement(arm.scores, "target", "raw", SCALE, BootstrapPlan(4000, 0))["mae"]
     errors = (arm.scores["target"] - arm.scores["raw"]).abs().groupby(arm.scores["author_id"]).agg(["sum", "size"])
     rng = np.random.default_rng(1)
     picks = rng.integers(0, len(errors), (4000, len(errors)))
@@ -125,7 +125,7 @@ def test_table_5_shows_an_arm_that_scored_nothing() -> None:
 
 def test_table_6_turns_smaller_errors_into_gains() -> None:
     arms = {"base": make("base", 3.0), "full": make("full", 1.0, 1)}
-    table = gradeagentops.paired(arms, [Pair("full", "base")], PLAN)
+    table = gradeagentops.paired(arms, [ArmPair("full", "base")], PLAN)
     a, b = (arm.scores.assign(calibrated=arm.scores["raw"]) for arm in arms.values())
     found, n, _ = compare(a, b, SCALE, *PLAN)
     mae, qwk = cell(table, 0, "gain"), cell(table, 1, "gain")
@@ -187,7 +187,7 @@ def test_table_10_makes_up_no_tokens() -> None:
 def test_all_tables_of_gradeagentops_have_rows_as_wide_as_their_headings() -> None:
     arms = {name: make(name, 2.0, at) for at, name in enumerate(("B0", "FULL", "other"))}
     wanted = GradeAgentOps(
-        second="strict", baseline="B0", full="FULL", pairs=(Pair("FULL", "B0"),), memory=(Pair("FULL", "B0"),)
+        second="strict", baseline="B0", full="FULL", pairs=(ArmPair("FULL", "B0"),), memory=(ArmPair("FULL", "B0"),)
     )
     made = list(gradeagentops.tables(arms, wanted, "key", PLAN))
     assert [table.id for table in made] == [
@@ -313,5 +313,5 @@ def test_decisions_are_the_runs_own_figures() -> None:
     table = decisions.table([make("A", 1.0, metrics=metrics), make("B", 1.0)])
     assert [cell(table, row, "decisions").value for row in (0, 1)] == [300, 0]
     assert str(cell(table, 0, "ECE")) == "0.100 [0.050, 0.200]†"
-    assert "from 12 " in table.remarks[-1]
+    assert "(here 12 at the least)" in table.remarks[-1]
     assert (str(cell(table, 0, "Brier")), cell(table, 1, "ECE").value) == ("0.300", None)

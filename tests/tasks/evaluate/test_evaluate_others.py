@@ -7,7 +7,7 @@ import pytest
 from tasks.contracts.errors import InputError
 from tasks.evaluate.compare import compare, compare_over_items
 from tasks.evaluate.others import against_others, other_column, placed
-from tasks.evaluate.slices import Part
+from tasks.evaluate.slices import ScoreSlice
 from tasks.stats.agreement import qwk
 
 SCALES = {"p": (0.0, 4.0, 1.0), "q": (0.0, 4.0, 1.0)}
@@ -25,7 +25,7 @@ def scores(seed, n=80, noise=0.6, other_noise=1.5):
 
 
 def figures(frame, draws=300, scale=SCALES["p"]):
-    part = Part("all", "all", frame, scale, "author")
+    part = ScoreSlice("all", "all", frame, scale, "author")
     return {(row["metric"], row["value_of"]): row for row in against_others(part, SCALES, "m", draws, 7)}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.evaluation import RaterEffects
-from tasks.evaluate.raters import Marked, rater_effects
+from tasks.evaluate.raters import MarkedResponse, rater_effects
 from tasks.stats.facet_design import Rating
 from tests.builders.ratings import World, marked
 
@@ -19,7 +19,7 @@ EQUAL = World(dict.fromkeys(("anna", "ben", "carla"), 0.0))
 
 def scene(
     change: Callable[[Rating, int], float] = lambda one, at: one.score, seed: int = 0, n: int = 400
-) -> list[Marked]:
+) -> list[MarkedResponse]:
     """Marks by three equal raters, each changed; the response's number is its period: early, then late."""
     ratings, _ = marked(EQUAL, seed, n=n)
     rows = []
@@ -27,7 +27,7 @@ def scene(
         at = int(one.response[1:])
         period = "early" if at < n / 2 else "late"
         marks = {"": float(np.clip(change(one, at), 0, 4))}
-        rows.append(Marked(one.response, f"i{at % 2}", "g", one.rater, marks, period, one.response))
+        rows.append(MarkedResponse(one.response, f"i{at % 2}", "g", one.rater, marks, period, one.response))
     return rows
 
 
@@ -106,7 +106,7 @@ def test_a_halo_is_flagged_beside_the_others():
         for name in ("anna", "ben", "carla"):
             own = true + rng.normal(size=3) * 0.5 + (rng.normal() * 1.5 if name == "ben" else 0)
             marks = dict(zip("xyz", np.clip(np.round(own + 2), 0, 4).tolist(), strict=True))
-            rows.append(Marked(f"r{at}", "i", "g", name, marks | {"": sum(marks.values())}, None, f"r{at}"))
+            rows.append(MarkedResponse(f"r{at}", "i", "g", name, marks | {"": sum(marks.values())}, None, f"r{at}"))
     found = effects(rows)
     assert "halo" in flags(found)["ben"]
     assert "halo" not in flags(found)["anna"] + flags(found)["carla"]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tasks.evaluate.rubric import against_text
-from tasks.evaluate.slices import Part
+from tasks.evaluate.slices import ScoreSlice
 from tasks.stats.agreement import qwk
 
 SCALES = {"p": (0.0, 4.0, 1.0), "q": (0.0, 4.0, 1.0)}
@@ -25,7 +25,7 @@ def scores(seed, noise, text_noise, n=150):
 
 
 def figures(frame, draws=200):
-    part = Part("all", "all", frame, SCALES["p"], "response")
+    part = ScoreSlice("all", "all", frame, SCALES["p"], "response")
     return {(row["metric"], row["value_of"]): row for row in against_text(part, SCALES, "m", draws, 0)}
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tasks.contracts.bundle import Bundle, Protocol, Rubric
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.engine import Sampling
-from tasks.contracts.settings.study import Induce, Rubrics
+from tasks.contracts.settings.study import Induce, RubricSettings
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.backends.offline import Offline
@@ -63,8 +63,8 @@ def checked(given: Any, source: Rubric | None = None) -> Any:
     return check(induction(source or rubric(), PLAN, Sampling()), Reply(text=text))
 
 
-def induced(source: Rubric, answers: Any, plan: Rubrics | None = None, **about: Any) -> MadeRubric:
-    plan = plan or Rubrics(file="r.yaml", induce=PLAN)
+def induced(source: Rubric, answers: Any, plan: RubricSettings | None = None, **about: Any) -> MadeRubric:
+    plan = plan or RubricSettings(file="r.yaml", induce=PLAN)
     items = [{"rubric_id": source.rubric_id, "question": "Why?", "context": None} | about]
     with ReplyStore(":memory:") as replies:
         backend = answers if not isinstance(answers, list) else Scripted([json.dumps(one) for one in answers])
@@ -167,7 +167,7 @@ def test_the_prompt_shows_the_question_only_where_the_rubric_has_one_item() -> N
 
 def test_several_items_share_a_rubric_and_the_question_is_left_out() -> None:
     asked = Scripted([json.dumps(artifact())])
-    plan, known = Rubrics(file="r.yaml", induce=PLAN), {"letter": rubric()}
+    plan, known = RubricSettings(file="r.yaml", induce=PLAN), {"letter": rubric()}
     items = [{"rubric_id": "letter", "question": f"Question {n}", "context": None} for n in (1, 2)]
     with ReplyStore(":memory:") as replies:
         remade(presented(known, plan), known, items, plan, Maker(asked, replies, Sampling(), True))
@@ -211,7 +211,7 @@ def test_a_model_that_gives_no_reply_is_named_at_once() -> None:
 
 
 def test_what_was_induced_once_is_not_asked_again() -> None:
-    plan, known = Rubrics(file="r.yaml", induce=PLAN), {"letter": rubric()}
+    plan, known = RubricSettings(file="r.yaml", induce=PLAN), {"letter": rubric()}
     asked = Scripted([json.dumps(artifact())])
     with ReplyStore(":memory:") as replies:
         maker = Maker(asked, replies, Sampling(), True)
@@ -227,7 +227,7 @@ PROTOCOL = Protocol(name="rulers", final_score="trait_mean", signals=("trait_sco
 
 def test_five_seeds_make_five_bundles_and_each_the_same_again() -> None:
     def bundle(seed: int) -> str:
-        plan = Rubrics(file="r.yaml", induce=Induce(criteria=6, seed=seed))
+        plan = RubricSettings(file="r.yaml", induce=Induce(criteria=6, seed=seed))
         return lock_rubric(induced(rubric(), by_rule(), plan).rubric, PROTOCOL).bundle_id
 
     first = [bundle(seed) for seed in (1, 2, 3, 4, 5)]
@@ -309,7 +309,7 @@ def test_a_replay_induces_with_what_the_model_said_before(tmp_path: Path) -> Non
     house = Warehouse.open(tmp_path / "warehouse")
     with ReplyStore(house.replies) as replies:
         maker = Maker(Scripted([json.dumps(artifact())], model="m"), replies, Sampling(), True)
-        plan, known = Rubrics(file="r", induce=PLAN), {"letter": Rubric.model_validate(PLAIN)}
+        plan, known = RubricSettings(file="r", induce=PLAN), {"letter": Rubric.model_validate(PLAIN)}
         remade(presented(known, plan), known, [{"rubric_id": "letter", "question": "Why?"}], plan, maker)
     run, refs = written(tmp_path, [PLAIN], induce=PLAN.model_dump(), judge={"backend": "replay", "model": "m"})
     (row,) = run.read(refs.rubrics).to_pylist()

@@ -15,7 +15,7 @@ from builders.studies import study
 from tasks.contracts.bundle import Bundle, Rubric, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.engine import Sampling
-from tasks.contracts.settings.study import Rubrics
+from tasks.contracts.settings.study import RubricSettings
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.backends.offline import Offline
@@ -190,7 +190,7 @@ def test_rules_of_thumb_reword_the_shipped_rubrics(name: str) -> None:
 
 
 def variant(name: str, source: Rubric, backend: Any = None, **plan: Any) -> MadeRubric:
-    rubrics = Rubrics.model_validate({"file": "r.yaml", "variant": name, **plan})
+    rubrics = RubricSettings.model_validate({"file": "r.yaml", "variant": name, **plan})
     with ReplyStore(":memory:") as replies:
         maker = Maker(backend or Offline(offline.MODEL, offline.answer), replies, Sampling(), True)
         made = presented({"r": source}, rubrics)

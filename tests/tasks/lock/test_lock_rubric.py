@@ -10,7 +10,7 @@ import yaml
 
 from tasks.contracts.bundle import Rubric, Scale
 from tasks.contracts.errors import InputError
-from tasks.contracts.settings.study import Derived, Rubrics
+from tasks.contracts.settings.study import Derived, RubricSettings
 from tasks.lock.rubric import authored, derived, rubrics_of
 
 SCALE = {"min": 0, "max": 5, "step": 0.5}
@@ -199,17 +199,19 @@ def known() -> dict[str, Rubric]:
 
 
 def test_an_authored_rubric_goes_before_a_derived_one() -> None:
-    found = rubrics_of([item(), item(item_id="j", rubric_id="s")], known(), Rubrics(file="f", derive=FROM_ANSWER))
+    found = rubrics_of(
+        [item(), item(item_id="j", rubric_id="s")], known(), RubricSettings(file="f", derive=FROM_ANSWER)
+    )
     assert [len(found[name].criteria) for name in ("r", "s")] == [1, 3]
 
 
 def test_an_unknown_rubric_is_named_with_those_there_are() -> None:
     with pytest.raises(InputError, match=r"f\.yaml.*item 'j' names an unknown rubric 's' \(there are r\)"):
-        rubrics_of([item(item_id="j", rubric_id="s")], known(), Rubrics(file="f.yaml"))
+        rubrics_of([item(item_id="j", rubric_id="s")], known(), RubricSettings(file="f.yaml"))
 
 
 def test_items_that_share_a_rubric_must_derive_the_same_one() -> None:
-    plan = Rubrics(derive=FROM_ANSWER)
+    plan = RubricSettings(derive=FROM_ANSWER)
     assert list(rubrics_of([item(), item(item_id="j")], {}, plan)) == ["r"]
     with pytest.raises(InputError, match="item 'j' shares rubric 'r' with another"):
         rubrics_of([item(), item(item_id="j", reference_answer="Cold.")], {}, plan)
@@ -217,7 +219,7 @@ def test_items_that_share_a_rubric_must_derive_the_same_one() -> None:
 
 def test_items_with_one_question_and_two_answers_have_two_rubrics() -> None:
     found = rubrics_of(
-        [item(), item(item_id="j", rubric_id="j", reference_answer="Cold.")], {}, Rubrics(derive=FROM_ANSWER)
+        [item(), item(item_id="j", rubric_id="j", reference_answer="Cold.")], {}, RubricSettings(derive=FROM_ANSWER)
     )
     assert [len(one.criteria) for one in found.values()] == [3, 1]
 

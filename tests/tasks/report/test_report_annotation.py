@@ -17,7 +17,7 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.people import Agreements, Labels, Queue, Votes
 from tasks.display.bars import LABELS
 from tasks.report.annotation import charts, people
-from tasks.report.annotation.figures import HEADER, Agreement, agreement_title, sentence, summary_rows
+from tasks.report.annotation.figures import HEADER, AgreementFigures, agreement_title, sentence, summary_rows
 from tasks.report.annotation.view import page
 from tasks.stats.estimate import Estimate
 from tasks.store.catalogue import ask
@@ -32,7 +32,7 @@ def cells(rows: tuple[tuple[Any, ...], ...]) -> dict[str, list[str]]:
 
 
 def test_annotators_come_before_final_labels_and_those_before_people() -> None:
-    found = Agreement(conform(Agreements, agreement_rows()), NAMES)
+    found = AgreementFigures(conform(Agreements, agreement_rows()), NAMES)
     assert found.pairs == (("a and b", "before"), ("a and final", "after"), ("p and q", "after"))
     assert sentence(found).replace("\u2068", "").replace("\u2069", "") == (
         "Agreement on concepts, Krippendorff's alpha: a and b 0.50 [0.40, 0.60]; a and final 0.70 [0.60, 0.80]; "

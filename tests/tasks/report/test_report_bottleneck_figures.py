@@ -26,7 +26,7 @@ from tasks.report.bottleneck.figures import (
     sentence,
     summary_rows,
 )
-from tasks.report.bottleneck.interventions import Key, curves, kind_takeaway, order_table, order_takeaway
+from tasks.report.bottleneck.interventions import FigureKey, curves, kind_takeaway, order_table, order_takeaway
 from tasks.report.bottleneck.sweeps import sweeps, table, takeaway
 
 
@@ -163,7 +163,7 @@ def test_a_setting_without_a_number_of_its_own_is_below_the_others() -> None:
 def test_curves_are_means_over_seeds() -> None:
     rows = [row | {"value": row["value"] + row["seed"] / 10} for row in intervention_rows()]
     found = curves(conform(Interventions, rows))
-    sets = found[Key("rec_cbm", "task_accuracy", "oracle", "confidence")]
+    sets = found[FigureKey("rec_cbm", "task_accuracy", "oracle", "confidence")]
     assert [one.asked for one in sets] == [0, 1, 2, 3]
     assert sets[2].value == pytest.approx(0.7 + 0.12)
     assert (sets[2].low, sets[2].high) == (pytest.approx(0.06), pytest.approx(0.18))
@@ -180,7 +180,7 @@ def test_what_answers_change_is_told_from_nothing_by_its_interval() -> None:
     assert "+0.18 (not told from 0)" in kind_takeaway(curves(conform(Interventions, rows)), "rec_cbm", "task_accuracy")
 
 
-def gains(**changes: tuple[float, ...]) -> dict[Key, tuple[interventions.Set, ...]]:
+def gains(**changes: tuple[float, ...]) -> dict[FigureKey, tuple[interventions.Set, ...]]:
     rows = [
         {"method": "rec_cbm", "seed": 0, "kind": "oracle", "order": order, "asked": asked, "metric": "task_qwk"}
         | {"value": 0.5 + change, "change": change, "n": 9}

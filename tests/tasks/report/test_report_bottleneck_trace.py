@@ -21,7 +21,7 @@ from tasks.contracts.tables.bottleneck import Models, Traces
 from tasks.report.bottleneck import traces
 from tasks.report.bottleneck.shading import Looked, looked, shaded
 from tasks.report.bottleneck.trace_picture import REACH, grades, picture, waterfall
-from tasks.report.bottleneck.traces import Trace
+from tasks.report.bottleneck.traces import ResponseTrace
 from tasks.report.bottleneck.view import page, trace_pages
 
 EVIL = '</p></mark></table><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe {{ 7*7 }}'
@@ -32,13 +32,13 @@ def token(start: int, end: int, weight: float = 0.1) -> dict[str, Any]:
     return {"start": start, "end": end, "weight": weight}
 
 
-def trace(text: str = TEXT, response: str = "r1", names: dict[str, str] | None = None) -> Trace:
+def trace(text: str = TEXT, response: str = "r1", names: dict[str, str] | None = None) -> ResponseTrace:
     table = conform(Traces, traced(text if len(text) > 20 else TEXT))
     head = traces.head_of(conform(Models, model_rows()))
     return traces.read(table, response, text if len(text) > 20 else TEXT, names or NAMES, head)
 
 
-def seen(one: Trace) -> Seen:
+def seen(one: ResponseTrace) -> Seen:
     return Seen(picture(one))
 
 
@@ -117,7 +117,7 @@ def test_the_papers_trace_adds_up() -> None:
         | {"expected": 1.6, "share": 0.8, "corrected": 0.41}
         for name, value in added.items()
     )
-    one = Trace("r", TEXT, {name: name for name in added}, rows, -0.002, 4.0, 0.863, 3.318, 3.0, 4.0, {})
+    one = ResponseTrace("r", TEXT, {name: name for name in added}, rows, -0.002, 4.0, 0.863, 3.318, 3.0, 4.0, {})
     html = picture(one)
     falls = re.findall(r">([^<>]+)</span></td>", html)
     assert falls == ["0.00", "+0.75", "+0.65", "+0.54", "+0.49", "+0.35", "+0.35", "+0.20", "−0.01", "3.32"]
@@ -192,7 +192,7 @@ def test_an_uncorrected_grader_without_a_head_has_a_picture() -> None:
 @pytest.mark.parametrize("count", [2, 16, 61])
 def test_of_many_grades_only_those_that_matter_are_labelled(count: int) -> None:
     likely = {float(score): 1 / count for score in range(count)}
-    one = Trace("r", TEXT, {}, (), 1.0, 0.0, 1 / count, 1.0, 5.0, 1.0, likely)
+    one = ResponseTrace("r", TEXT, {}, (), 1.0, 0.0, 1 / count, 1.0, 5.0, 1.0, likely)
     columns = list(grades(one))
     assert [column.share for column in columns] == list(likely.values())
     named = [column.name for column in columns if column.name]

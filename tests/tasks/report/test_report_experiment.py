@@ -5,12 +5,12 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from tasks.display.printed import markdown
-from tasks.display.table import Bar, Cell, Panel, Shares, Table, labelled
+from tasks.display.table import Bar, Cell, LevelShares, Panel, Table, labelled
 from tasks.report.experiment.page import page
 
 EVIL = '<img src=x onerror="1"> a|b [bold] \x1b[31m'
 PANEL = Panel("Errors", (Bar("A", 0.5, 0.4, 0.7), Bar(EVIL, -0.25)))
-SHARES = Shares("Scores", ("0", "1"), (0.25, 0.75), {"A": (0.5, 0.5)})
+SHARES = LevelShares("Scores", ("0", "1"), (0.25, 0.75), {"A": (0.5, 0.5)})
 TABLE = Table(
     "t_1",
     "Table 1",

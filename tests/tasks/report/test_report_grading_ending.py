@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from tasks.display.printed import PIPED, show_ending
 from tasks.report.grading.ending import TABLE, Ending, ending, with_table
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Count, Outcome
+from tasks.report.grading.parts import NamedCount, OutcomeSection
 from tasks.report.grading.summary import opening
 
 REASONS = ("risk above the promise", "no promise", "weak evidence", "level unseen")
@@ -43,14 +43,14 @@ def rule(n: int, scope: str = "all") -> dict[str, Any]:
     return {"scope": scope, "n": n, "target": 0.05, "confidence": 0.9, "threshold": None}
 
 
-def outcome(released: int, review: list[int], unscored: int = 0) -> Outcome:
-    reasons = tuple(Count(name, count) for name, count in zip(REASONS, review, strict=False) if count)
-    lost = (Count("no reply", unscored),) if unscored else ()
+def outcome(released: int, review: list[int], unscored: int = 0) -> OutcomeSection:
+    reasons = tuple(NamedCount(name, count) for name, count in zip(REASONS, review, strict=False) if count)
+    lost = (NamedCount("no reply", unscored),) if unscored else ()
     whole = released + sum(review) + unscored
-    return Outcome("t", whole, released, sum(review), unscored, "", reasons, lost)
+    return OutcomeSection("t", whole, released, sum(review), unscored, "", reasons, lost)
 
 
-def told(found: Outcome, rules: list[dict[str, Any]], missed: int = 0) -> Ending:
+def told(found: OutcomeSection, rules: list[dict[str, Any]], missed: int = 0) -> Ending:
     gates = [{"outcome": "fail"}] * missed + [{"outcome": "pass"}, {"outcome": "undecided"}]
     return ending("The headline.", found, rules, gates, "study.yaml")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import Count
+from tasks.report.grading.parts import NamedCount
 from tasks.report.grading.work import cost, grounding
 
 CALL = {"role": "grade", "model": "m", "stored": False, "failed": False, "violated": False, "latency_s": 1.0}
@@ -44,4 +44,4 @@ def test_responses_with_criteria_that_exclude_each_other_are_said() -> None:
     quiet, said = (grounding([], decided, rows, 4, Figures([])).actions for rows in ([], [{"n": 1}]))
     (line,) = set(said) - set(quiet)
     what = "Responses in which criteria that exclude each other were found; not both count"
-    assert line == Count(what, 1, 0.25)
+    assert line == NamedCount(what, 1, 0.25)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from html_scene import Seen
 
-from tasks.report.reward.boxes import Shown
+from tasks.report.reward.boxes import EarnedCredit
 from tasks.report.reward.picture import graph_page, picture
 
 EVIL = '</title></svg><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe'
@@ -27,7 +27,7 @@ def edge(parent: str, child: str, relation: str = "weak_prerequisite", dropped: 
     return row | more
 
 
-def drawn(nodes: list[Row], edges: list[Row], shown: Shown | None = None) -> Seen:
+def drawn(nodes: list[Row], edges: list[Row], shown: EarnedCredit | None = None) -> Seen:
     return Seen(picture(nodes, edges, shown))
 
 
@@ -87,7 +87,7 @@ def test_dropped_edges_are_drawn_where_a_person_may_want_them_back() -> None:
 
 
 def test_what_a_response_earned_is_a_bar_and_a_number() -> None:
-    shown = Shown({"a": 0.25, "b": 1.0, "c": 0.5}, {"a": 0.25, "b": 0.375}, 0.5)
+    shown = EarnedCredit({"a": 0.25, "b": 1.0, "c": 0.5}, {"a": 0.25, "b": 0.375}, 0.5)
     seen = drawn([node(name, at) for at, name in enumerate("abcd")], [edge("a", "b")], shown)
     assert {"0.25", "1.00 → 0.38", "0.50 → ?", "unscored"} <= seen.words
     assert seen.widths("own") == [25, 100, 50, 0, 100]  # the last is the legend's
@@ -99,7 +99,7 @@ def test_what_a_response_earned_is_a_bar_and_a_number() -> None:
 )
 def test_a_dependency_that_the_response_breaks_is_marked(parent: float | None, child: float, lost: bool) -> None:
     local = {name: value for name, value in (("a", parent), ("b", child)) if value is not None}
-    seen = drawn([node("a", 0), node("b", 1)], [edge("a", "b")], Shown(local, local, 0.5))
+    seen = drawn([node("a", 0), node("b", 1)], [edge("a", "b")], EarnedCredit(local, local, 0.5))
     assert any("without the parent in this response" in title for title in seen.titles) == lost
     assert ("parent missing here" in seen.words) == lost
 
@@ -107,7 +107,7 @@ def test_a_dependency_that_the_response_breaks_is_marked(parent: float | None, c
 def test_what_a_rubric_says_is_text() -> None:
     nodes = [node(EVIL, 0, text=EVIL), node("b", 1, text=EVIL)]
     edges = [edge(EVIL, "b"), edge("b", EVIL, dropped="cycle", detail=EVIL)]
-    seen = drawn(nodes, edges, Shown({EVIL: 1.0}, {}, 0.5))
+    seen = drawn(nodes, edges, EarnedCredit({EVIL: 1.0}, {}, 0.5))
     known = "div svg g title path article header b bdi p span i ul li"
     assert {tag for tag, _ in seen.elements} <= set(known.split())
     assert not [name for _, attrs in seen.elements for name in attrs if name.startswith("on") or name.endswith("href")]
@@ -117,7 +117,7 @@ def test_what_a_rubric_says_is_text() -> None:
 
 def test_an_id_that_is_not_shown_as_it_is_keeps_its_scores() -> None:
     name = "a  b\x00"
-    assert "1.00 → 0.36" in drawn([node(name, 0)], [], Shown({name: 1.0}, {name: 0.36}, 0.5)).words
+    assert "1.00 → 0.36" in drawn([node(name, 0)], [], EarnedCredit({name: 1.0}, {name: 0.36}, 0.5)).words
 
 
 def test_a_graph_alone_is_a_page_that_needs_no_other_file() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tasks.contracts.bundle import Criterion, Scale
-from tasks.review.board import Board, Case, GraderHead, MachineLabel, Quote
+from tasks.review.board import Board, GraderHead, MachineLabel, QueuedCase, Quote
 
 PORT = 8765
 """Where the page is thought to be, where nothing really listens."""
@@ -40,11 +40,13 @@ def span(text: str, words: str, status: str = "verified") -> Quote:
     return Quote(words, status, text.index(words), text.index(words) + len(words))
 
 
-def case(response_id: str, why: str = "Annotators 2 levels apart on C3", text: str = PLAIN) -> Case:
-    return Case(response_id, "label", "r", why, text, QUESTION, reference="Water leaves by osmosis.", doubtful=("C3",))
+def case(response_id: str, why: str = "Annotators 2 levels apart on C3", text: str = PLAIN) -> QueuedCase:
+    return QueuedCase(
+        response_id, "label", "r", why, text, QUESTION, reference="Water leaves by osmosis.", doubtful=("C3",)
+    )
 
 
-def scene(cases: tuple[Case, ...] | None = None) -> Board:
+def scene(cases: tuple[QueuedCase, ...] | None = None) -> Board:
     """Three cases about labels, the second hostile, and one about a score."""
     if cases is None:
         score = replace(case("R-0618", "Judge 4, teacher 2"), subject_kind="score")

@@ -24,7 +24,7 @@ from tasks.review.board import Board, MachineLabel, Quote
 from tasks.review.label_studio import config, project
 from tasks.review.ledger import Act, Ledger, Stored
 from tasks.review.predicted import FollowingScore, PredictedScore
-from tasks.review.settle import Outcome, outcomes
+from tasks.review.settle import SettledOutcome, outcomes
 from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.sight import NotAllowed, Reviews, as_told
 from tasks.review.subject import standing
@@ -223,15 +223,15 @@ class Page:
         return Page((*self.acts, act), self.looks)
 
 
-def settled(words: list[str]) -> dict[Any, Outcome]:
+def settled(words: list[str]) -> dict[Any, SettledOutcome]:
     """What last words come to."""
     if not words:
         return {}
     (value, most), *others = Counter(words).most_common()
     if 2 * most <= len(words):
-        return {(SCORE.response_id, None): Outcome(None, "open")}
+        return {(SCORE.response_id, None): SettledOutcome(None, "open")}
     how = "majority" if others else "agreed_votes" if most > 1 else "one_vote"
-    return {(SCORE.response_id, None): Outcome(float(value), how)}
+    return {(SCORE.response_id, None): SettledOutcome(float(value), how)}
 
 
 def compare(page: Page, parts: dict[str, Part]) -> None:
@@ -241,7 +241,7 @@ def compare(page: Page, parts: dict[str, Part]) -> None:
     assert len(found.votes) == len(words)
     assert outcomes(found) == settled([value for value, _ in words.values()])
     apart = page.reviews.state(SCORE).apart
-    assert (apart == (None,)) == (outcomes(found).get((SCORE.response_id, None)) == Outcome(None, "open"))
+    assert (apart == (None,)) == (outcomes(found).get((SCORE.response_id, None)) == SettledOutcome(None, "open"))
 
 
 def explore(page: Page, parts: dict[str, Part], raters: tuple[str, ...], first: str | None, steps: int) -> int:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
-from tasks.review.asked import Asked
+from tasks.review.asked import ReviewQuestion
 from tasks.review.label_studio import config, project, read_export
 from tasks.review.ledger import Ledger
 
@@ -19,11 +19,11 @@ TEXTS = st.text(st.one_of(st.sampled_from("<>&\"'$$a]/ \0\n\ufffe"), st.characte
 def label(response_id="r1", criterion="c1", rank=1, **changes):
     given_ = {"response": "Because.", "reference": None, "concept": "says why", "levels": ("no", "partly", "yes")}
     given_ |= changes
-    return Asked(response_id, criterion, rank, "Why?", **given_)
+    return ReviewQuestion(response_id, criterion, rank, "Why?", **given_)
 
 
 TWO = [label("r2", rank=2), label("r2", "c2", 2), label(), label(criterion="c2")]
-SCORE = Asked("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))
+SCORE = ReviewQuestion("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))
 
 
 def chosen(name, value):

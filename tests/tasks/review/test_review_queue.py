@@ -13,7 +13,7 @@ from tasks.contracts.bundle import Criterion
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.annotation import Doubt
 from tasks.contracts.tables.people import Queue
-from tasks.review.cells import Said, cells_of
+from tasks.review.cells import CellLabels, cells_of
 from tasks.review.queue import label_queue, score_queue
 
 NAN = np.nan
@@ -27,7 +27,7 @@ def grid(responses, concepts, top=2):
 def annotator(levels, probabilities=None, ungrounded=()):
     levels = np.array(levels, np.int64).ravel()
     failed = np.isin(np.arange(len(levels)), ungrounded)
-    return Said("a", levels, np.array(probabilities or [NAN] * len(levels), float), failed)
+    return CellLabels("a", levels, np.array(probabilities or [NAN] * len(levels), float), failed)
 
 
 def queue(cells, a, b, human=(), **plan):

@@ -17,9 +17,9 @@ from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import conform, schema
 from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.people import Labels, Votes
-from tasks.review.cells import Said, cells_of, said
+from tasks.review.cells import CellLabels, cells_of, said
 from tasks.review.ledger import Stored
-from tasks.review.settle import Outcome, conflicts, outcomes, settle, vote_rows
+from tasks.review.settle import SettledOutcome, conflicts, outcomes, settle, vote_rows
 from tasks.review.subject import digest, standing
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,7 +69,7 @@ CELLS = cells_of({"r2": "R", "r1": "R"}, {"R": [concept("c1"), concept("c2")]})
 
 def annotator(name, *levels):
     given_ = np.array(levels, np.int64)
-    return Said(name, given_, np.full(len(given_), np.nan), np.zeros(len(given_), bool))
+    return CellLabels(name, given_, np.full(len(given_), np.nan), np.zeros(len(given_), bool))
 
 
 def test_a_digest_tells_every_part_from_the_others():
@@ -140,16 +140,16 @@ def test_what_was_voted_on_must_be_what_is_there():
 @pytest.mark.parametrize(
     ("values", "outcome"),
     [
-        (["1"], Outcome(1, "one_vote")),
-        (["x"], Outcome(None, "cannot_be_judged")),
-        (["1", "1"], Outcome(1, "agreed_votes")),
-        (["1", "2"], Outcome(None, "open")),
-        (["1", "x"], Outcome(None, "open")),
-        (["x", "x", "2"], Outcome(None, "cannot_be_judged")),
-        (["2", "1", "2"], Outcome(2, "majority")),
-        (["0", "1", "2"], Outcome(None, "open")),
-        (["0", "0", "1", "2"], Outcome(None, "open")),
-        (["0", "0", "0", "1", "x"], Outcome(0, "majority")),
+        (["1"], SettledOutcome(1, "one_vote")),
+        (["x"], SettledOutcome(None, "cannot_be_judged")),
+        (["1", "1"], SettledOutcome(1, "agreed_votes")),
+        (["1", "2"], SettledOutcome(None, "open")),
+        (["1", "x"], SettledOutcome(None, "open")),
+        (["x", "x", "2"], SettledOutcome(None, "cannot_be_judged")),
+        (["2", "1", "2"], SettledOutcome(2, "majority")),
+        (["0", "1", "2"], SettledOutcome(None, "open")),
+        (["0", "0", "1", "2"], SettledOutcome(None, "open")),
+        (["0", "0", "0", "1", "x"], SettledOutcome(0, "majority")),
     ],
 )
 def test_votes_of_which_more_than_half_are_equal_settle_a_subject(values, outcome):
@@ -171,10 +171,10 @@ def test_the_last_adjudication_settles_everything():
     acts.add("adjudicate", "Eve", value="1", comment="midway")
     last = acts.add("adjudicate", "Ann", value="x", comment="illegible")
     found = acts.standing()
-    assert outcomes(found) == {("r1", "c1"): Outcome(None, "cannot_be_judged")}
+    assert outcomes(found) == {("r1", "c1"): SettledOutcome(None, "cannot_be_judged")}
     assert conflicts(found) == []
     acts.undo("Ann", last)
-    assert outcomes(acts.standing()) == {("r1", "c1"): Outcome(1, "discussion")}
+    assert outcomes(acts.standing()) == {("r1", "c1"): SettledOutcome(1, "discussion")}
 
 
 def test_scores_are_numbers_however_they_are_written():
@@ -183,7 +183,7 @@ def test_scores_are_numbers_however_they_are_written():
         acts.add("vote", rater, ("r1", None), value)
         acts.submit(rater, subject_kind="score")
     found = acts.standing()
-    assert outcomes(found) == {("r1", None): Outcome(2, "agreed_votes")}
+    assert outcomes(found) == {("r1", None): SettledOutcome(2, "agreed_votes")}
     labels = settle(CELLS, [annotator("a", 0, 0, 0, 0), annotator("b", 0, 0, 0, 0)], found)
     assert set(labels["settled_by"].to_pylist()) == {"annotators"}
     assert [(row["subject_kind"], row["subject"]) for row in vote_rows(found)] == [("score", "r1")] * 2

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
-from tasks.review.asked import Asked
+from tasks.review.asked import ReviewQuestion
 from tasks.review.ledger import Ledger
 from tasks.review.sheet import COLUMNS, as_csv, read_sheet
 from tasks.review.subject import standing
@@ -22,10 +22,10 @@ IDS = TEXTS | st.sampled_from(["007", "1e5", "MAR-1", "=1+1", "'", "''=", "TRUE"
 
 def label(response_id="r1", criterion="c1", rank=1, **changes):
     given_ = {"response": "Because.", "reference": None, "concept": "says why", "levels": ("no", "partly", "yes")}
-    return Asked(response_id, criterion, rank, **{"question": "Why?"} | given_ | changes)
+    return ReviewQuestion(response_id, criterion, rank, **{"question": "Why?"} | given_ | changes)
 
 
-SCORE = Asked("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))
+SCORE = ReviewQuestion("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))
 TWO = [label(), label(criterion="c2"), label("r2"), label("r2", "c2")]
 
 
