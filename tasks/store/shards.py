@@ -31,9 +31,9 @@ from tasks.store.part import as_parquet, content, hold
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
 Files: TypeAlias = Mapping[str, memoryview]
 """Name of a table → its file's bytes."""
-Made: TypeAlias = dict[str, MarkedTable]
+TableMarks: TypeAlias = dict[str, MarkedTable]
 """Name of a table → what its done-mark says of it."""
-Held: TypeAlias = Mapping[Path, tuple[type[Row], MarkedTable]]
+MarkedFiles: TypeAlias = Mapping[Path, tuple[type[Row], MarkedTable]]
 """File → its table, and what its done-mark says of it."""
 
 
@@ -75,19 +75,19 @@ class Shards:
 
         A finished shard of the same content stays as it is: another run of the study may be reading it.
         """
-        files, made = {}, {}
+        files, marked = {}, {}
         for row, rows in tables.items():
             table = conform(row, rows)
             files[row.table] = file = as_parquet(table)
             digest = hashlib.sha256(file).hexdigest()
-            made[row.table] = MarkedTable(rows=table.num_rows, content=content(row, table), sha256=digest)
+            marked[row.table] = MarkedTable(rows=table.num_rows, content=content(row, table), sha256=digest)
         with self.alone():
-            if not self._stands(stage, shard, made):
+            if not self._stands(stage, shard, marked):
                 write = self._write_there if self.warehouse.mirrored else self._write_here
-                write(stage, shard, files, made)
+                write(stage, shard, files, marked)
         give_back()
 
-    def _write_here(self, stage: str, shard: str, files: Files, made: Made) -> None:
+    def _write_here(self, stage: str, shard: str, files: Files, marked: TableMarks) -> None:
         mark = self._mark(stage, shard)
         paths = {self.file(table, stage, shard): file for table, file in files.items()}
         # Without its mark first: between other files and an old mark a kill would leave a shard that is neither.
@@ -97,16 +97,16 @@ class Shards:
         for path, file in paths.items():
             self.warehouse.write(path, file)
         others = tuple(path.stem for path in self._mark_files(stage)) if shard == LAST else ()
-        self.warehouse.write(mark, mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=made, others=others)))
+        self.warehouse.write(mark, mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=marked, others=others)))
 
-    def _write_there(self, stage: str, shard: str, files: Files, made: Made) -> None:
+    def _write_there(self, stage: str, shard: str, files: Files, marked: TableMarks) -> None:
         """Files under names that nobody else uses, then the mark, which the first of several writers sets."""
         attempt, path = secrets.token_hex(6), self._mark(stage, shard)
         for table, file in files.items():
             self.warehouse.write(self.file(table, stage, shard, attempt), file)
         others = tuple(name for name in self._done_marks(stage) if name != LAST) if shard == LAST else ()
-        mark = mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=made, others=others, attempt=attempt))
-        if not self.warehouse.write_new(path, mark) and not self._stands(stage, shard, made):
+        mark = mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=marked, others=others, attempt=attempt))
+        if not self.warehouse.write_new(path, mark) and not self._stands(stage, shard, marked):
             self.warehouse.write(path, mark)
 
     def shards(self, stage: str) -> dict[str, dict[str, MarkedTable]]:
@@ -139,7 +139,7 @@ class Shards:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _stands(self, stage: str, shard: str, made: Made) -> bool:
+    def _stands(self, stage: str, shard: str, marked: TableMarks) -> bool:
         """Whether a shard is finished with these rows and all its files are as they were written."""
         try:
             if not self.done(stage, shard):
@@ -149,7 +149,7 @@ class Shards:
         except StoreError:  # it is broken, and written anew
             return False
         there = mark.tables
-        return there.keys() == made.keys() and all(of.same_rows(there[table]) for table, of in made.items())
+        return there.keys() == marked.keys() and all(of.same_rows(there[table]) for table, of in marked.items())
 
     def _finished(self, stage: str, shard: str) -> DoneMark:
         """The mark of a finished shard; of a stage's last one only where the others are there too."""
@@ -177,28 +177,28 @@ class Shards:
         with self.warehouse.naming():
             return read_mark(path, self.mend())
 
-    def _files(self, stage: str, marks: Mapping[str, DoneMark], row: type[Row] | None = None) -> Held:
+    def _files(self, stage: str, marks: Mapping[str, DoneMark], row: type[Row] | None = None) -> MarkedFiles:
         """The files that marks speak of, of one table or of all, each with its table and what its mark says."""
         return {
-            self.file(table, stage, shard, mark.attempt): (BY_NAME[table], made)
+            self.file(table, stage, shard, mark.attempt): (BY_NAME[table], marked)
             for shard, mark in marks.items()
-            for table, made in mark.tables.items()
+            for table, marked in mark.tables.items()
             if row is None or row.table == table
         }
 
-    def _hold(self, files: Held) -> None:
+    def _hold(self, files: MarkedFiles) -> None:
         """StoreError unless every file is the one that its done-mark speaks of."""
         house = self.warehouse
         house.fetch_missing(files)
-        for path, (row, made) in files.items():
+        for path, (row, marked) in files.items():
             with house.naming():
                 try:
-                    hold(path, row, made, self.mend())
+                    hold(path, row, marked, self.mend())
                 except StoreError:
                     if not house.mirrored:
                         raise
                     # What is broken may be the mirror's alone.
-                    hold(house.fetch(path), row, made, self.mend())
+                    hold(house.fetch(path), row, marked, self.mend())
 
     def mend(self) -> str:
         """What to do about a run that is not whole, for messages."""
