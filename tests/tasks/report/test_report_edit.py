@@ -315,7 +315,9 @@ def test_a_ratio_that_is_undefined_says_why() -> None:
 
 
 def test_what_policies_and_students_wrote_is_text() -> None:
-    revisions = [row | {"sub_steps": [EVIL], "refused": row["refused"] and EVIL, "reply": EVIL} for row in revision_rows()]
+    revisions = [
+        row | {"sub_steps": [EVIL], "refused": row["refused"] and EVIL, "reply": EVIL} for row in revision_rows()
+    ]
     tables = {
         "revisions": conform(Revisions, revisions),
         "policies": conform(Policies, [row | {"note": EVIL} for row in policy_rows()]),
