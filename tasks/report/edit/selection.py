@@ -29,6 +29,8 @@ LOCALISED: tuple[Arm, ...] = ("edit_sft", "no_signals", "int_sft")
 BINS = 10
 REASONS = 6
 """Reasons of refusal that are named at most."""
+REPLY = 300
+"""Characters of a refused reply that are shown at most."""
 
 
 def phases(view: EditView) -> dict[str, int]:
@@ -85,12 +87,22 @@ def revised(view: EditView) -> Table:
 
 
 def refused(view: EditView) -> Iterator[str]:
-    """Why revisions were refused, the commonest reasons first."""
+    """Why revisions were refused, the commonest reasons first, and one reply that was refused for the commonest."""
     for arm in TUNED:
-        why = Counter(_revisions(view.revisions, arm)["refused"].dropna()).most_common(REASONS)
-        if why:
-            told = ", ".join(f"{say.visible(say.worded(reason))} ({say.count(many)})" for reason, many in why)
-            yield f"{ARMS[arm]}, refused: {told}"
+        rows = _revisions(view.revisions, arm).dropna(subset=["refused"])
+        reasons = Counter(rows["refused"]).most_common(REASONS)
+        if reasons:
+            told = ", ".join(f"{say.visible(say.worded(reason))} ({say.count(many)})" for reason, many in reasons)
+            yield f"{ARMS[arm]}, refused: {told}{_reply(rows, reasons[0][0])}"
+
+
+def _reply(rows: pd.DataFrame, reason: str) -> str:
+    """The first reply that was refused for a reason, as the end of a sentence; nothing where none was kept."""
+    replies = rows.loc[rows["refused"] == reason, "reply"].dropna()
+    if not len(replies):
+        return ""
+    line = " ".join(say.visible(str(replies.iloc[0])).split())
+    return f". A reply that was refused for the first of these: “{say.cut(line, REPLY)}”"
 
 
 def pools(view: EditView) -> Table:
@@ -175,7 +187,7 @@ def _sampled(rollouts: pa.Table) -> pd.DataFrame:
 
 
 def _revisions(revisions: pa.Table, arm: str) -> pd.DataFrame:
-    names = [*ROLLOUT, "step", "steps", "sub_steps", "refused", "kept"]
+    names = [*ROLLOUT, "step", "steps", "sub_steps", "refused", "reply", "kept"]
     found: pd.DataFrame = revisions.filter(pc.equal(revisions["arm"], arm)).select(names).to_pandas()
     return found
 

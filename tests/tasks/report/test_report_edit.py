@@ -272,6 +272,12 @@ def test_revisions_and_pools_are_counted_by_arm() -> None:
     found = rows_of(selection.revised(made()))
     assert found["Edit-SFT"] == ["2", "3", "2", "1", "0.33", "1"]
     assert list(selection.refused(made())) == ["Edit-SFT, refused: states the mark (1)"]
+    rows = [row | {"reply": row["refused"] and f"The mark\nis 2. {'x' * 400}"} for row in revision_rows()]
+    (note,) = selection.refused(made(revisions=conform(Revisions, rows)))
+    reasons, _, reply = note.partition(". A reply that was refused for the first of these: ")
+    assert reasons == "Edit-SFT, refused: states the mark (1)"
+    assert reply.startswith("“The mark is 2. xxx")
+    assert reply.endswith("x…”")
     assert rows_of(selection.pools(made()))["Edit-SFT"] == ["2", "1.0", "0.0", "0.5", "1.5"]
 
 
@@ -309,7 +315,9 @@ def test_a_ratio_that_is_undefined_says_why() -> None:
 
 
 def test_what_policies_and_students_wrote_is_text() -> None:
-    revisions = [row | {"sub_steps": [EVIL], "refused": row["refused"] and EVIL} for row in revision_rows()]
+    revisions = [
+        row | {"sub_steps": [EVIL], "refused": row["refused"] and EVIL, "reply": EVIL} for row in revision_rows()
+    ]
     tables = {
         "revisions": conform(Revisions, revisions),
         "policies": conform(Policies, [row | {"note": EVIL} for row in policy_rows()]),
