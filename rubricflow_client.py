@@ -161,7 +161,8 @@ class RewardClient:
         return reward_func
 
     def verifiers(self, *, unscored: float) -> Callable[..., Any]:
-        """A function for `verifiers.Rubric(funcs=[...])`; the data set's `info` has `item_id`, or its `answer` is it.
+        """A function for `verifiers.Rubric(funcs=[...])` of verifiers 0.1; the data set's `info` has `item_id`, or its
+        `answer` is it.
 
         verifiers makes 0 of an error of its functions; where a failure shall stop the training, look at its log.
         """
@@ -178,6 +179,19 @@ class RewardClient:
             return float(unscored if reward is None else reward)
 
         return rubricflow
+
+    async def verifiers_v1(self, task: Any, trace: Any, runtime: Any = None) -> float:
+        """A reward of `verifiers.v1`, plugged in by its import path: `task.data` has `item_id`.
+
+        RewardError where there is no reward: verifiers then leaves the rollout out, and makes no 0 of it.
+        """
+        rollout = {"item_id": task.data.item_id, "completion": trace.last_reply}
+        answer = (await asyncio.to_thread(self.rewards, [rollout]))["rollouts"][0]
+        trace.info["rubricflow"] = answer
+        if answer["reward"] is None:
+            raise RewardError(f"no reward: {answer['unscored']['reason']}")
+        trace.record_metric("false_credit", answer["false_credit"])
+        return float(answer["reward"])
 
     def skyrl(self, action: str, item_id: str, *, unscored: float) -> tuple[float, dict[str, Any]]:
         """Reward and metrics for `BaseTextEnvStepOutput(reward=..., metrics=...)` in an environment's `step`."""
