@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from flows.checks import meant
 from flows.failures import Trouble
@@ -49,6 +50,10 @@ class RewardService:
     def deadline_s(self) -> float:
         """Seconds that a request may take unless it says less."""
         return self._reward.deadline
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        """For as long as it lasts the judge is open, with its connections kept between batches."""
+        return self._reward.kept_open()
 
     def prompts(self) -> list[PromptRow]:
         """The prompts of the items."""

@@ -59,7 +59,7 @@ def serve(
     config = uvicorn.Config(
         create_app(service, bound), log_level="warning", access_log=False, server_header=False, ws="none"
     )
-    with listening, suppress(KeyboardInterrupt):  # which is how it is stopped
+    with listening, service.kept_open(), suppress(KeyboardInterrupt):  # which is how it is stopped
         uvicorn.Server(config).run([listening])
 
 
