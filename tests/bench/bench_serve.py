@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import multiprocessing
 import os
@@ -68,6 +69,7 @@ def served(folder, port, ports, concurrency):
     gate = serve.Gate("127.0.0.1", listening.getsockname()[1])
     ports.put(gate.port)
     config = uvicorn.Config(serve.create_app(service, gate), log_level="error", access_log=False)
+    gc.freeze()
     with service.kept_open():
         uvicorn.Server(config).run([listening])
 
