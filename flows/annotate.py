@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flows.logs import without_tracebacks
+from flows.placed import placed
 from flows.plan import Plan, planned, record
 from flows.stage import staged
 from tasks.annotate.task import ComparedTables, compare, compare_settled
@@ -44,13 +45,18 @@ class ProposedAnnotations(NamedTuple):
 
 @flow(name="annotate")
 def annotate(
-    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+    study: str,
+    warehouse: str = "data/warehouse",
+    limit: int | None = None,
+    token_budget: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> str:
     """Label the concepts of a study's responses by two annotators and queue what is doubtful; returns the run's id.
 
-    InputError where the study has no section `annotation`. token_budget: see `grade`.
+    InputError where the study has no section `annotation`. token_budget, engine, address: see `grade`.
     """
-    job = annotating(study, warehouse, limit)
+    job = placed(annotating(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="annotate")
     proposed = proposals(job, token_budget)
     data_docs(job.run)
@@ -59,10 +65,16 @@ def annotate(
 
 @flow(name="adjudicate")
 def settle(
-    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+    study: str,
+    warehouse: str = "data/warehouse",
+    limit: int | None = None,
+    token_budget: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> str:
     """Settle the labels of a study by what people have said until now; returns the run's id."""
     job, said = settling(study, warehouse, limit)
+    job = placed(job, engine, address)
     introduce(job.study.name, flow="adjudicate")
     proposed, settled, compared = labels(job, said, token_budget)
     data_docs(job.run)
@@ -94,7 +106,9 @@ def proposals(job: Plan, token_budget: int | None = None) -> ProposedAnnotations
     locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
     to_label = base, data.items, data.responses, locked.bundles, token_budget, people
     labelled = {
-        name: staged(run, judge, settings.annotation.judge(name), *to_label, stage=f"annotate-{name}")
+        name: staged(
+            run, judge, settings.annotation.judge(name), *to_label, stage=f"annotate-{name}", placement=settings.run
+        )
         for name in settings.annotation.annotators
     }
     annotated = {name: one.judgments for name, one in labelled.items()}

@@ -105,7 +105,7 @@ def stages(job: Plan) -> list[TableRef]:
     for asked in prepare(run, settings, data, locked.bundles):
         given = judging, base, asked.items, asked.responses, asked.bundles
         stage = f"judge-{asked.family}-{asked.version}"
-        judged.append((asked, judge(_aside(run), *given, stage=stage).gradings))
+        judged.append((asked, judge(_aside(run), *given, stage=stage, placement=settings.run).gradings))
     return [*data, *locked, *staged(run, compare, settings, data, locked.bundles, judged)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flows.command_line import arguments
 from flows.logs import without_tracebacks
+from flows.placed import placed
 from flows.plan import Plan, plan, record
 from flows.settled import settle_scores
 from flows.stage import staged
@@ -33,6 +34,8 @@ def grade(
     url: str | None = None,
     beside: str | None = None,
     verbose: bool = False,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> str:
     """Grade the responses of a study file; returns the run's id. The same study resumes itself.
 
@@ -40,8 +43,9 @@ def grade(
     the same call continues it.
     model: a language model in place of the study's judge, behind the server at `url` or else loaded here.
     beside: a further study file that the scores stand beside. verbose: print every table of the summary.
+    engine, address: who judges the shards, see `Placement`; no part of the run's identity.
     """
-    job = plan(study, warehouse, limit, model, url, beside)
+    job = placed(plan(study, warehouse, limit, model, url, beside), engine, address)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
     tables = stages(job, token_budget)
     data_docs(job.run)
@@ -63,7 +67,9 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     fit(run, settings, base, data.items, data.gradings, locked.bundles)
     to_judge = settings.judge, base, data.items, data.responses, locked.bundles
     grader = grader_of(settings.judge, base)
-    judged = staged(run, judge, *to_judge, token_budget, people, grader, settings.evaluation.target)
+    judged = staged(
+        run, judge, *to_judge, token_budget, people, grader, settings.evaluation.target, placement=settings.run
+    )
     answered = data.items, data.responses, data.gradings, judged.gradings
     scored = staged(run, calibrate, settings, *answered, locked.bundles)
     decided = data.judgments, judged.judgments

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flows.graph import stages as built
 from flows.logs import without_tracebacks
+from flows.placed import placed
 from flows.plan import Plan, plan, record
 from flows.stage import staged
 from flows.trained import grader_of
@@ -20,13 +21,18 @@ without_tracebacks()
 
 @flow(name="reward")
 def reward(
-    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+    study: str,
+    warehouse: str = "data/warehouse",
+    limit: int | None = None,
+    token_budget: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> str:
     """Reward the responses of a study file by every aggregation; returns the run's id. The same study resumes itself.
 
-    InputError where the study has no section `reward`. token_budget: see `grade`.
+    InputError where the study has no section `reward`. token_budget, engine, address: see `grade`.
     """
-    job = plan(study, warehouse, limit)
+    job = placed(plan(study, warehouse, limit), engine, address)
     if job.study.reward is None:
         hint = "the paper's factors: retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0.0}"
         raise InputError("there is no section 'reward', which names the retention factors", file=study, hint=hint)
@@ -46,7 +52,7 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
         people = data.gradings, data.judgments
         asked = settings.judge, base, data.items, data.responses, locked.bundles
         grader, target = grader_of(settings.judge, base), settings.evaluation.target
-        judged = staged(run, judge, *asked, token_budget, people, grader, target)
+        judged = staged(run, judge, *asked, token_budget, people, grader, target, placement=settings.run)
     decided = judged[0] if judged else data.judgments
     given = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
     paid = staged(run, pay, settings, base, *given, decided)

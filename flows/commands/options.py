@@ -41,6 +41,14 @@ Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the firs
 TokenBudget = Annotated[
     int | None, typer.Option("--token-budget", min=1, help="Stop before more than N tokens are asked for.")
 ]
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", help="Who judges the shards: local, dask or ray; as the study says if not given."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="Of a running cluster, host:port; without it one is started on this machine."),
+]
 Kept = Annotated[
     str | None,
     typer.Option(

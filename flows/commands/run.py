@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.command_line import HOUSE
-from flows.commands.options import Limit, StudyFile, TokenBudget, WarehouseFolder
+from flows.commands.options import Address, EngineName, Limit, StudyFile, TokenBudget, WarehouseFolder
 from flows.terminal import for_people, print_rows
 from tasks.contracts.errors import BackendError, UserError
 
@@ -29,6 +29,8 @@ def grade(
         Path | None, typer.Option(help="A further study file over the same responses whose agreement stands beside.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every table of the summary.")] = False,
+    engine: EngineName = None,
+    address: Address = None,
 ) -> None:
     """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
     with for_people():
@@ -42,7 +44,8 @@ def grade(
             return
         from flows.grade import grade as flow
 
-        flow(str(study), str(warehouse), limit, token_budget, model, url, str(beside) if beside else None, verbose)
+        other = str(beside) if beside else None
+        flow(str(study), str(warehouse), limit, token_budget, model, url, other, verbose, engine, address)
 
 
 def graph(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
@@ -54,13 +57,18 @@ def graph(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = N
 
 
 def reward(
-    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+    study: StudyFile,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+    token_budget: TokenBudget = None,
+    engine: EngineName = None,
+    address: Address = None,
 ) -> None:
     """Reward a study's responses with and without the dependencies of the criteria, and say what leaks."""
     with for_people():
         from flows.reward import reward as flow
 
-        flow(str(study), str(warehouse), limit, token_budget)
+        flow(str(study), str(warehouse), limit, token_budget, engine, address)
 
 
 def serve(
@@ -90,23 +98,33 @@ def serve(
 
 
 def annotate(
-    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+    study: StudyFile,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+    token_budget: TokenBudget = None,
+    engine: EngineName = None,
+    address: Address = None,
 ) -> None:
     """Label the concepts of a study's responses by two annotators, and queue what people should look at."""
     with for_people():
         from flows.annotate import annotate as flow
 
-        flow(str(study), str(warehouse), limit, token_budget)
+        flow(str(study), str(warehouse), limit, token_budget, engine, address)
 
 
 def adjudicate(
-    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+    study: StudyFile,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+    token_budget: TokenBudget = None,
+    engine: EngineName = None,
+    address: Address = None,
 ) -> None:
     """Settle a study's labels by what people have said until now, and compare raters before and after."""
     with for_people():
         from flows.annotate import settle as flow
 
-        flow(str(study), str(warehouse), limit, token_budget)
+        flow(str(study), str(warehouse), limit, token_budget, engine, address)
 
 
 def train(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class UserError(Exception):
@@ -53,6 +54,9 @@ class InputErrors(InputError):
         lines += [f"  … and {more} more"] if more else []
         self.args = ("\n".join(lines),)
 
+    def __reduce__(self) -> tuple[Any, ...]:  # an error may come from another process
+        return InputErrors, (self.errors, self.count)
+
 
 def _line_and_row(line: int | None, row: int | None) -> str:
     if line is None:
@@ -84,3 +88,6 @@ class StoppedError(BackendError):
         """passing: whether it may pass by itself, as a full or broken server may, and a wrong key or model does not."""
         self.reason, self.passing = reason, passing
         super().__init__(f"{reason}; every reply is kept, and the same command continues")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoppedError, (self.reason, self.passing)

@@ -44,7 +44,7 @@ def shard_cases(
     for name, count, done in cut:
         mine = list(islice(rows, count))
         if not done:
-            yield name, [_case(response_id, text, *sheets[item_id]) for item_id, response_id, text in mine]
+            yield name, [case_of(response_id, text, *sheets[item_id]) for item_id, response_id, text in mine]
 
 
 def cases_of(
@@ -57,10 +57,11 @@ def cases_of(
     rows = run.read(responses, ["response_id", "text"], ds.field("item_id") == item["item_id"])
     bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
     chosen = rows.sort_by("response_id").slice(at, count).to_pylist()
-    return [_case(row["response_id"], row["text"], item, bundle, locked["bundle_id"]) for row in chosen]
+    return [case_of(row["response_id"], row["text"], item, bundle, locked["bundle_id"]) for row in chosen]
 
 
-def _case(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bundle_id: str) -> Case:
+def case_of(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bundle_id: str) -> Case:
+    """A response to an item under its bundle."""
     return Case(
         response_id=response_id,
         item_id=item["item_id"],

@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import replace
+import pickle
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 from prefect.blocks.system import Secret
 
-from tasks.contracts.backends import speaks
-from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.errors import BackendError, InputError, StoreError
 from tasks.contracts.grader import Grader
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.placement import HERE, Placement
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.judge.grade import grade_batch
+from tasks.judge.assignment import Assignment, ShardCounts
+from tasks.judge.cut import Shard
 from tasks.judge.progress import Progress
-from tasks.judge.rater import rater, repeated, signal_recorded
+from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
+from tasks.judge.shard_judge import ShardJudge, replies_for, within
 from tasks.judge.shards import libraries_aside, shards, whole_items
+from tasks.judge.shared_out import ShardProgress, at_once, sent_off
 from tasks.judge.simulated import known
-from tasks.judge.standing import keeping_of
 from tasks.judge.tables import item_counts, shard_cases
-from tasks.judge.teaching import People, teaching_of
-from tasks.llm.budget import Budgeted, Purse
+from tasks.judge.worker import ShardWorker
+from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
-from tasks.llm.foreign import foreign_scores
 from tasks.llm.kept import Replies
-from tasks.llm.stores import open_replies
 from tasks.monitor.artifacts import ProgressBar
+from tasks.monitor.engines import Crew, on_engine
 from tasks.monitor.runs import is_watched, log, task
 from tasks.stats.target import MEAN
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
+_WORKER = ShardWorker()
 _NAMED = "PREFECT_API_URL names the one that is asked"
 
 
@@ -62,48 +63,89 @@ def judge(
     grader: Grader | None = None,
     target: str = MEAN,
     stage: str = "judge",
+    placement: Placement = HERE,
 ) -> Judged:
     """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice.
 
     token_budget: tokens of prompts and replies that may be asked for now; BudgetSpent where they do not suffice.
     people: human gradings and judgments, for the simulated rater and for worked examples. grader: the trained grader,
     where the plan's backend is one. target: the human score that examples show, see `Evaluation.target`. stage: under
-    which name the tables are written. InputError where there is no response, or no example for an item.
+    which name the tables are written. placement: who judges the shards. InputError where there is no response, or no
+    example for an item.
     """
     if not responses.rows:
         hint = "the sources give items alone; name those of the responses beside them"
         raise InputError("there are no responses to judge", field="data.sources", hint=hint)
     counts = item_counts(run, responses)
     parted = whole_items(counts) if plan.consistency_memory else shards(counts)
-    cut = [(name, sum(count for *_, count in parts), run.done(stage, name)) for name, parts in parted]
-    if not all(done for *_, done in cut):
-        # A file of recorded replies stands alone: what the warehouse keeps may be of another recording.
-        with (
-            open_replies(run.warehouse.replies if speaks(plan) and not plan.replies else ":memory:") as replies,
-            libraries_aside(),
-        ):
-            progress = Progress(plan.samples * sum(count for _, count, done in cut if not done), _say(run, stage))
-            who = progress.watch(_within(token_budget, _rater(run, plan, base, replies, people, grader)))
-            teaching = teaching_of(
-                run, plan.examples, items, responses, bundles, People(*people, target) if people else None
-            )
-            recorded = foreign_scores(plan.foreign, base) if plan.foreign else {}
-            keeping = keeping_of(run, plan, who.rater_id)
-            with looking(progress.look):
-                for name, some in shard_cases(run, items, responses, bundles, cut):
-                    cases = teaching(keeping(some))
-                    graded = [
-                        grade_batch(cases, one, replies, progress.wave, progress.opened)
-                        for one in repeated(who, plan.samples)
-                    ]
-                    if plan.foreign:
-                        signal_recorded(graded, recorded, plan.foreign)
-                    parts = [one.tables() for one in graded]
-                    run.commit(stage, name, {row: pa.concat_tables([part[row] for part in parts]) for row in parts[0]})
-                    for one in graded:
-                        progress.graded(one)
-            progress.end()
+    ordered = [Shard(name, sum(count for *_, count in parts), run.done(stage, name)) for name, parts in parted]
+    if not all(shard.done for shard in ordered):
+        assignment = Assignment(run, plan, base, items, responses, bundles, people, target, stage)
+        if placement.is_local:
+            _judge_here(assignment, ordered, token_budget, grader)
+        else:
+            _share_out(assignment, ordered, token_budget, grader, placement)
     return Judged(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
+
+
+def _judge_here(
+    assignment: Assignment, ordered: Sequence[Shard], token_budget: int | None, grader: Grader | None
+) -> None:
+    """Judges the shards that are not done one after the other, in this process."""
+    run, plan = assignment.run, assignment.plan
+    with replies_for(plan, run.warehouse) as replies, libraries_aside():
+        open_ = sum(shard.responses for shard in ordered if not shard.done)
+        progress = Progress(plan.samples * open_, _say(run, assignment.stage))
+        asked = _rater(assignment, replies, grader)
+        who = progress.watch(asked if token_budget is None else within(Purse(token_budget), asked))
+        shard_judge = ShardJudge(assignment, who, replies, progress.wave, progress.opened)
+        with looking(progress.look):
+            cases_of = shard_cases(run, assignment.items, assignment.responses, assignment.bundles, ordered)
+            for name, cases in cases_of:
+                for graded in shard_judge.judge(name, cases):
+                    progress.graded(graded)
+        progress.end()
+
+
+def _share_out(
+    assignment: Assignment,
+    ordered: Sequence[Shard],
+    token_budget: int | None,
+    grader: Grader | None,
+    placement: Placement,
+) -> None:
+    """Has the workers of a cluster judge the shards that are not done."""
+    run, stage = assignment.run, assignment.stage
+    if grader is not None:
+        hint = "take engine: local, which needs no minutes for it"
+        raise InputError("a trained grader judges in one process", field="run.engine", hint=hint)
+    left = [shard for shard in ordered if not shard.done]
+    progress = ShardProgress(stage, left, assignment.plan.samples, _say(run, stage))
+
+    def done(name: str, counts: ShardCounts) -> None:
+        if not run.done(stage, name.split()[-1]):
+            raise StoreError(
+                f"a worker judged {name}, and {run.folder} does not hold it: name a warehouse that all see"
+            )
+        progress.ended(counts)
+
+    def work(crew: Crew) -> None:
+        workers = at_once(assignment.plan, crew.room, len(left))
+        sent = pickle.dumps(sent_off(assignment, ordered, workers, token_budget))
+        pieces = {f"{stage} {shard.name}": (sent, stage, shard.name) for shard in left}
+        crew.each(judge_shard, pieces, workers, done)
+
+    on_engine(placement, f"{stage} shards", work)
+
+
+def judged_shard(sent: bytes, stage: str, shard: str) -> ShardCounts:
+    """Judge one shard, wherever this runs. sent: the pickled `Sent`, for Prefect looks into other parameters."""
+    with libraries_aside():
+        return _WORKER.judge(sent, shard, _rater)
+
+
+# A name of its own, so that the function travels by its name and meets what its module keeps from shard to shard.
+judge_shard = task(task_run_name="{stage} {shard}")(judged_shard)
 
 
 def credential(name: str) -> str | None:
@@ -120,32 +162,17 @@ def credential(name: str) -> str | None:
         raise BackendError(f"Prefect has no secret block named '{block}' (judge.engine.key): {_NAMED}") from None
 
 
-def _rater(
-    run: Run,
-    plan: Judge,
-    base: Path,
-    replies: Replies,
-    people: tuple[TableRef, TableRef] | None,
-    grader: Grader | None,
-) -> Rater:
+def _rater(assignment: Assignment, replies: Replies, grader: Grader | None = None) -> Rater:
     """The study's rater; the simulated one gets to know what its human rater said."""
-    if plan.truth is None or people is None:
+    run, plan, base = assignment.run, assignment.plan, assignment.base
+    if plan.truth is None or assignment.people is None:
         return rater(plan, base, replies, credential, grader)
     theirs = ds.field("rater_id") == plan.truth.rater
-    gradings, judgments = people
+    gradings, judgments = assignment.people
     scores = run.read(gradings, ["response_id", "item_id", "score", "trait_scores"], theirs)
     marks = run.read(judgments, ["response_id", "criterion_id", "decision"], theirs)
     said = known(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist())
     return rater(plan, base, replies, credential, grader, said)
-
-
-def _within(token_budget: int | None, who: Rater) -> Rater:
-    """The rater with its backends on one purse, where there is a budget."""
-    if token_budget is None:
-        return who
-    purse = Purse(token_budget)
-    mender = who.mender and Budgeted(who.mender, purse)
-    return replace(who, backend=Budgeted(who.backend, purse), mender=mender)
 
 
 def _say(run: Run, stage: str) -> Callable[[str, float], None]:

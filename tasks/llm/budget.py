@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from tasks.contracts.errors import UserError
 from tasks.llm.backend import Around, Backend
 from tasks.llm.request import Reply, Request
+
+if TYPE_CHECKING:
+    from tasks.llm.ledger import CallLedger
 
 _CHARACTERS_PER_TOKEN = 3
 """Fewer than most texts have, so that a prompt is rather taken for longer than it is."""
@@ -25,6 +28,43 @@ class Purse:
     tokens: int
     """Prompts and replies together, as the engines count them."""
     spent: int = 0
+
+    def holds(self, tokens: int) -> bool:
+        """Whether so many more could be spent."""
+        return self.spent + tokens <= self.tokens
+
+    def in_words(self) -> str:
+        """How much is spent."""
+        return f"{self.spent:,} of {self.tokens:,} tokens are spent"
+
+
+class SharedPurse(Purse):
+    """A worker's part of a purse that a ledger keeps for several: drawn a little at a time, and the rest given back."""
+
+    def __init__(self, ledger: CallLedger, name: str, step: int) -> None:
+        """step: tokens that are drawn together, where there are so many."""
+        super().__init__(tokens=0)
+        self._ledger, self._name, self._step = ledger, name, step
+
+    def holds(self, tokens: int) -> bool:
+        """Whether so many more could be spent; draws what is lacking."""
+        lacking = self.spent + tokens - self.tokens
+        return lacking <= 0 or self._drew(max(lacking, self._step)) or self._drew(lacking)
+
+    def give_back(self) -> None:
+        """What was drawn and not spent."""
+        self._ledger.draw(self._name, self.spent - self.tokens)
+        self.tokens = self.spent
+
+    def in_words(self) -> str:
+        """How much all together have spent, or drawn to spend it."""
+        drawn, tokens = self._ledger.drawn(self._name)
+        return f"{drawn:,} of {tokens:,} tokens are spent or kept for calls under way"
+
+    def _drew(self, tokens: int) -> bool:
+        drew = self._ledger.draw(self._name, tokens)
+        self.tokens += tokens if drew else 0
+        return drew
 
 
 class Budgeted(Around):
@@ -50,7 +90,7 @@ class Budgeted(Around):
                 yield done + index, reply
             if not affordable.begun:
                 raise BudgetSpent(
-                    f"the token budget is used up: {purse.spent:,} of {purse.tokens:,} tokens are spent, and the next "
+                    f"the token budget is used up: {purse.in_words()}, and the next "
                     "request may take more than the rest; every reply is kept, and the same command continues"
                 )
             done += affordable.begun
@@ -69,7 +109,7 @@ class _Affordable(Sequence[Request]):
     def __iter__(self) -> Iterator[Request]:
         for request in self._requests:
             under_way = self.reserved - self.returned
-            if self._purse.spent + under_way + longest(request) > self._purse.tokens:
+            if not self._purse.holds(under_way + longest(request)):
                 return
             self.begun += 1
             self.reserved += longest(request)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from builders.bundles import bundle, criterion
+from builders.cases import to_judge
 from prefect.blocks.system import Secret
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFilter, LogFilterFlowRunId
@@ -16,8 +19,15 @@ from tiny_study import make_study
 
 from flows.grade import grade
 from tasks.contracts.errors import BackendError
+from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.placement import HERE, Placement
 from tasks.contracts.tables.checks import Checks
-from tasks.judge.task import credential
+from tasks.judge import task as door
+from tasks.judge.rows import Rater
+from tasks.judge.shards import shards
+from tasks.judge.task import credential, judge
+from tasks.llm.backends.scripted import Scripted
+from tasks.llm.request import Reply, Request
 from tasks.monitor import artifacts
 from tasks.store.warehouse import Run, Warehouse
 
@@ -109,3 +119,29 @@ def test_a_credential_is_a_variable_or_a_secret_block(prefect_server: None, monk
     assert held == ["of the environment", None, "of the block"]
     with pytest.raises(BackendError, match="no secret block named 'nowhere'"):
         credential("block:nowhere")
+
+
+def test_workers_of_dask_judge_what_one_process_judges(
+    tmp_path: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs the extra 'dask'")
+    pytest.importorskip("prefect_dask", reason="needs the extra 'dask'")
+    monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(_right)))
+    monkeypatch.setattr(door, "shards", lambda counts: shards(counts, 4))
+    texts = {"i1": {f"r{n}": f"plants need light {n}" for n in range(9)}, "i2": {"s1": "", "s2": "plants grow"}}
+    refs, threads = {}, {"processes": False, "protocol": "tcp", "threads_per_worker": 1, "dashboard_address": None}
+    # Threads of this process: the way there and back is what is tested; tests/scale has processes and their deaths.
+    with distributed.LocalCluster(2, **threads) as cluster:
+        there = Placement(engine="dask", address=cluster.scheduler_address)
+        for name, placement in {"here": HERE, "dask": there}.items():
+            run = Warehouse.open(tmp_path / name).run("run")
+            given = to_judge(run, bundle(criterion("P", text="light")), texts)
+            plan = Judge(protocol="rulers", backend="replay", model="scripted")
+            refs[name] = judge.fn(run, plan, tmp_path, *given, placement=placement)
+    assert refs["dask"] == refs["here"]
+    assert refs["here"].gradings.rows == 11
+
+
+def _right(request: Request) -> Reply:
+    quote = [{"unit": "s1", "quote": "plants"}]
+    return Reply(text=json.dumps({"decisions": {"P": {"evidence": quote, "level": 1}}}))

@@ -18,6 +18,7 @@ from tasks.contracts.settings.bottleneck import Bottleneck
 from tasks.contracts.settings.edit import Edit
 from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.placement import Placement
 from tasks.contracts.settings.reshaping import Reshaping
 from tasks.contracts.settings.reward import Reward
 from tasks.contracts.settings.written import parse, read_yaml
@@ -306,6 +307,8 @@ class Study(Frozen):
     calibration: Calibration = Calibration()
     release: Release = Release()
     evaluation: Evaluation = Evaluation()
+    run: Placement = Field(default=Placement(), exclude=True)
+    """Where it is worked. It is left out wherever the study is written down, and so of the run's identity."""
 
     @property
     def releases(self) -> bool:

@@ -11,7 +11,7 @@ from tasks.contracts.tables.data import InputWarnings, Items, Responses, Units
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
-from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
+from tasks.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
 from tasks.contracts.tables.people import Agreements, Constructions, Labels, NextLabels, Queue, SettledScores, Votes
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
@@ -27,6 +27,7 @@ TABLES: tuple[type[Row], ...] = (
     Judgments,
     Gradings,
     Attempts,
+    ShardInputs,
     Calibrations,
     Candidates,
     ReleaseRules,

@@ -223,3 +223,17 @@ class Attempts(Row):
     """Whether the reply came from the reply store."""
     latency_s: Annotated[float | None, VOLATILE]
     """Seconds the call took."""
+
+
+class ShardInputs(Row):
+    """One response as a shard of judging takes it, where workers of a cluster judge: each reads its own shard alone."""
+
+    table: ClassVar[str] = "shard_inputs"
+    key: ClassVar[tuple[str, ...]] = ("response_id",)
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """What it answers."""
+    text: str
+    """Its text, as it came."""

@@ -24,10 +24,13 @@ from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.completions import BROKEN, BUSY, DOWN, FINAL, ODD, UNPINNED, Completions, Failure
 from tasks.llm.backends.connections import Connections
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
-from tasks.llm.backends.pace import Pace
+from tasks.llm.backends.pace import Pace, SharedPace
+from tasks.llm.backends.prefixes import Prefixes
 from tasks.llm.kept import Replies
+from tasks.llm.minute import MinuteLimits
 from tasks.llm.opening import KeyOf
 from tasks.llm.request import Reply, Request, overdue
+from tasks.llm.sharing import Sharing, sharing
 
 _ASIDE_S = 10.0
 """Seconds for which a replica that failed is not asked, as long as there is another one."""
@@ -127,9 +130,12 @@ class OpenAI:
         self._wire = Completions(engine, key)
         self._clock, self._sleep = clock, sleep
         self._replicas = [_Replica(url.rstrip("/")) for url in engine.urls]
-        self._pace = Pace(engine.requests_per_minute, engine.tokens_per_minute, clock, sleep)
+        mine = sharing()
+        self._pace = _pace(engine, mine, clock, sleep)
+        self._concurrency = mine.part(engine.concurrency)
+        self._prefixes = Prefixes(len(engine.urls), engine.concurrency)
         self._answered = self._given_up = 0
-        self._shared = SharedLoop("openai", engine.concurrency, self._connections)
+        self._shared = SharedLoop("openai", self._concurrency, self._connections)
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
@@ -153,7 +159,7 @@ class OpenAI:
 
     async def _everything(self, requests: Sequence[Request], running: Running, out: Out) -> None:
         """As many workers as may be in flight take one request after the other."""
-        count = min(self._engine.concurrency, len(requests))
+        count = min(self._concurrency, len(requests))
         wave = _Wave(running.connections, running.room, out, enumerate(requests))
         async with asyncio.TaskGroup() as workers:
             for _ in range(count):
@@ -211,15 +217,18 @@ class OpenAI:
         try:
             with wave.rest():
                 await self._pace.admit(request)
-            replica = self._choose()
+            replica = self._choose(request)
             return replica, await self._once(wave.connections, replica, request)
         finally:
             wave.room.release()
 
-    def _choose(self) -> _Replica:
-        """The replica with the least to do among those that did not just fail; the one back soonest where all did."""
+    def _choose(self, request: Request) -> _Replica:
+        """A replica that holds the beginning of the prompt, as long as it has room; among those that did not just fail,
+        and of all that did the one back soonest."""
         now = self._clock()
-        return min(self._replicas, key=lambda one: (max(0.0, one.aside_until - now), one.in_flight))
+        soonest = min(max(0.0, replica.aside_until - now) for replica in self._replicas)
+        able = [max(0.0, replica.aside_until - now) == soonest for replica in self._replicas]
+        return self._replicas[self._prefixes.choose(request, [replica.in_flight for replica in self._replicas], able)]
 
     def _give_up(self, failure: Failure, tries: int, others: bool) -> Reply | StoppedError:
         """The error reply of a request; the end of the run where it is not the request's fault.
@@ -261,6 +270,15 @@ def identity(engine: Engine) -> str:
     name = engine.model.rstrip("/").rpartition("/")[2] if engine.model.startswith(("/", ".")) else engine.model
     more = [engine.options, engine.logprobs, engine.model if name != engine.model else ""]
     return f"{name}@{hashlib.sha256(json.dumps(more, sort_keys=True).encode()).hexdigest()[:12]}" if any(more) else name
+
+
+def _pace(engine: Engine, mine: Sharing, clock: Clock, sleep: Sleep) -> Pace:
+    """The pace of this process, or of all the workers of a run: an account is that of servers and key."""
+    limits = MinuteLimits(engine.requests_per_minute, engine.tokens_per_minute)
+    if mine.ledger is None:
+        return Pace(*limits, clock, sleep)
+    account = " ".join(sorted((*engine.urls, engine.key)))
+    return SharedPace(limits, mine.ledger, account, sleep)
 
 
 def _pause(tries: int, asked: float | None) -> float:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
+from tasks.llm.minute import MINUTE_S, NO_LIMITS, MinuteLimits, seconds_until_room
 from tasks.llm.request import Reply, Request
 
-_MINUTE_S = 60.0
-_TICK_S = 0.001
+if TYPE_CHECKING:
+    from tasks.llm.ledger import CallLedger
+
 _TOKENS_PER_CHARACTER = 1 / 3
 """Until a server has said how many a prompt had; rather too many than too few."""
 
@@ -27,18 +32,21 @@ class Pace:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        self._requests, self._tokens = requests, tokens
+        self._limits = MinuteLimits(requests, tokens)
         self._clock, self._sleep = clock, sleep
         self._begun: deque[tuple[float, int]] = deque()
         self._characters = self._counted = 0
 
     async def admit(self, request: Request) -> None:
         """Returns when the request may begin."""
-        if self._requests is None and self._tokens is None:
+        if self._limits == NO_LIMITS:
             return
-        while (wait := self._wait(self._size(request))) > 0:
+        while (wait := await self._asked(self._size(request))) > 0:
             await self._sleep(wait)
-        self._begun.append((self._clock(), self._size(request)))
+
+    async def _asked(self, size: int) -> float:
+        """See `_wait`: the request is counted where that is 0."""
+        return self._wait(size)
 
     def learn(self, request: Request, reply: Reply) -> None:
         """Takes note of how many tokens the prompt had."""
@@ -49,21 +57,12 @@ class Pace:
     def _wait(self, size: int) -> float:
         """Seconds until the request fits; it is looked at again then, as others may have come first."""
         now = self._clock()
-        while self._begun and self._begun[0][0] <= now - _MINUTE_S:
+        while self._begun and self._begun[0][0] <= now - MINUTE_S:
             self._begun.popleft()
-        count, tokens = len(self._begun), sum(size for _, size in self._begun)
-        if self._fits(count, tokens + size):
-            return 0.0
-        for begun, gone in self._begun:
-            count, tokens = count - 1, tokens - gone
-            if self._fits(count, tokens + size):
-                return max(begun + _MINUTE_S - now, _TICK_S)
-        return 0.0
-
-    def _fits(self, before: int, tokens: int) -> bool:
-        """Whether a request may follow so many others in a minute, with so many tokens together."""
-        few = self._requests is None or before < self._requests
-        return before == 0 or (few and (self._tokens is None or tokens <= self._tokens))
+        wait = seconds_until_room(self._begun, size, self._limits, now)
+        if wait == 0:
+            self._begun.append((now, size))
+        return wait
 
     def _size(self, request: Request) -> int:
         rate = self._counted / self._characters if self._characters else _TOKENS_PER_CHARACTER
@@ -72,3 +71,17 @@ class Pace:
 
 def _length(request: Request) -> int:
     return sum(len(message.content) for message in request.messages)
+
+
+class SharedPace(Pace):
+    """The same for several processes: what each begins is counted in one ledger."""
+
+    def __init__(
+        self, limits: MinuteLimits, ledger: CallLedger, account: str, sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
+        """account: whose limits these are."""
+        super().__init__(limits.requests, limits.tokens, time.monotonic, sleep)
+        self._ledger, self._account = ledger, account
+
+    async def _asked(self, size: int) -> float:
+        return await asyncio.to_thread(self._ledger.admit, self._account, size, self._limits)

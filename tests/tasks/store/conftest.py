@@ -186,6 +186,7 @@ def filled() -> Records:
             _grading("r3", "f", "replayed", 2.0),
         ],
         "attempts": [attempt(key, violations=["v"], latency_s=0.5) for key in ("r1", "r2", "r3")],
+        "shard_inputs": [{"response_id": "r1", "item_id": "i", "text": "An answer."}],
         "calibrations": [
             {"calibration_id": "c", "scope": "i", "method": "rulers", "features": ["length"], "left_out": []}
             | {"reason": "asked for", "n": 1, "target": "mean", "content": "{}"}

@@ -1,0 +1,80 @@
+"""A shard of judging as a worker gets it: everything by name and reference, nothing by value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.judge import Judge
+from tasks.judge.rows import Graded
+from tasks.store.warehouse import Run
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What is judged, under which rubrics, by whom and beside which people; the same for every shard of a stage."""
+
+    run: Run
+    plan: Judge
+    base: Path
+    items: TableRef
+    responses: TableRef
+    bundles: TableRef
+    people: tuple[TableRef, TableRef] | None
+    """Human gradings and judgments."""
+    target: str
+    """See `Evaluation.target`."""
+    stage: str
+    """Under which name the tables are written."""
+
+
+class Sent(NamedTuple):
+    """An assignment on its way to workers."""
+
+    assignment: Assignment
+    inputs: str
+    """Under which name the shards' inputs were written."""
+    workers: int
+    """How many judge side by side."""
+    ledger: Path | str | None
+    """Where they count together; None for an encoder in a bucket, which asks nobody."""
+    purse: str | None
+    """The ledger's purse that pays; None without a budget."""
+    step: int
+    """Tokens that a worker draws from it together."""
+    code: str
+    """Digest of the code that sends it: a worker of another version refuses it."""
+
+
+class ShardCounts(NamedTuple):
+    """What came of shards, in numbers."""
+
+    responses: int = 0
+    unscored: int = 0
+    calls: int = 0
+    """That were paid for."""
+    reused: int = 0
+    """Replies that the reply store had."""
+    tokens: int = 0
+    """Of the calls, prompts and replies."""
+
+    def plus(self, other: ShardCounts) -> ShardCounts:
+        """Both together."""
+        return ShardCounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def counts_of(graded: Sequence[Graded]) -> ShardCounts:
+    """The numbers of what was graded; each repetition by itself."""
+    attempts = [attempt for sample in graded for called in sample.called for attempt in called.answer.attempts]
+    paid = [attempt.reply for attempt in attempts if not attempt.stored]
+    gradings = [grading for sample in graded for grading in sample.gradings]
+    return ShardCounts(
+        responses=len(gradings),
+        unscored=sum(grading.scored.score is None for grading in gradings),
+        calls=len(paid),
+        reused=len(attempts) - len(paid),
+        tokens=sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in paid),
+    )

@@ -1,0 +1,140 @@
+"""A ledger in a database: what several processes may spend and ask for together, counted in one place.
+
+It is SQLite in a file for the processes of one machine (or of a shared disk), PostgreSQL for more. Everything is
+counted before it is used, in one transaction, so that a process that is killed has counted too much rather than too
+little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import BigInteger, Column, Double, Index, MetaData, Table, Text, create_engine, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from tasks.contracts.errors import StoreError
+from tasks.llm.minute import MINUTE_S, MinuteLimits, seconds_until_room
+from tasks.llm.stores import is_database, shown_place
+
+Value = TypeVar("Value")
+_WAIT_S = 60.0
+"""For how long a transaction waits for those of others."""
+_METADATA = MetaData()
+_PURSES = Table(
+    "purses",
+    _METADATA,
+    Column("name", Text, primary_key=True),
+    Column("tokens", BigInteger, nullable=False),
+    Column("drawn", BigInteger, nullable=False),
+)
+_ACCOUNTS = Table(
+    "accounts", _METADATA, Column("name", Text, primary_key=True), Column("turns", BigInteger, nullable=False)
+)
+_CALLS = Table(
+    "calls",
+    _METADATA,
+    Column("account", Text, nullable=False),
+    Column("begun_s", Double, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Index("calls_of_account", "account", "begun_s"),
+)
+
+
+class CallLedger:
+    """The ledger at a place. Threads may share one, processes open their own."""
+
+    def __init__(self, place: Path | str, clock: Callable[[], float] = time.time) -> None:
+        """place: a file, ':memory:' or the URL of a PostgreSQL database. clock: seconds, the same on all machines.
+        StoreError where it cannot be opened."""
+        self.place, self._clock = place, clock
+        self._engine: Engine = _engine(place)
+
+    def make(self) -> None:
+        """Makes its tables where they are not there; done once, before workers open it."""
+        self._change(_make_tables)
+
+    def close(self) -> None:
+        """Gives the connections back."""
+        self._engine.dispose()
+
+    def fill(self, purse: str, tokens: int) -> None:
+        """Puts tokens into a new purse."""
+        self._change(lambda connection: connection.execute(_PURSES.insert().values(name=purse, tokens=tokens, drawn=0)))
+
+    def draw(self, purse: str, tokens: int) -> bool:
+        """Takes tokens out of a purse, if it still holds so many; a negative number gives them back."""
+        columns = _PURSES.c
+        fits = columns.drawn + tokens <= columns.tokens
+        change = _PURSES.update().where(columns.name == purse, fits).values(drawn=columns.drawn + tokens)
+        return self._change(lambda connection: connection.execute(change).rowcount) == 1
+
+    def drawn(self, purse: str) -> tuple[int, int]:
+        """How much was taken out of a purse, and what was put into it."""
+        columns = _PURSES.c
+        row = self._change(
+            lambda connection: connection.execute(
+                select(columns.drawn, columns.tokens).where(columns.name == purse)
+            ).one()
+        )
+        return int(row[0]), int(row[1])
+
+    def admit(self, account: str, size: int, limits: MinuteLimits) -> float:
+        """Seconds after which a call of `size` tokens is to ask again; 0 where it may begin now, which is then counted.
+
+        All who name the same account share its limits.
+        """
+        return self._change(lambda connection: self._admitted(connection, account, size, limits))
+
+    def _admitted(self, connection: Connection, account: str, size: int, limits: MinuteLimits) -> float:
+        _take_turn(connection, account)
+        now, calls = self._clock(), _CALLS.c
+        mine = calls.account == account
+        connection.execute(_CALLS.delete().where(mine, calls.begun_s <= now - MINUTE_S))
+        counted = connection.execute(select(func.count(), func.coalesce(func.sum(calls.tokens), 0)).where(mine)).one()
+        if limits.hold(int(counted[0]), int(counted[1]), size):
+            connection.execute(_CALLS.insert().values(account=account, begun_s=now, tokens=size))
+            return 0.0
+        rows = connection.execute(select(calls.begun_s, calls.tokens).where(mine).order_by(calls.begun_s)).all()
+        return seconds_until_room([(float(row[0]), int(row[1])) for row in rows], size, limits, now)
+
+    def _change(self, act: Callable[[Connection], Value]) -> Value:
+        try:
+            with self._engine.begin() as connection:
+                return act(connection)
+        except SQLAlchemyError as error:
+            reason = str(error).partition("\n")[0]
+            raise StoreError(
+                f"the ledger of tokens and calls at {shown_place(self.place)} cannot be used: {reason}"
+            ) from error
+
+
+def _engine(place: Path | str) -> Engine:
+    """The database; StoreError where there is no driver for it."""
+    if not is_database(place):
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+        return create_engine(f"sqlite:///{place}", connect_args={"timeout": _WAIT_S})
+    try:
+        return create_engine(f"postgresql+psycopg://{str(place).partition('://')[2]}", pool_pre_ping=True)
+    except ImportError as error:
+        raise StoreError("a PostgreSQL database needs the extra: pip install 'rubricflow[postgres]'") from error
+
+
+def _make_tables(connection: Connection) -> None:
+    for table in _METADATA.sorted_tables:
+        connection.execute(CreateTable(table, if_not_exists=True))
+        for index in table.indexes:
+            connection.execute(CreateIndex(index, if_not_exists=True))
+
+
+def _take_turn(connection: Connection, account: str) -> None:
+    """Has the account to itself until the transaction ends: the first thing done is a change of its row."""
+    added = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    turn = added(_ACCOUNTS).values(name=account, turns=1)
+    counted = turn.on_conflict_do_update(index_elements=["name"], set_={"turns": _ACCOUNTS.c.turns + 1})
+    connection.execute(counted)

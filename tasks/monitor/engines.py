@@ -1,0 +1,226 @@
+"""Work shared out to the workers of a cluster by Prefect's own task runners for Dask and Ray.
+
+Prefect's runners report to a server: the one that `PREFECT_API_URL` names or, where all workers are on this machine, a
+temporary one of Prefect's. What a worker finished is told by its done-mark on disk and by no state of Prefect's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from importlib.util import find_spec
+from typing import Any, TypeVar, cast
+
+from prefect import Flow
+from prefect.context import FlowRunContext
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+from prefect.task_runners import TaskRunner
+
+from tasks.contracts.errors import BackendError, UserError
+from tasks.contracts.settings.placement import Placement
+from tasks.monitor.runs import WatchedTask
+
+Result = TypeVar("Result")
+CONNECT_S = 10.0
+"""For how long an address is tried."""
+SERVER_S = 120
+"""For how long Prefect's temporary server may take to start."""
+_START = {
+    "dask": "dask scheduler, and dask worker {address} on each machine",
+    "ray": "ray start --head, and ray start --address={address} on the other machines",
+}
+_LIBRARIES = {"dask": ("distributed", "prefect_dask"), "ray": ("ray", "prefect_ray")}
+_POISONED = frozenset({"KilledWorker", "WorkerCrashedError", "OutOfMemoryError", "NodeDiedError", "RayActorError"})
+"""What the engines call the end of a task that ended the processes which took it."""
+_GONE = frozenset({"CommClosedError", "CancelledError", "FutureCancelledError", "RaySystemError"})
+"""What they call the loss of their scheduler or head."""
+
+
+class PoisonError(BackendError):
+    """Pieces of work that ended every worker that took them."""
+
+
+class Crew:
+    """The workers of an engine, as long as the flow runs that shares work out to them."""
+
+    def __init__(self, placement: Placement, room: int) -> None:
+        """room: pieces that they take at once."""
+        self._placement, self.room = placement, room
+
+    def each(
+        self,
+        task: WatchedTask[..., Result],
+        pieces: Mapping[str, tuple[Any, ...]],
+        at_once: int,
+        done: Callable[[str, Result], None],
+    ) -> None:
+        """Calls the task with every piece, at most so many at once; `done` gets name and result of each, one by one.
+
+        pieces: name → arguments, small ones. An error ends it when the pieces under way are over, without beginning
+        others; a piece that ends its workers, when all the others are done: PoisonError names it.
+        """
+        gate, stop, poisoned = threading.Lock(), threading.Event(), dict[str, BaseException]()
+
+        def work(name: str) -> None:
+            if stop.is_set():
+                return
+            try:
+                result = task.submit(*pieces[name]).result()
+            except UserError:
+                stop.set()
+                raise
+            except BaseException as error:
+                if type(error).__name__ in _POISONED:
+                    poisoned[name] = error
+                    return
+                stop.set()
+                raise self._explained(error) from error
+            with gate:
+                done(name, result)
+
+        with ThreadPoolExecutor(at_once, thread_name_prefix="pieces") as lanes:
+            _ended([lanes.submit(copy_context().run, work, name) for name in pieces])
+        if poisoned:
+            raise PoisonError(_poison_words(poisoned))
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """The error in words where the engine itself is gone; itself otherwise."""
+        lost = type(error).__name__ in _GONE or "Failed to connect to GCS" in str(error)
+        if not lost:
+            return error
+        return BackendError(
+            f"the {self._placement.engine} cluster{_named(self._placement)} is gone: {error}; "
+            f"start it again ({_how(self._placement)}), then the same command goes on with what is not finished"
+        )
+
+
+def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -> Result:
+    """What `work` makes of a crew, within a flow of this name that is run by the engine's task runner.
+
+    BackendError for an extra that is not installed, an address where nobody answers, a cluster without workers, and
+    workers on other machines without a server of Prefect's that they could report to.
+    """
+    _refuse_missing(placement)
+    _refuse_deaf(placement)
+
+    def shared_out() -> Result:
+        return work(Crew(placement, _room(placement)))
+
+    with _server(placement):
+        return Flow(shared_out, name=name, task_runner=_runner(placement), validate_parameters=False)()
+
+
+def _ended(lanes: list[Future[None]]) -> None:
+    """Waits for all of them; the first error is raised then."""
+    errors = [error for lane in lanes if (error := lane.exception()) is not None]
+    if errors:
+        raise errors[0]
+
+
+def _poison_words(poisoned: Mapping[str, BaseException]) -> str:
+    names = ", ".join(sorted(poisoned))
+    return (
+        f"{names}: every worker that took this ended; the others are done and stay. Its worker's own log says why (no "
+        f"memory left, a library that crashed): {next(iter(poisoned.values()))}"
+    )
+
+
+def _refuse_missing(placement: Placement) -> None:
+    """BackendError where the engine's extra is not installed."""
+    lacking = [name for name in _LIBRARIES[placement.engine] if find_spec(name) is None]
+    if lacking:
+        extra = f"rubricflow[{placement.engine}]"
+        raise BackendError(f"engine: {placement.engine} needs the extra: pip install '{extra}'")
+
+
+def _runner(placement: Placement) -> TaskRunner[Any]:
+    """The engine's task runner, of a running cluster or of one that starts with the flow."""
+    if placement.engine == "dask":
+        from prefect_dask.task_runners import DaskTaskRunner
+
+        logging.getLogger("distributed").setLevel(logging.WARNING)  # else it tells of every worker that comes and goes
+        if placement.address:
+            return cast(TaskRunner[Any], DaskTaskRunner(address=placement.address))
+        one_thread = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
+        cluster = {"n_workers": _workers(placement), **one_thread}
+        return cast(TaskRunner[Any], DaskTaskRunner(cluster_kwargs=cluster))
+    from prefect_ray.task_runners import RayTaskRunner
+
+    here = {"num_cpus": _workers(placement), "include_dashboard": False}
+    runner: TaskRunner[Any] = RayTaskRunner(placement.address, {} if placement.address else here)
+    return runner
+
+
+def _workers(placement: Placement) -> int:
+    return placement.workers or os.cpu_count() or 1
+
+
+def _refuse_deaf(placement: Placement) -> None:
+    """BackendError where nobody answers at the address, or workers elsewhere would have nobody to report to."""
+    if placement.host is None:
+        return
+    try:
+        socket.create_connection(placement.host, CONNECT_S).close()
+    except OSError as error:
+        raise BackendError(
+            f"no {placement.engine} cluster answers{_named(placement)} ({error.strerror or error}): start it "
+            f"({_how(placement)}), mend run.address or --address, or leave it out to start one on this machine"
+        ) from error
+    if placement.is_elsewhere and not PREFECT_API_URL.value():
+        raise BackendError(
+            "workers on other machines report to a server of Prefect's, and PREFECT_API_URL names none: run `prefect "
+            "server start --host 0.0.0.0` on a machine that all reach, and set PREFECT_API_URL=http://THAT-MACHINE:4200/api"
+            " here and on the workers"
+        )
+
+
+@contextmanager
+def _server(placement: Placement) -> Iterator[None]:
+    """A server that workers report to."""
+    if PREFECT_API_URL.value():
+        yield
+        return
+    server = SubprocessASGIServer()
+    try:
+        server.start(SERVER_S)
+    except RuntimeError as error:
+        raise BackendError(
+            f"engine: {placement.engine} needs a server of Prefect's, and a temporary one does not start: run `prefect "
+            f"server start` and set PREFECT_API_URL=http://127.0.0.1:4200/api ({str(error).splitlines()[0]})"
+        ) from error
+    try:
+        with temporary_settings({PREFECT_API_URL: server.api_url, PREFECT_LOGGING_TO_API_ENABLED: False}):
+            yield
+    finally:
+        server.stop()
+
+
+def _room(placement: Placement) -> int:
+    """Pieces that the cluster of this flow run takes at once; BackendError where it has no workers."""
+    if placement.engine == "dask":
+        runner: Any = cast(FlowRunContext, FlowRunContext.get()).task_runner  # a copy of the one that the flow got
+        room = int(sum(runner.client.nthreads().values()))
+    else:
+        import ray
+
+        room = int(ray.cluster_resources().get("CPU", 0))
+    if room < 1:
+        raise BackendError(
+            f"the {placement.engine} cluster{_named(placement)} has no workers: start some ({_how(placement)})"
+        )
+    return min(room, placement.workers) if placement.workers else room
+
+
+def _named(placement: Placement) -> str:
+    return f" at {placement.address}" if placement.address else " of this command"
+
+
+def _how(placement: Placement) -> str:
+    return _START[placement.engine].format(address=placement.address or "HOST:PORT")

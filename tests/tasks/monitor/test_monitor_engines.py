@@ -1,0 +1,133 @@
+"""Work shared out: how many at once, what an error ends, and what is said where an engine is not there."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tasks.contracts.errors import BackendError, UserError
+from tasks.contracts.settings.placement import Placement
+from tasks.monitor import engines
+from tasks.monitor.engines import Crew, PoisonError, on_engine
+
+DASK = Placement(engine="dask")
+
+
+class KilledWorker(Exception):
+    """Called as Dask calls it."""
+
+
+class CommClosedError(Exception):
+    """Called as Dask calls it."""
+
+
+class Submitted:
+    """A task of which each piece runs where `result` is asked for; it counts how many do at once."""
+
+    def __init__(self, work: Callable[[str], Any]) -> None:
+        self._work, self._gate = work, threading.Lock()
+        self.begun: list[str] = []
+        self.now = self.most = 0
+
+    def submit(self, piece: str) -> Any:
+        return SimpleNamespace(result=lambda: self._result(piece))
+
+    def _result(self, piece: str) -> Any:
+        with self._gate:
+            self.begun.append(piece)
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.005)
+        with self._gate:
+            self.now -= 1
+        return self._work(piece)
+
+
+def share(task: Any, pieces: int, at_once: int, placement: Placement = DASK) -> dict[str, Any]:
+    """Results of all pieces by name."""
+    results: dict[str, Any] = {}
+    named = {f"p{number:02d}": (f"p{number:02d}",) for number in range(pieces)}
+    Crew(placement, at_once).each(task, named, at_once, results.__setitem__)
+    return results
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 8])
+def test_every_piece_once_and_no_more_at_once_than_allowed(at_once: int) -> None:
+    task = Submitted(str.upper)
+    assert share(task, 20, at_once) == {f"p{number:02d}": f"P{number:02d}" for number in range(20)}
+    assert sorted(task.begun) == [f"p{number:02d}" for number in range(20)]
+    assert task.most <= at_once
+
+
+def failing(piece: str, error: BaseException) -> Callable[[str], str]:
+    def work(name: str) -> str:
+        if name == piece:
+            raise error
+        return name
+
+    return work
+
+
+def test_an_error_ends_it_and_what_is_under_way_is_waited_for() -> None:
+    task = Submitted(failing("p03", UserError("the budget is spent")))
+    results: dict[str, str] = {}
+    with pytest.raises(UserError, match="the budget is spent"):
+        Crew(DASK, 2).each(task, {f"p{n:02d}": (f"p{n:02d}",) for n in range(20)}, 2, results.__setitem__)
+    assert set(task.begun) == {*results, "p03"}
+    assert len(task.begun) < 8
+
+
+def test_a_piece_that_ends_its_workers_ends_the_run_with_its_name_when_all_others_are_done() -> None:
+    task = Submitted(failing("p03", KilledWorker("Attempted to run task p03 on 4 different workers")))
+    results: dict[str, str] = {}
+    with pytest.raises(PoisonError, match=r"^p03: every worker that took this ended; .*Attempted to run"):
+        Crew(DASK, 2).each(task, {f"p{n:02d}": (f"p{n:02d}",) for n in range(20)}, 2, results.__setitem__)
+    assert len(results) == 19
+
+
+def test_an_engine_that_dies_says_what_to_do() -> None:
+    placement = Placement(engine="dask", address="tcp://head:8786")
+    task = Submitted(failing("p00", CommClosedError("Stream is closed")))
+    with pytest.raises(
+        BackendError, match=r"cluster at tcp://head:8786 is gone: .*start it again.*same command goes on"
+    ):
+        share(task, 4, 2, placement)
+
+
+def test_a_fault_of_the_program_stays_what_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        share(Submitted(lambda piece: 1 // 0), 3, 2)
+
+
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_an_engine_that_is_not_installed_says_its_extra(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    with pytest.raises(BackendError, match=rf"needs the extra: pip install 'rubricflow\[{engine}\]'"):
+        on_engine(Placement.model_validate({"engine": engine}), "shards", lambda crew: None)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: name)
+
+
+@pytest.mark.parametrize(("engine", "how"), [("dask", "dask scheduler"), ("ray", "ray start --head")])
+def test_an_address_where_nobody_answers_says_what_to_start(installed: None, engine: str, how: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    placement = Placement.model_validate({"engine": engine, "address": f"127.0.0.1:{port}"})
+    with pytest.raises(BackendError, match=rf"no {engine} cluster answers at 127.0.0.1:{port} .*{how}"):
+        on_engine(placement, "shards", lambda crew: None)
+
+
+def test_workers_elsewhere_need_a_server_to_report_to(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines.socket, "create_connection", lambda *_: SimpleNamespace(close=lambda: None))
+    with pytest.raises(BackendError, match="PREFECT_API_URL names none: run `prefect server start --host"):
+        on_engine(Placement(engine="ray", address="head:6379"), "shards", lambda crew: None)
