@@ -179,9 +179,9 @@ def _refused(status: int, error: str, headers: dict[str, str] | None = None) -> 
 
 def _number_for_unscored(request: Request) -> float:
     """What a rollout without a reward becomes; InputError where the address does not say it."""
-    given = request.query_params.get("unscored", "")
+    text = request.query_params.get("unscored", "")
     try:
-        number = float(given)
+        number = float(text)
     except ValueError:
         number = float("nan")
     if not isfinite(number):
