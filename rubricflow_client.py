@@ -155,13 +155,14 @@ class RewardClient:
             rollouts = [{"item_id": label, "completion": query.removeprefix(start)} for query, start, label in triples]
             answer = self.rewards(rollouts)
             rewards = [unscored if reward is None else reward for reward in answer["rewards"]]
-            credits = [one["false_credit"] or 0.0 for one in answer["rollouts"]]
+            credits = [rollout["false_credit"] or 0.0 for rollout in answer["rollouts"]]
             return {"rewards": rewards, "scores": rewards, "extra_logs": {"false_credit": credits}}
 
         return reward_func
 
     def verifiers(self, *, unscored: float) -> Callable[..., Any]:
-        """A function for `verifiers.Rubric(funcs=[...])`; the data set's `info` has `item_id`, or its `answer` is it.
+        """A function for `verifiers.Rubric(funcs=[...])` of verifiers 0.1; the data set's `info` has `item_id`, or its
+        `answer` is it.
 
         verifiers makes 0 of an error of its functions; where a failure shall stop the training, look at its log.
         """
@@ -179,6 +180,19 @@ class RewardClient:
 
         return rubricflow
 
+    async def verifiers_v1(self, task: Any, trace: Any, runtime: Any = None) -> float:
+        """A reward of `verifiers.v1`, plugged in by its import path: `task.data` has `item_id`.
+
+        RewardError where there is no reward: verifiers then leaves the rollout out, and makes no 0 of it.
+        """
+        rollout = {"item_id": task.data.item_id, "completion": trace.last_reply}
+        answer = (await asyncio.to_thread(self.rewards, [rollout]))["rollouts"][0]
+        trace.info["rubricflow"] = answer
+        if answer["reward"] is None:
+            raise RewardError(f"no reward: {answer['unscored']['reason']}")
+        trace.record_metric("false_credit", answer["false_credit"])
+        return float(answer["reward"])
+
     def skyrl(self, action: str, item_id: str, *, unscored: float) -> tuple[float, dict[str, Any]]:
         """Reward and metrics for `BaseTextEnvStepOutput(reward=..., metrics=...)` in an environment's `step`."""
         figures = self._verl([action], [{"item_id": item_id}], unscored)[0]
@@ -189,7 +203,7 @@ class RewardClient:
     ) -> list[dict[str, Any]]:
         pairs = zip(texts, infos, strict=True)
         answer = self.rewards([{"item_id": _item_of(info), "completion": text} for text, info in pairs])
-        return [_figures(one, unscored) for one in answer["rollouts"]]
+        return [_figures(rollout, unscored) for rollout in answer["rollouts"]]
 
     def _asked(self, method: str, path: str, body: Any) -> Any:
         """The server's answer, asked again while it is full or cannot be reached, as long as the patience lasts."""
@@ -294,13 +308,13 @@ def _log_batch(answer: Mapping[str, Any], log_metric: Any, log_extra: Any) -> No
                 log_metric(f"rubricflow/{name}", float(value))
     if log_extra:
         for name in ("flat", "gear", "false_credit"):
-            log_extra(f"rubricflow_{name}", [one[name] for one in answer["rollouts"]])
-        log_extra("rubricflow_criteria", [_in_short(one) for one in answer["rollouts"]])
+            log_extra(f"rubricflow_{name}", [rollout[name] for rollout in answer["rollouts"]])
+        log_extra("rubricflow_criteria", [_in_short(rollout) for rollout in answer["rollouts"]])
 
 
 def _in_short(rollout: Mapping[str, Any]) -> str:
     """A rollout's decisions on one line: `C1 1/1, C2 –`."""
-    levels = [(one["criterion_id"], one["level"], one["top"]) for one in rollout["decisions"]]
+    levels = [(decision["criterion_id"], decision["level"], decision["top"]) for decision in rollout["decisions"]]
     return ", ".join(f"{name} –" if level is None else f"{name} {level}/{top}" for name, level, top in levels)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from flows.checks import meant
 from flows.failures import Trouble
@@ -16,7 +17,7 @@ from tasks.contracts.errors import InputError
 from tasks.judge.decision import Decision
 from tasks.judge.rows import Judged
 from tasks.llm.request import Reply
-from tasks.reward.appraisal import Appraisal, appraisals
+from tasks.reward.appraisal import Appraisal, CriterionShares, appraisals
 from tasks.serve.answered import DecisionAnswer, QuoteAnswer, RolloutAnswer, ShareAnswer
 from tasks.serve.listed import ListedItem, item_digest
 from tasks.serve.sent import SentRollout
@@ -49,6 +50,10 @@ class RewardService:
     def deadline_s(self) -> float:
         """Seconds that a request may take unless it says less."""
         return self._reward.deadline
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        """For as long as it lasts the judge is open, with its connections kept between batches."""
+        return self._reward.kept_open()
 
     def prompts(self) -> list[PromptRow]:
         """The prompts of the items."""
@@ -133,11 +138,17 @@ def _answer(
         "violated": appraisal.violated,
         "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,
         "decisions": decisions,
-        "shares": {name: ShareAnswer(own=one.own, licensed=one.licensed) for name, one in appraisal.shares.items()},
+        "shares": {
+            name: ShareAnswer(own=share.own, licensed=share.licensed) for name, share in appraisal.shares.items()
+        },
         "calls": len(replies),
         "prompt_tokens": sum(reply.prompt_tokens or 0 for reply in replies),
         "completion_tokens": sum(reply.completion_tokens or 0 for reply in replies),
     }
+
+
+def _share(shares: CriterionShares) -> ShareAnswer:
+    return {"own": shares.own, "licensed": shares.licensed}
 
 
 def _decision(decision: Decision, criterion: Criterion, probabilities: list[float] | None) -> DecisionAnswer:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -31,6 +32,7 @@ from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
+from tasks.llm.backend import kept_open
 from tasks.llm.kept import Replies
 from tasks.llm.steady import Steady
 from tasks.llm.stores import open_replies
@@ -170,6 +172,12 @@ class RolloutReward:
     def close(self) -> None:
         """Gives the reply store back when the batches under way are done; the next batch opens it again."""
         self._here.close()
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """For as long as it lasts the judge is open, with its connections kept between batches."""
+        with self._here.judging(self._open) as opened, kept_open(opened.rater.backend):
+            yield
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from contextlib import suppress
@@ -59,7 +60,8 @@ def serve(
     config = uvicorn.Config(
         create_app(service, bound), log_level="warning", access_log=False, server_header=False, ws="none"
     )
-    with listening, suppress(KeyboardInterrupt):  # which is how it is stopped
+    gc.freeze()  # what is loaded by now stays, and no collection has to look at it
+    with listening, service.kept_open(), suppress(KeyboardInterrupt):  # which is how it is stopped
         uvicorn.Server(config).run([listening])
 
 

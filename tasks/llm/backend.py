@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 from tasks.llm.request import Reply, Request
 
@@ -51,3 +52,13 @@ class Around:
         self.name, self.model, self.batch_size = backend.name, backend.model, backend.batch_size
         self.by_subject, self.reads_prose = backend.by_subject, backend.reads_prose
         self._backend = backend
+
+    def kept_open(self) -> AbstractContextManager[Any]:
+        """See the function of this name."""
+        return kept_open(self._backend)
+
+
+def kept_open(backend: Backend) -> AbstractContextManager[Any]:
+    """For as long as it lasts the backend keeps its connections between calls, where it has any."""
+    keeping = getattr(backend, "kept_open", None)
+    return nullcontext() if keeping is None else keeping()

@@ -49,7 +49,7 @@ def appraisals(batch: Batch, flat: Aggregated, gear: Aggregated, threshold: floa
     owned, licensed = _numbers(own), _numbers(gear.marginal)
     flats, gears = _numbers(flat.reward), _numbers(gear.reward)
     falses = _numbers(np.where(np.isnan(flat.reward + gear.reward), np.nan, unlicensed))
-    found = []
+    worth = []
     for response, rubric in enumerate(batch.of.tolist()):
         first = int(batch.start[response])
         names = batch.wired[rubric].criteria
@@ -57,8 +57,8 @@ def appraisals(batch: Batch, flat: Aggregated, gear: Aggregated, threshold: floa
             name: CriterionShares(owned[first + place], licensed[first + place]) for place, name in enumerate(names)
         }
         figures = flats[response], gears[response], falses[response]
-        found.append(Appraisal(*figures, shares, leaked[response], supported[response], violated[response]))
-    return found
+        worth.append(Appraisal(*figures, shares, leaked[response], supported[response], violated[response]))
+    return worth
 
 
 def _credit(batch: Batch, shares: Floats) -> Floats:

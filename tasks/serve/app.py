@@ -25,8 +25,9 @@ from tasks.serve.service import Service
 from tasks.serve.waves import TooBusyError, TooLateError, Waves
 
 _LOG = logging.getLogger(__name__)
-_ENDING = re.compile(r"(?:\s*(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>|<end_of_turn>))+\s*$")
+_END_MARK = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>|<end_of_turn>)$")
 """What closes a turn in the text of a model."""
+_LONGEST_MARK = 64
 Answering = Callable[[Request], Awaitable[Response]]
 
 
@@ -178,9 +179,9 @@ def _refused(status: int, error: str, headers: dict[str, str] | None = None) -> 
 
 def _number_for_unscored(request: Request) -> float:
     """What a rollout without a reward becomes; InputError where the address does not say it."""
-    given = request.query_params.get("unscored", "")
+    text = request.query_params.get("unscored", "")
     try:
-        number = float(given)
+        number = float(text)
     except ValueError:
         number = float("nan")
     if not isfinite(number):
@@ -191,7 +192,15 @@ def _number_for_unscored(request: Request) -> float:
 
 def _completion(query: str, prompt: str) -> str:
     """What the policy wrote, of a text that begins with its prompt, without the marks that close it."""
-    return _ENDING.sub("", query.removeprefix(prompt))
+    text = query.removeprefix(prompt)
+    end = len(text)
+    while True:
+        while end and text[end - 1].isspace():
+            end -= 1
+        mark = _END_MARK.search(text, max(0, end - _LONGEST_MARK), end)
+        if mark is None:
+            return text[:end]
+        end = mark.start()
 
 
 def _or(value: float | None, default: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import multiprocessing
 import os
@@ -67,9 +68,10 @@ def served(folder, port, ports, concurrency):
     listening = serve._listening("127.0.0.1", 0)
     gate = serve.Gate("127.0.0.1", listening.getsockname()[1])
     ports.put(gate.port)
-    uvicorn.Server(uvicorn.Config(serve.create_app(service, gate), log_level="error", access_log=False)).run(
-        [listening]
-    )
+    config = uvicorn.Config(serve.create_app(service, gate), log_level="error", access_log=False)
+    gc.freeze()
+    with service.kept_open():
+        uvicorn.Server(config).run([listening])
 
 
 def processor_seconds(pid):

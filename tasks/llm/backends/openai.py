@@ -10,7 +10,7 @@ import queue
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -152,6 +152,10 @@ class OpenAI:
                 running.loop.call_soon_threadsafe(end)
                 while item is not None:  # whatever still comes, until the last call has ended
                     item = out.get()
+
+    def kept_open(self) -> AbstractContextManager[Any]:
+        """For as long as it lasts connections are kept between calls."""
+        return self._shared.running()
 
     async def _everything(self, requests: Sequence[Request], running: Running, out: Out) -> None:
         """As many workers as may be in flight take one request after the other."""

@@ -92,7 +92,7 @@ def _rewards(rows: pd.DataFrame, gap: Trend | None) -> Section:
 def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
     if cases.empty:
         return None
-    by_relation = {say.worded(name): curve(found, "leaked") for name, found in leaks(rows, cases).items()}
+    by_relation = {say.worded(name): curve(rollouts, "leaked") for name, rollouts in leaks(rows, cases).items()}
     rate = {"suppressed": curve(suppression(rows, cases), "suppressed")}
     drawings = [
         _drawn("Paid without licence by a flat sum, by relation", by_relation, "share of the points"),

@@ -14,8 +14,10 @@ from builders.loopback import DROP, HANG, Server, body_of, echo, http
 from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.engine import Engine, Sampling
 from tasks.llm.ask import Checked, ask
+from tasks.llm.backend import kept_open
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.backends.pace import Pace
+from tasks.llm.calls import Watched
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request
 
@@ -594,3 +596,15 @@ def test_time_is_measured(serve):
     backend = OpenAI(Engine(model="m", urls=(server.url,)), None, time.monotonic)
     (reply,) = answers(backend, [asking()])
     assert reply.latency_s >= 0.02
+
+
+def test_connections_are_kept_between_waves_while_it_is_kept_open():
+    server = Server()
+    backend, before, loops = client(server), threading.active_count(), set()
+    with kept_open(Watched(backend, lambda request, reply: None)):
+        for wave in range(3):
+            assert len(list(backend.answer([asking(f"{wave} {number}") for number in range(4)]))) == 4
+            loops.add(id(backend._shared._running))
+    server.close()
+    assert len(loops) == 1
+    assert threading.active_count() < before + 1

@@ -13,12 +13,14 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from serve_scene import Running, Scripted, paid, serving
 
 from rubricflow_client import RewardClient, RewardError, text_of
 from tasks.contracts.errors import BackendError, InputError
+from tasks.serve import app
 from tasks.serve.doors import Gate
 
 HOUSE = Path(__file__).resolve().parents[3]
@@ -235,6 +237,11 @@ def test_other_trainers_get_their_forms():
         assert asyncio.run(reward(completion=[{"role": "assistant", "content": "a"}], info=info, state=state)) == 1.0
         assert state["rubricflow"]["item_id"] == "a"
         assert client.skyrl("a b c", "a", unscored=0.0)[0] == 3.0
+        metrics = {}
+        task = SimpleNamespace(data=SimpleNamespace(item_id="a"))
+        trace = SimpleNamespace(last_reply="a b", info={}, record_metric=metrics.__setitem__)
+        assert asyncio.run(client.verifiers_v1(task, trace)) == 2.0
+        assert trace.info["rubricflow"]["reward"] == 2.0
 
 
 def test_the_client_needs_nothing_and_is_not_hidden(tmp_path):
@@ -277,3 +284,25 @@ def test_a_folder_that_hides_ours_is_named_with_the_way_out(tmp_path, is_package
     hidden = f"{tmp_path / 'tasks'} hides" in done.stderr and "rubricflow serve" in done.stderr
     # A folder without __init__.py hides nothing where ours is a package.
     assert hidden or (not is_package and "hides" not in done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("Why? because<|im_end|>\n<|endoftext|> ", "because"),
+        ("Why? because</s></s>", "because"),
+        ("Why?", ""),
+        ("Why?<eos>", ""),
+        ("Why? a <|im_end|> b", "a <|im_end|> b"),
+        ("because", "because"),
+    ],
+)
+def test_what_closes_a_turn_is_no_part_of_a_completion(query, said):
+    assert app._completion(query, "Why?").strip() == said
+
+
+def test_odd_ends_take_no_time():
+    begin = time.monotonic()
+    app._completion("x" + " " * 300_000 + "y", "")
+    app._completion("<eos>" * 100_000, "")
+    assert time.monotonic() - begin < 2
