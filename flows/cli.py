@@ -26,6 +26,7 @@ COMMANDS = (
     run.propose,
     run.experiment,
     run.validate,
+    run.plan,
     look.sql,
     look.columns,
     look.report,

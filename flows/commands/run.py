@@ -187,3 +187,18 @@ def validate(study: StudyFile, limit: Limit = None, warehouse: WarehouseFolder =
             print(f"{kind:8} {what}: {message}")
         if problems:
             raise UserError(f"{study}: {problems} problem{'s' if problems > 1 else ''}")
+
+
+def plan(
+    study: StudyFile,
+    replicas: Annotated[int, typer.Option(min=1, help="Servers of the model, side by side.")] = 1,
+    tokens_per_second: Annotated[
+        float, typer.Option(min=1, help="Tokens that each works through a second, prompts and replies together.")
+    ] = 2000,
+    limit: Limit = None,
+) -> None:
+    """Say what judging a study takes: calls, tokens, hours, room, and what holds it up. No model is asked."""
+    with for_people():
+        from flows.costs import planned_costs
+
+        print_rows(["what", "how much", "by what"], planned_costs(study, limit, replicas, tokens_per_second))

@@ -89,7 +89,7 @@ def _site(folder: Path) -> dict[str, Any]:
         "site_section_builders": {
             "expectations": "None",
             "profiling": "None",
-            "validations": {"class_name": "DefaultSiteSectionBuilder", "view": view("Page")},
+            "validations": {"class_name": "DefaultSiteSectionBuilder", "view": view("ValidationPage")},
         },
     }
 
