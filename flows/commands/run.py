@@ -10,6 +10,7 @@ import typer
 from flows.command_line import HOUSE
 from flows.commands.options import Address, EngineName, Limit, StudyFile, TokenBudget, WarehouseFolder
 from flows.terminal import for_people, print_rows
+from flows.watching import watch_engine
 from tasks.contracts.errors import BackendError, UserError
 
 
@@ -33,6 +34,7 @@ def grade(
     address: Address = None,
 ) -> None:
     """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
+    watch_engine(study, engine)
     with for_people():
         if dry_run:
             from flows.rehearse import planned_calls
@@ -65,6 +67,7 @@ def reward(
     address: Address = None,
 ) -> None:
     """Reward a study's responses with and without the dependencies of the criteria, and say what leaks."""
+    watch_engine(study, engine)
     with for_people():
         from flows.reward import reward as flow
 
@@ -80,6 +83,7 @@ def annotate(
     address: Address = None,
 ) -> None:
     """Label the concepts of a study's responses by two annotators, and queue what people should look at."""
+    watch_engine(study, engine)
     with for_people():
         from flows.annotate import annotate as flow
 
@@ -95,6 +99,7 @@ def adjudicate(
     address: Address = None,
 ) -> None:
     """Settle a study's labels by what people have said until now, and compare raters before and after."""
+    watch_engine(study, engine)
     with for_people():
         from flows.annotate import settle as flow
 
