@@ -161,7 +161,7 @@ def judge_study(folder: str, server: str, address: str | None = None) -> None:
     }
     words["i1"]["i1-05"] = f"plants need light, and {POISON}"
     given: Any = to_judge(run, bundle(criterion("P", text="light")), words)
-    engine = Engine(model="m", urls=(server,), concurrency=8, structured=False)
+    engine = Engine(model="m", urls=(server,), concurrency=64, structured=False)
     plan = Judge(protocol="rulers", backend="openai", engine=engine)
     placement = Placement(engine="dask", address=address) if address else HERE
     try:
