@@ -110,11 +110,28 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
     _refuse_missing(placement)
     _refuse_deaf(placement)
 
+    began = threading.Event()
+
     def shared_out() -> Result:
+        began.set()
         return work(Crew(placement, _room(placement)))
 
     with _server(placement):
-        return Flow(shared_out, name=name, task_runner=_runner(placement), validate_parameters=False)()
+        try:
+            return Flow(shared_out, name=name, task_runner=_runner(placement), validate_parameters=False)()
+        except Exception as error:
+            if began.is_set():
+                raise
+            raise _unstarted(placement, error) from error
+
+
+def _unstarted(placement: Placement, error: Exception) -> BackendError:
+    """What is said where the engine itself fails before any work begins."""
+    reason = (str(error) or type(error).__name__).partition("\n")[0]
+    return BackendError(
+        f"the {placement.engine} cluster{_named(placement)} did not start: {reason}; the same command tries again, and "
+        "--engine local needs none"
+    )
 
 
 def _ended(lanes: list[Future[None]]) -> None:
