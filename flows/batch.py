@@ -50,9 +50,8 @@ def without(rewards: pa.Table, failed: Sequence[str]) -> pa.Table:
     return rewards
 
 
-def responses(cases: Sequence[Case], step: int | None) -> list[dict[str, Any]]:
-    """Rollouts as rows of the table `responses`, with the step that they were made in."""
-    groups = {} if step is None else {"step": str(step)}
+def responses(cases: Sequence[Case], steps: Sequence[int | None]) -> list[dict[str, Any]]:
+    """Rollouts as rows of the table `responses`, with the step that each was made in."""
     return [
         {
             "response_id": case.response_id,
@@ -60,7 +59,7 @@ def responses(cases: Sequence[Case], step: int | None) -> list[dict[str, Any]]:
             "author_id": None,
             "text": case.text,
             "split": "train",
-            "groups": groups,
+            "groups": {} if step is None else {"step": str(step)},
         }
-        for case in cases
+        for case, step in zip(cases, steps, strict=True)
     ]

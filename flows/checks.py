@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from flows.failures import OnFailure
 from tasks.contracts.errors import InputError
@@ -32,9 +32,10 @@ def meant(value: object, known: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(repr(names[name]) for name in alike)}?" if alike else None
 
 
-def check_aggregation(value: object) -> None:
-    """The value names an aggregation."""
+def check_aggregation(value: object) -> Aggregation:
+    """The value, which names an aggregation."""
     check_name(value, get_args(Aggregation), "aggregation")
+    return cast(Aggregation, value)
 
 
 def check_on_failure(value: object) -> None:

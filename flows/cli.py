@@ -12,6 +12,7 @@ COMMANDS = (
     run.grade,
     run.graph,
     run.reward,
+    run.serve,
     run.annotate,
     people.review,
     people.next,

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flows.rollouts import CURVES
 from tasks.contracts.errors import StoreError
 from tasks.report.annotation.task import write_annotation
 from tasks.report.bottleneck.task import write_graders
 from tasks.report.edit.task import write_policies
 from tasks.report.grading.task import write_page
 from tasks.report.reward.task import write_rewards
+from tasks.report.training.task import write_training
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run
 
 
 def write_pages(run: Run) -> list[Path]:
-    """Write anew every report of a finished run; StoreError if it did not finish, or has none."""
+    """Write anew every report of a finished run, or of a training under way; StoreError if there is none."""
+    if run.shards(CURVES):  # a training has no end that a manifest could be written at
+        return [write_training(run)]
     read_manifest(run)
     writers = {
         ("evaluate", "all"): write_page,

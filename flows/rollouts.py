@@ -16,30 +16,30 @@ from typing import Any, ClassVar, NamedTuple, Self
 import pyarrow as pa
 
 from flows.batch import Cost, cost_of, responses, without
-from flows.checks import check_aggregation, check_number, check_on_failure, check_record, checked_items, meant
-from flows.failures import UNKNOWN, OnFailure, Watch, troubles
+from flows.checks import check_aggregation, check_number, check_on_failure, check_record, meant
+from flows.failures import UNKNOWN, OnFailure, Trouble, Watch, troubles
+from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Graph
-from tasks.contracts.protocols import PROTOCOLS, protocols_where
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.reward import Aggregation, Reward
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import Judgments
-from tasks.contracts.tables.reward import Rewards
+from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
 from tasks.llm.kept import Replies
 from tasks.llm.steady import Steady
 from tasks.llm.stores import open_replies
-from tasks.reward.aggregate import aggregate
-from tasks.reward.exact import check_widths
+from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.factors import Factors
-from tasks.reward.local import local_scores
+from tasks.reward.leakage import edge_cases
+from tasks.reward.local import Locals, local_scores
+from tasks.reward.rows import cases as case_rows
 from tasks.reward.rows import rewards as reward_rows
-from tasks.reward.wire import wire
 from tasks.store.shards import Rows
 from tasks.store.warehouse import Run
 from tasks.text.units import units
@@ -48,6 +48,9 @@ CRITERIA_PER_CALL = 4
 """As many as GEAR's reward judge gets at once."""
 DEADLINE_S = 300.0
 """Seconds for a batch: long for a busy judge, and a fraction of what a hung call may take with its retries."""
+CURVES = "curves"
+"""The stage of a recorded run that holds what its curves are drawn from."""
+COMPARED: tuple[Aggregation, ...] = ("flat", "gear")
 MOST_UNSCORED = 0.2
 """Share of rollouts without a reward that says that the judge, and not a rollout here and there, is at fault."""
 _logger = logging.getLogger(__name__)
@@ -60,6 +63,28 @@ class Rollout(NamedTuple):
     """The item that it answers."""
     text: str
     """What it says."""
+
+
+class PosedRollout(NamedTuple):
+    """A rollout with the item that it answers."""
+
+    item: PreparedItem
+    text: str
+    step: int | None = None
+    """The step of the training that it was made in."""
+
+
+class JudgedBatch(NamedTuple):
+    """What became of a batch, in the order of its rollouts."""
+
+    cases: Sequence[Case]
+    graded: Graded
+    local: Locals
+    """What each criterion is worth on its own; its responses are the cases, in their order."""
+    rewards: list[float | None]
+    missing: list[Trouble | None]
+    """Why there is no reward, where there is none."""
+    cost: Cost
 
 
 class Drawn(NamedTuple):
@@ -118,28 +143,12 @@ class RolloutReward:
         check_number(deadline, "deadline", 0)
         check_number(most_unscored, "most_unscored", 0, 1)
         check_record(record)
-        self._items = checked_items(items)
-        used = sorted({row["rubric_id"] for row in self._items.values()})
-        for name in used:
-            if name not in bundles or name not in graphs:
-                raise InputError(f"rubric '{name}' of an item has no {'graph' if name in bundles else 'bundle'}")
-        self._bundles = {name: _asked(name, bundles[name], criteria_per_call) for name in used}
-        rules = {bundle.protocol.unscored for bundle in self._bundles.values()}
-        if len(rules) != 1:
-            raise InputError(f"the bundles differ in what an unscored criterion does: {', '.join(sorted(rules))}")
-        self._unscored = rules.pop()
-        given = factors or {}
-        self._wired = {
-            name: wire(name, bundles[name], graphs[name], settings.retention, settings.eta, given.get(name))
-            for name in used
-        }
-        if aggregation == "gear" and settings.inference == "exact":
-            check_widths(self._wired.values())
-        self._rubric_of = {name: row["rubric_id"] for name, row in self._items.items()}
-        self._bundle_ids = {name: bundle.bundle_id for name, bundle in self._bundles.items()}
-        self._settings, self._aggregation = settings, aggregation
+        rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
+        self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
+        self._unscored = unscored_rule(self.items.values())
+        self._settings, self.aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
-        self._on_failure, self._deadline, self._most_unscored = on_failure, deadline, most_unscored
+        self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
         self.__name__ = f"rubric_{aggregation}"
         open_replies(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
@@ -147,6 +156,11 @@ class RolloutReward:
     def score(self, rollouts: Sequence[Rollout]) -> list[float | None]:
         """The reward of each rollout, None where there is none."""
         return self._rewarded(rollouts, None)[0]
+
+    @property
+    def threshold(self) -> float:
+        """From which share on a criterion counts as supported."""
+        return self._settings.threshold
 
     @property
     def unscored(self) -> dict[str, int]:
@@ -183,93 +197,118 @@ class RolloutReward:
         store = open_replies(self._replies)
         return Opened(self._open_rater(store), store, secrets.token_hex(4), count())
 
-    def _known(self, rollout: Rollout) -> None:
-        if rollout.item_id not in self._items:
-            hint = meant(rollout.item_id, self._items)
+    def _known(self, rollout: Rollout) -> PreparedItem:
+        """The item that a rollout answers."""
+        item = self.items.get(rollout.item_id)
+        if item is None:
+            hint = meant(rollout.item_id, self.items)
             raise InputError(f"there is no item '{rollout.item_id}'", field="item_id", hint=hint)
+        return item
 
     def _rewarded(self, rollouts: Sequence[Rollout], step: int | None) -> tuple[list[float | None], Cost | None]:
         """Rewards and cost of a batch; no cost where there is nothing to judge."""
-        for rollout in rollouts:
-            self._known(rollout)
-        if not rollouts:
+        posed = [PosedRollout(self._known(rollout), rollout.text, step) for rollout in rollouts]
+        if not posed:
             return [], None
+        batch = self.judged(posed, monotonic() + self.deadline)
+        self.last = batch.cost
+        _logger.info("%s: %s", self.__name__, batch.cost)
+        return batch.rewards, batch.cost
+
+    def judged(self, posed: Sequence[PosedRollout], until: float) -> JudgedBatch:
+        """A batch of at least one rollout, judged, put together, watched and recorded.
+
+        until: time of `time.monotonic` after which no reply is waited for.
+        """
         start = perf_counter()
         with self._here.judging(self._open) as (who, store, name, batches):
             shard = f"{name}-{next(batches):06d}"
-            cases = [self._case(f"{shard}-{n:04d}", rollout) for n, rollout in enumerate(rollouts)]
+            cases = [_case(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
             waves: list[Wave] = []
-            graded = self._graded(cases, who, store, waves.append)
+            graded = self._graded(cases, who, store, waves.append, until)
             lost = troubles(graded)
-            judged = judgments(who, graded.judged)
-            rows = self._aggregated(judged, {case.response_id: case.item_id for case in cases})
+            decisions = judgments(who, graded.judged)
+            local = self._local(decisions, cases, posed)
+            rows = self._aggregated(local)
             rows = without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
             paid = dict(zip(rows["response_id"].to_pylist(), rows["reward"].to_pylist(), strict=True))
             rewards = [paid[case.response_id] for case in cases]
-            of_each = [lost.get(case.response_id, UNKNOWN) for case in cases]
-            missing = [trouble if reward is None else None for trouble, reward in zip(of_each, rewards, strict=True)]
+            missing = [
+                lost.get(case.response_id, UNKNOWN) if reward is None else None
+                for case, reward in zip(cases, rewards, strict=True)
+            ]
             self._here.watch.note(missing)
             if self._record is not None:
-                tables: dict[type[Row], Rows] = {Responses: responses(cases, step), Judgments: judged, Rewards: rows}
+                steps = [rollout.step for rollout in posed]
+                tables: dict[type[Row], Rows] = {
+                    Responses: responses(cases, steps),
+                    Judgments: decisions,
+                    Rewards: rows,
+                }
                 self._record.commit("trainer", shard, tables)
+                self._record.commit(CURVES, shard, self._compared(local))
         cost = cost_of(rewards, waves, perf_counter() - start)
-        self.last = cost
-        _logger.info("%s: %s", self.__name__, cost)
-        return rewards, cost
+        return JudgedBatch(cases, graded, local, rewards, missing, cost)
 
-    def _graded(self, cases: Sequence[Case], who: Rater, store: Replies, on_wave: Callable[[Wave], None]) -> Graded:
+    def _graded(
+        self, cases: Sequence[Case], who: Rater, store: Replies, on_wave: Callable[[Wave], None], until: float
+    ) -> Graded:
         """The batch, graded as far as its time and the judge go; BackendError where that has to be mended first."""
         mender = Steady(who.mender) if who.mender else None
-        until = monotonic() + self._deadline
+        patient = replace(who, backend=Steady(who.backend), mender=mender, until=until)
         try:
-            return grade_batch(
-                cases, replace(who, backend=Steady(who.backend), mender=mender, until=until), store, on_wave
-            )
+            return grade_batch(cases, patient, store, on_wave)
         except StoppedError as error:
             rule = (
                 "no batch can be judged before that is mended, whatever on_failure says; go on from the last checkpoint"
             )
             raise BackendError(f"{self.__name__}: {error.reason}; {rule} then (replies that came are kept)") from error
 
-    def _aggregated(self, judged: pa.Table, item_of: Mapping[str, str]) -> pa.Table:
-        """The rows of the table `rewards`."""
-        settings = self._settings
-        locals_ = local_scores(judged, item_of, self._rubric_of, self._bundles, self._wired, settings.local)
-        found = aggregate(
-            locals_.batch,
-            self._aggregation,
-            threshold=settings.threshold,
-            inference=settings.inference,
+    def _local(self, decisions: pa.Table, cases: Sequence[Case], posed: Sequence[PosedRollout]) -> Locals:
+        """What each rollout's criteria are worth on their own."""
+        rubrics = {rollout.item.row["rubric_id"]: rollout.item for rollout in posed}
+        return local_scores(
+            decisions,
+            {case.response_id: case.item_id for case in cases},
+            {rollout.item.row["item_id"]: rollout.item.row["rubric_id"] for rollout in posed},
+            {name: item.bundle for name, item in rubrics.items()},
+            {name: item.wired for name, item in rubrics.items()},
+            self._settings.local,
+        )
+
+    def aggregated(self, local: Locals, aggregation: Aggregation) -> Aggregated:
+        """Rewards and shares of a judged batch by any aggregation."""
+        return aggregate(
+            local.batch,
+            aggregation,
+            threshold=self._settings.threshold,
+            inference=self._settings.inference,
             unscored=self._unscored,
         )
-        return reward_rows(locals_, found, self._aggregation, settings)
 
-    def _case(self, name: str, rollout: Rollout) -> Case:
-        item = self._items[rollout.item_id]
-        text = rollout.text.encode("utf-8", "replace").decode()  # half a surrogate pair fits into no table
-        return Case(
-            response_id=name,
-            item_id=rollout.item_id,
-            text=text,
-            units=tuple(units(text)),
-            question=item["question"],
-            context=item.get("context"),
-            bundle=self._bundles[item["rubric_id"]],
-            bundle_id=self._bundle_ids[item["rubric_id"]],
-            reference_answer=item.get("reference_answer"),
-        )
+    def _compared(self, local: Locals) -> dict[type[Row], Rows]:
+        """What a training's curves are drawn from: both rewards, and where the flat one pays without licence."""
+        both = {name: self.aggregated(local, name) for name in COMPARED}
+        cases = edge_cases(local.batch, both["flat"].marginal, self.threshold)
+        rewards = [reward_rows(local, worth, name, self._settings) for name, worth in both.items()]
+        return {Rewards: pa.concat_tables(rewards), EdgeCases: case_rows(local, cases, "flat")}
+
+    def _aggregated(self, local: Locals) -> pa.Table:
+        """The rows of the table `rewards`."""
+        return reward_rows(local, self.aggregated(local, self.aggregation), self.aggregation, self._settings)
 
 
-def _asked(name: str, bundle: Bundle, criteria_per_call: int | None) -> Bundle:
-    """The bundle as rollouts are judged under it."""
-    known = PROTOCOLS[bundle.protocol.name]
-    if known.is_trained:
-        return bundle
-    if not known.keeps_decisions:
-        rule = f"rubric '{name}': protocol '{bundle.protocol.name}' decides no single criteria"
-        raise InputError(rule, field="judge.protocol", hint=f"use {protocols_where(lambda of: of.keeps_decisions)}")
-    changed: dict[str, Any] = {"show_weights": False}
-    if criteria_per_call is not None:
-        check_number(criteria_per_call, "criteria_per_call", 0, whole=True)
-        changed |= {"name": "pointwise", "criteria_per_call": criteria_per_call}
-    return bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update=changed)})
+def _case(name: str, rollout: PosedRollout) -> Case:
+    item = rollout.item
+    text = rollout.text.encode("utf-8", "replace").decode()  # half a surrogate pair fits into no table
+    return Case(
+        response_id=name,
+        item_id=item.row["item_id"],
+        text=text,
+        units=tuple(units(text)),
+        question=item.row["question"],
+        context=item.row.get("context"),
+        bundle=item.bundle,
+        bundle_id=item.bundle_id,
+        reference_answer=item.row.get("reference_answer"),
+    )

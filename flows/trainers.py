@@ -125,7 +125,7 @@ class RubricReward(RolloutReward):
             of.bundles,
             of.graphs,
             settings.reward,
-            partial(_study_rater, settings.judge, path.parent),
+            partial(study_rater, settings.judge, path.parent),
             aggregation,
             factors=read_factors(path.parent / learned, of.graphs) if learned else None,
             **options,
@@ -271,12 +271,13 @@ def _refuse_unready(judge: Judge, base: Path) -> None:
     model."""
     if BACKENDS[judge.backend].needs == "engine":
         with open_replies(":memory:") as store:
-            _study_rater(judge, base, store)
+            study_rater(judge, base, store)
     if judge.grader is not None and not (base / judge.grader).is_file():
         raise InputError("there is no such file", file=base / judge.grader, field="judge.grader")
 
 
-def _study_rater(judge: Judge, base: Path, store: Replies) -> Rater:
+def study_rater(judge: Judge, base: Path, store: Replies) -> Rater:
+    """Who judges rollouts. base: the folder from which the judge's files are meant."""
     return rater(judge, base, store, _credential, grader_of(judge, base))
 
 

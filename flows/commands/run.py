@@ -74,6 +74,32 @@ def reward(
         flow(str(study), str(warehouse), limit, token_budget, engine, address)
 
 
+def serve(
+    source: Annotated[Path, typer.Argument(help="The study file (YAML), or a rubric list (JSONL).")],
+    aggregation: Annotated[
+        str, typer.Option(help="How a reward is put together: gear, flat, hard_verdict, …")
+    ] = "gear",
+    judge: Annotated[
+        str | None, typer.Option(help="Of a rubric list: a model by its server's name for it, or 'embedded'.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="The OpenAI-compatible server that has the judge.")] = None,
+    record: Annotated[
+        str | None, typer.Option(help="Write every batch into this run of the warehouse, for `report`.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address to bind; any but this machine's own needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8321,
+    warehouse: WarehouseFolder = HOUSE,
+) -> None:
+    """Serve rewards to trainers: one judge, one reply store and one limit for all of them. See rubricflow_client."""
+    with for_people():
+        from flows.checks import check_aggregation
+        from flows.serve import serve as answer
+
+        answer(source, warehouse, check_aggregation(aggregation), host, port, judge, url, record)
+
+
 def annotate(
     study: StudyFile,
     warehouse: WarehouseFolder = HOUSE,

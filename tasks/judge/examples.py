@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from tasks.contracts.protocols import WorkedExamples
 from tasks.stats.arrays import Floats
@@ -52,6 +51,8 @@ class GradedItem:
         for at, example in enumerate(self._graded):
             for name in _names(example.response_id, example.author_id, example.text):
                 self._of[name].add(at)
+        from sklearn.feature_extraction.text import TfidfVectorizer  # seconds to import, and few ask for examples
+
         self._read = TfidfVectorizer(analyzer="char_wb", ngram_range=GRAMS, sublinear_tf=True)
         self._vectors = self._read.fit_transform([_readable(example.text) for example in self._graded])
         self._ranked = self._by_level() if plan.by == "level" else {}

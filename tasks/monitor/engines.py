@@ -164,9 +164,10 @@ def _runner(placement: Placement) -> TaskRunner[Any]:
 
         logging.getLogger("distributed").setLevel(logging.WARNING)  # else it tells of every worker that comes and goes
         if placement.address:
-            return DaskTaskRunner(address=placement.address)
+            return cast(TaskRunner[Any], DaskTaskRunner(address=placement.address))
         one_thread = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
-        return DaskTaskRunner(cluster_kwargs={"n_workers": _workers(placement), **one_thread})
+        cluster = {"n_workers": _workers(placement), **one_thread}
+        return cast(TaskRunner[Any], DaskTaskRunner(cluster_kwargs=cluster))
     from prefect_ray.task_runners import RayTaskRunner
 
     here = {"num_cpus": _workers(placement), "include_dashboard": False}
@@ -226,7 +227,7 @@ def _room(placement: Placement) -> int:
     else:
         import ray
 
-        room = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+        room = int(ray.cluster_resources().get("CPU", 0))
     if room < 1:
         raise BackendError(
             f"the {placement.engine} cluster{_named(placement)} has no workers: start some ({_how(placement)})"

@@ -156,11 +156,11 @@ def test_a_setting_that_makes_no_graph_loses_none(folder: Path, key: str, value:
     if key == "judge.backend":
         study["judge"]["model"] = "m"
     reward = RubricReward.of_study(write(folder, study), folder / "house")
-    assert {name: len(one.parent) for name, one in reward._wired.items()}["q1"] == 1
+    assert {item.wired.rubric_id: len(item.wired.parent) for item in reward.items.values()}["q1"] == 1
     asked = study["judge"]
-    assert {bundle.protocol.unscored for bundle in reward._bundles.values()} == {asked.get("unscored", "null")}
+    assert {item.bundle.protocol.unscored for item in reward.items.values()} == {asked.get("unscored", "null")}
     wanted = {"none"} if asked.get("evidence") == "off" or asked["protocol"] == "checkeval" else {"local_quote"}
-    assert {c.evidence for bundle in reward._bundles.values() for c in bundle.criteria} == wanted
+    assert {c.evidence for item in reward.items.values() for c in item.bundle.criteria} == wanted
 
 
 @pytest.mark.parametrize(("key", "value", "part"), OTHER, ids=lambda of: str(of)[:40])

@@ -509,7 +509,8 @@ def test_learned_factors_of_edges_are_used(tmp_path: Path) -> None:
     bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
     made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph())
     reward = RubricReward.of_study(study, tmp_path / "warehouse")
-    retention = dict(zip(reward._wired["copper"].edges, reward._wired["copper"].retention, strict=True))
+    wired = reward.items["copper"].wired
+    retention = dict(zip(wired.edges, wired.retention, strict=True))
     assert retention["fact", "summary"] == 1.0
     assert retention["reason", "evidence"] == 0.2
 

@@ -1,4 +1,4 @@
-"""An event loop that the threads of a process share, so that they share its limits, too."""
+"""An event loop that the threads of a process share, so that they share its limits and connections, too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from tasks.llm.backends.connections import Connections
 from tasks.llm.request import Reply
 
 Out = queue.SimpleQueue[tuple[int, Reply] | BaseException | None]
@@ -16,18 +17,19 @@ Out = queue.SimpleQueue[tuple[int, Reply] | BaseException | None]
 
 
 class Running(NamedTuple):
-    """A loop that runs, and room for so many calls at once, whoever makes them."""
+    """A loop that runs, room for so many calls at once, whoever makes them, and the connections that they take."""
 
     loop: asyncio.AbstractEventLoop
     room: asyncio.Semaphore
+    connections: Connections
 
 
 class SharedLoop:
     """An event loop in a thread of its own. It starts with the first who uses it and ends with the last."""
 
-    def __init__(self, name: str, at_once: int) -> None:
-        """name: of the thread; at_once: calls for which there is room."""
-        self._name, self._at_once = name, at_once
+    def __init__(self, name: str, at_once: int, connections: Callable[[], Connections]) -> None:
+        """name: of the thread; at_once: calls for which there is room; connections: makes those of a loop."""
+        self._name, self._at_once, self._connections = name, at_once, connections
         self._gate, self._users = threading.Lock(), 0
         self._running: Running | None = None
         self._thread: threading.Thread | None = None
@@ -44,16 +46,18 @@ class SharedLoop:
             with self._gate:
                 self._users -= 1
                 if not self._users:
-                    self._end(running.loop)
+                    self._end(running)
 
     def _started(self) -> Running:
         loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_run, args=(loop,), name=self._name, daemon=True)
         self._thread.start()
-        return Running(loop, asyncio.Semaphore(self._at_once))
+        return Running(loop, asyncio.Semaphore(self._at_once), self._connections())
 
-    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _end(self, running: Running) -> None:
         assert self._thread is not None  # it was started
+        loop = running.loop
+        asyncio.run_coroutine_threadsafe(running.connections.close(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
         self._running = self._thread = None

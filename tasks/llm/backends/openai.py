@@ -22,6 +22,7 @@ from tasks.contracts.backends import Choice, engine_of
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.completions import BROKEN, BUSY, DOWN, FINAL, ODD, UNPINNED, Completions, Failure
+from tasks.llm.backends.connections import Connections
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
 from tasks.llm.backends.pace import Pace, SharedPace
 from tasks.llm.backends.prefixes import Prefixes
@@ -53,7 +54,7 @@ class _Replica:
 class _Wave:
     """What one call of `answer` shares among its workers."""
 
-    client: httpx.AsyncClient
+    connections: Connections
     room: asyncio.Semaphore
     """For calls, shared with all other waves."""
     out: Out
@@ -134,7 +135,7 @@ class OpenAI:
         self._concurrency = mine.part(engine.concurrency)
         self._prefixes = Prefixes(len(engine.urls), engine.concurrency)
         self._answered = self._given_up = 0
-        self._shared = SharedLoop("openai", self._concurrency)
+        self._shared = SharedLoop("openai", self._concurrency, self._connections)
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
@@ -155,15 +156,16 @@ class OpenAI:
     async def _everything(self, requests: Sequence[Request], running: Running, out: Out) -> None:
         """As many workers as may be in flight take one request after the other."""
         count = min(self._concurrency, len(requests))
-        limits = httpx.Limits(max_connections=count, max_keepalive_connections=count)
+        wave = _Wave(running.connections, running.room, out, enumerate(requests))
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(count):
+                workers.create_task(self._work(wave))
+        if wave.end:
+            out.put(wave.end)
+
+    def _connections(self) -> Connections:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        async with httpx.AsyncClient(headers=headers, limits=limits, timeout=self._engine.timeout_s) as client:
-            wave = _Wave(client, running.room, out, enumerate(requests))
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(count):
-                    workers.create_task(self._work(wave))
-            if wave.end:
-                out.put(wave.end)
+        return Connections(headers, self._engine.timeout_s)
 
     async def _work(self, wave: _Wave) -> None:
         while wave.end is None and (one := next(wave.pending, None)) is not None:
@@ -212,7 +214,7 @@ class OpenAI:
             with wave.rest():
                 await self._pace.admit(request)
             replica = self._choose(request)
-            return replica, await self._once(wave.client, replica, request)
+            return replica, await self._once(wave.connections, replica, request)
         finally:
             wave.room.release()
 
@@ -241,13 +243,13 @@ class OpenAI:
                 return StoppedError(ending, passing=failure.kind == BROKEN)
         return Reply(error=f"{failure.kind}: {failure.message}{again}")
 
-    async def _once(self, client: httpx.AsyncClient, replica: _Replica, request: Request) -> Reply | Failure:
+    async def _once(self, connections: Connections, replica: _Replica, request: Request) -> Reply | Failure:
         """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
         begun, body = self._clock(), self._wire.body(request)
         replica.in_flight += 1
         try:
             async with asyncio.timeout(self._engine.timeout_s):
-                response = await client.post(f"{replica.url}/chat/completions", json=body)
+                response = await connections.post(replica.url, "/chat/completions", body)
         except (TimeoutError, httpx.TimeoutException):
             return Failure(BROKEN, f"{replica.url} gave no answer within {self._engine.timeout_s:g} s")
         except httpx.ConnectError as error:

@@ -1,0 +1,198 @@
+"""The reward server's application: rewards, prompts, health and meters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from math import isfinite
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import ClientDisconnect
+
+from tasks.contracts.errors import InputError, UserError
+from tasks.serve.answered import RolloutAnswer, summary_of, unscored_answer
+from tasks.serve.doors import Gate, TooLongError, body_of
+from tasks.serve.meters import Meters
+from tasks.serve.sent import RewardRequest, SentRollout, remote_reward_request, reward_request
+from tasks.serve.service import Service
+from tasks.serve.waves import TooBusyError, TooLateError, Waves
+
+_LOG = logging.getLogger(__name__)
+_ENDING = re.compile(r"(?:\s*(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>|<end_of_turn>))+\s*$")
+"""What closes a turn in the text of a model."""
+Answering = Callable[[Request], Awaitable[Response]]
+
+
+class RewardDesk:
+    """Answers requests for rewards."""
+
+    def __init__(self, service: Service, gate: Gate) -> None:
+        self._service, self._gate = service, gate
+        self.waves, self.meters = Waves(service.judge), Meters()
+        self.trouble: str | None = None
+        """What has to be mended before anything can be judged; None while it goes well."""
+
+    async def rewards(self, request: Request) -> Response:
+        """Rewards of a batch, with all that is known of each rollout."""
+        sent = reward_request(await body_of(request))
+        answers = await self._answers(sent)
+        body = {"aggregation": self._service.aggregation, "rewards": [answer["reward"] for answer in answers]}
+        return JSONResponse({**body, "summary": self._noted(answers), "rollouts": answers})
+
+    async def remote_rewards(self, request: Request) -> Response:
+        """The same in the form of OpenRLHF's remote reward models, whose trainer knows no missing reward."""
+        unscored = _number_for_unscored(request)
+        sent = remote_reward_request(await body_of(request))
+        texts = map(_completion, sent.query, sent.prompts)
+        rollouts = [SentRollout(item_id=label, completion=text) for label, text in zip(sent.labels, texts, strict=True)]
+        answers = await self._answers(RewardRequest(rollouts=tuple(rollouts)))
+        self._noted(answers)
+        rewards = [unscored if answer["reward"] is None else answer["reward"] for answer in answers]
+        logs = {name: [_or(answer[name], unscored) for answer in answers] for name in ("flat", "gear")}
+        logs["false_credit"] = [_or(answer["false_credit"], 0.0) for answer in answers]
+        logs["unscored"] = [float(answer["reward"] is None) for answer in answers]
+        return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logs})
+
+    async def prompts(self, request: Request) -> Response:
+        """The prompts with their items' ids, for a trainer's data set."""
+        rows = await asyncio.to_thread(self._service.prompts)
+        return JSONResponse({"rows": rows})
+
+    async def about(self, request: Request) -> Response:
+        """What is served."""
+        return JSONResponse({"name": self._service.name, "aggregation": self._service.aggregation})
+
+    async def metrics(self, request: Request) -> Response:
+        """The meters."""
+        self.meters.open.set(self.waves.open)
+        self.meters.judging.set(self.waves.judging)
+        return Response(self.meters.page(), media_type=CONTENT_TYPE_LATEST)
+
+    async def health(self, request: Request) -> Response:
+        """That the process answers."""
+        return JSONResponse({"status": "alive"})
+
+    async def ready(self, request: Request) -> Response:
+        """Whether rollouts are judged."""
+        if self.trouble:
+            return JSONResponse({"status": "not ready", "error": self.trouble}, 503)
+        return JSONResponse({"status": "ready"})
+
+    def guarded(self, answering: Answering) -> Answering:
+        """The same for who may ask; whatever goes wrong is answered in words."""
+
+        async def guarded(request: Request) -> Response:
+            refusal = self._gate.refusal(request)
+            return _refused(401, refusal) if refusal else await _in_words(answering, request)
+
+        return guarded
+
+    def counted(self, answering: Answering) -> Answering:
+        """The same, with its time and the status of its answer on the meters."""
+
+        async def counted(request: Request) -> Response:
+            begin = time.monotonic()
+            response = await answering(request)
+            self.meters.requests.labels(response.status_code).inc()
+            self.meters.seconds.observe(time.monotonic() - begin)
+            return response
+
+        return counted
+
+    async def _answers(self, sent: RewardRequest) -> list[RolloutAnswer]:
+        """Poses a request's rollouts and waits for their answers, at most until its deadline."""
+        seconds = sent.deadline_s or self._service.deadline_s
+        until = time.monotonic() + seconds
+        self.waves.admit(len(sent.rollouts))
+        posed = await asyncio.to_thread(self._service.pose, sent.rollouts, sent.step)
+        try:
+            answers = await self.waves.answers(posed, until)
+        except TooLateError:
+            said = f"no answer within {seconds:g} s"
+            return [unscored_answer(rollout.item_id or "", "deadline", said) for rollout in sent.rollouts]
+        except InputError:
+            raise
+        except UserError as error:
+            self.trouble = str(error)
+            raise
+        self.trouble = None
+        return answers
+
+    def _noted(self, answers: Sequence[RolloutAnswer]) -> Any:
+        summary = summary_of(answers)
+        self.meters.note(summary)
+        return summary
+
+
+def create_app(service: Service, gate: Gate) -> FastAPI:
+    """The application; it has no pages of documentation, which would load scripts from elsewhere."""
+    desk = RewardDesk(service, gate)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await desk.waves.finish()
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app.state.desk = desk
+    for path, answering in (("/v1/rewards", desk.rewards), ("/openrlhf", desk.remote_rewards)):
+        app.add_route(path, desk.counted(desk.guarded(answering)), methods=["POST"])
+    guarded = {"/v1/prompts": desk.prompts, "/v1/about": desk.about, "/metrics": desk.metrics}
+    for path, answering in guarded.items():
+        app.add_route(path, desk.guarded(answering), methods=["GET"])
+    for path, answering in (("/health", desk.health), ("/ready", desk.ready)):
+        app.add_route(path, answering, methods=["GET"])
+    return app
+
+
+async def _in_words(answering: Answering, request: Request) -> Response:
+    """The answer, or what went wrong."""
+    try:
+        return await answering(request)
+    except TooBusyError as error:
+        rule = "the server has as many rollouts as it can take"
+        return _refused(429, f"{rule}; {error}", {"Retry-After": str(error.retry_s)})
+    except TooLongError:
+        return _refused(413, "the request is too long; send fewer rollouts at once")
+    except InputError as error:
+        return _refused(422, str(error))
+    except UserError as error:
+        return _refused(503, str(error), {"Retry-After": "5"})
+    except ClientDisconnect:
+        return _refused(400, "the client went away")
+    except Exception:
+        _LOG.exception("a request failed")
+        return _refused(500, "the server failed; its log says why")
+
+
+def _refused(status: int, error: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": error}, status, headers)
+
+
+def _number_for_unscored(request: Request) -> float:
+    """What a rollout without a reward becomes; InputError where the address does not say it."""
+    given = request.query_params.get("unscored", "")
+    try:
+        number = float(given)
+    except ValueError:
+        number = float("nan")
+    if not isfinite(number):
+        rule = "OpenRLHF knows no missing reward: the address has to say what a rollout without one becomes"
+        raise InputError(rule, field="unscored", hint="/openrlhf?unscored=0")
+    return number
+
+
+def _completion(query: str, prompt: str) -> str:
+    """What the policy wrote, of a text that begins with its prompt, without the marks that close it."""
+    return _ENDING.sub("", query.removeprefix(prompt))
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

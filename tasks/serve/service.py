@@ -1,0 +1,42 @@
+"""What the server needs of who judges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypedDict
+
+from tasks.serve.answered import RolloutAnswer
+from tasks.serve.sent import SentRollout
+
+
+class PromptRow(TypedDict):
+    """A row of a trainer's data set."""
+
+    item_id: str
+    prompt: Any
+    """A text, or a chat."""
+
+
+class Service(Protocol):
+    """Poses and judges rollouts. Threads may call it at once."""
+
+    @property
+    def name(self) -> str:
+        """The study, or the rubric list."""
+
+    @property
+    def aggregation(self) -> str:
+        """How the reward is put together."""
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds that a request may take unless it says less."""
+
+    def pose(self, rollouts: Sequence[SentRollout], step: int | None) -> list[Any]:
+        """The rollouts with what they are judged by; InputError names the row of one that cannot be."""
+
+    def judge(self, posed: Sequence[Any], until: float) -> list[RolloutAnswer]:
+        """Their answers, in order. UserError where none can be judged: the judge or the disk has to be mended."""
+
+    def prompts(self) -> list[PromptRow]:
+        """The prompts of the items, for a trainer's data set."""

@@ -1,0 +1,175 @@
+"""What is served of a reward: from one judging flat and GEAR, decisions, false credit, cost; lists; restarts."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
+
+import topics
+
+from flows.cli import app
+from flows.inline_rubrics import InlineRubrics
+from flows.reports import write_pages
+from flows.reward_service import RewardService
+from flows.serve import list_judge, service_of
+from flows.trainers import RubricReward
+from tasks.contracts.errors import InputError, StoreError
+from tasks.contracts.settings.judge import Judge
+from tasks.judge.rows import Rater
+from tasks.llm.backends.offline import Offline
+from tasks.llm.request import Reply
+from tasks.serve.answered import summary_of
+from tasks.serve.sent import reward_request
+from tasks.store.warehouse import Warehouse
+
+BARE = "atoms explain . studies confirm . examples follow . in short ."
+ALL = f"{topics.fact('copper')} atoms explain . in short ."
+EVER = float("inf")
+
+
+class Counting:
+    """The exact judge of the topics, which counts its calls."""
+
+    def __init__(self, fault=None):
+        self.calls, self.fault = 0, fault
+
+    def __call__(self, questions):
+        self.calls += len(questions)
+        return [self._reply(question) for question in questions]
+
+    def _reply(self, question):
+        if self.fault:
+            return Reply(error=self.fault)
+        holds = topics.exact("copper", question.text)
+        decisions = {c.id: {"diagnostic": "", "level": int(holds.get(c.id, True))} for c in question.criteria}
+        return Reply(text=json.dumps({"decisions": decisions}), prompt_tokens=10, completion_tokens=2)
+
+
+def served(judge, folder, aggregation="gear", **more):
+    bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
+    graphs = dict.fromkeys(bundles, topics.graph())
+    reward = RubricReward(
+        topics.items(),
+        bundles,
+        graphs,
+        topics.SETTINGS,
+        lambda store: Rater("offline:test:pointwise", "simulated", Offline("test", judge)),
+        aggregation,
+        replies=folder / "replies.sqlite",
+        on_failure="none",
+        **more,
+    )
+    inline = InlineRubrics(Judge(protocol="pointwise", evidence="off"), topics.SETTINGS, 4, folder / "replies.sqlite")
+    return RewardService("topics", reward, inline)
+
+
+def answers(service, *rollouts):
+    body = json.dumps({"rollouts": rollouts}).encode()
+    return service.judge(service.pose(reward_request(body).rollouts, None), EVER)
+
+
+def about(text):
+    return {"item_id": "copper", "completion": text}
+
+
+@pytest.mark.parametrize("aggregation", ["flat", "gear", "hard_local"])
+def test_one_judging_gives_flat_and_gear_and_what_lies_between(tmp_path, aggregation):
+    service = served(Counting(), tmp_path, aggregation)
+    bare, whole = answers(service, about(BARE), about(ALL))
+    assert bare["flat"] == pytest.approx((2 + 2 + 2 + 2 - 2) / 11)
+    evidence = 0.2 + 0.8 * 0.2
+    gear = (2 * 0.2 + 2 * evidence + 2 * 0.2 + 2 * 0.6) / 11
+    assert bare["gear"] == pytest.approx(gear)
+    credit = (2 * 0.8 + 2 * (1 - evidence) + 2 * 0.8 + 2 * 0.4) / 11
+    assert bare["false_credit"] == pytest.approx(credit)
+    assert bare["reward"] == bare.get(aggregation, bare["reward"])
+    assert whole["false_credit"] == 0.0
+    assert bare["shares"]["reason"] == {"own": 1.0, "licensed": pytest.approx(0.2)}
+    assert bare["leaked"]["weak_prerequisite"] == pytest.approx(2 / 11)
+    assert (bare["supported"], bare["violated"]) == (5, 4)
+    assert {one["criterion_id"]: one["level"] for one in bare["decisions"]}["fact"] == 0
+    assert bare["calls"] == 2
+    assert bare["prompt_tokens"] == 20
+    summary = summary_of([bare, whole])
+    assert summary["false_credit"] == pytest.approx(credit / 2)
+    assert (whole["supported"], whole["violated"]) == (3, 1)  # the missing warning, which no advice licenses
+    assert summary["suppressed"] == 5 / 8
+
+
+def test_what_was_asked_is_not_asked_again_by_the_next_server(tmp_path):
+    first, second = Counting(), Counting()
+    before = answers(served(first, tmp_path), about(BARE), about(ALL))
+    after = answers(served(second, tmp_path), about(BARE), about(ALL))
+    assert (first.calls, second.calls) == (4, 0)
+    assert [one["reward"] for one in before] == [one["reward"] for one in after]
+    assert [one["calls"] for one in after] == [0, 0]
+
+
+def test_a_failing_judge_gives_no_reward_and_the_reason(tmp_path):
+    service = served(Counting(fault="refused: content filter"), tmp_path)
+    (answer,) = answers(service, about(BARE))
+    assert answer["reward"] is answer["flat"] is answer["gear"] is answer["false_credit"] is None
+    assert answer["unscored"] == {"reason": "refused", "said": "refused: content filter"}
+    assert summary_of([answer])["reasons"] == {"refused": 1}
+
+
+def test_a_rubric_may_come_with_its_rollout_and_is_kept(tmp_path):
+    service = served(Counting(), tmp_path)
+    inline = {"question": "Why?", "rubric": [{"criterion": "Says why", "points": 2}, "Is short"], "completion": BARE}
+    first, second = answers(service, inline, about(BARE))
+    assert first["reward"] == 1.0
+    assert [one["weight"] for one in first["decisions"]] == [2.0, 1.0]
+    assert second["item_id"] == "copper"
+    assert answers(service, inline)[0]["item_id"] == first["item_id"]
+    with pytest.raises(InputError, match="row 2"):
+        answers(service, inline, {"item_id": "koper", "completion": ""})
+
+
+def test_a_list_is_enough(tmp_path):
+    path = tmp_path / "list.jsonl"
+    lines = [
+        {
+            "prompt_id": "h",
+            "prompt": [{"role": "user", "content": "Why?"}],
+            "rubrics": [{"criterion": "Says why", "points": 3}],
+        },
+        {"question": "What?", "rubric": [{"title": "t", "description": "Says what it is for", "weight": 5}]},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    service = service_of(path, tmp_path / "house", "gear", "embedded")
+    assert [row["prompt"] for row in service.prompts()] == [lines[0]["prompt"], "What?"]
+    answer = answers(service, {"item_id": "h", "completion": "It says why, because of the heat."})[0]
+    assert 0 <= answer["reward"] <= 1
+    with pytest.raises(InputError, match="needs a judge"):
+        list_judge(None, None)
+    with pytest.raises(InputError, match="name the server"):
+        list_judge("some-model", None)
+
+
+def test_the_command_says_what_is_missing(tmp_path):
+    (tmp_path / "list.jsonl").write_text('{"question": "Why?"}\n')
+    asked = ["serve", str(tmp_path / "list.jsonl"), "--judge", "embedded", "--warehouse", str(tmp_path / "w")]
+    assert CliRunner().invoke(app, asked).exit_code == 2
+    assert CliRunner().invoke(app, [*asked, "--host", "0.0.0.0"]).exit_code == 2
+    (tmp_path / "house").write_text("no folder")
+    with pytest.raises(StoreError):
+        service_of(tmp_path / "list.jsonl", tmp_path / "house", "gear", "embedded")
+
+
+def test_what_is_recorded_becomes_curves(tmp_path):
+    house = Warehouse.open(tmp_path / "house")
+    service = served(Counting(), tmp_path, record=house.run("training"))
+    for step in range(9):
+        texts = [BARE if number < step else ALL for number in range(9)]
+        body = json.dumps({"rollouts": [about(f"{text} {step}") for text in texts], "step": step}).encode()
+        service.judge(service.pose(reward_request(body).rollouts, step), EVER)
+    (path,) = write_pages(house.run("training"))
+    text = path.read_text()
+    assert "False credit rises from" in text
+    assert "atoms explain . studies confirm" in text
+    assert "81 rollouts of 9 steps" in text
+    assert "strong prerequisite" in text

@@ -1,0 +1,117 @@
+"""A live client while the judge behind the server answers errors, hangs, writes prose, comes back; and a full disk."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "builders"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks" / "serve"))
+
+import topics
+from loopback import HANG, Server, body_of, http
+from serve_scene import serving
+
+from flows.inline_rubrics import InlineRubrics
+from flows.reward_service import RewardService
+from flows.trainers import RubricReward
+from rubricflow_client import RewardClient, RewardError
+from tasks.contracts.errors import StoreError
+from tasks.contracts.settings.engine import Engine
+from tasks.contracts.settings.judge import Judge
+from tasks.judge.rater import rater
+from tasks.llm.replies import ReplyStore
+
+ROLLOUTS = [{"item_id": "copper", "completion": f"atoms explain . take {number}"} for number in range(3)]
+
+
+def right(number, body):
+    schema = body["response_format"]["json_schema"]["schema"]
+    decisions = {name: {"level": 1} for name in schema["properties"]["decisions"]["properties"]}
+    return http(200, body_of(json.dumps({"decisions": decisions})))
+
+
+FAULTS = {
+    "error": (lambda number, body: http(500, {"error": "broken"}), {"broken", "outage"}),
+    "hang": (lambda number, body: HANG, {"deadline", "broken", "outage"}),
+    "prose": (lambda number, body: http(200, body_of("I would say it is rather good.")), {"unreadable_reply"}),
+    "refusal": (lambda number, body: http(400, {"error": {"message": "content filter"}}), None),
+}
+
+
+class Flaky:
+    """A judge that a test breaks and mends."""
+
+    def __init__(self):
+        self.play = right
+
+    def __call__(self, number, body):
+        return self.play(number, body)
+
+
+@pytest.fixture
+def world(tmp_path):
+    judge = Flaky()
+    server = Server(judge)
+    engine = Engine(model="m", urls=(server.url,), retries=0, timeout_s=1.0)
+    asking = Judge(protocol="pointwise", criteria_per_call=4, backend="openai", engine=engine, evidence="off")
+    bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
+    reward = RubricReward(
+        topics.items(),
+        bundles,
+        dict.fromkeys(bundles, topics.graph()),
+        topics.SETTINGS,
+        lambda store: rater(asking, tmp_path, store),
+        replies=tmp_path / "replies.sqlite",
+        on_failure="none",
+    )
+    inline = InlineRubrics(asking, topics.SETTINGS, 4, tmp_path / "replies.sqlite")
+    with serving(RewardService("topics", reward, inline)) as running:
+        yield judge, server, running
+    server.close()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_training_survives_each_fault_of_the_judge_as_its_setting_says(world, fault):
+    judge, _, running = world
+    play, reasons = FAULTS[fault]
+    patient = RewardClient(running.url, on_failure="none", deadline_s=20, patience_s=0)
+    strict = RewardClient(running.url, on_failure="stop", deadline_s=20, patience_s=0)
+    assert None not in patient.rewards(ROLLOUTS[:1])["rewards"]
+    judge.play = play
+    answer = patient.rewards(ROLLOUTS[1:])
+    assert answer["rewards"] == [None, None]
+    met = {one["unscored"]["reason"] for one in answer["rollouts"]}
+    assert reasons is None or met <= reasons
+    assert patient.rewards(ROLLOUTS[:1])["rewards"] != [None]  # it is in the reply store
+    with pytest.raises(RewardError, match="2 of the last 2 rollouts have no reward"):
+        strict.rewards([{"item_id": "copper", "completion": f"anew {number}"} for number in range(2)])
+    judge.play = right
+    later = RewardClient(running.url).rewards([{"item_id": "copper", "completion": "later"}, ROLLOUTS[0]])
+    assert None not in later["rewards"]
+
+
+def test_a_full_disk_is_said_and_passes(world, monkeypatch):
+    _, _, running = world
+
+    def full(*_):
+        raise StoreError("the disk is full")
+
+    client = RewardClient(running.url, patience_s=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(ReplyStore, "put_many", full)
+        with pytest.raises(RewardError, match="the disk is full"):
+            client.rewards(ROLLOUTS)
+    assert None not in client.rewards(ROLLOUTS)["rewards"]
+
+
+def test_batches_of_several_clients_ask_the_same_question_once(world):
+    _, server, running = world
+    client = RewardClient(running.url)
+    first = client.rewards([*ROLLOUTS, *ROLLOUTS])
+    assert len(server.calls) == 2 * 3
+    assert first["summary"]["calls"] == 6
+    assert client.rewards(ROLLOUTS)["rewards"] == first["rewards"][:3]
+    assert len(server.calls) == 6

@@ -1,0 +1,279 @@
+"""The client and the server together: rewards, faults, limits, tokens, trainers' calls."""
+
+import asyncio
+import inspect
+import json
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from serve_scene import Running, Scripted, paid, serving
+
+from rubricflow_client import RewardClient, RewardError, text_of
+from tasks.contracts.errors import BackendError, InputError
+from tasks.serve.doors import Gate
+
+HOUSE = Path(__file__).resolve().parents[3]
+
+
+def rollouts(*texts, item_id="a"):
+    return [{"item_id": item_id, "completion": text} for text in texts]
+
+
+def status_of(url, body=None, **headers):
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(url, content, {"Content-Type": "application/json", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return response.status, response.read().decode(), response.headers
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(), error.headers
+
+
+def test_rewards_come_in_the_order_of_the_rollouts():
+    with serving(Scripted()) as server:
+        answer = RewardClient(server.url).rewards(rollouts("one", "one two", "", "a b c"))
+    assert answer["rewards"] == [1.0, 2.0, 0.0, 3.0]
+    assert answer["summary"]["rollouts"] == 4
+
+
+def test_clients_at_once_each_get_their_own_and_share_batches():
+    service = Scripted(pause=0.05)
+    with serving(service) as server, ThreadPoolExecutor(64) as threads:
+        client = RewardClient(server.url)
+        texts = [[" ".join("w" * 1 for _ in range(n + k)) for k in range(4)] for n in range(64)]
+        found = list(threads.map(lambda batch: client.rewards(rollouts(*batch))["rewards"], texts))
+    assert found == [[float(n + k) for k in range(4)] for n in range(64)]
+    assert sum(service.batches) == 256
+    assert len(service.batches) < 64
+
+
+def test_a_full_server_says_when_to_come_back_and_the_client_does():
+    service = Scripted(pause=0.2)
+    with serving(service) as server, ThreadPoolExecutor(3) as threads:
+        server.desk.waves._most_open = 8
+        body = {"rollouts": rollouts(*["w"] * 8)}
+        answers = list(threads.map(lambda _: status_of(f"{server.url}/v1/rewards", body), range(3)))
+        refused = [headers for status, _, headers in answers if status == 429]
+        assert refused
+        assert all(int(headers["Retry-After"]) >= 1 for headers in refused)
+        client = RewardClient(server.url)
+        found = list(threads.map(lambda _: client.rewards(rollouts(*["w"] * 8))["rewards"], range(3)))
+    assert found == [[1.0] * 8] * 3
+
+
+def test_a_deadline_is_kept_whatever_the_judge_does():
+    with serving(Scripted(pause=1.5)) as server:
+        begin = time.monotonic()
+        client = RewardClient(server.url, deadline_s=0.2, on_failure="none")
+        answer = client.rewards(rollouts("w", "w w"))
+        assert time.monotonic() - begin < 1.2
+        assert answer["rewards"] == [None, None]
+        assert answer["rollouts"][0]["unscored"]["reason"] == "deadline"
+        with pytest.raises(RewardError, match="deadline"):
+            RewardClient(server.url, deadline_s=0.2).rewards(rollouts("w"))
+
+
+def test_what_was_taken_in_is_answered_before_the_end():
+    server = Running(Scripted(pause=0.8))
+    with ThreadPoolExecutor(3) as threads:
+        client = RewardClient(server.url, patience_s=0)
+        asked = [threads.submit(client.rewards, rollouts("w" * n)) for n in range(1, 4)]
+        while server.desk.waves.open < 3:
+            time.sleep(0.005)
+        server.stop()
+        assert [future.result()["rewards"] for future in asked] == [[1.0]] * 3
+
+
+def test_a_training_survives_a_restart():
+    first = Running(Scripted())
+    client, port = RewardClient(first.url, patience_s=20), first.port
+    assert client.rewards(rollouts("w"))["rewards"] == [1.0]
+    first.stop()
+    later = threading.Timer(1.0, lambda: servers.append(Running(Scripted(), port=port)))
+    servers: list[Running] = []
+    later.start()
+    assert client.rewards(rollouts("w w"))["rewards"] == [2.0]
+    servers[0].stop()
+
+
+def test_without_a_server_it_stops_or_goes_on_as_its_setting_says():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(RewardError, match="cannot be reached"):
+        RewardClient(url, patience_s=0).rewards(rollouts("w"))
+    client = RewardClient(url, patience_s=0, on_failure="none")
+    logged = {}
+    assert client.trl(["?"], ["w"], item_id=["a"], log_metric=logged.__setitem__) == [None]
+    assert logged["rubricflow/share_unscored"] == 1.0
+
+
+def test_a_judge_that_has_to_be_mended_is_said_and_makes_the_server_unready():
+    service = Scripted(fault=BackendError("a wrong key"))
+    with serving(service) as server:
+        status, body, _ = status_of(f"{server.url}/v1/rewards", {"rollouts": rollouts("w")})
+        assert (status, "a wrong key" in body) == (503, True)
+        assert status_of(f"{server.url}/ready")[0] == 503
+        assert status_of(f"{server.url}/health")[0] == 200
+        service.fault = None
+        assert RewardClient(server.url).rewards(rollouts("w"))["rewards"] == [1.0]
+        assert status_of(f"{server.url}/ready")[0] == 200
+
+
+def test_a_defect_is_no_secret_and_no_end():
+    service = Scripted(fault=RuntimeError("secret"))
+    with serving(service) as server:
+        status, body, _ = status_of(f"{server.url}/v1/rewards", {"rollouts": rollouts("w")})
+        assert (status, "secret" in body) == (500, False)
+        service.fault = None
+        assert status_of(f"{server.url}/v1/rewards", {"rollouts": rollouts("w")})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"{", "no JSON"),
+        (b"[1]", "valid"),
+        ({"rollouts": []}, "rollouts"),
+        ({"rollouts": [{"item_id": "a"}]}, "row 1, field 'completion'"),
+        ({"rollouts": [*rollouts("w"), {"completion": "w"}]}, "row 2"),
+        ({"rollouts": [{"completion": "w", "question": "?", "rubric": [{"text": "x"}]}]}, "rubric[1].weight"),
+        ({"rollouts": rollouts("w", item_id="unknown")}, "row 1, field 'item_id'"),
+        ({"rollouts": rollouts("w"), "deadline_s": -1}, "deadline_s"),
+        ({"rollouts": [{"completion": 1, "item_id": 2}, {"completion": 3, "item_id": 4}]}, "4 errors"),
+    ],
+)
+def test_a_wrong_request_is_told_field_and_rule(body, said):
+    with serving(Scripted()) as server:
+        status, answer, _ = status_of(f"{server.url}/v1/rewards", body)
+    assert status == 422
+    assert said in json.loads(answer)["error"]
+
+
+def test_elsewhere_a_token_is_asked_for():
+    with pytest.raises(InputError, match="token"):
+        Gate("0.0.0.0", 80)
+    with pytest.raises(InputError, match="shorter"):
+        Gate("0.0.0.0", 80, "short")
+    token = "a-token-of-some-length"
+    with serving(Scripted(), token=token) as server:
+        body = {"rollouts": rollouts("w")}
+        for wrong in ({}, {"Authorization": "Bearer nothing"}, {"Authorization": token}):
+            assert status_of(f"{server.url}/v1/rewards", body, **wrong)[0] == 401
+            assert status_of(f"{server.url}/metrics", **wrong)[0] == 401
+        assert RewardClient(server.url, token=token).rewards(rollouts("w"))["rewards"] == [1.0]
+        with pytest.raises(RewardError, match="token"):
+            RewardClient(server.url, token="wrong").rewards(rollouts("w"))
+
+
+def test_a_page_of_a_browser_that_was_led_here_is_refused():
+    with serving(Scripted()) as server:
+        status, _, _ = status_of(f"{server.url}/v1/rewards", {"rollouts": rollouts("w")}, Host="evil.example")
+    assert status == 401
+
+
+def test_the_meters_count():
+    with serving(Scripted()) as server:
+        RewardClient(server.url).rewards(rollouts("w", "w w"))
+        page = status_of(f"{server.url}/metrics")[1]
+    assert 'rubricflow_requests_total{status="200"} 1.0' in page
+    assert "rubricflow_rollouts_total 2.0" in page
+    assert 'rubricflow_last_mean{figure="reward"} 1.5' in page
+
+
+def test_openrlhf_is_answered_in_its_form():
+    with serving(Scripted()) as server:
+        sent = {"query": ["Why? a b<|im_end|>\n", "Why? c"], "prompts": ["Why?", "Why?"], "labels": ["a", "a"]}
+        status, answer, _ = status_of(f"{server.url}/openrlhf?unscored=0", sent)
+        assert status == 200
+        assert json.loads(answer)["rewards"] == [2.0, 1.0]
+        assert set(json.loads(answer)) == {"rewards", "scores", "extra_logs"}
+        assert status_of(f"{server.url}/openrlhf", sent)[0] == 422
+        assert status_of(f"{server.url}/openrlhf?unscored=nan", sent)[0] == 422
+        sent["labels"] = ["a"]
+        assert "differ in length" in status_of(f"{server.url}/openrlhf?unscored=0", sent)[1]
+
+
+def test_trl_gets_rewards_metrics_and_columns():
+    with serving(Scripted()) as server:
+        client = RewardClient(server.url)
+        metrics, columns = {}, {}
+        chat = [{"role": "assistant", "content": "a b c"}]
+        more = {"log_metric": metrics.__setitem__, "log_extra": columns.__setitem__, "item_id": ["a", "a"]}
+        assert client.trl(["?", "?"], ["a", chat], **more) == [1.0, 3.0]
+        assert metrics["rubricflow/reward"] == 2.0
+        assert columns["rubricflow_flat"] == [1.0, 3.0]
+        assert inspect.iscoroutinefunction(type(client.trl_async).__call__)
+        assert asyncio.run(client.trl_async(["?"], ["a b"], item_id=["a"])) == [2.0]
+        assert client.trl(["?"], ["a"], rubric=[[{"text": "x", "weight": 1}]]) == [1.0]
+        with pytest.raises(ValueError, match="item_id"):
+            client.trl(["?"], ["a"])
+        assert client.dataset() == [{"item_id": "a", "prompt": "Why?"}]
+
+
+def test_other_trainers_get_their_forms():
+    with serving(Scripted()) as server:
+        client = pickle.loads(pickle.dumps(RewardClient(server.url)))
+        info = {"item_id": "a"}
+        score = asyncio.run(client.verl_score("d", "a b", None, info, unscored=0.0))
+        assert score["score"] == 2.0
+        assert all(type(value) is float for value in score.values())
+        assert client.verl_scores(["d"], ["a"], [None], [info], unscored=0.0)[0]["score"] == 1.0
+        with pytest.raises(ValueError, match="item_id"):
+            client.verl_scores(["d"], ["a"], [None], [None], unscored=0.0)
+        assert client.openrlhf(unscored=0.0)(["? a b"], ["?"], ["a"])["rewards"] == [2.0]
+        state = {}
+        reward = client.verifiers(unscored=0.0)
+        assert asyncio.run(reward(completion=[{"role": "assistant", "content": "a"}], info=info, state=state)) == 1.0
+        assert state["rubricflow"]["item_id"] == "a"
+        assert client.skyrl("a b c", "a", unscored=0.0)[0] == 3.0
+
+
+def test_the_client_needs_nothing_and_is_not_hidden(tmp_path):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "__init__.py").write_text("")
+    (tmp_path / "flows.py").write_text("")
+    (tmp_path / "rubricflow_client.py").write_text((HOUSE / "rubricflow_client.py").read_text())
+    loaded = "{name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)"
+    code = f"import rubricflow_client; print({loaded})"
+    found = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, '.'); {code}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(eval(found.stdout)) <= {"rubricflow_client", "__main__"}
+
+
+def test_any_text_of_a_policy_can_be_sent():
+    odd = ["\ud800 half", "\x00", "a\u2028b", "x" * 10_000, "😀", '"}', ""]
+    with serving(Scripted()) as server:
+        assert len(RewardClient(server.url).rewards(rollouts(*odd))["rewards"]) == len(odd)
+
+
+def test_a_completion_is_text_or_a_chat():
+    assert text_of([{"role": "assistant", "content": [{"type": "text", "text": "two"}]}]) == "two"
+    for bad in (None, 3, [3]):
+        with pytest.raises(ValueError, match="neither"):
+            text_of(bad)
+    assert paid("a", 1.0)["reward"] == 1.0
+
+
+@pytest.mark.parametrize("is_package", [True, False])
+def test_a_folder_that_hides_ours_is_named_with_the_way_out(tmp_path, is_package):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / ("__init__.py" if is_package else "train.py")).write_text("")
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; sys.path.append({str(HOUSE)!r}); import flows.trainers"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    hidden = f"{tmp_path / 'tasks'} hides" in done.stderr and "rubricflow serve" in done.stderr
+    # A folder without __init__.py hides nothing where ours is a package.
+    assert hidden or (not is_package and "hides" not in done.stderr)
