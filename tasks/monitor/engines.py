@@ -19,7 +19,6 @@ from typing import Any, TypeVar, cast
 
 from prefect import Flow
 from prefect.context import FlowRunContext
-from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 from prefect.task_runners import TaskRunner
 
@@ -204,6 +203,8 @@ def _server(placement: Placement) -> Iterator[None]:
     if PREFECT_API_URL.value():
         yield
         return
+    from prefect.server.api.server import SubprocessASGIServer  # seconds, which no other run pays for
+
     server = SubprocessASGIServer()
     try:
         server.start(SERVER_S)
