@@ -27,6 +27,7 @@ COMMANDS = (
     run.propose,
     run.experiment,
     run.validate,
+    run.plan,
     look.sql,
     look.columns,
     look.report,

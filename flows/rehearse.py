@@ -64,6 +64,12 @@ def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str,
     return [*rows, ("all", responses, settled, calls, tokens)]
 
 
+def rehearsed_cases(study_file: Path, limit: int | None = None) -> tuple[Study, Iterator[Case]]:
+    """The study and every case as its judge would get it; InputError where data or rubrics are broken."""
+    rehearsed = _rehearse(study_file, limit)
+    return rehearsed.study, (case for _, _, cases in rehearsed.items for case in cases)
+
+
 def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = None) -> Iterator[tuple[str, str, str]]:
     """(kind, what, message) with kind 'ok', 'warning' or 'wrong'; broken data and rubrics raise when they are read.
 

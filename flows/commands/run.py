@@ -10,6 +10,7 @@ import typer
 from flows.command_line import HOUSE
 from flows.commands.options import Address, EngineName, Limit, StudyFile, TokenBudget, WarehouseFolder
 from flows.terminal import for_people, print_rows
+from flows.watching import watch_engine
 from tasks.contracts.errors import BackendError, UserError
 
 
@@ -33,6 +34,7 @@ def grade(
     address: Address = None,
 ) -> None:
     """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
+    watch_engine(study, engine)
     with for_people():
         if dry_run:
             from flows.rehearse import planned_calls
@@ -65,6 +67,7 @@ def reward(
     address: Address = None,
 ) -> None:
     """Reward a study's responses with and without the dependencies of the criteria, and say what leaks."""
+    watch_engine(study, engine)
     with for_people():
         from flows.reward import reward as flow
 
@@ -106,6 +109,7 @@ def annotate(
     address: Address = None,
 ) -> None:
     """Label the concepts of a study's responses by two annotators, and queue what people should look at."""
+    watch_engine(study, engine)
     with for_people():
         from flows.annotate import annotate as flow
 
@@ -121,6 +125,7 @@ def adjudicate(
     address: Address = None,
 ) -> None:
     """Settle a study's labels by what people have said until now, and compare raters before and after."""
+    watch_engine(study, engine)
     with for_people():
         from flows.annotate import settle as flow
 
@@ -213,3 +218,18 @@ def validate(study: StudyFile, limit: Limit = None, warehouse: WarehouseFolder =
             print(f"{kind:8} {what}: {message}")
         if problems:
             raise UserError(f"{study}: {problems} problem{'s' if problems > 1 else ''}")
+
+
+def plan(
+    study: StudyFile,
+    replicas: Annotated[int, typer.Option(min=1, help="Servers of the model, side by side.")] = 1,
+    tokens_per_second: Annotated[
+        float, typer.Option(min=1, help="Tokens that each works through a second, prompts and replies together.")
+    ] = 2000,
+    limit: Limit = None,
+) -> None:
+    """Say what judging a study takes: calls, tokens, hours, room, and what holds it up. No model is asked."""
+    with for_people():
+        from flows.costs import planned_costs
+
+        print_rows(["what", "how much", "by what"], planned_costs(study, limit, replicas, tokens_per_second))

