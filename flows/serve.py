@@ -22,7 +22,7 @@ from tasks.contracts.settings.reward import Aggregation, Retention, Reward
 from tasks.contracts.settings.study import load_study
 from tasks.reward.exact import check_widths
 from tasks.serve.app import create_app
-from tasks.serve.doors import TOKEN, Gate
+from tasks.serve.doors import TOKEN, ServerGate
 from tasks.serve.listed import read_listed
 from tasks.serve.service import PromptRow
 from tasks.store.warehouse import Warehouse
@@ -51,10 +51,10 @@ def serve(
     at `url` has for it. record: name of a run in the warehouse to write every batch into.
     InputError where the study or list cannot be served, a judge is missing or named twice, or the address is taken.
     """
-    gate = Gate(host, port, os.environ.get(TOKEN))
+    gate = ServerGate(host, port, os.environ.get(TOKEN))
     service = service_of(source, warehouse, aggregation, judge, url, record)
     listening = _listening(host, port)
-    bound = Gate(host, listening.getsockname()[1], gate.token)
+    bound = ServerGate(host, listening.getsockname()[1], gate.token)
     count = len(service.prompts())
     print(f"serving {aggregation} rewards of {service.name}, {count:,} items, at {bound.url} (Ctrl-C stops it)")
     config = uvicorn.Config(

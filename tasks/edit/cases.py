@@ -12,7 +12,7 @@ from tasks.edit.rollout import Sample
 from tasks.edit.scheme import printed, top_mark
 
 
-class Cases(NamedTuple):
+class GradingSamples(NamedTuple):
     """The samples of a study in the order of their ids."""
 
     train: tuple[Sample, ...]
@@ -32,7 +32,7 @@ def cases(
     items: Sequence[Mapping[str, Any]],
     bundles: Mapping[str, Bundle],
     gold: Mapping[str, float],
-) -> Cases:
+) -> GradingSamples:
     """Rows of `responses` and `items`, bundles by rubric and target scores by response as samples.
 
     InputError for a target score that is no whole mark from 0 to the highest, a scale of another form, no training
@@ -61,7 +61,7 @@ def cases(
     seen = {one.item_id for one in train}
     part: dict[str, Part] = {one.response_id: "seen" if one.item_id in seen else "unseen" for one in test}
     part |= {one.response_id: "train" for one in train}
-    return Cases(train, test, part, len(given) - len(train), bundle_of)
+    return GradingSamples(train, test, part, len(given) - len(train), bundle_of)
 
 
 def _mark(response_id: str, score: float | None, top: int) -> int | None:

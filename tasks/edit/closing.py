@@ -32,7 +32,7 @@ class Write(Protocol):
     ) -> list[str]: ...
 
 
-class Reply(NamedTuple):
+class ClosedReply(NamedTuple):
     """What the policy wrote to a grading prompt."""
 
     text: str
@@ -40,7 +40,9 @@ class Reply(NamedTuple):
     """Whether it stated no mark by itself."""
 
 
-def closed(write: Write, prompts: Sequence[str], replies: Sequence[str], begun: Sequence[str] = ()) -> list[Reply]:
+def closed(
+    write: Write, prompts: Sequence[str], replies: Sequence[str], begun: Sequence[str] = ()
+) -> list[ClosedReply]:
     """The replies in their order, those without a mark closed by the policy's greedy word.
 
     begun: what each reply goes on from; nothing where there are none. A reply that states a mark off the scale has
@@ -53,7 +55,7 @@ def closed(write: Write, prompts: Sequence[str], replies: Sequence[str], begun: 
     beginnings = [starts[place] + line for place, line in zip(bare, lines, strict=True)]
     marks = write(asked, begun=beginnings, max_tokens=LONGEST) if bare else []
     ends = {place: line + mark.split("\n", 1)[0] for place, line, mark in zip(bare, lines, marks, strict=True)}
-    return [Reply(ends.get(place, reply), place in ends) for place, reply in enumerate(replies)]
+    return [ClosedReply(ends.get(place, reply), place in ends) for place, reply in enumerate(replies)]
 
 
 def up_to_scaffold(begun: str, reply: str) -> str:

@@ -17,7 +17,7 @@ from tasks.contracts.settings.edit import Revising
 from tasks.edit.closing import Write
 from tasks.edit.locality import Breach, gives_away, is_mark_line
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import Attempt, Revision, Unnamed, continued, opened, sampled, step_texts
+from tasks.edit.revise import FailedRollout, Revision, Unnamed, continued, opened, sampled, step_texts
 from tasks.edit.rollout import Sample, cut
 from tasks.text.fold import folded
 
@@ -52,7 +52,7 @@ def read(reply: str, steps: int) -> Proposal:
 
 
 def ask(
-    attempts: Sequence[Attempt], prompts: Prompts, write: Write, plan: Revising, *, max_tokens: int, seed: int
+    attempts: Sequence[FailedRollout], prompts: Prompts, write: Write, plan: Revising, *, max_tokens: int, seed: int
 ) -> list[str]:
     """The policy's reply on the first wrong step of every attempt; '' for one without steps, which is not asked about.
 
@@ -66,7 +66,7 @@ def ask(
 
 
 def intervene(
-    attempts: Sequence[Attempt], prompts: Prompts, write: Write, plan: Revising, *, max_tokens: int, seed: int
+    attempts: Sequence[FailedRollout], prompts: Prompts, write: Write, plan: Revising, *, max_tokens: int, seed: int
 ) -> list[Revision]:
     """One intervention in every attempt, in their order, with its outcome.
 
@@ -78,7 +78,7 @@ def intervene(
     return continued(found, prompts, write, plan, max_tokens=max_tokens, seed=seed + 1)
 
 
-def _proposed(attempt: Attempt, reply: str) -> Revision:
+def _proposed(attempt: FailedRollout, reply: str) -> Revision:
     """What a reply puts in a step's place; a refused one is kept as it was written."""
     texts = step_texts(attempt.text)
     step, text, reason = read(reply, len(texts))

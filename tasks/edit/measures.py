@@ -49,7 +49,7 @@ class Marks:
     """(n,) whether the mark had to be asked for: it counts as any other, and the response as unmarked, too."""
 
 
-class Figure(NamedTuple):
+class PolicyMeasure(NamedTuple):
     """A figure with its 95% interval, None where it is undefined; n: responses that it rests on; note: why it is
     undefined, and what was left out."""
 
@@ -61,8 +61,11 @@ class Figure(NamedTuple):
     note: str | None
 
 
-class Difference(NamedTuple):
-    """What one grader has more than another, as `Figure`; p: two-sided bootstrap p-value of no difference, above 0."""
+class PolicyDifference(NamedTuple):
+    """What one grader has more than another, as `PolicyMeasure`.
+
+    p: two-sided bootstrap p-value of no difference, above 0.
+    """
 
     metric: str
     value: float | None
@@ -82,7 +85,7 @@ class _Drawn(NamedTuple):
     note: str | None
 
 
-def figures(marks: Marks, draws: int = 2000, seed: int = 0) -> list[Figure]:
+def figures(marks: Marks, draws: int = 2000, seed: int = 0) -> list[PolicyMeasure]:
     """Each metric of `BOUNDS`; ValueError on a mark off its scale or arrays of different lengths.
 
     Macro QWK is the mean over the questions whose gold marks differ: of constant ones it is undefined or zero whatever
@@ -90,12 +93,12 @@ def figures(marks: Marks, draws: int = 2000, seed: int = 0) -> list[Figure]:
     0 there.
     """
     return [
-        Figure(name, _known(one.value), *_interval(one, BOUNDS[name]), one.n, one.note)
+        PolicyMeasure(name, _known(one.value), *_interval(one, BOUNDS[name]), one.n, one.note)
         for name, one in _measured(marks, draws, seed).items()
     ]
 
 
-def differences(arm: Marks, against: Marks, draws: int = 2000, seed: int = 0) -> list[Difference]:
+def differences(arm: Marks, against: Marks, draws: int = 2000, seed: int = 0) -> list[PolicyDifference]:
     """Each metric of `arm` less that of `against`, paired over responses.
 
     QWK and MAE compare the responses that both have marked, and so need not be the difference of the two figures.
@@ -110,7 +113,7 @@ def differences(arm: Marks, against: Marks, draws: int = 2000, seed: int = 0) ->
     for name in BOUNDS:
         mine, other = (of[name] for of in (shared if name in OF_MARKED else pair))
         gap = _Drawn(mine.value - other.value, mine.draws - other.draws, mine.n, mine.note)
-        found.append(Difference(name, _known(gap.value), *_interval(gap), _p(gap), gap.n, gap.note))
+        found.append(PolicyDifference(name, _known(gap.value), *_interval(gap), _p(gap), gap.n, gap.note))
     return found
 
 

@@ -19,7 +19,7 @@ from tasks.edit.grounding import Support, residual
 from tasks.edit.intervene import ask, intervene
 from tasks.edit.pool import Demonstration, Pool, interventions, natural, pool, repaired, told
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import Attempt, Candidate, Revision, diagnosis, revise
+from tasks.edit.revise import Candidate, FailedRollout, Revision, diagnosis, revise
 from tasks.edit.rollout import Sample, cut, read_mark
 from tasks.edit.select import candidates, named, thresholds, weak
 from tasks.edit.tuning import Tuned
@@ -44,16 +44,16 @@ def rolled(
     temperature: float,
     max_tokens: int,
     seed: int,
-) -> list[Attempt]:
+) -> list[FailedRollout]:
     """`count` rollouts of every sample, in their order; those that state no mark are closed."""
     each = [(sample, number) for sample in samples for number in range(count)]
     asked = [prompts.grade(sample) for sample, _ in each]
     texts = write(asked, temperature=temperature, max_tokens=max_tokens, seed=seed) if asked else []
     replies = closed(write, asked, texts)
-    return [Attempt(*which, *reply) for which, reply in zip(each, replies, strict=True)]
+    return [FailedRollout(*which, *reply) for which, reply in zip(each, replies, strict=True)]
 
 
-def rollout_row(arm: Arm, seed: int, part: Part, attempt: Attempt, seconds: float) -> dict[str, Any]:
+def rollout_row(arm: Arm, seed: int, part: Part, attempt: FailedRollout, seconds: float) -> dict[str, Any]:
     """A row of `rollouts`."""
     sample, number, text, is_closed = attempt
     mark, reason = read_mark(text, sample.top)
@@ -92,13 +92,13 @@ def grading_row(rollout: Record, bundle_id: str) -> dict[str, Any]:
     }
 
 
-def is_wrong(attempt: Attempt) -> bool:
+def is_wrong(attempt: FailedRollout) -> bool:
     """Whether a rollout misses the gold mark; one that states no mark does, too."""
     return read_mark(attempt.text, attempt.sample.top).mark != attempt.sample.gold
 
 
 def step_rows(
-    arm: Arm, seed: int, attempt: Attempt, belief: Floats, support: Support | None = None
+    arm: Arm, seed: int, attempt: FailedRollout, belief: Floats, support: Support | None = None
 ) -> Iterator[dict[str, Any]]:
     """Rows of `steps` of one rollout, T + 1, without what only all rollouts of the seed tell: residual and fate.
 
@@ -191,7 +191,7 @@ def chosen(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
 
 def revised(
     arm: Arm,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[FailedRollout],
     found: Mapping[Key, Sequence[Candidate]],
     prompts: Prompts,
     write: Write,
@@ -236,7 +236,7 @@ def revision_row(arm: Arm, seed: int, one: Revision) -> dict[str, Any]:
     }
 
 
-def revision_of(row: Record, attempt: Attempt) -> Revision:
+def revision_of(row: Record, attempt: FailedRollout) -> Revision:
     """The revision that a row of `revisions` tells of."""
     return Revision(
         attempt,
@@ -252,7 +252,7 @@ def revision_of(row: Record, attempt: Attempt) -> Revision:
     )
 
 
-def pooled(arm: Arm, revisions: Sequence[Revision], attempts: Sequence[Attempt], share: float, seed: int) -> Pool:
+def pooled(arm: Arm, revisions: Sequence[Revision], attempts: Sequence[FailedRollout], share: float, seed: int) -> Pool:
     """The pool of an arm; InputError where it is empty. attempts: all rollouts of the seed."""
     mended = (interventions if arm == "int_sft" else repaired)(revisions)
     lost = told(revisions, sum(map(is_wrong, attempts)))

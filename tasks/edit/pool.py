@@ -12,7 +12,7 @@ import numpy as np
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.tables.edit import Origin
-from tasks.edit.revise import Attempt, Revision
+from tasks.edit.revise import FailedRollout, Revision
 from tasks.edit.rollout import read_mark, up_to_mark
 
 
@@ -53,7 +53,7 @@ def interventions(revisions: Sequence[Revision]) -> list[Demonstration]:
     ]
 
 
-def natural(rollouts: Sequence[Attempt]) -> list[Demonstration]:
+def natural(rollouts: Sequence[FailedRollout]) -> list[Demonstration]:
     """Of all rollouts those that state the gold mark, up to it."""
     return [
         Demonstration(sample.response_id, number, "natural", up_to_mark(text, sample.top), True)

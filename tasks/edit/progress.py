@@ -9,7 +9,7 @@ _SILENT_S = 30.0
 """Seconds after which a chunk that is still worked on is told of."""
 
 
-class Progress:
+class TrainingProgress:
     """Says a line now and then (plain text, so that it reads in any log)."""
 
     def __init__(self, what: str, total: int, done: int | None = None) -> None:

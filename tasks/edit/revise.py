@@ -26,7 +26,7 @@ UNDIAGNOSED = "none"
 """What stands for the diagnosis where no signal was measured."""
 
 
-class Attempt(NamedTuple):
+class FailedRollout(NamedTuple):
     """A rollout that did not reach the gold mark."""
 
     sample: Sample
@@ -58,7 +58,7 @@ class Candidate(NamedTuple):
 class Revision:
     """A step, what was to take its place, and what came of it."""
 
-    attempt: Attempt
+    attempt: FailedRollout
     rank: int
     """Place among the candidates of its attempt, from 0."""
     step: int | None
@@ -99,7 +99,7 @@ def diagnosis(
 
 
 def revise(
-    attempts: Sequence[Attempt],
+    attempts: Sequence[FailedRollout],
     candidates: Sequence[Sequence[Candidate]],
     prompts: Prompts,
     write: Write,

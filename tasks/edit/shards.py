@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.edit import Arm
 from tasks.edit.phases import Record
-from tasks.edit.progress import Progress
+from tasks.edit.progress import TrainingProgress
 from tasks.edit.rollout import Sample
 from tasks.llm.calls import looking
 from tasks.store.digest import digest_of
@@ -35,7 +35,7 @@ def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, what: 
     """Fill every chunk that is not done. what, each: the line about it, and what a sample counts in it."""
     todo = [(shard, part) for shard, part in chunks(name, samples) if not run.done(STAGE, shard)]
     done = len(samples) - sum(len(part) for _, part in todo)
-    progress = Progress(what, len(samples) * each, done * each)
+    progress = TrainingProgress(what, len(samples) * each, done * each)
     with looking(progress.look):
         for shard, part in todo:
             run.commit(STAGE, shard, fill(shard, part))

@@ -13,7 +13,7 @@ from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Po
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
-from tasks.edit.cases import Cases, cases
+from tasks.edit.cases import GradingSamples, cases
 from tasks.edit.course import go_through, prove
 from tasks.edit.shards import STAGE
 from tasks.edit.testing import worth
@@ -39,7 +39,7 @@ TABLES: tuple[type[Row], ...] = (
 )
 
 
-class Edited(NamedTuple):
+class EditTables(NamedTuple):
     """What edit writes; gradings are those of every arm on the test split."""
 
     rollouts: TableRef
@@ -59,7 +59,7 @@ class Edited(NamedTuple):
 @task(task_run_name=named(STAGE))
 def train(
     run: Run, study: Study, base: Path, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
-) -> Edited:
+) -> EditTables:
     """Train and measure every arm of the study with every seed. What is finished is passed over, and a training goes on
     from its last checkpoint.
 
@@ -75,10 +75,12 @@ def train(
         for seed in study.edit.seeds:
             go_through(work, seed)
         run.commit(STAGE, "worth", worth(work, study.evaluation.draws, study.evaluation.seed))
-    return Edited(*(run.ref(row, STAGE) for row in TABLES))
+    return EditTables(*(run.ref(row, STAGE) for row in TABLES))
 
 
-def _cases(run: Run, study: Study, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef) -> Cases:
+def _cases(
+    run: Run, study: Study, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
+) -> GradingSamples:
     target = target_scores(run.read(people), study.evaluation.target)
     gold = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
     rows = run.read(responses, ["response_id", "item_id", "text", "split"]).to_pylist()

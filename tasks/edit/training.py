@@ -14,7 +14,7 @@ from tasks.edit.compared import metric_rows
 from tasks.edit.phases import curve_rows, demonstration_row, learning_row, pooled, revision_of
 from tasks.edit.policy import Policy
 from tasks.edit.pool import Demonstration, Pool
-from tasks.edit.progress import Progress
+from tasks.edit.progress import TrainingProgress
 from tasks.edit.rl import Method, reinforce
 from tasks.edit.sft import fine_tune
 from tasks.edit.shards import STAGE, Tables, by, rows_of
@@ -103,7 +103,7 @@ def _reinforced(work: Work, arm: Arm, seed: int) -> tuple[Told, Tables]:
 def _look(work: Work, arm: Arm, seed: int) -> Callable[[int, Policy], None]:
     """Says how far RL is, and looks at the test split now and then; the last look is the arm's test itself."""
     plan = work.plan.reinforcement
-    progress = Progress(f"seed {seed}: {arm}: update", plan.steps)
+    progress = TrainingProgress(f"seed {seed}: {arm}: update", plan.steps)
 
     def look(step: int, policy: Policy) -> None:
         progress.reached(step)

@@ -32,7 +32,7 @@ _SCALED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 """Settings under which a model changes its logits after the head."""
 
 
-class Node(NamedTuple):
+class TokenRun(NamedTuple):
     """A run of tokens."""
 
     parent: int
@@ -49,13 +49,13 @@ class Tree:
 
     name: str
     """What it is about, for errors."""
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[TokenRun] = field(default_factory=list)
 
     def add(self, ids: Sequence[int], parent: int = ROOT, *, scored: bool = False) -> int:
         """A new node's number; the parent's where there are no tokens."""
         if not ids:
             return parent
-        self.nodes.append(Node(parent, ids, scored))
+        self.nodes.append(TokenRun(parent, ids, scored))
         return len(self.nodes) - 1
 
     def branch(self, paths: Sequence[Sequence[int]], parent: int = ROOT, *, scored: bool = False) -> list[int]:

@@ -13,11 +13,11 @@ from typing import Any
 from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.edit import STARTS, Arm, Edit
 from tasks.contracts.tables.edit import Rollouts
-from tasks.edit.cases import Cases
+from tasks.edit.cases import GradingSamples
 from tasks.edit.phases import rolled, rollout_row
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import Attempt
+from tasks.edit.revise import FailedRollout
 from tasks.edit.rollout import Sample
 from tasks.edit.shards import by, luck, rows_of
 from tasks.store.warehouse import Run
@@ -31,7 +31,7 @@ class Work:
     plan: Edit
     base: Path
     """Folder of the study file."""
-    cases: Cases
+    cases: GradingSamples
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -90,8 +90,10 @@ def written(
     return [rollout_row(arm, seed, part[attempt.sample.response_id], attempt, seconds) for attempt in attempts]
 
 
-def attempts_of(work: Work, seed: int, samples: Sequence[Sample]) -> list[Attempt]:
+def attempts_of(work: Work, seed: int, samples: Sequence[Sample]) -> list[FailedRollout]:
     """The base policy's rollouts of training samples."""
     of = {sample.response_id: sample for sample in samples}
     rows = rows_of(work.run, Rollouts, by("base", seed, samples))
-    return [Attempt(of[row["response_id"]], row["sample"], row["text"], row["unmarked"] == "closed") for row in rows]
+    return [
+        FailedRollout(of[row["response_id"]], row["sample"], row["text"], row["unmarked"] == "closed") for row in rows
+    ]

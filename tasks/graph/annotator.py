@@ -9,7 +9,7 @@ from typing import Any
 from tasks.contracts.graph import Role
 from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.graph import Graphs
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.llm.backend import Backend
 from tasks.llm.kept import Replies
 
@@ -38,7 +38,7 @@ class Annotator:
         given = self.plan.sampling
         return given.model_copy(update={"max_tokens": max(given.longest, tokens)})
 
-    def data_digest(self, subject: Subject, roles: Mapping[str, Role] | None = None) -> str:
+    def data_digest(self, subject: GraphSubject, roles: Mapping[str, Role] | None = None) -> str:
         """Stands for a request's plain data in its digest, where the backend answers by it: what it says of some
         criteria depends on the whole rubric, which the messages do not show."""
         return "" if self.backend.reads_prose else subject.digest({"roles": roles})

@@ -13,7 +13,7 @@ from tasks.contracts.graph import Graph, Relation, Role
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.written import parse, read_yaml
 from tasks.graph.candidates import by_sign
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 
 
 class WrittenNode(Frozen):
@@ -54,7 +54,7 @@ class Authored(NamedTuple):
     """The criteria whose roles the author gave."""
 
 
-def authored(path: Path, subjects: Mapping[str, Subject]) -> dict[str, Authored]:
+def authored(path: Path, subjects: Mapping[str, GraphSubject]) -> dict[str, Authored]:
     """Rubric → its authored graph.
 
     InputError names file, rubric, node or edge and rule: an unknown rubric, criterion, role or relation, a rubric, node
@@ -72,7 +72,7 @@ def authored(path: Path, subjects: Mapping[str, Subject]) -> dict[str, Authored]
     return found
 
 
-def _as_graph(written: WrittenGraph, subject: Subject, path: Path) -> Authored:
+def _as_graph(written: WrittenGraph, subject: GraphSubject, path: Path) -> Authored:
     roles = {criterion.id: by_sign(criterion) for criterion in subject.criteria}
     listed: dict[str, Any] = {}
     for node in written.nodes:

@@ -14,7 +14,7 @@ from tasks.graph.candidates import by_sign, candidates
 from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.project import EdgeProposal, project
 from tasks.graph.roles import ask_roles
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.graph.votes import RubricVotes, Vote, ballots, with_votes
 from tasks.store.digest import digest_of
 
@@ -34,10 +34,10 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Draft:
+class GraphDraft:
     """A rubric's roles and proposals before the projection."""
 
-    subject: Subject
+    subject: GraphSubject
     roles: dict[str, Role]
     origins: dict[str, Source]
     """Criterion → who says its role."""
@@ -52,7 +52,7 @@ class Draft:
 class Built:
     """A rubric's graph, and how it came to be."""
 
-    draft: Draft
+    draft: GraphDraft
     """Its proposals are those of annotator and author, before the votes."""
     proposals: tuple[EdgeProposal, ...]
     """All of them in candidate order, kept or dropped."""
@@ -61,7 +61,10 @@ class Built:
 
 
 def build(
-    subjects: Mapping[str, Subject], written: Mapping[str, Authored], votes: Sequence[Vote], annotator: Annotator | None
+    subjects: Mapping[str, GraphSubject],
+    written: Mapping[str, Authored],
+    votes: Sequence[Vote],
+    annotator: Annotator | None,
 ) -> list[Built]:
     """The graph of every rubric, in their order.
 
@@ -78,7 +81,10 @@ def build(
 
 
 def sources_of(
-    subjects: Mapping[str, Subject], written: Mapping[str, Authored], votes: Sequence[Vote], settings: Mapping[str, Any]
+    subjects: Mapping[str, GraphSubject],
+    written: Mapping[str, Authored],
+    votes: Sequence[Vote],
+    settings: Mapping[str, Any],
 ) -> dict[str, Sources]:
     """What the graph of every rubric is made from, as `build` makes it. settings: those of the annotator."""
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in subjects}
@@ -88,7 +94,7 @@ def sources_of(
     return {name: _sources(subject, made_with[name], rows[name]) for name, subject in subjects.items()}
 
 
-def _sources(subject: Subject, made_with: Mapping[str, Any], votes: list[dict[str, Any]]) -> Sources:
+def _sources(subject: GraphSubject, made_with: Mapping[str, Any], votes: list[dict[str, Any]]) -> Sources:
     ordered = sorted(votes, key=lambda row: (row["subject"], row["rater_id"], row["voted_at"]))
     whole = {**made_with, "votes": ordered}
     parts = {"question": subject.question, "context": subject.context, "criteria": subject.content, **whole}
@@ -100,12 +106,12 @@ def _sources(subject: Subject, made_with: Mapping[str, Any], votes: list[dict[st
     )
 
 
-def _authored(subject: Subject, written: Authored, ballot: RubricVotes) -> Draft:
+def _authored(subject: GraphSubject, written: Authored, ballot: RubricVotes) -> GraphDraft:
     given = {node.criterion_id: node.role for node in written.graph.nodes}
     origins: dict[str, Source] = {name: "authored" if name in written.listed else "fallback" for name in given}
     edges = written.graph.edges
     proposals = [EdgeProposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
-    return Draft(subject, *_voted_roles(given, origins, ballot), proposals=proposals)
+    return GraphDraft(subject, *_voted_roles(given, origins, ballot), proposals=proposals)
 
 
 def _authored_with(written: Authored) -> dict[str, Any]:
@@ -113,16 +119,18 @@ def _authored_with(written: Authored) -> dict[str, Any]:
     return {"annotator": "authored", "profile": "none"} | content
 
 
-def _annotated(others: Sequence[Subject], annotator: Annotator, ballot: Mapping[str, RubricVotes]) -> dict[str, Draft]:
+def _annotated(
+    others: Sequence[GraphSubject], annotator: Annotator, ballot: Mapping[str, RubricVotes]
+) -> dict[str, GraphDraft]:
     """Votes on roles count before pairs are made of them."""
     roled = ask_roles(others, annotator)
-    drafts: dict[str, Draft] = {}
+    drafts: dict[str, GraphDraft] = {}
     for subject in others:
         said = roled[subject.rubric_id].roles
         given = {criterion.id: said.get(criterion.id, by_sign(criterion)) for criterion in subject.criteria}
         origins: dict[str, Source] = {name: "annotator" if name in said else "fallback" for name in given}
         voted = _voted_roles(given, origins, ballot[subject.rubric_id])
-        drafts[subject.rubric_id] = Draft(subject, *voted, roles_missing=len(given) - len(said))
+        drafts[subject.rubric_id] = GraphDraft(subject, *voted, roles_missing=len(given) - len(said))
     asked = [PairQuestion(draft.subject, draft.roles, tuple(candidates(draft.roles))) for draft in drafts.values()]
     labelled = ask_dependencies(asked, annotator)
     return {
@@ -139,7 +147,7 @@ def _voted_roles(
     return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
 
 
-def _built(draft: Draft, ballot: RubricVotes, sources: Sources) -> Built:
+def _built(draft: GraphDraft, ballot: RubricVotes, sources: Sources) -> Built:
     proposals = project(draft.roles, with_votes(draft.proposals, ballot.edges))
     kept = [one for one in proposals if not one.dropped]
     nodes = tuple(Node(criterion_id=name, role=role) for name, role in draft.roles.items())

@@ -17,7 +17,7 @@ from tasks.graph.annotator import Annotator
 from tasks.graph.candidates import Pair, allowed
 from tasks.graph.project import EdgeProposal
 from tasks.graph.prompt import PROMPTS, instructions, lines, wording
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.llm.ask import Attempt, Checked, as_call, ask
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request
@@ -35,7 +35,7 @@ _TOKENS, _TOKENS_PER_PAIR = 64, 48
 class PairQuestion:
     """Pairs of one rubric that one request asks about; its `data`."""
 
-    subject: Subject
+    subject: GraphSubject
     roles: Mapping[str, Role]
     pairs: tuple[Pair, ...]
 

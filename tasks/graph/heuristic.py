@@ -32,7 +32,7 @@ from tasks.contracts.graph import Relation, Role
 from tasks.graph.candidates import Pair
 from tasks.graph.dependencies import NONE, PairQuestion
 from tasks.graph.roles import RoleQuestion
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.graph.wording import condition, coverage, is_condition, is_optional, is_signs
 from tasks.llm.encoder import NAME, minilm
 from tasks.llm.request import Reply, Same
@@ -114,7 +114,7 @@ class _Decided(NamedTuple):
 
 
 @lru_cache(maxsize=4)  # the calls about one rubric come one after the other
-def _decided(subject: Same[Subject], roles: Same[Mapping[str, Role]]) -> _Decided:
+def _decided(subject: Same[GraphSubject], roles: Same[Mapping[str, Role]]) -> _Decided:
     criteria, query = subject.value.criteria, subject.value.question
     texts = [criterion.text for criterion in criteria]
     by_role = np.array([roles.value[criterion.id] for criterion in criteria])

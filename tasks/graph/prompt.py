@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.contracts.bundle import Criterion
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.text.templates import Templates
 
 PROMPTS = Templates(Path(__file__).with_name("prompts"))
@@ -22,7 +22,7 @@ _BREAKS = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 """What breaks a line and JSON leaves as it is."""
 
 
-def instructions(name: str, profile: str, subject: Subject) -> str:
+def instructions(name: str, profile: str, subject: GraphSubject) -> str:
     """The part that all requests of a kind about one rubric share; name: of the template."""
     query = f"Question:\n{_cut(subject.question, _QUERY)}"
     if subject.context:

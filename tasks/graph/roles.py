@@ -15,7 +15,7 @@ from tasks.contracts.graph import Role
 from tasks.graph.annotator import Annotator
 from tasks.graph.candidates import roles_by_sign
 from tasks.graph.prompt import PROMPTS, instructions, lines, wording
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.llm.amend import ask_amending
 from tasks.llm.ask import Attempt, Checked, as_call
 from tasks.llm.extract import extract
@@ -31,7 +31,7 @@ _TOKENS, _TOKENS_PER_ROLE = 128, 48
 class RoleQuestion:
     """The criteria whose roles one request asks for; its `data`."""
 
-    subject: Subject
+    subject: GraphSubject
     ids: tuple[str, ...]
 
     @property
@@ -48,7 +48,7 @@ class Roled:
     calls: list[dict[str, Any]] = field(default_factory=list)
 
 
-def ask_roles(subjects: Sequence[Subject], annotator: Annotator) -> dict[str, Roled]:
+def ask_roles(subjects: Sequence[GraphSubject], annotator: Annotator) -> dict[str, Roled]:
     """Rubric → the roles of its criteria, as far as there is a usable one within the budget."""
     found = {subject.rubric_id: Roled() for subject in subjects}
     requests = [request(wanted, annotator) for subject in subjects for wanted in _parts(subject)]
@@ -101,7 +101,7 @@ def _missing(
     return said, _as_request(first.messages, RoleQuestion(wanted.subject, missing), annotator)
 
 
-def _parts(subject: Subject) -> Iterator[RoleQuestion]:
+def _parts(subject: GraphSubject) -> Iterator[RoleQuestion]:
     """The criteria in parts of even size."""
     count = -(-len(subject.ids) // PER_CALL)
     size = -(-len(subject.ids) // count)

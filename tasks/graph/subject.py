@@ -12,7 +12,7 @@ from tasks.store.digest import digest_of
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class GraphSubject:
     """A rubric with its query. Two are the same only where they are one object."""
 
     rubric_id: str
@@ -44,7 +44,7 @@ class Subject:
         return digest_of([self.question, self.context, self.content, made_with])
 
 
-def subjects(items: Iterable[Mapping[str, Any]], bundles: Mapping[str, Bundle]) -> dict[str, Subject]:
+def subjects(items: Iterable[Mapping[str, Any]], bundles: Mapping[str, Bundle]) -> dict[str, GraphSubject]:
     """Rubric → what its graph is made of.
 
     items: rows with item_id, rubric_id, question, context; a rubric that no item names has an empty query.
@@ -54,6 +54,6 @@ def subjects(items: Iterable[Mapping[str, Any]], bundles: Mapping[str, Bundle]) 
         first.setdefault(item["rubric_id"], item)
     nothing = {"question": "", "context": None}
     return {
-        name: Subject(name, (item := first.get(name, nothing))["question"], item["context"], bundle.whole)
+        name: GraphSubject(name, (item := first.get(name, nothing))["question"], item["context"], bundle.whole)
         for name, bundle in bundles.items()
     }

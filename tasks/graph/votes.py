@@ -13,7 +13,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Relation, Role
 from tasks.graph.candidates import Pair
 from tasks.graph.project import EdgeProposal
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.store.cells import need, quoted, text_or_none
 from tasks.store.source import chunks
 
@@ -67,7 +67,7 @@ class RubricVotes:
     edges: Mapping[Pair, VoteOutcome] = field(default_factory=dict)
 
 
-def read_votes(path: Path, subjects: Mapping[str, Subject]) -> list[Vote]:
+def read_votes(path: Path, subjects: Mapping[str, GraphSubject]) -> list[Vote]:
     """The votes of a CSV, TSV, JSONL or Parquet file in its order.
 
     InputError names file, row, field and rule: an unknown kind, rubric, criterion, role or relation, an edge from a
@@ -163,7 +163,7 @@ class _Cells(NamedTuple):
         return InputError(rule, file=self.path, row=self.row, field=name)
 
 
-def _vote(cells: _Cells, subjects: Mapping[str, Subject]) -> Vote:
+def _vote(cells: _Cells, subjects: Mapping[str, GraphSubject]) -> Vote:
     kind, rubric_id, value = (cells.text(name) for name in ("subject_kind", "rubric_id", "value"))
     if kind not in _VALUES:
         raise cells.error("subject_kind", f"{quoted(kind)} is none of {', '.join(_VALUES)}")

@@ -31,7 +31,7 @@ class Assignment:
     """Under which name the tables are written."""
 
 
-class Sent(NamedTuple):
+class SentAssignment(NamedTuple):
     """An assignment on its way to workers."""
 
     assignment: Assignment

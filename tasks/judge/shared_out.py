@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tasks.contracts.backends import speaks
 from tasks.contracts.settings.judge import Judge
-from tasks.judge.assignment import Assignment, Sent, ShardCounts
+from tasks.judge.assignment import Assignment, SentAssignment, ShardCounts
 from tasks.judge.cut import Shard, cut, cut_stage
 from tasks.llm.calls import in_words, pace
 from tasks.llm.stores import is_database
@@ -28,7 +28,7 @@ def at_once(plan: Judge, room: int, shards: int) -> int:
     return max(1, min(room, shards, calls))
 
 
-def sent_off(assignment: Assignment, shards: Sequence[Shard], workers: int, token_budget: int | None) -> Sent:
+def sent_off(assignment: Assignment, shards: Sequence[Shard], workers: int, token_budget: int | None) -> SentAssignment:
     """The assignment as workers get it: its shards are cut, and the budget is in the ledger's purse."""
     run = _absolute(assignment.run)
     inputs = cut_stage(assignment.responses, bool(assignment.plan.consistency_memory))
@@ -38,7 +38,7 @@ def sent_off(assignment: Assignment, shards: Sequence[Shard], workers: int, toke
     if token_budget is not None and ledger is not None:
         purse = f"{run.run_id} {assignment.stage} {secrets.token_hex(8)}"
     _make_ledger(ledger, purse, token_budget or 0)
-    return Sent(
+    return SentAssignment(
         assignment=replace(assignment, run=run, base=assignment.base.resolve()),
         inputs=inputs,
         workers=workers,

@@ -42,7 +42,7 @@ _WORKER = ShardWorker()
 _NAMED = "PREFECT_API_URL names the one that is asked"
 
 
-class Judged(NamedTuple):
+class JudgedTables(NamedTuple):
     """What judge writes."""
 
     judgments: TableRef
@@ -64,7 +64,7 @@ def judge(
     target: str = MEAN,
     stage: str = "judge",
     placement: Placement = HERE,
-) -> Judged:
+) -> JudgedTables:
     """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice.
 
     token_budget: tokens of prompts and replies that may be asked for now; BudgetSpent where they do not suffice.
@@ -85,7 +85,7 @@ def judge(
             _judge_here(assignment, ordered, token_budget, grader)
         else:
             _share_out(assignment, ordered, token_budget, grader, placement)
-    return Judged(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
+    return JudgedTables(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
 
 
 def _judge_here(

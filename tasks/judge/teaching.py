@@ -33,7 +33,7 @@ _SOME = 3
 """Items that an error names."""
 
 
-class Told(NamedTuple):
+class PeoplesMarks(NamedTuple):
     """What people said of responses: response → score, trait → score, criterion → level, each the mean of those that
     count."""
 
@@ -98,7 +98,7 @@ def _graded(
     return {item_id: list(_examples(mine, told, sheets[item_id])) for item_id, mine in of_item.items()}
 
 
-def _examples(rows: Sequence[Mapping[str, Any]], told: Told, sheet: Sheet) -> Iterator[WorkedExample]:
+def _examples(rows: Sequence[Mapping[str, Any]], told: PeoplesMarks, sheet: Sheet) -> Iterator[WorkedExample]:
     """Those of an item's scored responses that have all that the protocol wants of an example."""
     _, bundle, _ = sheet
     wanted = _wanted(bundle)
@@ -130,7 +130,7 @@ def _comparable(bundle: Bundle, levels: Iterable[Mapping[str, float]]) -> set[st
     return top.keys() - beyond
 
 
-def _told(run: Run, people: People, ids: pa.ChunkedArray) -> Told:
+def _told(run: Run, people: People, ids: pa.ChunkedArray) -> PeoplesMarks:
     """What people said of these responses: a named target's own word or, where it gave none of a kind, everybody's."""
     mine = ds.field("response_id").isin(ids.combine_chunks())
     given = run.read(people.gradings, ["response_id", "rater_id", "rater_kind", "score", "trait_scores"], mine)
@@ -141,7 +141,7 @@ def _told(run: Run, people: People, ids: pa.ChunkedArray) -> Told:
     own = [row for row in traits if row["rater_id"] == people.target] or persons
     of_traits = ((row["response_id"], name, score) for row in own for name, score in row["trait_scores"].items())
     chosen = people_marks(marks, people.target).select(["response_id", "criterion_id", "decision"])
-    return Told(
+    return PeoplesMarks(
         dict(zip(*(column.to_pylist() for column in scores.columns), strict=True)),
         _means(of_traits),
         _means(tuple(row.values()) for row in chosen.to_pylist()),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.contracts.errors import BackendError
-from tasks.judge.assignment import Assignment, Sent, ShardCounts, counts_of
+from tasks.judge.assignment import Assignment, SentAssignment, ShardCounts, counts_of
 from tasks.judge.cut import cases_of_shard
 from tasks.judge.rows import Rater
 from tasks.judge.shard_judge import ShardJudge, replies_for
@@ -41,12 +41,12 @@ class ShardWorker:
         self._desks: dict[bytes, _Desk] = {}
 
     def judge(self, pickled: bytes, shard: str, open_rater: OpenRater) -> ShardCounts:
-        """Judges a shard and writes its tables; nothing where they are there already. pickled: what was `Sent`.
+        """Judges a shard and writes its tables; nothing where they are there already. pickled: the assignment as sent.
 
         BackendError where this worker has another version of the code, or another warehouse; BudgetSpent where the
         run's tokens do not suffice.
         """
-        sent: Sent = pickle.loads(pickled)
+        sent: SentAssignment = pickle.loads(pickled)
         assignment = sent.assignment
         _refuse_stranger(sent, shard)
         if assignment.run.done(assignment.stage, shard):
@@ -69,7 +69,7 @@ class ShardWorker:
             return self._desks[pickled]
 
 
-def _opened(sent: Sent, open_rater: OpenRater) -> _Desk:
+def _opened(sent: SentAssignment, open_rater: OpenRater) -> _Desk:
     assignment = sent.assignment
     from tasks.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
 
@@ -81,7 +81,7 @@ def _opened(sent: Sent, open_rater: OpenRater) -> _Desk:
     return _Desk(ShardJudge(assignment, rater, replies), sheets, ledger)
 
 
-def _refuse_stranger(sent: Sent, shard: str) -> None:
+def _refuse_stranger(sent: SentAssignment, shard: str) -> None:
     """BackendError where the worker has not what the command has."""
     run, host = sent.assignment.run, socket.gethostname()
     if code_digest() != sent.code:

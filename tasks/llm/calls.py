@@ -116,7 +116,7 @@ class _Telling:
         return length_hint(self._inside)
 
 
-class Told(Around):
+class TellingBackend(Around):
     """A backend that says a line now and then on how the calls put to it come along, for who has no more to tell."""
 
     def __init__(
@@ -150,7 +150,7 @@ class Told(Around):
 @contextmanager
 def telling(backend: Backend, say: Callable[[str], None]) -> Iterator[Backend]:
     """The backend, with lines about its calls as long as this lasts."""
-    told = Told(backend, say)
+    told = TellingBackend(backend, say)
     with looking(told.look):
         yield told
 

@@ -32,7 +32,7 @@ _STUB = re.compile(r"[\w.+-]*\Z")
 """A number or word that the text ends with: more of it may have followed."""
 
 
-class Piece(NamedTuple):
+class TokenPlace(NamedTuple):
     """A token in its place: `start` counts characters of the reply's text, below 0 for what stands before it."""
 
     start: int
@@ -48,7 +48,7 @@ def level_probabilities(reply: Reply, places: Mapping[str, Place]) -> dict[str, 
     return {key: probabilities for key, probabilities in found.items() if probabilities is not None}
 
 
-def distribution(text: str, pieces: Sequence[Piece], at: int, values: Sequence[str]) -> list[float] | None:
+def distribution(text: str, pieces: Sequence[TokenPlace], at: int, values: Sequence[str]) -> list[float] | None:
     """Probability of each of `values` at character `at` of the text, in their order, sum 1.
 
     pieces: the text's, as `aligned` gives them; values: as they are spelled in JSON, strings with their quotes; the
@@ -74,7 +74,7 @@ def distribution(text: str, pieces: Sequence[Piece], at: int, values: Sequence[s
     return [mass / total for mass in masses] if masses[values.index(chosen)] > 0 else None
 
 
-def _mass(pieces: Sequence[Piece], i: int, rest: str, others: Sequence[str]) -> float:
+def _mass(pieces: Sequence[TokenPlace], i: int, rest: str, others: Sequence[str]) -> float:
     """Probability, given the pieces before the i-th, of the ways known in which the reply goes on with `rest`.
 
     others: what it could go on with, by the value, `rest` among them.
@@ -100,7 +100,7 @@ def _mass(pieces: Sequence[Piece], i: int, rest: str, others: Sequence[str]) -> 
     return mass
 
 
-def _ends(pieces: Sequence[Piece], i: int) -> float:
+def _ends(pieces: Sequence[TokenPlace], i: int) -> float:
     """Probability that the number before the i-th piece is complete."""
     if i == len(pieces):
         return 1.0
@@ -117,15 +117,15 @@ def _alternatives(token: Token) -> list[tuple[str, float]]:
     return [*token.top, (token.token, token.logprob)]
 
 
-def aligned(text: str, tokens: Sequence[Token]) -> list[Piece]:
+def aligned(text: str, tokens: Sequence[Token]) -> list[TokenPlace]:
     """The tokens with their places in the text; none where they do not make it up. Tokens before the text (what a model
     thought aloud) and after it (the end of its turn) may be there."""
     whole = "".join(token.token for token in tokens)
     start = -whole.rfind(text) if text in whole else None
-    pieces: list[Piece] = []
+    pieces: list[TokenPlace] = []
     if start is not None:
         for token in tokens:
-            pieces.append(Piece(start, token))
+            pieces.append(TokenPlace(start, token))
             start += len(token.token)
     return pieces
 

@@ -79,7 +79,7 @@ class Header(Frozen):
         return f"replies recorded on {self.recorded[:10]} from {', '.join(names)}"
 
 
-class Line(NamedTuple):
+class RecordedCall(NamedTuple):
     """A request and what came back. The digest of a request covers all of it; the other parts only tell which one
     differs where a request is not among the recorded ones."""
 
@@ -93,7 +93,7 @@ class Line(NamedTuple):
 class Recording:
     """A file of recorded replies, read."""
 
-    def __init__(self, path: Path, header: Header, lines: Sequence[Line]) -> None:
+    def __init__(self, path: Path, header: Header, lines: Sequence[RecordedCall]) -> None:
         self.path, self.header = path, header
         self._replies = {line.request_digest: line.reply for line in lines}
         self._shown: defaultdict[str, set[tuple[str | None, str | None]]] = defaultdict(set)
@@ -152,7 +152,7 @@ def _otherwise(now: Sampling, then: Sampling) -> str:
     return ", ".join(f"{name} {new}, recorded with {old}" for name, new, old in pairs if new != old)
 
 
-def write_recording(path: Path, header: Header, lines: Iterable[Line]) -> Header:
+def write_recording(path: Path, header: Header, lines: Iterable[RecordedCall]) -> Header:
     """Write the file; returns its header, whose counts and digest are made of the lines. StoreError if it cannot."""
     ordered = sorted(lines)
     errors = sum("error" in json.loads(line.reply) for line in ordered)
@@ -180,7 +180,7 @@ def _read(path: Path, state: tuple[int, int, int]) -> Recording:
         with opened(path) as file:
             table = file.read()
         header = _header((table.schema.metadata or {})[_HEADER])
-        lines = [Line(*row.values()) for row in table.select(_ROWS.names).cast(_ROWS).to_pylist()]
+        lines = [RecordedCall(*row.values()) for row in table.select(_ROWS.names).cast(_ROWS).to_pylist()]
     except KeyError as error:
         raise InputError("it is no file of recorded replies", file=path) from error
     except (OSError, pa.ArrowException) as error:
@@ -205,13 +205,15 @@ def _header(content: bytes) -> Header:
         raise ValueError(f"its header is not of this version: {error.errors()[0]['msg']}") from error
 
 
-def as_lines(asked: Iterable[Mapping[str, str | None]], replies: Mapping[str, Reply]) -> tuple[list[Line], set[str]]:
+def as_lines(
+    asked: Iterable[Mapping[str, str | None]], replies: Mapping[str, Reply]
+) -> tuple[list[RecordedCall], set[str]]:
     """(a line for each request, the digests of those without any reply).
 
     asked: request_digest, response_id, system, prompt, error, as `attempts` has them, some of them null; replies: by
     digest. Where the same request met an error first and was answered later, the answer counts.
     """
-    lines: dict[str, Line] = {}
+    lines: dict[str, RecordedCall] = {}
     lost: set[str] = set()
     for row in asked:
         key, said = str(row["request_digest"]), row["error"]
@@ -220,5 +222,5 @@ def as_lines(asked: Iterable[Mapping[str, str | None]], replies: Mapping[str, Re
             lost.add(key)
             continue
         parts = row["response_id"], fingerprint(row["system"]), fingerprint(row["prompt"])
-        lines[key] = Line(key, *parts, reply.to_json())
+        lines[key] = RecordedCall(key, *parts, reply.to_json())
     return list(lines.values()), lost

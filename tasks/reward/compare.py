@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from tasks.contracts.settings.reward import Aggregation, Reward
 from tasks.reward.ablate import random_graph, shared_factor, untyped
 from tasks.reward.aggregate import Aggregated, aggregate
-from tasks.reward.figures import Figure, Record, Resampling, agreement, correlation, record, reward_figures
+from tasks.reward.figures import Record, Resampling, RewardFigure, agreement, correlation, record, reward_figures
 from tasks.reward.leakage import diagnose
 from tasks.reward.local import Locals
 from tasks.reward.wire import Wired, batch
@@ -88,7 +88,9 @@ def against(of: Locals, found: Mapping[Aggregation, Aggregated], gradings: pa.Ta
             if name == "flat" and theirs["rater_kind"][0].as_py() == "replayed":
                 gap = float(np.abs(one.reward - score)[both].max())
                 records.append(
-                    record(f"largest difference: {rater}", name, Figure(gap, None, None, None), len(both), missing)
+                    record(
+                        f"largest difference: {rater}", name, RewardFigure(gap, None, None, None), len(both), missing
+                    )
                 )
     return records
 

@@ -16,7 +16,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph
 from tasks.contracts.settings.reward import Learn
 from tasks.reward.figures import Record
-from tasks.reward.gain import Figure, gains, predict
+from tasks.reward.gain import GainFigure, gains, predict
 from tasks.reward.learn import Learned, learn
 from tasks.reward.local import Locals
 from tasks.reward.wire import Batch, Wired, batch
@@ -69,7 +69,7 @@ class Lesson(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scored:
+class HumanScores:
     """Human scores of the n responses of a batch."""
 
     score: Floats
@@ -82,7 +82,7 @@ class Scored:
     """(low, high, step) that all scores are on."""
 
 
-def taught(of: Locals, wired: Mapping[str, Wired], given: Scored, plan: Learn, draws: int) -> Lesson:
+def taught(of: Locals, wired: Mapping[str, Wired], given: HumanScores, plan: Learn, draws: int) -> Lesson:
     """Factors fitted on the calibration split and tried on the test split.
 
     wired: each rubric at η = 1 with the relations' factors. InputError where no response of the calibration split has a
@@ -125,7 +125,7 @@ def _rows(wired: list[Wired], found: list[Learned], plan: Learn) -> list[Record]
     ]
 
 
-def _record(one: Figure, left_out: int) -> Record:
+def _record(one: GainFigure, left_out: int) -> Record:
     """left_out: labelled test responses without a prediction."""
     metric = f"predicts people: {one.statistic}" if one.over is None else f"gain over {one.over}: {one.statistic}"
     return {
@@ -152,11 +152,11 @@ def _unfitted(found: list[Learned]) -> list[Record]:
     return [row | {"value": value, "low": None, "high": None, "n": len(found), "unscored": 0, "note": note}]
 
 
-def human_scores(of: Locals, people: pa.Table, responses: pa.Table, scale: tuple[float, float, float]) -> Scored:
+def human_scores(of: Locals, people: pa.Table, responses: pa.Table, scale: tuple[float, float, float]) -> HumanScores:
     """Human scores in the order of a batch. people: response_id and score; responses: response_id, author_id, split."""
     at = pc.index_in(of.response_id, value_set=responses["response_id"].combine_chunks())
     mine = responses.take(at)
     cluster = pc.coalesce(mine["author_id"], mine["response_id"])
     place = pc.index_in(of.response_id, value_set=people["response_id"].combine_chunks())
     score = np.asarray(people["score"].take(place), dtype=np.float64)
-    return Scored(score, np.asarray(cluster), np.asarray(mine["split"]), scale)
+    return HumanScores(score, np.asarray(cluster), np.asarray(mine["split"]), scale)

@@ -26,7 +26,7 @@ SAME = 1e-12
 """Rewards that differ by less have no spread."""
 
 
-class Figure(NamedTuple):
+class RewardFigure(NamedTuple):
     """A value, None with a note where there is none, and its interval, None where it cannot be had."""
 
     value: float | None
@@ -36,7 +36,7 @@ class Figure(NamedTuple):
     clusters: int | None = None
     """How many the interval resamples."""
 
-    def noted(self, note: str | None) -> Figure:
+    def noted(self, note: str | None) -> RewardFigure:
         """With a further note."""
         return self._replace(note="; ".join(one for one in (self.note, note) if one) or None)
 
@@ -56,29 +56,31 @@ class Resampling:
         """As the study says."""
         return cls(*cluster_codes(of.item), settings.draws, settings.seed)
 
-    def figure(self, statistic: Statistic, response: Ints, terms: list[Floats]) -> Figure:
+    def figure(self, statistic: Statistic, response: Ints, terms: list[Floats]) -> RewardFigure:
         """A statistic of the sums of some cases' terms.
 
         response: (c,) the response in the batch that each case belongs to; terms: columns of shape (c,).
         """
         if not len(response):
-            return Figure(None, None, None, "there is no such case")
+            return RewardFigure(None, None, None, "there is no such case")
         sums = sums_by_code(np.column_stack(terms), self.codes[response], self.size)
         value = float(statistic(sums.sum(axis=0, keepdims=True))[0])
         if np.isnan(value):
-            return Figure(None, None, None, "is not defined: the cases do not differ, or there is nothing to divide by")
+            return RewardFigure(
+                None, None, None, "is not defined: the cases do not differ, or there is nothing to divide by"
+            )
         if not self.draws:
-            return Figure(value, None, None, None)
+            return RewardFigure(value, None, None, None)
         if self.size < 2:
-            return Figure(value, None, None, "no interval: there is one item only")
+            return RewardFigure(value, None, None, "no interval: there is one item only")
         items = len(np.unique(self.codes[response]))
         found = interval(statistic(draw_totals([sums], self.draws, self.seed)[0]), items)
         lost = f"{found.undefined} of {self.draws} draws have no value" if found.undefined else None
-        return Figure(value, found.low, found.high, lost, items)
+        return RewardFigure(value, found.low, found.high, lost, items)
 
 
 def record(
-    metric: str, aggregation: str, found: Figure, n: int, unscored: int, per: str = "response", slice: str = "all"
+    metric: str, aggregation: str, found: RewardFigure, n: int, unscored: int, per: str = "response", slice: str = "all"
 ) -> Record:
     """A row of `diagnostics`; the arguments are its columns."""
     return {

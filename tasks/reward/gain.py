@@ -34,7 +34,7 @@ STATISTICS = ("rmse", "pearson", "spearman", "qwk")
 
 
 @dataclass(frozen=True)
-class Figure:
+class GainFigure:
     """One statistic of a method, or of the difference between two, on held-out responses."""
 
     statistic: str
@@ -92,7 +92,7 @@ def gains(
     scale: tuple[float, float, float],
     draws: int = 2000,
     seed: int = 0,
-) -> list[Figure]:
+) -> list[GainFigure]:
     """Each method's figures, then the differences of PAIRS, over the responses that have a score and a prediction.
 
     scores: (m,) human scores, NaN where there is none; clusters: (m,) ids of what is resampled together; scale: (low,
@@ -104,7 +104,7 @@ def gains(
     y, n = scores[kept], int(kept.sum())
     values = {method: _statistics(y, predicted[method][kept], scale) for method in METHODS}
     figures = [
-        Figure(name, method, None, values[method][name], None, None, n) for method in METHODS for name in STATISTICS
+        GainFigure(name, method, None, values[method][name], None, None, n) for method in METHODS for name in STATISTICS
     ]
     for over, method in PAIRS:
         drawn = paired_bootstrap(y, predicted[over][kept], predicted[method][kept], clusters[kept], scale, draws, seed)
@@ -113,7 +113,7 @@ def gains(
             gap = None if ours is None or theirs is None else ours - theirs
             ends = (drawn[name].low, drawn[name].high) if name in drawn else (None, None)
             held = drawn[name].clusters if name in drawn else None
-            figures.append(Figure(name, method, over, gap, *ends, n, held))
+            figures.append(GainFigure(name, method, over, gap, *ends, n, held))
     return figures
 
 

@@ -17,7 +17,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.reward.aggregate import aggregate
 from tasks.reward.compare import AGGREGATIONS, Wiring, against, figures
-from tasks.reward.factors import Lesson, Scored, human_scores
+from tasks.reward.factors import HumanScores, Lesson, human_scores
 from tasks.reward.leakage import edge_cases
 from tasks.reward.local import Locals
 from tasks.reward.rows import cases, rewards
@@ -69,7 +69,7 @@ def judged_rows(run: Run, judgments: TableRef, settings: Reward) -> pa.Table:
 
 def scores_to_learn(
     run: Run, of: Locals, responses: TableRef, scores: pa.Table, locked: Mapping[str, Bundle], plan: Learn
-) -> Scored:
+) -> HumanScores:
     """The human scores to learn from."""
     scales = {bundle.scale.bounds for bundle in locked.values()}
     if len(scales) > 1:

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from tasks.contracts.errors import InputError, UserError
 from tasks.serve.answered import RolloutAnswer, summary_of, unscored_answer
-from tasks.serve.doors import Gate, TooLongError, body_of
+from tasks.serve.doors import ServerGate, TooLongError, body_of
 from tasks.serve.meters import Meters
 from tasks.serve.sent import RewardRequest, SentRollout, remote_reward_request, reward_request
 from tasks.serve.service import Service
@@ -34,7 +34,7 @@ Answering = Callable[[Request], Awaitable[Response]]
 class RewardDesk:
     """Answers requests for rewards."""
 
-    def __init__(self, service: Service, gate: Gate) -> None:
+    def __init__(self, service: Service, gate: ServerGate) -> None:
         self._service, self._gate = service, gate
         self.waves, self.meters = Waves(service.judge), Meters()
         self.trouble: str | None = None
@@ -132,7 +132,7 @@ class RewardDesk:
         return summary
 
 
-def create_app(service: Service, gate: Gate) -> FastAPI:
+def create_app(service: Service, gate: ServerGate) -> FastAPI:
     """The application; it has no pages of documentation, which would load scripts from elsewhere."""
     desk = RewardDesk(service, gate)
 

@@ -18,7 +18,7 @@ _SHORTEST = 16
 
 
 @dataclass(frozen=True)
-class Gate:
+class ServerGate:
     """The address that is bound, and the token that a request has to carry there."""
 
     host: str

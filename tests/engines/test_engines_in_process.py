@@ -21,7 +21,7 @@ from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.judge.grade import check, first_requests, grade_batch
 from tasks.judge.levels import Levelled
 from tasks.judge.rows import Rater
@@ -83,7 +83,7 @@ def test_a_graph_is_made_of_what_the_model_says_of_roles_and_pairs(backend):
         Criterion(id=f"C{n}", trait="t", text=text, weight=weight)
         for n, (text, weight) in enumerate(zip(wanted, weights, strict=True))
     ]
-    subject = Subject("sky", "Why is the sky blue?", None, tuple(criteria))
+    subject = GraphSubject("sky", "Why is the sky blue?", None, tuple(criteria))
     plan = Graphs(sampling=LONG, pairs_per_call=2)
     with ReplyStore(":memory:") as replies:
         (built,) = build({"sky": subject}, {}, [], Annotator(backend, replies, plan))

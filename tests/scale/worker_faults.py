@@ -1,4 +1,6 @@
-"""Faults of a run on Dask's workers, each by SIGKILL in the middle.
+"""Faults of a run on Dask's workers, each by SIGKILL in the middle; minutes, by hand.
+
+    python tests/scale/worker_faults.py
 
 Prints for each fault how the killed command ended, how the same command ended after it, whether its tables have the
 digests of a run in one process, and how many requests were asked more than once. Needs the extra `dask`.

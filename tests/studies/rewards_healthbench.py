@@ -25,7 +25,7 @@ from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
 from tasks.graph.heuristic import MODEL, answer
 from tasks.graph.rows import graph_row
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.llm.backends.offline import Offline
 from tasks.llm.replies import ReplyStore
 from tasks.report.reward.graphs import statistics
@@ -132,7 +132,7 @@ def annotated(recorded: Recorded) -> tuple[dict[str, Graph], Rows]:
     """The graph of every prompt's rubric by the rules of thumb, from conversation and rubric alone, and what they look
     like."""
     subjects = {
-        row.prompt_key: Subject(
+        row.prompt_key: GraphSubject(
             rubric_id=row.prompt_key,
             question="\n\n".join(f"{turn['role']}: {turn['content']}" for turn in json.loads(row.conversation_json)),
             context=None,

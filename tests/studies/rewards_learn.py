@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.graph import Edge, Graph, Node, Relation
 from tasks.contracts.settings.reward import Retention
-from tasks.reward.gain import METHODS, Figure, Method, gains, predict
+from tasks.reward.gain import METHODS, GainFigure, Method, gains, predict
 from tasks.reward.learn import Learned, folds_of, learn
 from tasks.reward.wire import Wired, batch, wire
 
@@ -236,7 +236,7 @@ def report(data: Path, draws: int = 2000) -> Iterator[tuple[str, list[dict[str, 
     yield "Fits that stayed at the relations' factors, and mean factors of all fits on our graphs", factors
 
 
-def shown(found: Sequence[Figure]) -> dict[str, object]:
+def shown(found: Sequence[GainFigure]) -> dict[str, object]:
     """Error, correlation and kappa of each method."""
     short = {"rmse": "", "pearson": " r", "qwk": " qwk"}
     return {
@@ -244,7 +244,7 @@ def shown(found: Sequence[Figure]) -> dict[str, object]:
     }
 
 
-def compared(found: Sequence[Figure]) -> dict[str, object]:
+def compared(found: Sequence[GainFigure]) -> dict[str, object]:
     """Differences of error with their intervals."""
     return {
         f"{one.method}-{one.over}": f"{one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"

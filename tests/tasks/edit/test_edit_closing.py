@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.edit.closing import LONGEST, Reply, closed, up_to_scaffold
+from tasks.edit.closing import LONGEST, ClosedReply, closed, up_to_scaffold
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import Attempt, Candidate, Revising, revise
+from tasks.edit.revise import Candidate, FailedRollout, Revising, revise
 from tasks.edit.rollout import Sample, read_mark, states_mark
 
 LINES = st.lists(
@@ -61,7 +61,7 @@ def test_whatever_was_written_a_closed_reply_states_the_mark_said(reply: str, be
 @given(st.sampled_from(["Final mark: 2", "P1.\nFinal mark: 9", "Final mark: 1\nand more"]), st.text(max_size=9))
 def test_a_reply_with_a_mark_is_not_asked_about(reply: str, begun: str) -> None:
     write = Scripted(" 0")
-    assert closed(write, ["p"], [reply], [begun]) == [Reply(reply, False)]
+    assert closed(write, ["p"], [reply], [begun]) == [ClosedReply(reply, False)]
     assert not write.asked
 
 
@@ -93,7 +93,7 @@ def test_a_revision_is_kept_where_its_closed_continuation_comes_to_the_gold_mark
     sample = Sample(
         "r", "q", "Why?", "P1: names light (1 mark)\nP2: names water (1 mark)", "Light and water.", 2, gold=2
     )
-    attempt = Attempt(sample, 0, "P1 is met.\nWater is missing: P2 is not met.\nFinal mark: 1")
+    attempt = FailedRollout(sample, 0, "P1 is met.\nWater is missing: P2 is not met.\nFinal mark: 1")
 
     def write(prompts: Sequence[str], begun: Sequence[str] | None = None, max_tokens: int = 0, **_: Any) -> list[str]:
         if begun is None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from tasks.edit.measures import BOUNDS, Difference, Figure, Marks, differences, figures
+from tasks.edit.measures import BOUNDS, Marks, PolicyDifference, PolicyMeasure, differences, figures
 
 DRAWS = 200
 NAN = float("nan")
@@ -41,7 +41,7 @@ def sure(value: float | None) -> float:
     return value
 
 
-def measured(rows: list[Row], draws: int = DRAWS) -> dict[str, Figure]:
+def measured(rows: list[Row], draws: int = DRAWS) -> dict[str, PolicyMeasure]:
     return {one.metric: one for one in figures(marks(rows), draws)}
 
 
@@ -154,7 +154,7 @@ def noisy(rng: np.random.Generator, items: int, each: int) -> list[Row]:
     return [Row(f"q{at // each}", 4, int(g), float(m)) for at, (g, m) in enumerate(zip(gold, given_marks, strict=True))]
 
 
-def compared(arm: list[Row], against: list[Row]) -> dict[str, Difference]:
+def compared(arm: list[Row], against: list[Row]) -> dict[str, PolicyDifference]:
     return {one.metric: one for one in differences(marks(arm), marks(against), DRAWS)}
 
 

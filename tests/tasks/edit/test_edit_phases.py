@@ -18,7 +18,7 @@ from tasks.contracts.settings.edit import Arm, Edit, Revising
 from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Steps
 from tasks.contracts.tables.judging import Gradings
-from tasks.edit.cases import Cases, cases
+from tasks.edit.cases import GradingSamples, cases
 from tasks.edit.compared import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced
 from tasks.edit.grounding import Support
 from tasks.edit.phases import (
@@ -37,9 +37,9 @@ from tasks.edit.phases import (
     separated,
     step_rows,
 )
-from tasks.edit.progress import Progress
+from tasks.edit.progress import TrainingProgress
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import Attempt
+from tasks.edit.revise import FailedRollout
 from tasks.edit.rollout import Sample
 
 TEXT = "P1 is met.\nP2 is not.\nSo one.\nFinal mark: 1"
@@ -55,7 +55,7 @@ def bundle(top: float = 3, low: float = 0, step: float = 1) -> Bundle:
 
 def made(
     rows: Sequence[tuple[str, str, str]], gold: dict[str, float], one: Bundle | None = None, context: str | None = None
-) -> Cases:
+) -> GradingSamples:
     items = [{"item_id": name, "question": f"{name}?", "context": context, "rubric_id": "r"} for name in ("q1", "q2")]
     responses = [{"response_id": a, "item_id": b, "text": f"text {a}", "split": c} for a, b, c in rows]
     return cases(responses, items, {"r": one or bundle()}, gold)
@@ -65,8 +65,8 @@ def sample(number: int = 0, gold: int | None = 2, top: int = 3) -> Sample:
     return Sample(f"r{number}", "q1", "Why?", "P1: names light (1 mark)", "light", top, gold)
 
 
-def told(text: str, number: int = 0, gold: int | None = 2) -> Attempt:
-    return Attempt(sample(number, gold), 0, text)
+def told(text: str, number: int = 0, gold: int | None = 2) -> FailedRollout:
+    return FailedRollout(sample(number, gold), 0, text)
 
 
 SPLIT = (
@@ -317,7 +317,7 @@ def test_probed_rollouts_are_spread_and_rows_say_where_there_is_nothing() -> Non
 
 
 def test_progress_counts_what_this_session_did(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress("seed 0: rollouts", 960, 320)
+    progress = TrainingProgress("seed 0: rollouts", 960, 320)
     progress.reached(330)
     assert capsys.readouterr().out == ""  # too soon
     progress.reached(960)
@@ -329,7 +329,7 @@ def test_a_chunk_that_takes_long_is_told_of(
 ) -> None:
     seconds = iter(range(100, 1000))  # one to begin with, and one for each look
     monkeypatch.setattr("tasks.edit.progress.time.monotonic", lambda: next(seconds))
-    progress = Progress("seed 0: rollouts", 960, 320)
+    progress = TrainingProgress("seed 0: rollouts", 960, 320)
     for _ in range(91):
         progress.look()
     lines = capsys.readouterr().out.splitlines()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
 from tasks.edit.pool import Demonstration, Origin, interventions, natural, pool, repaired, told
-from tasks.edit.revise import Attempt, Refusal, Revision
+from tasks.edit.revise import FailedRollout, Refusal, Revision
 from tasks.edit.rollout import Sample
 
 
@@ -17,12 +17,12 @@ def sample(response_id: str = "r1", gold: int | None = 2) -> Sample:
 
 
 def revision(rank: int, kept: str | None, response_id: str = "r1", number: int = 0) -> Revision:
-    attempt = Attempt(sample(response_id), number, "P1 is met.\nFinal mark: 1")
+    attempt = FailedRollout(sample(response_id), number, "P1 is met.\nFinal mark: 1")
     return Revision(attempt, rank, 0, begun=f"begun {rank}\n", marks=(2,), repaired=kept)
 
 
 def refused(reason: Refusal) -> Revision:
-    return Revision(Attempt(sample(), 0, "a"), 0, 0, refused=reason)
+    return Revision(FailedRollout(sample(), 0, "a"), 0, 0, refused=reason)
 
 
 def some(origin: Origin, *keys: tuple[str, int], text: str = "") -> list[Demonstration]:
@@ -48,10 +48,10 @@ def test_interventions_stop_before_what_followed_and_do_not_end() -> None:
 
 def test_naturally_correct_rollouts_go_up_to_their_mark() -> None:
     rollouts = [
-        Attempt(sample(), 0, "Met.\nFinal mark: 2\nBye"),
-        Attempt(sample(), 1, "Met.\nFinal mark: 3"),
-        Attempt(sample(), 2, "Met."),
-        Attempt(sample(gold=None), 3, "Met."),
+        FailedRollout(sample(), 0, "Met.\nFinal mark: 2\nBye"),
+        FailedRollout(sample(), 1, "Met.\nFinal mark: 3"),
+        FailedRollout(sample(), 2, "Met."),
+        FailedRollout(sample(gold=None), 3, "Met."),
     ]
     assert natural(rollouts) == [Demonstration("r1", 0, "natural", "Met.\nFinal mark: 2", True)]
 

@@ -17,13 +17,13 @@ from tasks.edit.intervene import ask, intervene, read
 from tasks.edit.locality import breach, totals
 from tasks.edit.mimicry import RUN, copied, mimicry
 from tasks.edit.prompt import Prompts
-from tasks.edit.revise import Attempt, Candidate, Refusal, Revision, diagnosis, opened, revise, write_checklists
+from tasks.edit.revise import Candidate, FailedRollout, Refusal, Revision, diagnosis, opened, revise, write_checklists
 from tasks.edit.rollout import Sample, cut, up_to_mark
 
 SCHEME = "P1: roots absorb water (1 mark)\nP2: leaves release oxygen (1 mark)\nP3: light drives it (2 marks)"
 SAMPLE = Sample("r1", "q1", "Explain it.", SCHEME, "The roots take in water and leaves give off oxygen.", 4, gold=2)
 STEPS = ["P1 is met: 'take in water'.", "P2 looks missing.", "P3 is not met.", "The points add up to 1."]
-ATTEMPT = Attempt(SAMPLE, 0, "\n".join([*STEPS, "Final mark: 1"]))
+ATTEMPT = FailedRollout(SAMPLE, 0, "\n".join([*STEPS, "Final mark: 1"]))
 CHECKLIST = 'P1 | covered | "take in water"\nP2 | covered | "leaves give off oxygen"\nP3 | not covered | none'
 MENDED = "P2 is met: 'leaves give off oxygen'."
 PLAN = Revising(continuations=3, sub_steps=3)
@@ -65,7 +65,7 @@ def kind(prompt: str) -> str:
     )
 
 
-def mended(write: Scripted, *steps: int, attempt: Attempt = ATTEMPT, **options: bool) -> list[Revision]:
+def mended(write: Scripted, *steps: int, attempt: FailedRollout = ATTEMPT, **options: bool) -> list[Revision]:
     chosen = [Candidate(step, "It went astray.") for step in steps]
     return revise([attempt], [chosen], Prompts(), write, PLAN, max_tokens=64, seed=5, **options)
 
@@ -93,7 +93,7 @@ def test_a_mended_rollout() -> None:
 
 
 def test_a_chunk_is_asked_in_three_calls_with_one_checklist_for_each_response() -> None:
-    other = Attempt(Sample("r2", "q1", "Explain it.", SCHEME, "water goes in", 4, gold=2), 0, ATTEMPT.text)
+    other = FailedRollout(Sample("r2", "q1", "Explain it.", SCHEME, "water goes in", 4, gold=2), 0, ATTEMPT.text)
     attempts = [ATTEMPT, ATTEMPT._replace(number=1), other]
     chosen = [[Candidate(1), Candidate(2)], [Candidate(1)], []]
     write = Scripted({"checklist": CHECKLIST, "revise": MENDED, "grade": "Final mark: 2"})
@@ -204,7 +204,7 @@ def test_a_long_attempt_and_one_in_another_script() -> None:
     assert found.repaired is not None
     assert found.repaired.count("\n") == 500
     chinese = Sample("r3", "q1", "解释。", "P1: 根吸收水分 (1 mark)", "根从土壤里吸收水分。", 4, gold=2)
-    attempt = Attempt(chinese, 0, "P1没有达到。所以不给分。\nFinal mark: 0")
+    attempt = FailedRollout(chinese, 0, "P1没有达到。所以不给分。\nFinal mark: 0")
     replies = {"checklist": "P1 | covered | 吸收水分", "revise": "P1达到了，学生写了吸收水分。"}
     write = Scripted({**replies, "grade": "给两分。\nFinal mark: 2"})
     (found,) = mended(write, 0, attempt=attempt)

@@ -10,23 +10,23 @@ import pytest
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.settings.graph import Graphs
 from tasks.graph.annotator import Annotator
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.llm.backends.scripted import Script, Scripted
 from tasks.llm.replies import ReplyStore
 
 
 @pytest.fixture
-def rubric() -> Callable[..., Subject]:
+def rubric() -> Callable[..., GraphSubject]:
     """Makes a rubric of criteria c0, c1, … with these weights, or texts."""
 
-    def make(*given: float | str, name: str = "r", question: str = "Why?", context: str | None = None) -> Subject:
+    def make(*given: float | str, name: str = "r", question: str = "Why?", context: str | None = None) -> GraphSubject:
         criteria = (
             Criterion(id=f"c{at}", trait="t", text=one, weight=1)
             if isinstance(one, str)
             else Criterion(id=f"c{at}", trait="t", text=f"Text {at}.", weight=one)
             for at, one in enumerate(given)
         )
-        return Subject(name, question, context, tuple(criteria))
+        return GraphSubject(name, question, context, tuple(criteria))
 
     return make
 

@@ -14,7 +14,7 @@ from tasks.contracts.graph import Role
 from tasks.graph.candidates import candidates
 from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.project import project
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.llm.request import Reply, Request
 
 Pair = tuple[str, str]
@@ -28,7 +28,7 @@ def said(*labels: Any) -> str:
     return json.dumps({"pairs": {str(at): one for at, one in enumerate(labels, 1) if one is not None}})
 
 
-def all_of(subject: Subject, roles: Mapping[str, Role] | None = None) -> PairQuestion:
+def all_of(subject: GraphSubject, roles: Mapping[str, Role] | None = None) -> PairQuestion:
     roles = roles or dict.fromkeys(subject.ids, "core")
     return PairQuestion(subject, roles, tuple(candidates(roles)))
 

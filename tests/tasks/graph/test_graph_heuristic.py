@@ -18,7 +18,7 @@ from tasks.graph.candidates import candidates
 from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.heuristic import answer, nearest, role, specialised
 from tasks.graph.roles import ask_roles
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.graph.wording import condition, content, coverage, is_signs, states_condition
 from tasks.llm.backends.offline import Offline
 
@@ -151,12 +151,12 @@ SPECIAL = (
 )
 
 
-def subject(*given: tuple[str, float]) -> Subject:
+def subject(*given: tuple[str, float]) -> GraphSubject:
     criteria = (Criterion(id=f"c{at}", trait="t", text=text, weight=weight) for at, (text, weight) in enumerate(given))
-    return Subject("r", "My child is hot.", None, tuple(criteria))
+    return GraphSubject("r", "My child is hot.", None, tuple(criteria))
 
 
-def relations(one: Subject, roles: dict[str, Role]) -> dict[tuple[str, str], str]:
+def relations(one: GraphSubject, roles: dict[str, Role]) -> dict[tuple[str, str], str]:
     asked = PairQuestion(one, roles, tuple(candidates(roles)))
     (reply,) = answer([asked])
     pairs = json.loads(reply.text or "")["pairs"]
@@ -216,7 +216,7 @@ def test_a_reply_is_not_taken_for_another_rubric_with_the_same_pairs(scripted: A
     small = subject((GENERAL, 5), (SPECIAL, 5))
     large = subject((GENERAL, 5), (SPECIAL, 5), ("Smiles.", 5))
 
-    def digest(one: Subject, roles: dict[str, Role]) -> str:
+    def digest(one: GraphSubject, roles: dict[str, Role]) -> str:
         asked = PairQuestion(one, roles, (("c0", "c1"),))
         return str(ask_dependencies([asked], annotator)["r"].calls[0]["request_digest"])
 

@@ -12,7 +12,7 @@ from tasks.contracts.bundle import Criterion
 from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.prompt import fenced, instructions, lines
 from tasks.graph.roles import ask_roles
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 
 FENCE = re.compile(r"^=====(\w+) ([0-9a-f]{16})=====$")
 HOSTILE = [
@@ -74,7 +74,7 @@ def test_hostile_texts_and_ids_cost_nothing_but_their_own_labels(text: str, rubr
 def test_a_hostile_id_is_asked_about_and_answered_like_any_other(name: str, scripted: Any) -> None:
     criteria = tuple(Criterion(id=one, trait="t", text="Text.") for one in (name, "other"))
     annotator, backend = scripted([json.dumps({"roles": {name: "core", "other": "additional"}})])
-    found = ask_roles([Subject("r", "Why?", None, criteria)], annotator)["r"]
+    found = ask_roles([GraphSubject("r", "Why?", None, criteria)], annotator)["r"]
     assert found.roles == {name: "core", "other": "additional"}
     listed = bodies(backend.asked[0].messages[1].content)["LIST"].split("\n")
     assert [json.loads(line)["id"] for line in listed] == [name, "other"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion
 from tasks.graph.roles import PER_CALL, RoleQuestion, ask_roles, check
-from tasks.graph.subject import Subject
+from tasks.graph.subject import GraphSubject
 from tasks.llm.request import Reply, Request
 
 
@@ -149,7 +149,7 @@ def test_the_schema_admits_what_is_meant_and_nothing_else(rubric: Any, scripted:
 )
 def test_no_role_goes_against_the_sign_of_the_points(weight: float, role: str) -> None:
     criterion = Criterion(id="c0", trait="t", text="Text.", weight=weight)
-    asked = RoleQuestion(Subject("r", "Why?", None, (criterion,)), ("c0",))
+    asked = RoleQuestion(GraphSubject("r", "Why?", None, (criterion,)), ("c0",))
     request = Request(messages=(), role="role", subject="r", keys=frozenset({"roles"}), data=asked)
     checked = check(request, Reply(text=said(c0=role)))
     allowed = role == "applicability" or (role == "penalty") == (weight < 0)

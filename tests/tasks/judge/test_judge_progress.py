@@ -18,7 +18,7 @@ from tasks.judge.rows import Rater
 from tasks.llm.ask import Wave
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.calls import EVERY_S, WAITING_S, Told, looking
+from tasks.llm.calls import EVERY_S, WAITING_S, TellingBackend, looking
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request
 
@@ -214,7 +214,7 @@ def test_a_thread_looks_while_nobody_tells():
 def test_who_has_no_more_to_tell_says_how_its_calls_come_along():
     said, lines = Said(0), []
     slow = Slow(said, first=30, each=7)
-    told = Told(slow, lambda line: lines.append(line), said.clock)
+    told = TellingBackend(slow, lambda line: lines.append(line), said.clock)
     said.progress.look = told.look
     assert [reply.text for _, reply in told.answer(REQUESTS * 2)] == [GOOD] * 6
     assert lines[:3] == [f"waiting for the first of 6 replies, {n} s" for n in (10, 20, 30)]

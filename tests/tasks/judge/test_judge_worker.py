@@ -18,7 +18,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.engine import Engine
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
-from tasks.judge.assignment import Assignment, Sent, ShardCounts
+from tasks.judge.assignment import Assignment, SentAssignment, ShardCounts
 from tasks.judge.cut import Shard, cut, cut_stage
 from tasks.judge.rows import Rater
 from tasks.judge.shard_judge import ShardJudge
@@ -152,7 +152,7 @@ def test_what_is_sent_is_small_and_found_from_anywhere(tmp_path: Path, monkeypat
     sent = sent_off(assignment, ordered, 1, None)
     assert len(pickle.dumps(sent)) < 8_000
     monkeypatch.chdir("/")
-    back: Sent = pickle.loads(pickle.dumps(sent))
+    back: SentAssignment = pickle.loads(pickle.dumps(sent))
     assert back.assignment.base == tmp_path / "relative"
     assert ShardWorker().judge(pickle.dumps(back), ordered[0].name, open_rater).responses == ordered[0].responses
 

@@ -15,7 +15,7 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.judge import Judge
 from tasks.llm.backends.replay import Recorded
 from tasks.llm.opening import model_of, open_backend
-from tasks.llm.recording import Header, Line, Recording, Speaker, as_lines, read_recording, write_recording
+from tasks.llm.recording import Header, RecordedCall, Recording, Speaker, as_lines, read_recording, write_recording
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request, Token, digest
 
@@ -185,7 +185,7 @@ def test_settings_open_the_judge_of_a_file_or_whom_they_name(tmp_path: Path) -> 
 
 
 def test_the_rows_are_in_one_order_whatever_order_they_came_in(tmp_path: Path) -> None:
-    lines = [Line(str(n), "a", None, None, '{"text":"x"}') for n in range(5)]
+    lines = [RecordedCall(str(n), "a", None, None, '{"text":"x"}') for n in range(5)]
     forward, backward = (
         write_recording(tmp_path / name, HEADER, some) for name, some in (("f", lines), ("b", lines[::-1]))
     )

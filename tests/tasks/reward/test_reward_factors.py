@@ -16,7 +16,7 @@ from tasks.contracts.schema import conform
 from tasks.contracts.settings.reward import Learn
 from tasks.contracts.tables.reward import Diagnostics, Retentions
 from tasks.reward.aggregate import aggregate
-from tasks.reward.factors import Lesson, Scored, human_scores, read_factors, taught
+from tasks.reward.factors import HumanScores, Lesson, human_scores, read_factors, taught
 from tasks.reward.wire import batch
 
 NODES = tuple(Node(criterion_id=name, role="core") for name in ("a", "b", "c"))
@@ -72,7 +72,7 @@ def lesson(n: int = 300, calibration: int = 200) -> Lesson:
     theirs = replace(TYPED, retention=np.array(TRUE))
     scores = 4 * aggregate(batch([theirs], of.batch.of, of.batch.local), "gear").reward + rng.normal(0, 0.01, n)
     split = np.array(["calibration"] * calibration + ["test"] * (n - calibration))
-    scored = Scored(scores, np.arange(n).astype(str), split, (0.0, 4.0, 1.0))
+    scored = HumanScores(scores, np.arange(n).astype(str), split, (0.0, 4.0, 1.0))
     return taught(of, {TYPED.rubric_id: TYPED}, scored, Learn(), 100)
 
 

@@ -10,7 +10,7 @@ import uvicorn
 from tasks.contracts.errors import InputError
 from tasks.serve.answered import unscored_answer
 from tasks.serve.app import create_app
-from tasks.serve.doors import Gate
+from tasks.serve.doors import ServerGate
 
 
 def paid(item_id, reward, **more):
@@ -56,7 +56,7 @@ class Running:
         self.listening = socket.create_server((host, port))
         self.port = self.listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.app = create_app(service, Gate(host, self.port, token))
+        self.app = create_app(service, ServerGate(host, self.port, token))
         self.desk = self.app.state.desk
         self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="error"))
         self._thread = threading.Thread(target=self._server.run, args=([self.listening],), daemon=True)

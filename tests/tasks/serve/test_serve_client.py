@@ -21,7 +21,7 @@ from serve_scene import Running, Scripted, paid, serving
 from rubricflow_client import RewardClient, RewardError, text_of
 from tasks.contracts.errors import BackendError, InputError
 from tasks.serve import app
-from tasks.serve.doors import Gate
+from tasks.serve.doors import ServerGate
 
 HOUSE = Path(__file__).resolve().parents[3]
 
@@ -162,9 +162,9 @@ def test_a_wrong_request_is_told_field_and_rule(body, said):
 
 def test_elsewhere_a_token_is_asked_for():
     with pytest.raises(InputError, match="token"):
-        Gate("0.0.0.0", 80)
+        ServerGate("0.0.0.0", 80)
     with pytest.raises(InputError, match="shorter"):
-        Gate("0.0.0.0", 80, "short")
+        ServerGate("0.0.0.0", 80, "short")
     token = "a-token-of-some-length"
     with serving(Scripted(), token=token) as server:
         body = {"rollouts": rollouts("w")}
