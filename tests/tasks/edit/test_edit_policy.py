@@ -10,6 +10,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from small_policies import END, policy, sample
 
+import tasks.edit.policy as policy_module
 from tasks.contracts.errors import BackendError
 from tasks.edit.belief import beliefs
 from tasks.edit.policy import Policy
@@ -65,6 +66,26 @@ def test_greedy_replies_do_not_depend_on_their_neighbours(chatting: Policy) -> N
     prompts = ["light", "energy and water and light", "plants"]
     together = chatting.write(prompts, max_tokens=12)
     assert together == [chatting.write([prompt], max_tokens=12)[0] for prompt in prompts]
+
+
+def test_a_processor_reads_few_texts_at_once_and_says_the_same(
+    chatting: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [f"{'plants light ' * 20}{number}" for number in range(7)]
+    together = chatting.write(prompts, max_tokens=6)
+    longest = max(len(ids) for ids in chatting.asked(prompts)) + 6
+    monkeypatch.setattr(policy_module, "_BATCH_TOKENS", {"cpu": 2 * longest})
+    rows: list[int] = []
+    generate = chatting.model.generate
+
+    def counted(**more: Any) -> Any:
+        rows.append(len(more["input_ids"]))
+        return generate(**more)
+
+    monkeypatch.setattr(chatting.model, "generate", counted)
+    assert chatting.write(prompts, max_tokens=6) == together
+    assert sum(rows) == 7
+    assert max(rows) == 2
 
 
 def test_a_beginning_is_continued(chatting: Policy) -> None:
