@@ -80,7 +80,7 @@ def within(purse: Purse, rater: Rater) -> Rater:
 
 
 def replies_for(plan: Judge, warehouse: Warehouse) -> Replies:
-    """The store of a judge's replies; it keeps nothing for an encoder, which asks nobody, and for a file of recorded
-    replies, which stands alone: what the warehouse keeps may be of another recording."""
-    asks = speaks(plan) and not plan.replies
-    return open_replies(warehouse.replies if asks else ":memory:")
+    """The store of a judge's replies. It keeps nothing of a file of recorded replies, which stands alone: what the
+    warehouse keeps may be of another recording; and nothing of an encoder where that would need a database."""
+    is_free = warehouse.mirrored and not speaks(plan)
+    return open_replies(":memory:" if plan.replies or is_free else warehouse.replies)

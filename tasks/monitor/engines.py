@@ -109,17 +109,18 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
     _refuse_missing(placement)
     _refuse_deaf(placement)
 
-    began = threading.Event()
+    # The flow travels to workers with what it holds: nothing in here may hold a lock.
+    begun: list[bool] = []
 
     def shared_out() -> Result:
-        began.set()
+        begun.append(True)
         return work(Crew(placement, _room(placement)))
 
     with _server(placement):
         try:
             return Flow(shared_out, name=name, task_runner=_runner(placement), validate_parameters=False)()
         except Exception as error:
-            if began.is_set():
+            if begun:
                 raise
             raise _unstarted(placement, error) from error
 

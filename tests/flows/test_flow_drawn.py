@@ -108,6 +108,7 @@ SAME: list[tuple[str, Any]] = [
     ("name", "another"),
     ("data.sources", [*STUDY["data"]["sources"], ANSWERED]),
     ("split.seed", 9),
+    ("run", {"engine": "dask", "workers": 3}),
     ("judge.backend", "replay"),
     ("judge", {"protocol": "rulers", "backend": "openai", "engine": ENGINE}),
     ("judge", {"protocol": "checkeval", "backend": "openai", "engine": ENGINE | {"concurrency": 3}}),
