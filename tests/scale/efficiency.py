@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from cluster import ITEMS, QUIET, RESPONSES, SHARD, DaskCluster, Driver, JudgesServer
-from faults import prefect_server
+from worker_faults import prefect_server
 
 os.environ |= QUIET
 SHARDS = ITEMS * RESPONSES // SHARD
