@@ -138,9 +138,7 @@ def _answer(
         "violated": appraisal.violated,
         "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,
         "decisions": decisions,
-        "shares": {
-            name: ShareAnswer(own=share.own, licensed=share.licensed) for name, share in appraisal.shares.items()
-        },
+        "shares": {name: _share(share) for name, share in appraisal.shares.items()},
         "calls": len(replies),
         "prompt_tokens": sum(reply.prompt_tokens or 0 for reply in replies),
         "completion_tokens": sum(reply.completion_tokens or 0 for reply in replies),
