@@ -46,8 +46,8 @@ def traces(
 ) -> list[dict[str, Any]]:
     """Rows of the table `traces` of n responses: one for each concept, in order, and one for the bias.
 
-    texts: n texts of the responses; scores: (S + 1,) as `Labelled.scores`; levels: (n, K, M + 1) as `Estimates.levels`.
-    InputError for a concept that is called as the bias is.
+    texts: n texts of the responses; scores: (S + 1,) as `LabelledData.scores`; levels: (n, K, M + 1) as
+    `Estimates.levels`. InputError for a concept that is called as the bias is.
     """
     if BIAS in concepts.ids:
         raise InputError(f"a concept cannot be called '{BIAS}': a trace calls something else so", field="rubrics")

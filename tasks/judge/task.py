@@ -139,7 +139,10 @@ def _share_out(
 
 
 def judged_shard(sent: bytes, stage: str, shard: str) -> ShardCounts:
-    """Judge one shard, wherever this runs. sent: the pickled `SentAssignment`, for Prefect looks into other parameters."""
+    """Judge one shard, wherever this runs.
+
+    sent: the pickled `SentAssignment`, for Prefect looks into other parameters.
+    """
     with libraries_aside():
         return _WORKER.judge(sent, shard, _rater)
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from prefect import Flow
@@ -31,6 +34,7 @@ CONNECT_S = 10.0
 """For how long an address is tried."""
 SERVER_S = 120
 """For how long Prefect's temporary server may take to start."""
+_ORPHANS = Path(__file__).with_name("orphans.py")
 _START = {
     "dask": "dask scheduler, and dask worker {address} on each machine",
     "ray": "ray start --head, and ray start --address={address} on the other machines",
@@ -206,7 +210,16 @@ def _server(placement: Placement) -> Iterator[None]:
         return
     from prefect.server.api.server import SubprocessASGIServer  # seconds, which no other run pays for
 
-    server = SubprocessASGIServer()
+    class TemporaryServer(SubprocessASGIServer):
+        """Prefect's server, which ends with this process even where that is killed."""
+
+        def _run_uvicorn_command(self) -> subprocess.Popen[Any]:
+            process = super()._run_uvicorn_command()
+            watcher = [sys.executable, "-I", "-S", str(_ORPHANS), str(os.getpid()), str(process.pid)]
+            subprocess.Popen(watcher, stdin=subprocess.DEVNULL)
+            return process
+
+    server = TemporaryServer()
     try:
         server.start(SERVER_S)
     except RuntimeError as error:
