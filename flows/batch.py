@@ -1,16 +1,19 @@
-"""A batch of rollouts after it was judged: what it cost, and its rows as they are recorded."""
+"""A batch of rollouts: what is judged, what became of it, what it cost, and its rows as they are recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.judge.rows import Case
+from flows.failures import Trouble
+from flows.prepared import PreparedItem
+from tasks.judge.rows import Case, Graded
 from tasks.llm.ask import Wave
+from tasks.reward.local import Locals
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,28 @@ class Cost:
     """Of the calls, as far as the backend counts them."""
     completion_tokens: int
     seconds: float
+
+
+class PosedRollout(NamedTuple):
+    """A rollout with the item that it answers."""
+
+    item: PreparedItem
+    text: str
+    step: int | None = None
+    """The step of the training that it was made in."""
+
+
+class JudgedBatch(NamedTuple):
+    """What became of a batch, in the order of its rollouts."""
+
+    cases: Sequence[Case]
+    graded: Graded
+    local: Locals
+    """What each criterion is worth on its own; its responses are the cases, in their order."""
+    rewards: list[float | None]
+    missing: list[Trouble | None]
+    """Why there is no reward, where there is none."""
+    cost: Cost
 
 
 def cost_of(rewards: Sequence[float | None], waves: Sequence[Wave], seconds: float) -> Cost:

@@ -7,11 +7,12 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+from flows.batch import JudgedBatch, PosedRollout
 from flows.checks import meant
 from flows.failures import Trouble
 from flows.inline_rubrics import InlineRubrics
 from flows.prepared import PreparedItem
-from flows.rollouts import JudgedBatch, PosedRollout, RolloutReward
+from flows.rollouts import RolloutReward
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError
 from tasks.judge.decision import Decision

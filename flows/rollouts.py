@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import pyarrow as pa
 
-from flows.batch import Cost, cost_of, responses, without
+from flows.batch import Cost, JudgedBatch, PosedRollout, cost_of, responses, without
 from flows.checks import check_aggregation, check_number, check_on_failure, check_record, meant
-from flows.failures import UNKNOWN, OnFailure, Trouble, Watch, troubles
+from flows.failures import UNKNOWN, OnFailure, Watch, troubles
 from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
 from tasks.contracts.bundle import Bundle
@@ -65,28 +65,6 @@ class Rollout(NamedTuple):
     """The item that it answers."""
     text: str
     """What it says."""
-
-
-class PosedRollout(NamedTuple):
-    """A rollout with the item that it answers."""
-
-    item: PreparedItem
-    text: str
-    step: int | None = None
-    """The step of the training that it was made in."""
-
-
-class JudgedBatch(NamedTuple):
-    """What became of a batch, in the order of its rollouts."""
-
-    cases: Sequence[Case]
-    graded: Graded
-    local: Locals
-    """What each criterion is worth on its own; its responses are the cases, in their order."""
-    rewards: list[float | None]
-    missing: list[Trouble | None]
-    """Why there is no reward, where there is none."""
-    cost: Cost
 
 
 class Drawn(NamedTuple):
