@@ -48,15 +48,15 @@ def rater_effects(
         return []
     colours = _halos(marked, draws, seed)
     rows: list[Record] = []
-    for trait in sorted({trait for row in marked for trait in row.marks}):
-        own = [row for row in marked if trait in row.marks]
-        coded = design([_rating(row, trait) for row in own])
+    for trait in sorted(set[str]().union(*(row.marks for row in marked))):
+        of_trait = [row for row in marked if trait in row.marks]
+        coded = design([_rating(row, trait) for row in of_trait])
         sets = [coded.raters] if at_random else linked(coded)
         for names in sets:
-            some = [row for row in own if row.rater in names]
-            part = coded if len(sets) == 1 else design([_rating(row, trait) for row in some])
+            of_linked = [row for row in of_trait if row.rater in names]
+            part = coded if len(sets) == 1 else design([_rating(row, trait) for row in of_linked])
             halos = colours if trait == SCORE else {}
-            rows += _of_set(part, trait, some, steps, at_random, halos, apart=len(sets) > 1)
+            rows += _of_set(part, trait, of_linked, steps, at_random, halos, apart=len(sets) > 1)
     return rows
 
 
@@ -79,82 +79,88 @@ def _of_set(
         return
     fitted = fit(coded, at_random)
     unit = np.array([steps.get((group, trait), 1.0) for group in coded.groups])
-    left, sd = residuals(fitted), _spread(marked, trait, steps)
-    given = leniency(fitted, unit)
+    unexplained, sd = residuals(fitted), _spread(marked, trait, steps)
+    leniencies = leniency(fitted, unit)
     for code, name in enumerate(coded.raters):
-        own = left.take(left.rater == code)
-        shifts = [row for kind in ("item", "period") for row in _shifts(kind, own, coded, marked, unit)]
-        whole = _whole(fitted, code, own, given[code], halos.get(name))
-        drifts = [row for row in shifts if row["slice"] == "period" and row["shared"] >= FEW]
-        whole["flags"] = list(_flags(whole, drifts, OFF * sd, _others(halos, name)))
+        of_rater = unexplained.take(unexplained.rater == code)
+        by_item = list(_shifts("item", of_rater, coded, marked, unit))
+        by_period = list(_shifts("period", of_rater, coded, marked, unit))
+        record = _over_all(fitted, code, of_rater, leniencies[code], halos.get(name))
+        drifts = [row for row in by_period if row["shared"] >= FEW]
+        record["flags"] = list(_flags(record, drifts, OFF * sd, _others(halos, name)))
         if apart:
             note = f"compares with {', '.join(other for other in coded.raters if other != name)} only"
-            whole |= dict.fromkeys(("severity", "severity_se", "leniency", "low", "high")) | {"note": note}
-            whole["flags"] = [flag for flag in whole["flags"] if flag not in ("strict", "lenient")]
-        yield _row(name, trait) | whole
-        yield from (_row(name, trait) | row for row in shifts)
+            record |= dict.fromkeys(("severity", "severity_se", "leniency", "low", "high")) | {"note": note}
+            record["flags"] = [flag for flag in record["flags"] if flag not in ("strict", "lenient")]
+        yield _row(name, trait) | record
+        yield from (_row(name, trait) | row for row in (*by_item, *by_period))
 
 
-def _whole(fitted: Facets, code: int, own: Residuals, given: Estimate, colour: Estimate | None) -> Record:
-    fits, apart, colour = infit(own), discrimination(own), colour or Estimate(None)
+def _over_all(
+    fitted: Facets, code: int, of_rater: Residuals, own_leniency: Estimate, colour: Estimate | None
+) -> Record:
+    fits, apart = infit(of_rater), discrimination(of_rater)
+    colour = colour or Estimate(None)
     return {
         "severity": float(fitted.severity[code]),
         "severity_se": float(fitted.se[code]),
-        "leniency": given.value,
-        "low": given.low,
-        "high": given.high,
+        "leniency": own_leniency.value,
+        "low": own_leniency.low,
+        "high": own_leniency.high,
         "infit": fits.value,
         "infit_low": fits.low,
         "infit_high": fits.high,
-        "outfit": outfit(own).value,
+        "outfit": outfit(of_rater).value,
         "discrimination": apart.value,
         "discrimination_low": apart.low,
         "discrimination_high": apart.high,
         "halo": colour.value,
         "halo_low": colour.low,
         "halo_high": colour.high,
-        "ratings": given.n,
-        "shared": len(own.observed),
+        "ratings": own_leniency.n,
+        "shared": len(of_rater.observed),
         "note": fits.note or None,
     }
 
 
 def _shifts(
-    kind: str, own: Residuals, coded: Design, marked: Sequence[MarkedResponse], unit: Floats
+    kind: str, of_rater: Residuals, coded: Design, marked: Sequence[MarkedResponse], unit: Floats
 ) -> Iterator[Record]:
     """What is left of a rater's leniency on each item, or in each period; nothing where there is only one."""
-    of = {row.response: row.item if kind == "item" else row.period for row in marked}
-    values = np.array([of[coded.responses[at]] or "" for at in own.response], dtype=str)
+    slice_of = {row.response: row.item if kind == "item" else row.period for row in marked}
+    values = np.array([slice_of[coded.responses[response]] or "" for response in of_rater.response], dtype=str)
     names = [name for name in np.unique(values).tolist() if name]
-    for name in names if len(names) > 1 else ():
-        found = shift(own.take(values == name), unit, len(names))
+    if len(names) < 2:
+        return
+    for name in names:
+        shifted = shift(of_rater.take(values == name), unit, len(names))
         yield {
             "slice": kind,
             "value_of": name,
-            "leniency": found.value,
-            "low": found.low,
-            "high": found.high,
-            "ratings": found.n,
-            "shared": found.n,
-            "note": found.note or None,
+            "leniency": shifted.value,
+            "low": shifted.low,
+            "high": shifted.high,
+            "ratings": shifted.n,
+            "shared": shifted.n,
+            "note": shifted.note or None,
         }
 
 
-def _flags(whole: Record, drifts: Sequence[Record], limit: float, others: float | None) -> Iterator[str]:
-    if whole["shared"] < FEW:
+def _flags(record: Record, drifts: Sequence[Record], limit: float, others: float | None) -> Iterator[str]:
+    if record["shared"] < FEW:
         return
-    if whole["high"] is not None and whole["high"] < -limit:
+    if record["high"] is not None and record["high"] < -limit:
         yield "strict"
-    if whole["low"] is not None and whole["low"] > limit:
+    if record["low"] is not None and record["low"] > limit:
         yield "lenient"
-    blurred = whole["discrimination_high"] is not None and whole["discrimination_high"] < APART
-    if whole["infit_low"] is not None and (whole["infit_low"] > ERRATIC or (blurred and whole["infit"] >= 1)):
+    blurred = record["discrimination_high"] is not None and record["discrimination_high"] < APART
+    if record["infit_low"] is not None and (record["infit_low"] > ERRATIC or (blurred and record["infit"] >= 1)):
         yield "erratic"
-    if blurred and whole["infit"] < 1:
+    if blurred and record["infit"] < 1:
         yield "central"
     if any(row["low"] > limit or row["high"] < -limit for row in drifts):
         yield "drift"
-    if others is not None and whole["halo_low"] is not None and whole["halo_low"] > others + HALO:
+    if others is not None and record["halo_low"] is not None and record["halo_low"] > others + HALO:
         yield "halo"
 
 
@@ -163,28 +169,34 @@ def _spread(marked: Sequence[MarkedResponse], trait: str, steps: Mapping[tuple[s
     by_rubric: dict[str, list[float]] = {}
     for row in marked:
         by_rubric.setdefault(row.rubric, []).append(row.marks[trait] / steps.get((row.rubric, trait), 1.0))
-    return float(
-        np.sqrt(np.average([np.var(own) for own in by_rubric.values()], weights=list(map(len, by_rubric.values()))))
-    )
+    variances = [np.var(marks) for marks in by_rubric.values()]
+    sizes = [len(marks) for marks in by_rubric.values()]
+    return float(np.sqrt(np.average(variances, weights=sizes)))
 
 
 def _halos(marked: Sequence[MarkedResponse], draws: int, seed: int) -> dict[str, Estimate]:
     """Each rater's halo over the traits of all rubrics."""
-    traits = sorted({(row.rubric, trait) for row in marked for trait in row.marks if trait != SCORE})
+    traits = sorted(set[tuple[str, str]]().union(*(_traits(row) for row in marked)))
     if len(traits) < 2:
         return {}
-    place = {trait: at for at, trait in enumerate(traits)}
+    place = {trait: index for index, trait in enumerate(traits)}
     cluster_of = {row.response: row.cluster for row in marked}
-    responses = {name: at for at, name in enumerate(cluster_of)}
-    tables = {name: np.full((len(responses), len(traits)), np.nan) for name in sorted({row.rater for row in marked})}
+    responses = {name: index for index, name in enumerate(cluster_of)}
+    names = sorted({row.rater for row in marked})
+    tables = {name: np.full((len(responses), len(traits)), np.nan) for name in names}
     for row in marked:
-        for trait in row.marks.keys() - {SCORE}:
-            tables[row.rater][responses[row.response], place[row.rubric, trait]] = row.marks[trait]
+        for rubric, trait in _traits(row):
+            tables[row.rater][responses[row.response], place[rubric, trait]] = row.marks[trait]
     return halo(tables, cluster_codes(list(cluster_of.values()))[0], draws, seed)
 
 
+def _traits(row: MarkedResponse) -> set[tuple[str, str]]:
+    """(rubric, trait) of what was marked beside the score."""
+    return {(row.rubric, trait) for trait in row.marks if trait != SCORE}
+
+
 def _others(halos: Mapping[str, Estimate], name: str) -> float | None:
-    values = [one.value for other, one in halos.items() if other != name and one.value is not None]
+    values = [estimate.value for other, estimate in halos.items() if other != name and estimate.value is not None]
     return float(np.mean(values)) if values else None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -30,7 +31,7 @@ def cases(baseline: ExperimentArm, full: ExperimentArm, reference: str, most: in
     responses = by_pattern(_beside(baseline, full))
     rows = list[Cells]()
     for pattern, examples in responses.items():
-        rows += [_row(pattern, case) for case in _first(examples, most)]
+        rows += [_row(pattern, case) for case in examples.head(most).to_dict("records")]
     errors = (f"|{baseline.name} − {reference}|", f"|{full.name} − {reference}|")
     scores = (reference, baseline.name, full.name)
     rules = (f"{pattern}: {rule} ({len(responses[pattern])} responses)" for pattern, rule in PATTERNS.items())
@@ -94,12 +95,8 @@ def _sorted(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     return rows.sort_values([column, "response_id"], ascending=[False, True])
 
 
-def _first(rows: pd.DataFrame, most: int) -> list[dict[str, object]]:
-    return [{str(key): value for key, value in row.items()} for row in rows.head(most).to_dict("records")]
-
-
-def _row(pattern: str, case: Mapping[str, object]) -> Cells:
-    scores = (number(float(str(case[name])), 1) for name in ("target", "base", "full"))
-    errors = (number(float(str(case[name])) * float(str(case["step"])), 1) for name in ("base_error", "full_error"))
-    lost = ", ".join(name.replace("_", " ") for name in case["lost"]) if isinstance(case["lost"], list) else ""
+def _row(pattern: str, case: Mapping[Hashable, Any]) -> Cells:
+    scores = (number(float(case[name]), 1) for name in ("target", "base", "full"))
+    errors = (number(float(case[name]) * float(case["step"]), 1) for name in ("base_error", "full_error"))
+    lost = ", ".join(name.replace("_", " ") for name in case["lost"])
     return (pattern, str(case["response_id"]), str(case["item_id"]), str(case["type"]), *scores, *errors, lost)
