@@ -19,7 +19,7 @@ from tasks.stats.arrays import Bools, Floats, Ints
 STRENGTH = 0.1
 """Inverse strength of the ridge of standardised terms. On recorded judges (tests/studies/promise.py)."""
 FREE = 2.0
-"""By so much larger are the log odds by the distribution, the level and the item, whose ridge is weaker by its square."""
+"""By so much larger are the log odds, the level and the item, whose ridge is weaker by its square."""
 PARTS = 12
 """The scale is cut into as many parts, in which levels share a coefficient."""
 FARTHEST = 4.0
