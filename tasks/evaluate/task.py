@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import pandas as pd
-import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
@@ -16,8 +15,9 @@ from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures
 from tasks.evaluate.figures import figures
 from tasks.evaluate.others import other_column, placed
-from tasks.evaluate.raters import SCORE, MarkedResponse, rater_effects
+from tasks.evaluate.raters import SCORE, rater_effects
 from tasks.evaluate.slices import Record
+from tasks.evaluate.tables import read_marks
 from tasks.monitor.runs import task
 from tasks.stats.scores import resampled, score_frame
 from tasks.stats.target import people_marks
@@ -84,25 +84,10 @@ def _rater_effects(
     plan: Evaluation,
 ) -> list[Record]:
     """Rows of `rater_effects` by all persons' scores, those of the calibration split too."""
-    rubric_of = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
-    known = {row["response_id"]: row for row in run.read(responses, ["response_id", "author_id", "groups"]).to_pylist()}
-    columns = ["response_id", "item_id", "rater_id", "score", "trait_scores"]
-    given = run.read(people, columns, pc.field("rater_kind") == "human").to_pylist()
-    marked = [
-        MarkedResponse(
-            row["response_id"],
-            row["item_id"],
-            rubric_of[row["item_id"]],
-            row["rater_id"],
-            dict(row["trait_scores"]) | ({} if row["score"] is None else {SCORE: row["score"]}),
-            dict(known[row["response_id"]]["groups"]).get("period"),
-            known[row["response_id"]]["author_id"] or row["response_id"],
-        )
-        for row in given
-    ]
     steps = {(rubric, SCORE): bundle.scale.step for rubric, bundle in locked.items()}
     steps |= {(rubric, trait.id): trait.step for rubric, bundle in locked.items() for trait in bundle.traits}
-    return rater_effects(marked, steps, plan.random_assignment, plan.draws, plan.seed)
+    marks = read_marks(run, items, responses, people)
+    return rater_effects(marks, steps, plan.random_assignment, plan.draws, plan.seed)
 
 
 def _decisions(
