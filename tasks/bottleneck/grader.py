@@ -21,7 +21,7 @@ from safetensors.torch import save as as_safetensors
 from torch import Tensor
 
 from tasks.bottleneck import backbone as backbones
-from tasks.bottleneck.adapters import adapted, take
+from tasks.bottleneck.adapters import adapted, load_adapter
 from tasks.bottleneck.backbone import RESPONSE, Backbone, BatchTokens
 from tasks.bottleneck.card import About
 from tasks.bottleneck.data import MISSING, LabelledData
@@ -255,7 +255,7 @@ def _backbone(about: About, weights: dict[str, Tensor], base: Path) -> Backbone:
         raise ValueError(f"it was trained on the text encoder {about.backbone_digest}, and here is {found.name}")
     if about.adapter is not None:
         found = adapted(found, about.adapter)
-        take(found, weights)
+        load_adapter(found, weights)
     return found
 
 

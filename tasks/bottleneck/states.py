@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tasks.bottleneck.adapters import adapted, take
+from tasks.bottleneck.adapters import adapted, load_adapter
 from tasks.bottleneck.backbone import MARK, Backbone, BatchTokens
 from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.bottleneck import Learning
@@ -105,7 +105,7 @@ class Cached:
     def load_state_dict(self, weights: Weights | None) -> None:
         """Nothing; ValueError for weights, which belong to a tuned encoder."""
         if weights is not None:
-            raise ValueError("kept states cannot take an encoder's weights")
+            raise ValueError("kept states cannot load_adapter an encoder's weights")
 
 
 class TunedBackbone:
@@ -171,7 +171,7 @@ class Adapted(TunedBackbone):
 
     def load_state_dict(self, weights: Weights | None) -> None:
         """Takes such a copy; None for an adapter that changes nothing yet."""
-        take(self._backbone, self._start if weights is None else weights)
+        load_adapter(self._backbone, self._start if weights is None else weights)
 
 
 def encode(backbone: Backbone, tokens: BatchTokens, say: Say = quiet, folder: Path | None = None) -> States:

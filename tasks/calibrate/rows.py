@@ -65,8 +65,8 @@ def graded_items(
         ("ratings", _ratings(people, human, target), "ratings"),
     )
     for name, table, column in lookups:
-        at = pc.index_in(rows["response_id"], value_set=table["response_id"])
-        rows = rows.append_column(name, table[column].take(at))
+        row_of_response = pc.index_in(rows["response_id"], value_set=table["response_id"])
+        rows = rows.append_column(name, table[column].take(row_of_response))
     rows = rows.sort_by([("item_id", "ascending"), ("response_id", "ascending")]).combine_chunks()
     counts = rows.group_by("item_id").aggregate([("response_id", "count")]).to_pydict()
     sizes = dict(zip(counts["item_id"], counts["response_id_count"], strict=True))
@@ -108,5 +108,5 @@ def _ratings(people: pa.Table, human: pa.Table, target: str) -> pa.Table:
     """Columns `response_id` and `ratings`: 1 for a rater's score, the number of persons for what is made of theirs."""
     if target not in OF_SEVERAL:
         return human.select(["response_id"]).append_column("ratings", pa.array([1] * len(human), pa.int64()))
-    given = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
-    return given.group_by("response_id").aggregate([("score", "count")]).rename_columns(["response_id", "ratings"])
+    scores = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
+    return scores.group_by("response_id").aggregate([("score", "count")]).rename_columns(["response_id", "ratings"])

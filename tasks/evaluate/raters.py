@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,93 +100,99 @@ def _of_set(
         return
     fitted = fit(coded, at_random)
     unit = np.array([steps.get((group, trait), 1.0) for group in coded.groups])
-    left, sd = residuals(fitted), _spread(marks, trait, steps)
-    given = leniency(fitted, unit)
+    unexplained, sd = residuals(fitted), _spread(marks, trait, steps)
+    leniencies = leniency(fitted, unit)
     for code, name in enumerate(coded.raters):
-        own = left.take(left.rater == code)
-        shifts = [row for kind in ("item", "period") for row in _shifts(kind, own, coded, marks, unit)]
-        whole = _whole(fitted, code, own, given[code], halos.get(name))
-        drifts = [row for row in shifts if row["slice"] == "period" and row["shared"] >= FEW]
-        whole["flags"] = list(_flags(whole, drifts, OFF * sd, _others(halos, name)))
+        of_rater = unexplained.take(unexplained.rater == code)
+        by_item = list(_shifts("item", of_rater, coded, marks, unit))
+        by_period = list(_shifts("period", of_rater, coded, marks, unit))
+        record = _over_all(fitted, code, of_rater, leniencies[code], halos.get(name))
+        drifts = [row for row in by_period if row["shared"] >= FEW]
+        record["flags"] = list(_flags(record, drifts, OFF * sd, _others(halos, name)))
         if apart:
             note = f"compares with {', '.join(other for other in coded.raters if other != name)} only"
-            whole |= dict.fromkeys(("severity", "severity_se", "leniency", "low", "high")) | {"note": note}
-            whole["flags"] = [flag for flag in whole["flags"] if flag not in ("strict", "lenient")]
-        yield _row(name, trait) | whole
-        yield from (_row(name, trait) | row for row in shifts)
+            record |= dict.fromkeys(("severity", "severity_se", "leniency", "low", "high")) | {"note": note}
+            record["flags"] = [flag for flag in record["flags"] if flag not in ("strict", "lenient")]
+        yield _row(name, trait) | record
+        yield from (_row(name, trait) | row for row in (*by_item, *by_period))
 
 
-def _whole(fitted: Facets, code: int, own: Residuals, given: Estimate, colour: Estimate | None) -> Record:
-    fits, apart, colour = infit(own), discrimination(own), colour or Estimate(None)
+def _over_all(
+    fitted: Facets, code: int, of_rater: Residuals, own_leniency: Estimate, colour: Estimate | None
+) -> Record:
+    fits, apart = infit(of_rater), discrimination(of_rater)
+    colour = colour or Estimate(None)
     return {
         "severity": float(fitted.severity[code]),
         "severity_se": float(fitted.se[code]),
-        "leniency": given.value,
-        "low": given.low,
-        "high": given.high,
+        "leniency": own_leniency.value,
+        "low": own_leniency.low,
+        "high": own_leniency.high,
         "infit": fits.value,
         "infit_low": fits.low,
         "infit_high": fits.high,
-        "outfit": outfit(own).value,
+        "outfit": outfit(of_rater).value,
         "discrimination": apart.value,
         "discrimination_low": apart.low,
         "discrimination_high": apart.high,
         "halo": colour.value,
         "halo_low": colour.low,
         "halo_high": colour.high,
-        "ratings": given.n,
-        "shared": len(own.observed),
+        "ratings": own_leniency.n,
+        "shared": len(of_rater.observed),
         "note": fits.note or None,
     }
 
 
-def _shifts(kind: str, own: Residuals, coded: Design, marks: Marks, unit: Floats) -> Iterator[Record]:
+def _shifts(kind: str, of_rater: Residuals, coded: Design, marks: Marks, unit: Floats) -> Iterator[Record]:
     """What is left of a rater's leniency on each item, or in each period; nothing where there is only one."""
     rows = pc.index_in(pa.array(coded.responses, pa.string()), value_set=marks.table["response_id"])
     column = marks.table["item_id" if kind == "item" else "period"]
-    values = column.take(rows).take(pa.array(own.response)).combine_chunks()
+    values = column.take(rows).take(pa.array(of_rater.response))
     names = sorted(filter(None, pc.unique(values).to_pylist()))
-    for name in names if len(names) > 1 else ():
-        found = shift(own.take(_is_in(values, (name,))), unit, len(names))
+    if len(names) < 2:
+        return
+    for name in names:
+        shifted = shift(of_rater.take(_is_in(values, (name,))), unit, len(names))
         yield {
             "slice": kind,
             "value_of": name,
-            "leniency": found.value,
-            "low": found.low,
-            "high": found.high,
-            "ratings": found.n,
-            "shared": found.n,
-            "note": found.note or None,
+            "leniency": shifted.value,
+            "low": shifted.low,
+            "high": shifted.high,
+            "ratings": shifted.n,
+            "shared": shifted.n,
+            "note": shifted.note or None,
         }
 
 
-def _flags(whole: Record, drifts: Sequence[Record], limit: float, others: float | None) -> Iterator[str]:
-    if whole["shared"] < FEW:
+def _flags(record: Record, drifts: Sequence[Record], limit: float, others: float | None) -> Iterator[str]:
+    if record["shared"] < FEW:
         return
-    if whole["high"] is not None and whole["high"] < -limit:
+    if record["high"] is not None and record["high"] < -limit:
         yield "strict"
-    if whole["low"] is not None and whole["low"] > limit:
+    if record["low"] is not None and record["low"] > limit:
         yield "lenient"
-    blurred = whole["discrimination_high"] is not None and whole["discrimination_high"] < APART
-    if whole["infit_low"] is not None and (whole["infit_low"] > ERRATIC or (blurred and whole["infit"] >= 1)):
+    blurred = record["discrimination_high"] is not None and record["discrimination_high"] < APART
+    if record["infit_low"] is not None and (record["infit_low"] > ERRATIC or (blurred and record["infit"] >= 1)):
         yield "erratic"
-    if blurred and whole["infit"] < 1:
+    if blurred and record["infit"] < 1:
         yield "central"
     if any(row["low"] > limit or row["high"] < -limit for row in drifts):
         yield "drift"
-    if others is not None and whole["halo_low"] is not None and whole["halo_low"] > others + HALO:
+    if others is not None and record["halo_low"] is not None and record["halo_low"] > others + HALO:
         yield "halo"
 
 
 def _spread(marks: Marks, trait: str, steps: Mapping[tuple[str, str], float]) -> float:
     """Standard deviation of the marks about their rubric's mean, in steps."""
     rubrics = marks.table["rubric_id"]
-    spreads, sizes = [], []
+    variances, sizes = [], []
     for rubric in pc.unique(rubrics).to_pylist():
         own = marks.scores[trait][_is_in(rubrics, (rubric,))] / steps.get((rubric, trait), 1.0)
-        spreads.append(np.var(own))
+        variances.append(np.var(own))
         sizes.append(len(own))
-    return float(np.sqrt(np.average(spreads, weights=sizes)))
+    return float(np.sqrt(np.average(variances, weights=sizes)))
 
 
 def _halos(marks: Marks, draws: int, seed: int) -> dict[str, Estimate]:
@@ -214,7 +220,7 @@ def _halos(marks: Marks, draws: int, seed: int) -> dict[str, Estimate]:
 
 
 def _others(halos: Mapping[str, Estimate], name: str) -> float | None:
-    values = [one.value for other, one in halos.items() if other != name and one.value is not None]
+    values = [estimate.value for other, estimate in halos.items() if other != name and estimate.value is not None]
     return float(np.mean(values)) if values else None
 
 

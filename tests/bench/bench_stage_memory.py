@@ -1,11 +1,10 @@
-"""The whole flow on an invented study, and where its time and memory go: python tests/bench/bench_scale.py [RESPONSES].
+"""What each stage of `grade` holds in memory: python tests/bench/bench_stage_memory.py [RESPONSES].
 
-Twenty items, three criteria each, two human scores a response, and a judge that answers at once: it looks for each
-criterion's word, quotes the sentence that has it, and invents one quote in twenty. `--characters N` adds sentences that
-say nothing until an answer has that many characters; `--profile` adds what the judge's stage spends its time on.
-Answers repeat after REPEAT but for a number. `--judged N` judges the first N alone, in a process of its own, and gives those that repeat
-them the same rows: a million responses then take minutes, and every stage but the judge's is measured on all of them.
-A stage's peak is the most that the process held while the stage ran, what earlier stages left included.
+Twenty items, three criteria each, two human scores a response, and a judge that answers at once. `--characters N` makes
+answers longer. Answers repeat after REPEAT but for a number: `--judged N` judges the first N alone, in a process of its
+own, and gives those that repeat them the same rows, so that every other stage is measured on a million responses within
+minutes. `--features judge characters embedding` is what calibration reads of the texts; by default nothing. A stage's
+peak is the most that the process held while the stage ran, what earlier stages left included.
 """
 
 import argparse
