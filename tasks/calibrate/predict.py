@@ -48,7 +48,7 @@ def apply_later(
     a pooled one is for any item whose bundle gives its features.
     """
     calibration = read_calibration(content)
-    rater, items = only_rater(gradings), pc.unique(gradings["item_id"]).to_pylist()
+    rater, items = only_rater(gradings["rater_id"].unique().to_pylist()), pc.unique(gradings["item_id"]).to_pylist()
     item = items[0] if items else ""
     if rater not in ("", calibration.rater_id):
         raise ContractError(f"calibration was fitted for rater '{calibration.rater_id}', not for '{rater}'")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import pandas as pd
-import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
@@ -16,8 +15,9 @@ from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures
 from tasks.evaluate.figures import figures
 from tasks.evaluate.others import other_column, placed
-from tasks.evaluate.raters import SCORE, MarkedResponse, rater_effects
+from tasks.evaluate.raters import SCORE, rater_effects
 from tasks.evaluate.slices import Record
+from tasks.evaluate.tables import read_marks
 from tasks.monitor.runs import task
 from tasks.stats.scores import resampled, score_frame
 from tasks.stats.target import people_marks
@@ -86,31 +86,12 @@ def _rater_effects(
     plan: Evaluation,
 ) -> list[Record]:
     """Rows of `rater_effects` by all persons' scores, those of the calibration split too."""
-    rubric_of = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
-    answers = run.read(responses, ["response_id", "author_id", "groups"]).to_pylist()
-    answer_of = {row["response_id"]: row for row in answers}
-    columns = ["response_id", "item_id", "rater_id", "score", "trait_scores"]
-    scores = run.read(people, columns, pc.field("rater_kind") == "human").to_pylist()
-    marked = [_marked(row, rubric_of[row["item_id"]], answer_of[row["response_id"]]) for row in scores]
     steps = dict[tuple[str, str], float]()
     for rubric, bundle in locked.items():
         steps[rubric, SCORE] = bundle.scale.step
         steps |= {(rubric, trait.id): trait.step for trait in bundle.traits}
-    return rater_effects(marked, steps, plan.random_assignment, plan.draws, plan.seed)
-
-
-def _marked(grading: Record, rubric: str, answer: Record) -> MarkedResponse:
-    """What one person gave one response. grading: of `gradings`; answer: its row of `responses`."""
-    score = {} if grading["score"] is None else {SCORE: grading["score"]}
-    return MarkedResponse(
-        response=grading["response_id"],
-        item=grading["item_id"],
-        rubric=rubric,
-        rater=grading["rater_id"],
-        marks=dict(grading["trait_scores"]) | score,
-        period=dict(answer["groups"]).get("period"),
-        cluster=answer["author_id"] or grading["response_id"],
-    )
+    marks = read_marks(run, items, responses, people)
+    return rater_effects(marks, steps, plan.random_assignment, plan.draws, plan.seed)
 
 
 def _decisions(
