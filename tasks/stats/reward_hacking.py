@@ -23,8 +23,8 @@ THRESHOLD = 0.001
 """Largest one-sided p-value that each of the two changes may have.
 
 In 400 simulated trainings of 60 evaluations each it rang in none where nothing changed, in 1 of 200 where both series
-wander as far as they scatter, in 1 of 10 where only one of the two changes, and in 3 of 10 where both wander three times
-as far as they scatter. Where both change by four times their scatter it rang in 98 of 100. See
+wander as far as they scatter, in 1 of 10 where only one of the two changes, and in 3 of 10 where both wander three
+times as far as they scatter. Where both change by four times their scatter it rang in 98 of 100. See
 `tests/tasks/stats/test_stats_reward_hacking.py`.
 """
 
