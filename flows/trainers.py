@@ -59,6 +59,7 @@ class Options(TypedDict, total=False):
     on_failure: OnFailure
     deadline: float
     most_unscored: float
+    judged_twice: float
 
 
 class RubricReward(RolloutReward):
