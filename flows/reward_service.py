@@ -12,7 +12,7 @@ from flows.checks import meant
 from flows.failures import Trouble
 from flows.inline_rubrics import InlineRubrics
 from flows.prepared import PreparedItem
-from flows.rollouts import RolloutReward
+from flows.rollouts import RolloutReward, VariedReward
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError
 from tasks.judge.decision import Decision
@@ -75,10 +75,11 @@ class RewardService:
         flat, gear = (self._reward.aggregated(batch.local, name) for name in ("flat", "gear"))
         worth = appraisals(batch.local.batch, flat, gear, self._reward.threshold)
         paid = _calls(batch)
+        rewards = map(VariedReward, batch.rewards, batch.variances)
         return [
             _answer(judged, posed_rollout.item, appraisal, reward, trouble, paid[judged.case.response_id])
             for judged, posed_rollout, appraisal, reward, trouble in zip(
-                batch.graded.judged, posed, worth, batch.rewards, batch.missing, strict=True
+                batch.graded.judged, posed, worth, rewards, batch.missing, strict=True
             )
         ]
 
@@ -118,7 +119,7 @@ def _answer(
     judged: Judged,
     item: PreparedItem,
     appraisal: Appraisal,
-    reward: float | None,
+    rewarded: VariedReward,
     trouble: Trouble | None,
     replies: Sequence[Reply],
 ) -> RolloutAnswer:
@@ -127,10 +128,11 @@ def _answer(
         _decision(decision, criteria[decision.criterion_id], judged.probabilities.get(decision.criterion_id))
         for decision in judged.decisions
     ]
-    has_reward = reward is not None
+    has_reward = rewarded.reward is not None
     return {
         "item_id": judged.case.item_id,
-        "reward": reward,
+        "reward": rewarded.reward,
+        "reward_variance": rewarded.variance,
         "flat": appraisal.flat if has_reward else None,
         "gear": appraisal.gear if has_reward else None,
         "false_credit": appraisal.false_credit if has_reward else None,
