@@ -13,7 +13,7 @@ from typing import Any
 from tasks.contracts.tables.people import SCORE_SETTLED
 from tasks.display import say
 from tasks.display.reasons import Rules, by_scope, why_waits
-from tasks.report.grading.routed import far_from_judge
+from tasks.report.grading.destination import far_from_judge
 
 Row = Mapping[str, Any]
 MOST_ANSWERS = 500
@@ -62,12 +62,14 @@ def answers(
     `release_rules`; tolerances: item → the most, in points, that a score may differ without being called wrong."""
     if not rows:
         return None
-    places = zip(*(_places(rows, key) for key in _KEYS), strict=True)
     scopes = by_scope(rules)
-    states = (_state(row, scopes, tolerances.get(row["item_id"], math.inf)) for row in rows)
-    shown = tuple(_answer(*of_row, links) for of_row in zip(rows, states, places, strict=True))
+    places_by_row = zip(*(_places(rows, key) for key in _KEYS), strict=True)
+    shown = []
+    for row, places in zip(rows, places_by_row, strict=True):
+        state = _state(row, scopes, tolerances.get(row["item_id"], math.inf))
+        shown.append(_answer(row, state, places, links))
     every = rows[0]["answers"]
-    return AnswerTable(_title(rows, every), shown, every - len(rows))
+    return AnswerTable(_title(rows, every), tuple(shown), every - len(rows))
 
 
 def _title(rows: Sequence[Row], every: int) -> str:
