@@ -12,7 +12,7 @@ from tasks.display.table import Cell, Cells, Table
 from tasks.report.annotation import people
 from tasks.report.annotation.charts import spans
 from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, MOST, AgreementFigures, sentence, table, titled
-from tasks.report.annotation.parts import AnnotationView
+from tasks.report.annotation.inputs import AnnotationView
 
 
 def page(view: AnnotationView) -> str:

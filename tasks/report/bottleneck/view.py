@@ -15,8 +15,8 @@ from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Bar, Cell, Panel
 from tasks.report.bottleneck import figures, interventions, structure, sweeps, traces
 from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, GraderColumn, Graders, named
-from tasks.report.bottleneck.made import made
-from tasks.report.bottleneck.parts import BottleneckView
+from tasks.report.bottleneck.inputs import BottleneckView
+from tasks.report.bottleneck.provenance import made
 from tasks.report.bottleneck.trace_picture import picture, style
 from tasks.report.bottleneck.traces import ResponseTrace
 

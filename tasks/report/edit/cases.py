@@ -13,7 +13,7 @@ from tasks.display import say
 from tasks.display.section import Drawing
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.edit.charts import Belief, beliefs
-from tasks.report.edit.parts import EditView, Key
+from tasks.report.edit.inputs import EditView, Key
 
 MENDED, LOST = 3, 1
 """Rollouts shown: of those that were mended, and of those whose revision came to nothing."""

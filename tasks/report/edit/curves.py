@@ -10,7 +10,7 @@ from tasks.contracts.tables.edit import TESTED
 from tasks.display import say
 from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.section import Drawing
-from tasks.report.edit.parts import EditView
+from tasks.report.edit.inputs import EditView
 
 POINTS = 12
 """Points of a line at most: what training logs more often is averaged over that share of the updates."""

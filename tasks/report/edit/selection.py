@@ -17,7 +17,7 @@ from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.section import Drawing
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.edit.charts import Quantiles, boxes, funnel
-from tasks.report.edit.parts import EditView
+from tasks.report.edit.inputs import EditView
 
 ROLLOUT = ["seed", "response_id", "sample"]
 HARMFUL = ("not_top_k", "grounded", "chosen")

@@ -10,10 +10,10 @@ from tasks.display import say
 from tasks.display.bars import bar_chart
 from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
-from tasks.report.edit import cases, compared, curves, faithful, figures, made, selection
+from tasks.report.edit import cases, compared, curves, faithful, figures, provenance, selection
 from tasks.report.edit.compared import Gaps
 from tasks.report.edit.figures import ABLATIONS, Arms, SeedFigure
-from tasks.report.edit.parts import EditView
+from tasks.report.edit.inputs import EditView
 
 HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
@@ -40,7 +40,7 @@ def content(view: EditView) -> Page:
         _grounding(view),
         _divergence(arms),
         _rules(view),
-        made.made(view),
+        provenance.made(view),
     ]
     return Page(
         kind="Edit report",
@@ -189,7 +189,7 @@ def _grounding(view: EditView) -> Section | None:
 
 
 def _divergence(arms: Arms) -> Section | None:
-    tables = tuple(made.divergence(arms, part) for part in TESTED)
+    tables = tuple(provenance.divergence(arms, part) for part in TESTED)
     if not any(table.rows for table in tables):
         return None
     return Section(

@@ -1,18 +1,9 @@
-"""Counts over all responses of a run, asked of its tables in SQL so that memory stays flat, and sums over them."""
+"""Counts over all responses of a run, asked of its tables in SQL so that memory stays flat."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
 import duckdb
 import pyarrow as pa
-
-from tasks.display import say
-from tasks.report.grading.sections import NamedCount
-
-Row = Mapping[str, Any]
 
 _MACHINE = "rater_kind NOT IN ('human', 'adjudication') AND (rater_kind <> 'replayed' OR bundle_id IS NOT NULL)"
 """The study's judge: what the data recorded of another machine was graded under no bundle."""
@@ -78,17 +69,3 @@ def counts(connection: duckdb.DuckDBPyConnection, target: str) -> dict[str, pa.T
         query: connection.sql(sql, params={"target": target} if "$target" in sql else {}).to_arrow_table()
         for query, sql in QUERIES.items()
     }
-
-
-def reasons(rows: Iterable[Row], column: str, names: Mapping[str, str]) -> tuple[NamedCount, ...]:
-    """Counts by reason, largest first."""
-    by_reason: Counter[str] = Counter()
-    for row in rows:
-        by_reason[row[column] or "reason not given"] += row["n"]
-    largest_first = sorted(by_reason.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(NamedCount(names.get(reason, say.worded(reason)), count) for reason, count in largest_first)
-
-
-def total(rows: Iterable[Row], where: Callable[[Row], Any] = bool) -> int:
-    """Responses in the rows that a condition holds for."""
-    return sum(row["n"] for row in rows if where(row))

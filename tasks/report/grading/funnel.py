@@ -9,8 +9,8 @@ from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.data import INPUT_WARNINGS
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.display import say
-from tasks.report.grading.counts import reasons, total
 from tasks.report.grading.sections import DataSection, FunnelStep, NamedCount, Oddity
+from tasks.report.grading.tallies import reasons, total
 
 Row = Mapping[str, Any]
 FEW_DOUBLY_SCORED = 100

@@ -10,7 +10,6 @@ from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.evaluation import OUTCOMES
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.display import say
-from tasks.report.grading.counts import reasons, total
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.sections import (
     KeyFigure,
@@ -21,6 +20,7 @@ from tasks.report.grading.sections import (
     VerdictSection,
     listed,
 )
+from tasks.report.grading.tallies import reasons, total
 from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Unit
 from tasks.stats.verdict import margin

@@ -19,7 +19,6 @@ from tasks.report.grading.answers import AnswerTable, answers
 from tasks.report.grading.calibration import calibration
 from tasks.report.grading.cases import ShownCase, case, worst
 from tasks.report.grading.comparison import Distribution, Errors, PeopleAgreement, Raters, SecondRater, TrueScoreLosses
-from tasks.report.grading.counts import total
 from tasks.report.grading.destination import destination
 from tasks.report.grading.distribution import (
     NOTHING_SCORED,
@@ -53,6 +52,7 @@ from tasks.report.grading.sections import (
     VerdictSection,
 )
 from tasks.report.grading.standing import RaterStanding, middle, sources, standing
+from tasks.report.grading.tallies import total
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
 from tasks.stats.target import OF_SEVERAL

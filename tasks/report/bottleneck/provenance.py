@@ -10,7 +10,7 @@ from tasks.display import say
 from tasks.display.section import Section
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.bottleneck.figures import named
-from tasks.report.bottleneck.parts import BottleneckView
+from tasks.report.bottleneck.inputs import BottleneckView
 from tasks.report.bottleneck.traces import exported
 
 

@@ -11,7 +11,7 @@ from tasks.display import say
 from tasks.display.section import Section
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.edit.figures import Arms
-from tasks.report.edit.parts import EditView
+from tasks.report.edit.inputs import EditView
 
 PROBE = {"kl": "KL", "jsd": "JSD", "jsd_early": "early", "jsd_mid": "middle", "jsd_late": "late"}
 """What `arm_metrics` calls probe_…, in nats; JSD also by third of the chain."""
