@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -198,14 +199,16 @@ def concept_table(graders: Graders, names: Mapping[str, str]) -> Table:
     """How well each concept is read by the first grader, beside people. names: criterion → what people read."""
     main = main_grader(graders)
     shown = ("concept_accuracy", "accuracy"), ("concept_macro_f1", "macro-F1"), ("concept_qwk", "QWK")
+    header = ["Concept"]
+    for _, words in shown:
+        header += [words, f"{words}, people"]
     rows: list[Cells] = []
     for criterion, name in names.items():
         columns = [GraderColumn(metric, criterion, words) for metric, words in shown]
-        cells = [graders.cell(grader, column) for column in columns for grader in (main, HUMAN)]
+        cells = [graders.cell(grader, column) for column, grader in product(columns, (main, HUMAN))]
         if any(cell.value is not None for cell in cells[::2]):
             rows.append((say.name(name), *cells))
-    header = ("Concept", *(f"{words}{grader}" for _, words in shown for grader in ("", ", people")))
-    return Table("concepts", f"How {grader_name(main)} reads each concept", header, tuple(rows))
+    return Table("concepts", f"How {grader_name(main)} reads each concept", tuple(header), tuple(rows))
 
 
 def other_table(graders: Graders, of_leakage: bool) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -94,8 +93,9 @@ def table(gaps: Gaps, part: Tested) -> Table:
 
 def title(gaps: Gaps) -> str:
     """How many differences in QWK are larger than their intervals."""
-    compared = (gaps.gap(*pair, part, "qwk") for part, pair in product(TESTED, gaps.pairs))
-    differences = [gap for gap in compared if gap]
+    differences: list[ArmGap] = []
+    for part in TESTED:
+        differences += [gap for pair in gaps.pairs if (gap := gaps.gap(*pair, part, "qwk"))]
     clear = sum(gap.is_clear for gap in differences)
     return (
         f"{clear} of {say.plural(len(differences), 'difference')} in QWK are larger than intervals and seeds leave open"
