@@ -141,15 +141,17 @@ def labelled(
     """
     ids = responses["response_id"].to_pylist()
     targets = np.array([scores.get(response_id, np.nan) for response_id in ids], np.float64)
-    classes = np.where(np.isnan(levels), MISSING, levels).astype(np.int64)
+    split = np.array(responses["split"].to_pylist(), np.str_)
+    if weights is None:
+        weights = np.ones(levels.shape)
     return LabelledData(
         response_ids=tuple(ids),
         concepts=concepts_of(bundle),
-        levels=classes,
-        weights=np.ones(levels.shape) if weights is None else weights,
+        levels=np.where(np.isnan(levels), MISSING, levels).astype(np.int64),
+        weights=weights,
         grades=grades_of(targets, bundle.scale, bands),
         scores=grade_classes(bundle.scale, bands),
-        split=np.array(responses["split"].to_pylist(), np.str_),
+        split=split,
     )
 
 

@@ -104,7 +104,7 @@ def plm(
         return grade_validation(_probabilities(model, encoder, validation_rows), data.grades[validation_rows])
 
     course = train_on_states(model, encoder, rows, loss, validate, plan=plan, seed=seed, say=say)
-    weights = encoder.state_dict()
+    weights, parameters = encoder.state_dict(), parameter_count(model, encoder)
     model.cpu()
 
     def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
@@ -120,7 +120,7 @@ def plm(
         encoder_state=weights,
         epochs=(course.epochs, 0),
         validation=course.validation,
-        parameters=parameter_count(model, encoder),
+        parameters=parameters,
         seconds=time.perf_counter() - began,
         history=course.history,
         predict=predict,

@@ -78,17 +78,15 @@ def rater_noise(marks: Floats, tops: Ints) -> RaterNoise:
         raise InputError(NOBODY_SHARES, hint="leave rater_noise off, or have some responses marked by several")
     shares = marks / tops[:, None]
     fits = [_concept_fit(shares[:, k]) for k in range(len(tops))]
-    noise, variance = np.stack([fit.noise for fit in fits]), np.array([fit.variance for fit in fits])
-    return RaterNoise(
-        severity=np.stack([fit.severity for fit in fits]),
-        noise=noise,
-        reliability=variance[:, None] / (variance[:, None] + noise**2),
-        mean=np.array([fit.mean for fit in fits]),
-        variance=variance,
-        latent=np.stack([fit.latent for fit in fits]).T,
-        latent_variance=np.stack([fit.latent_variance for fit in fits]).T,
-        notes=tuple(fit.note for fit in fits),
-    )
+    severity = np.stack([fit.severity for fit in fits])
+    noise = np.stack([fit.noise for fit in fits])
+    mean = np.array([fit.mean for fit in fits])
+    variance = np.array([fit.variance for fit in fits])
+    latent = np.stack([fit.latent for fit in fits]).T
+    latent_variance = np.stack([fit.latent_variance for fit in fits]).T
+    reliability = variance[:, None] / (variance[:, None] + noise**2)
+    notes = tuple(fit.note for fit in fits)
+    return RaterNoise(severity, noise, reliability, mean, variance, latent, latent_variance, notes)
 
 
 def consensus(marks: Floats, tops: Ints) -> Consensus:
@@ -143,15 +141,9 @@ def _concept_fit(shares: Floats) -> _Fit:
     if variance < CHANCE * (variance + noise[used].mean()):
         return _no_fit(shares, BY_CHANCE)
     latent, spread = _posterior(marks, present, severity, noise, mean, variance)
-    return _Fit(
-        severity=np.where(used, severity, np.nan),
-        noise=np.where(used, np.sqrt(noise), np.nan),
-        mean=mean,
-        variance=variance,
-        latent=latent[back],
-        latent_variance=spread[back],
-        note=EQUAL if tied else None,
-    )
+    severity, noise = np.where(used, severity, np.nan), np.where(used, np.sqrt(noise), np.nan)
+    note = EQUAL if tied else None
+    return _Fit(severity, noise, mean, variance, latent=latent[back], latent_variance=spread[back], note=note)
 
 
 def _no_fit(shares: Floats, note: str) -> _Fit:

@@ -66,16 +66,19 @@ def class_set(
     answered = tuple(_answered(item_rows[item], text) for item, text in zip(item_ids, texts, strict=True))
     name = str(base / plan.backbone) if (base / plan.backbone).is_dir() else plan.backbone
     backbone = load(name, plan.max_tokens, plan.match, plan.layer, plan.arithmetic == "bfloat16")
+    ground = SharedGround(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan)
+    targets = np.array([scores.get(response_id) for response_id in ids], np.float64)
+    scores_by_rater = {rater: _scores_of(gradings, rater, ids) for rater in kinds}
     return ClassSet(
-        ground=SharedGround(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan),
+        ground=ground,
         backbone=backbone,
         bundle=bundle,
         bundle_id=locked[0]["bundle_id"],
         item_ids=tuple(item_ids),
         answered=answered,
-        target=np.array([scores.get(response_id) for response_id in ids], np.float64),
+        target=targets,
         marks=levels_by_rater,
-        scores={rater: _scores_of(gradings, rater, ids) for rater in kinds},
+        scores=scores_by_rater,
         kinds=kinds,
     )
 
@@ -117,8 +120,8 @@ def _final(run: Run, labels: TableRef, bundle: Bundle, ids: list[str]) -> Floats
 
 
 def _scores_of(gradings: Any, rater: str, ids: list[str]) -> Floats:
-    own = gradings.filter(pc.equal(gradings["rater_id"], rater))
-    scores = dict(zip(own["response_id"].to_pylist(), own["score"].to_pylist(), strict=True))
+    of_rater = gradings.filter(pc.equal(gradings["rater_id"], rater))
+    scores = dict(zip(of_rater["response_id"].to_pylist(), of_rater["score"].to_pylist(), strict=True))
     return np.array([scores.get(response_id) for response_id in ids], np.float64)
 
 

@@ -95,12 +95,14 @@ def _prompted_rows(
     data = responses.ground.data
     rows, scale = data.rows("test"), responses.bundle.scale
     examples = drawn_shots(responses.answered, responses.target, data.rows("train"), shots, seed=plan.sampling.seed)
+    tested = [responses.answered[row] for row in rows]
     with open_replies(run.warehouse.replies) as replies:
+        backend = open_backend(plan, base, replies, key_of)
         answers = prompted(
-            [responses.answered[row] for row in rows],
+            tested,
             examples,
             scale,
-            open_backend(plan, base, replies, key_of),
+            backend,
             replies,
             response_ids=[data.response_ids[row] for row in rows],
             rubric=responses.bundle.text,

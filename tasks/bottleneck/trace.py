@@ -70,15 +70,9 @@ def traces(
         }
         words = looked_at(texts[n], attention[n])
         for k, criterion_id in enumerate(concepts.ids):
-            rows.append(
-                {
-                    **response,
-                    "criterion_id": criterion_id,
-                    "level_probabilities": levels[n, k, : concepts.tops[k] + 1].tolist(),
-                    **{name: float(values[n, k]) for name, values in numbers.items()},
-                    "attention": words[k],
-                }
-            )
+            likely_levels = levels[n, k, : concepts.tops[k] + 1].tolist()
+            concept = {"criterion_id": criterion_id, "level_probabilities": likely_levels, "attention": words[k]}
+            rows.append({**response, **concept, **{name: float(values[n, k]) for name, values in numbers.items()}})
         bias = {"criterion_id": BIAS, "contribution": float(head.bias[grade]), "attention": []}
         rows.append({**response, **unknown, **bias})
     return rows

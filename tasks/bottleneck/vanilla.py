@@ -131,6 +131,7 @@ def train_jointly(
         return grade_validation(estimated.grades, data.grades[validation_rows])
 
     course = train_on_states(model, encoder, rows, batch_loss, validate, plan=plan, seed=seed, say=say)
+    parameters = parameter_count(model, encoder)
     reader, head, weights = model.cpu().reader, model.as_head(), encoder.state_dict()
 
     def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
@@ -146,7 +147,7 @@ def train_jointly(
         encoder_state=weights,
         epochs=(course.epochs, 0),
         validation=course.validation,
-        parameters=parameter_count(model, encoder),
+        parameters=parameters,
         seconds=time.perf_counter() - began,
         history=course.history,
         predict=predict,

@@ -43,7 +43,7 @@ def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, what: 
             progress.reached(done * each)
 
 
-def luck(shard: str) -> int:
+def sampling_seed(shard: str) -> int:
     """The seed of a shard's sampling: by its name, so that it is the same whatever was done before it."""
     return int(digest_of([STAGE, shard])[:8], 16)
 
@@ -58,8 +58,9 @@ def rows_of(run: Run, row: type[Row], where: pc.Expression | None = None) -> lis
     return list(table_of(run, row, where).to_pylist())
 
 
-def by(arm: Arm, seed: int, samples: Sequence[Sample] | None = None) -> pc.Expression:
+def of_arm(arm: Arm, seed: int, samples: Sequence[Sample] | None = None) -> pc.Expression:
     """Rows of an arm and a seed, on these samples where they are given."""
-    mine = (pc.field("arm") == arm) & (pc.field("seed") == seed)
-    ids = [sample.response_id for sample in samples or ()]
-    return mine if samples is None else mine & pc.field("response_id").isin(ids)
+    condition = (pc.field("arm") == arm) & (pc.field("seed") == seed)
+    if samples is None:
+        return condition
+    return condition & pc.field("response_id").isin([sample.response_id for sample in samples])

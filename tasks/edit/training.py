@@ -17,14 +17,14 @@ from tasks.edit.pool import Demonstration, Pool
 from tasks.edit.progress import TrainingProgress
 from tasks.edit.rl import Method, reinforce
 from tasks.edit.sft import fine_tune
-from tasks.edit.shards import STAGE, Tables, by, rows_of
+from tasks.edit.shards import STAGE, Tables, of_arm, rows_of
 from tasks.edit.tuning import Tuned
 from tasks.edit.work import Work, attempts_of, written
 from tasks.store.digest import file_digest
 
 METHODS: dict[Arm, Method] = {"dgpo": "dgpo", "edit_rl": "edit", "edit_rl_on_base": "edit"}
 """Arms of RL that are more than GRPO."""
-Told = dict[str, Any]
+PolicyColumns = dict[str, Any]
 """What a row of `policies` says of a training."""
 
 
@@ -33,23 +33,23 @@ def train_arm(work: Work, arm: Arm, seed: int) -> None:
     shard = f"policy-{arm}-{seed}"
     if work.run.done(STAGE, shard):
         return
-    row: Told = {"arm": arm, "seed": seed, "start": None if arm == "base" else STARTS.get(arm, "base")}
+    row: PolicyColumns = {"arm": arm, "seed": seed, "start": None if arm == "base" else STARTS.get(arm, "base")}
     row |= {"path": None, "note": None, "parameters": 0, "updates": 0, "demonstrations": 0, "seconds": 0.0}
-    told, tables = _trained(work, arm, seed)
-    row |= told
+    columns, tables = _trained(work, arm, seed)
+    row |= columns
     work.run.commit(STAGE, shard, {**tables, Policies: [row]})
     if arm != "base":
         done = f"{row['updates']:,} updates in {row['seconds']:.0f} s" if row["path"] else "not trained"
         print(f"edit: seed {seed}: {arm}: {done}" + (f": {row['note']}" if row["note"] else ""))
 
 
-def _trained(work: Work, arm: Arm, seed: int) -> tuple[Told, Tables]:
+def _trained(work: Work, arm: Arm, seed: int) -> tuple[PolicyColumns, Tables]:
     if arm in TUNED:
         return _tuned(work, arm, seed)
     return _reinforced(work, arm, seed) if arm in STARTS else ({}, {})
 
 
-def _tuned(work: Work, arm: Arm, seed: int) -> tuple[Told, Tables]:
+def _tuned(work: Work, arm: Arm, seed: int) -> tuple[PolicyColumns, Tables]:
     """An arm of supervised fine-tuning."""
     try:
         pool = _pool(work, arm, seed)
@@ -57,19 +57,19 @@ def _tuned(work: Work, arm: Arm, seed: int) -> tuple[Told, Tables]:
         return {"note": empty.rule}, {}
     texts, plan = pool.demonstrations, work.plan
     print(f"edit: seed {seed}: {arm}: fine-tuning on {len(texts):,} texts")
-    place = work.folder(arm, seed)
-    tuned = fine_tune(work.policy, _pairs(work, texts), plan.fine_tuning, plan.adapter, seed=seed, folder=place)
+    folder = work.folder(arm, seed)
+    tuned = fine_tune(work.policy, _pairs(work, texts), plan.fine_tuning, plan.adapter, seed=seed, folder=folder)
     rows = [demonstration_row(arm, seed, text) for text in texts]
-    told = {"note": pool.note, "demonstrations": len(texts)} | _told(work, tuned)
-    return told, {Demonstrations: rows, Learning: list(curve_rows(arm, seed, tuned))}
+    columns = {"note": pool.note, "demonstrations": len(texts)} | _adapter_columns(work, tuned)
+    return columns, {Demonstrations: rows, Learning: list(curve_rows(arm, seed, tuned))}
 
 
 def _pool(work: Work, arm: Arm, seed: int) -> Pool:
     """The arm's pool; InputError where it is empty."""
     attempts = attempts_of(work, seed, work.cases.train)
-    at = {(attempt.sample.response_id, attempt.number): attempt for attempt in attempts}
-    rows = rows_of(work.run, Revisions, by(arm, seed))
-    revisions = [revision_of(row, at[row["response_id"], row["sample"]]) for row in rows]
+    by_key = {(attempt.sample.response_id, attempt.number): attempt for attempt in attempts}
+    rows = rows_of(work.run, Revisions, of_arm(arm, seed))
+    revisions = [revision_of(row, by_key[row["response_id"], row["sample"]]) for row in rows]
     return pooled(arm, revisions, attempts, work.plan.revising.natural, seed)
 
 
@@ -79,17 +79,18 @@ def _pairs(work: Work, texts: Sequence[Demonstration]) -> list[tuple[str, str, b
     return [(prompts[text.response_id], text.completion, text.ends) for text in texts]
 
 
-def _reinforced(work: Work, arm: Arm, seed: int) -> tuple[Told, Tables]:
+def _reinforced(work: Work, arm: Arm, seed: int) -> tuple[PolicyColumns, Tables]:
     """An arm of RL."""
     adapters = work.adapters(STARTS[arm], seed)
     if adapters is None:
         return {"note": f"{STARTS[arm]}, which it begins with, was not trained"}, {}
+    # Looked at after every update, to say how far it is; `_look` keeps to the study's number.
+    plan = work.plan.reinforcement.model_copy(update={"look_every": 1})
     tuned = reinforce(
         work.policy_with(adapters),
         work.cases.train,
         work.prompts,
-        # Looked at after every update, to say how far it is; `_look` keeps to the study's number.
-        work.plan.reinforcement.model_copy(update={"look_every": 1}),
+        plan,
         work.plan.adapter,
         method=METHODS.get(arm, "grpo"),
         seed=seed,
@@ -97,7 +98,7 @@ def _reinforced(work: Work, arm: Arm, seed: int) -> tuple[Told, Tables]:
         max_tokens=work.plan.max_tokens,
         look=_look(work, arm, seed),
     )
-    return _told(work, tuned), {Learning: list(curve_rows(arm, seed, tuned))}
+    return _adapter_columns(work, tuned), {Learning: list(curve_rows(arm, seed, tuned))}
 
 
 def _look(work: Work, arm: Arm, seed: int) -> Callable[[int, Policy], None]:
@@ -117,7 +118,7 @@ def _look(work: Work, arm: Arm, seed: int) -> Callable[[int, Policy], None]:
     return look
 
 
-def _told(work: Work, tuned: Tuned) -> Told:
+def _adapter_columns(work: Work, tuned: Tuned) -> PolicyColumns:
     work.run.warehouse.share(tuned.adapter.parent)
     return {
         "path": tuned.adapter.relative_to(work.run.warehouse.root).as_posix(),

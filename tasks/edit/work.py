@@ -19,7 +19,7 @@ from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import FailedRollout
 from tasks.edit.rollout import Sample
-from tasks.edit.shards import by, luck, rows_of
+from tasks.edit.shards import of_arm, rows_of, sampling_seed
 from tasks.store.warehouse import Run
 
 
@@ -83,8 +83,15 @@ def written(
 ) -> list[dict[str, Any]]:
     """Rollouts newly written, as rows: several of each sample, or the greedy one."""
     start = time.monotonic()
-    more: dict[str, Any] = {"temperature": temperature, "max_tokens": work.plan.max_tokens, "seed": luck(shard)}
-    attempts = rolled(policy.write, work.prompts, samples, count, **more)
+    attempts = rolled(
+        policy.write,
+        work.prompts,
+        samples,
+        count,
+        temperature=temperature,
+        max_tokens=work.plan.max_tokens,
+        seed=sampling_seed(shard),
+    )
     seconds = (time.monotonic() - start) / len(attempts)
     part = work.cases.part
     return [rollout_row(arm, seed, part[attempt.sample.response_id], attempt, seconds) for attempt in attempts]
@@ -92,8 +99,9 @@ def written(
 
 def attempts_of(work: Work, seed: int, samples: Sequence[Sample]) -> list[FailedRollout]:
     """The base policy's rollouts of training samples."""
-    of = {sample.response_id: sample for sample in samples}
-    rows = rows_of(work.run, Rollouts, by("base", seed, samples))
-    return [
-        FailedRollout(of[row["response_id"]], row["sample"], row["text"], row["unmarked"] == "closed") for row in rows
-    ]
+    sample_of = {sample.response_id: sample for sample in samples}
+    attempts = []
+    for row in rows_of(work.run, Rollouts, of_arm("base", seed, samples)):
+        is_closed = row["unmarked"] == "closed"
+        attempts.append(FailedRollout(sample_of[row["response_id"]], row["sample"], row["text"], is_closed))
+    return attempts
