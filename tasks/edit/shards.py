@@ -31,11 +31,11 @@ def chunks(name: str, samples: Sequence[Sample]) -> list[tuple[str, Sequence[Sam
     return [(f"{name}-{number:05d}", samples[start : start + CHUNK]) for number, start in enumerate(starts)]
 
 
-def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, what: str, each: int = 1) -> None:
-    """Fill every chunk that is not done. what, each: the line about it, and what a sample counts in it."""
+def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, label: str, each: int = 1) -> None:
+    """Fill every chunk that is not done. label, each: the line about it, and what a sample counts in it."""
     todo = [(shard, part) for shard, part in chunks(name, samples) if not run.done(STAGE, shard)]
     done = len(samples) - sum(len(part) for _, part in todo)
-    progress = TrainingProgress(what, len(samples) * each, done * each)
+    progress = TrainingProgress(label, len(samples) * each, done * each)
     with looking(progress.look):
         for shard, part in todo:
             run.commit(STAGE, shard, fill(shard, part))
