@@ -50,7 +50,8 @@ def mimicry(
 
     checklist: None where the reviser was shown none; its words cannot be copied then. scheme: ρ (rho). visible: what
     the grader sees in any case: question, scheme, answer, attempt. before: the attempt up to and with the replaced
-    step; points named there may be named again, so that a step that adds up can be mended, and a form used there may be kept.
+    step; points named there may be named again, so that a step that adds up can be mended, and a form used there may
+    be kept.
     """
     text = "\n".join(revision)
     if any(map(is_line, revision)) and not any(map(is_line, before.split("\n"))):
