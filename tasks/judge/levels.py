@@ -16,7 +16,7 @@ from typing import Any
 from tasks.contracts.bundle import Bundle
 from tasks.judge.protocol import Part, how
 from tasks.judge.question import Question
-from tasks.llm.backend import Around
+from tasks.llm.backend import Around, Arriving, Passing
 from tasks.llm.choices import Path, Place, level_probabilities, offsets
 from tasks.llm.request import Reply, Request, Same
 
@@ -29,7 +29,11 @@ class Levelled(Around):
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
-        for index, reply in self._backend.answer(requests):
+        answers = self._backend.answer(requests)
+        return Passing.on(self._levelled(requests, answers), answers)
+
+    def _levelled(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+        for index, reply in answers:
             yield index, levelled(requests[index], reply) if reply.token_logprobs else reply
 
 

@@ -115,6 +115,12 @@ def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
     return fill("response", {"nonce": nonce(text), "text": "\n".join(lines)})
 
 
+@lru_cache(maxsize=64)  # the calls about one response come one after the other
+def fenced(text: str, units: Same[tuple[Unit, ...]], names: UnitNames) -> str:
+    """`response`, made once for all calls about it."""
+    return response(text, units.value, names)
+
+
 def components(texts: Mapping[str, str | None]) -> str:
     """What an extracting call found, by criterion, as data between fences: it was copied from a student's text.
 

@@ -141,7 +141,7 @@ def build(
         reference_answer=case.reference_answer,
     )
     names = names_of(Same(case.bundle))
-    fenced = prompt.response(case.text, case.units, names)
+    fenced = prompt.fenced(case.text, Same(case.units), names)
     content = "\n".join(text for text in (shown.text, fenced, task) if text)
     sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
     return Request(
