@@ -58,10 +58,11 @@ def constructions(rubric: Rubric, labels: Ints | None = None, grades: Floats | N
         "non_redundancy": _redundancy(concepts, labels),
         "ordinal_anchors": _anchors(concepts, labels, grades),
     }
-    rows = []
+    rows: list[dict[str, Any]] = []
     for rule, of_rule in findings.items():
-        named = [dict(zip(_COLUMNS, finding, strict=True)) for finding in of_rule]
-        rows += [{"rubric_id": rubric.rubric_id, "rule": rule} | finding for finding in named]
+        for finding in of_rule:
+            columns = dict(zip(_COLUMNS, finding, strict=True))
+            rows.append({"rubric_id": rubric.rubric_id, "rule": rule, **columns})
     return rows
 
 
