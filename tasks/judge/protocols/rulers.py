@@ -11,7 +11,7 @@ from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import itemised, keep, prompt
 from tasks.judge import schema as contract
 from tasks.judge.decision import Decision
-from tasks.judge.doubts import most_shared, settled
+from tasks.judge.doubted_quotes import most_shared, settled
 from tasks.judge.evidence import subject_of
 from tasks.judge.level_signals import level_signals
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
