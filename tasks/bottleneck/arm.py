@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class TrainedArm:
 
 def arms(plan: Bottleneck) -> list[Arm]:
     """Every method with every seed, then the first method with every setting of the sweep; the first is exported."""
-    planned = [Arm(method, seed, "", plan.training) for seed in plan.seeds for method in plan.methods]
+    planned = [Arm(method, seed, "", plan.training) for seed, method in product(plan.seeds, plan.methods)]
     for setting, training in sweep(plan.training, plan.sweep):
         planned += [Arm(plan.methods[0], seed, setting, training) for seed in plan.seeds]
     return planned

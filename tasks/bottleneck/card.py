@@ -140,15 +140,14 @@ def _training(about: About) -> list[str]:
     if about.adapter:
         encoder = "frozen, not in the file, with an adapter that is"
     counts = [f"- responses with labels in split {plain(split)}: {count}" for split, count in about.counts.items()]
-    settings = about.training.model_dump().items()
-    return [
-        *counts,
+    settings = [f"- {name.replace('_', ' ')}: {value}" for name, value in about.training.model_dump().items()]
+    facts = [
         f"- method: {plain(about.method)}, seed {about.seed}",
         f"- text encoder: {plain(about.backbone_digest)} ({encoder}), at most {about.max_tokens} tokens",
         f"- macro-F1 of the grade by which the epoch was chosen: {_number(about.validation)}",
         f"- temperature of the grade's probabilities: {about.temperature:.4g}, fitted on the split calibration",
-        *(f"- {name.replace('_', ' ')}: {value}" for name, value in settings),
     ]
+    return counts + facts + settings
 
 
 def _use(file: str) -> list[str]:

@@ -119,7 +119,7 @@ def cb_llm(
     course = _layer_course(layer, encoder, data, targets, plan=plan, seed=seed, say=say)
     head = SparseHead(read(layer, encoder, rows), data.grades[rows], len(data.scores), seed)
     validation, _ = grade_validation(head(read(layer, encoder, validation_rows)), data.grades[validation_rows])
-    weights = encoder.state_dict()
+    weights, parameters = encoder.state_dict(), parameter_count(layer, encoder) + head.numbers
     layer.cpu()
 
     def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
@@ -135,7 +135,7 @@ def cb_llm(
         encoder_state=weights,
         epochs=(course.epochs, 0),
         validation=validation,
-        parameters=parameter_count(layer, encoder) + head.numbers,
+        parameters=parameters,
         seconds=time.perf_counter() - began,
         history=course.history,
         predict=predict,

@@ -222,13 +222,11 @@ def _extended(data: LabelledData, bank: Bank, joined: tuple[int, ...]) -> Labell
     """The labels with presence in the text as concepts of two levels."""
     rubric, words = data.concepts, tuple(bank.words[column] for column in joined)
     anchors = rubric.anchors + (("absent", "present"),) * len(joined)
+    concepts = Concepts(rubric.ids + words, rubric.names + words, rubric.texts + words, anchors)
     present = bank.present[:, list(joined)]
-    return replace(
-        data,
-        concepts=Concepts(rubric.ids + words, rubric.names + words, rubric.texts + words, anchors),
-        levels=np.hstack([data.levels, present]).astype(np.int64),
-        weights=np.hstack([data.weights, np.ones(present.shape)]),
-    )
+    levels = np.hstack([data.levels, present]).astype(np.int64)
+    weights = np.hstack([data.weights, np.ones(present.shape)])
+    return replace(data, concepts=concepts, levels=levels, weights=weights)
 
 
 def _phrases(text: str) -> set[str]:
