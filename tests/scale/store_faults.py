@@ -157,13 +157,13 @@ def environment(folder: Path, host: str = "127.0.0.1") -> dict[str, str]:
 
 
 def make_bucket() -> None:
-    for tries in range(120):
+    for tries in range(400):
         try:
             request = urllib.request.Request(f"http://127.0.0.1:{STORE}/faults", method="PUT")
             urllib.request.urlopen(request)
             return
         except OSError as error:
-            if tries == 119:
+            if tries == 399:
                 raise SystemExit(f"the object store did not start: {error}") from error
             time.sleep(0.5)
 
