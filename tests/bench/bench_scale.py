@@ -144,10 +144,10 @@ class Stages:
     def watch(self, name, act):
         """The act, timed; a name that is a function is made from what the act was given last."""
 
-        def watched(*arguments):
+        def watched(*arguments, **named):
             started = time.perf_counter()
             try:
-                return act(*arguments)
+                return act(*arguments, **named)
             finally:
                 self.add(name(arguments[-1]) if callable(name) else name, started)
 
