@@ -19,20 +19,21 @@ class SelfAgreement(NamedTuple):
 
 
 def judged_twice(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
-    """A row for each criterion that both judgings decided: response_id, criterion_id, level, level_again and agreed.
+    """A row for each criterion that both judgings decided: response_id, criterion_id, decision, decision_again and
+    agreed.
 
-    first, second: response_id, criterion_id and level, NaN where it is unscored.
+    first, second: response_id, criterion_id and decision, a level, NaN where it is unscored.
     """
     both = first.merge(second, on=["response_id", "criterion_id"], suffixes=("", "_again"))
-    both = both.dropna(subset=["level", "level_again"])
-    return both.assign(agreed=(both["level"] == both["level_again"]).astype(float))
+    both = both.dropna(subset=["decision", "decision_again"])
+    return both.assign(agreed=(both["decision"] == both["decision_again"]).astype(float))
 
 
 def self_agreement(pairs: pd.DataFrame) -> SelfAgreement | None:
     """Over all pairs; None for none."""
     if pairs.empty:
         return None
-    shares = [pairs[name].value_counts(normalize=True) for name in ("level", "level_again")]
+    shares = [pairs[name].value_counts(normalize=True) for name in ("decision", "decision_again")]
     by_chance = float(shares[0].mul(shares[1], fill_value=0.0).sum())
     rollouts = int(pairs["response_id"].nunique())
     return SelfAgreement(float(pairs["agreed"].mean()), by_chance, len(pairs), rollouts)

@@ -47,7 +47,7 @@ def _rows(run: Run, table: type[Row], stage: str, columns: list[str]) -> pd.Data
 
 def _twice(run: Run) -> pd.DataFrame:
     """Criteria of the rollouts that were judged twice."""
-    columns = ["response_id", "criterion_id", "level"]
+    columns = ["response_id", "criterion_id", "decision"]
     second = _rows(run, Judgments, "repeats", columns)
     if second.empty:
         return judged_twice(second, second)
