@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import math
 import os
 import random
 import time
@@ -37,7 +38,7 @@ _WINDOW, _FEW = 512, 16
 """Rollouts whose share without a reward is looked at; fewer are no share, but where none has one."""
 _MARGIN_S = 30.0
 """Seconds beyond the deadline after which an answer is given up."""
-_REPEATED = ("reward", "flat", "gear", "false_credit", "share_unscored", "suppressed", "calls")
+_REPEATED = ("reward", "reward_variance", "flat", "gear", "false_credit", "share_unscored", "suppressed", "calls")
 _OF_TRAINING = ("judge_agreement", "held_out", "alarm")
 
 Rollout = Mapping[str, Any]
@@ -317,8 +318,8 @@ def _log_batch(answer: Mapping[str, Any], log_metric: Any, log_extra: Any) -> No
             if value is not None:
                 log_metric(f"rubricflow/{name}", float(value))
     if log_extra:
-        for name in ("flat", "gear", "false_credit"):
-            log_extra(f"rubricflow_{name}", [rollout[name] for rollout in answer["rollouts"]])
+        for name in ("reward_variance", "flat", "gear", "false_credit"):
+            log_extra(f"rubricflow_{name}", [rollout.get(name) for rollout in answer["rollouts"]])
         log_extra("rubricflow_criteria", [_in_short(rollout) for rollout in answer["rollouts"]])
 
 
@@ -330,9 +331,10 @@ def _in_short(rollout: Mapping[str, Any]) -> str:
 
 def _figures(rollout: Mapping[str, Any], unscored: float) -> dict[str, Any]:
     """A rollout as verl logs it; numbers only, the same ones for every rollout."""
-    reward = rollout["reward"]
+    reward, variance = rollout["reward"], rollout.get("reward_variance")
     return {
         "score": unscored if reward is None else reward,
+        "reward_variance": math.nan if variance is None else variance,
         "flat": unscored if rollout["flat"] is None else rollout["flat"],
         "gear": unscored if rollout["gear"] is None else rollout["gear"],
         "false_credit": rollout["false_credit"] or 0.0,
@@ -349,7 +351,7 @@ def _item_of(info: Mapping[str, Any] | None) -> str:
 def _nothing(rollouts: Sequence[Rollout], said: str) -> dict[str, Any]:
     """The answer that holds no reward."""
     cause = {"reason": "outage", "said": said}
-    empty: dict[str, Any] = dict.fromkeys(("reward", "flat", "gear", "false_credit"))
+    empty: dict[str, Any] = dict.fromkeys(("reward", "reward_variance", "flat", "gear", "false_credit"))
     empty |= {"unscored": cause, "decisions": []}
     answers = [{"item_id": rollout.get("item_id"), **empty} for rollout in rollouts]
     summary = {"rollouts": len(rollouts), "unscored": len(rollouts), "share_unscored": 1.0, "leaked": {}}

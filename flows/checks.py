@@ -55,8 +55,7 @@ def check_number(value: object, field: str, low: float, high: float = math.inf, 
 
 def check_share(value: object, field: str) -> None:
     """The value is a number in [0, 1]."""
-    is_share = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
-    if not is_share:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise InputError(f"{value!r} is no share from 0 to 1", field=field)
 
 

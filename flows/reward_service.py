@@ -13,7 +13,7 @@ from flows.failures import Trouble
 from flows.inline_rubrics import InlineRubrics
 from flows.prepared import PreparedItem
 from flows.repeated_judging import Agreement, agreements
-from flows.rollouts import RolloutReward
+from flows.rollouts import RolloutReward, VariedReward
 from flows.training_record import read_record, record_criteria, record_quality
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError
@@ -90,6 +90,7 @@ class RewardService:
         worth = appraisals(batch.local.batch, flat, gear, self._reward.threshold)
         paid = _calls(batch)
         twice = agreements(batch.graded.judged, batch.repeats.judged if batch.repeats else ())
+        rewards = map(VariedReward, batch.rewards, batch.variances)
         return [
             _answer(
                 judged,
@@ -101,7 +102,7 @@ class RewardService:
                 twice.get(judged.case.response_id),
             )
             for judged, posed_rollout, appraisal, reward, trouble in zip(
-                batch.graded.judged, posed, worth, batch.rewards, batch.missing, strict=True
+                batch.graded.judged, posed, worth, rewards, batch.missing, strict=True
             )
         ]
 
@@ -144,7 +145,7 @@ def _answer(
     judged: Judged,
     item: PreparedItem,
     appraisal: Appraisal,
-    reward: float | None,
+    rewarded: VariedReward,
     trouble: Trouble | None,
     replies: Sequence[Reply],
     agreement: Agreement | None,
@@ -154,10 +155,11 @@ def _answer(
         _decision(decision, criteria[decision.criterion_id], judged.probabilities.get(decision.criterion_id))
         for decision in judged.decisions
     ]
-    has_reward = reward is not None
+    has_reward = rewarded.reward is not None
     return {
         "item_id": judged.case.item_id,
-        "reward": reward,
+        "reward": rewarded.reward,
+        "reward_variance": rewarded.variance,
         "flat": appraisal.flat if has_reward else None,
         "gear": appraisal.gear if has_reward else None,
         "false_credit": appraisal.false_credit if has_reward else None,

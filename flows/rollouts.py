@@ -71,6 +71,15 @@ class Rollout(NamedTuple):
     """What it says."""
 
 
+class VariedReward(NamedTuple):
+    """What a rollout is paid."""
+
+    reward: float | None
+    """None where there is no reward."""
+    variance: float | None
+    """See `reward_variances`; None where nothing is known of it."""
+
+
 class Drawn(NamedTuple):
     """What the rollouts of a study are rewarded by."""
 
@@ -144,7 +153,13 @@ class RolloutReward:
 
     def score(self, rollouts: Sequence[Rollout]) -> list[float | None]:
         """The reward of each rollout, None where there is none."""
-        return self._rewarded(rollouts, None)[0]
+        return [rewarded.reward for rewarded in self.score_with_variance(rollouts)]
+
+    def score_with_variance(self, rollouts: Sequence[Rollout]) -> list[VariedReward]:
+        """The reward of each rollout and how far it would vary with the judge's own doubts, for a trainer that trusts
+        doubtful rewards less."""
+        batch = self._rewarded(rollouts, None)
+        return list(map(VariedReward, batch.rewards, batch.variances)) if batch else []
 
     @property
     def record(self) -> Run | None:
@@ -205,15 +220,15 @@ class RolloutReward:
             raise InputError(f"there is no item '{rollout.item_id}'", field="item_id", hint=hint)
         return item
 
-    def _rewarded(self, rollouts: Sequence[Rollout], step: int | None) -> tuple[list[float | None], Cost | None]:
-        """Rewards and cost of a batch; no cost where there is nothing to judge."""
+    def _rewarded(self, rollouts: Sequence[Rollout], step: int | None) -> JudgedBatch | None:
+        """A batch, judged; None where there is nothing to judge."""
         posed = [PosedRollout(self._known(rollout), rollout.text, step) for rollout in rollouts]
         if not posed:
-            return [], None
+            return None
         batch = self.judged(posed, monotonic() + self.deadline)
         self.last = batch.cost
         _logger.info("%s: %s", self.__name__, batch.cost)
-        return batch.rewards, batch.cost
+        return batch
 
     def judged(self, posed: Sequence[PosedRollout], until: float) -> JudgedBatch:
         """A batch of at least one rollout, judged, put together, watched and recorded.
@@ -234,8 +249,12 @@ class RolloutReward:
             local = self._local(decisions, cases, posed)
             rows = self._aggregated(local)
             rows = without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
-            paid = dict(zip(rows["response_id"].to_pylist(), rows["reward"].to_pylist(), strict=True))
+            names = rows["response_id"].to_pylist()
+            paid, doubts = (
+                dict(zip(names, rows[column].to_pylist(), strict=True)) for column in ("reward", "reward_variance")
+            )
             rewards = [paid[case.response_id] for case in cases]
+            variances = [doubts[case.response_id] for case in cases]
             missing = [
                 lost.get(case.response_id, UNKNOWN) if reward is None else None
                 for case, reward in zip(cases, rewards, strict=True)
@@ -253,7 +272,7 @@ class RolloutReward:
                 if repeats:
                     self._record.commit(REPEATS, shard, {Judgments: judgments(repeats.rater, repeats.judged)})
         cost = cost_of(rewards, waves, perf_counter() - start)
-        return JudgedBatch(cases, graded, local, rewards, missing, cost, repeats)
+        return JudgedBatch(cases, graded, local, rewards, variances, missing, cost, repeats)
 
     def _graded(
         self, cases: Sequence[Case], who: Rater, store: Replies, on_wave: Callable[[Wave], None], until: float

@@ -67,6 +67,9 @@ class RolloutAnswer(TypedDict):
     item_id: str
     reward: float | None
     """By the server's aggregation; None with a reason in `unscored`."""
+    reward_variance: float | None
+    """How far the reward would vary if the judge's own doubts were settled one way or the other; None where the judge
+    gives no probabilities, of gates, and of graphs too wide for it."""
     flat: float | None
     gear: float | None
     false_credit: float | None
@@ -97,6 +100,7 @@ class Summary(TypedDict):
     reasons: dict[str, int]
     """Reason → rollouts without a reward."""
     reward: float | None
+    reward_variance: float | None
     flat: float | None
     gear: float | None
     false_credit: float | None
@@ -119,6 +123,7 @@ def unscored_answer(item_id: str, reason: str, said: str) -> RolloutAnswer:
     return {
         "item_id": item_id,
         "reward": None,
+        "reward_variance": None,
         "flat": None,
         "gear": None,
         "false_credit": None,
@@ -153,6 +158,7 @@ def summary_of(answers: Sequence[RolloutAnswer]) -> Summary:
         "share_unscored": 1 - len(rewarded) / len(answers) if answers else 0.0,
         "reasons": dict(Counter(cause["reason"] for cause in unscored)),
         "reward": _mean([answer["reward"] for answer in rewarded]),
+        "reward_variance": _mean([answer["reward_variance"] for answer in rewarded]),
         "flat": _mean([answer["flat"] for answer in rewarded]),
         "gear": _mean([answer["gear"] for answer in rewarded]),
         "false_credit": _mean([answer["false_credit"] for answer in rewarded]),
