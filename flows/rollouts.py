@@ -9,11 +9,13 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
 
 from flows.batch import Cost, JudgedBatch, PosedRollout, cost_of, responses, without
@@ -21,6 +23,7 @@ from flows.checks import check_aggregation, check_number, check_on_failure, chec
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
 from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
+from flows.repeats import worth_repeating
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Graph
@@ -30,6 +33,7 @@ from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.judge.grade import grade_batch
+from tasks.judge.rater import repeated
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
 from tasks.llm.backend import kept_open
@@ -40,6 +44,7 @@ from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.factors import Factors
 from tasks.reward.leakage import edge_cases
 from tasks.reward.local import Locals, local_scores
+from tasks.reward.repeats import averaged, weights_of_doubts
 from tasks.reward.rows import cases as case_rows
 from tasks.reward.rows import rewards as reward_rows
 from tasks.store.shards import Rows
@@ -110,6 +115,7 @@ class RolloutReward:
         on_failure: OnFailure = "stop",
         deadline: float = DEADLINE_S,
         most_unscored: float = MOST_UNSCORED,
+        repeats: float = 0.0,
     ) -> None:
         """All that does not need the judge is checked here.
 
@@ -124,6 +130,9 @@ class RolloutReward:
         on_failure: what happens where the judge is down or out of time, or too much is unscored; see `Watch`.
         deadline: seconds for one batch; what is not answered then is given up, and has no reward.
         most_unscored: share of the last rollouts without a reward, in (0, 1], that is still borne.
+        repeats: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria leave its
+        rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge draws its
+        replies, that is at a temperature above 0.
         InputError, ContractError and StoreError for a setting that cannot be, an item without bundle or graph, a bundle
         that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
@@ -132,12 +141,15 @@ class RolloutReward:
         check_number(deadline, "deadline", 0)
         check_number(most_unscored, "most_unscored", 0, 1)
         check_record(record)
+        if repeats != 0:
+            check_number(repeats, "repeats", 0)
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
         self._unscored = unscored_rule(self.items.values())
         self._settings, self.aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
         self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
+        self._repeats = repeats
         self.__name__ = f"rubric_{aggregation}"
         open_replies(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
@@ -230,6 +242,11 @@ class RolloutReward:
             lost = troubles(graded)
             decisions = judgments(who, graded.judged)
             local = self._local(decisions, cases, posed)
+            if self._repeats:
+                second = repeated(who, 2)[1]
+                asking = partial(self._graded, who=second, store=store, on_wave=waves.append, until=until)
+                local, more = self._repeated(posed, graded, local, asking)
+                decisions = pa.concat_tables([decisions, *more])
             rows = self._aggregated(local)
             rows = without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
             names = rows["response_id"].to_pylist()
@@ -268,6 +285,27 @@ class RolloutReward:
                 "no batch can be judged before that is mended, whatever on_failure says; go on from the last checkpoint"
             )
             raise BackendError(f"{self.__name__}: {error.reason}; {rule} then (replies that came are kept)") from error
+
+    def _repeated(
+        self,
+        posed: Sequence[PosedRollout],
+        graded: Graded,
+        local: Locals,
+        asking: Callable[[Sequence[Case]], Graded],
+    ) -> tuple[Locals, list[pa.Table]]:
+        """Local scores with what was judged again, and its decisions. The calls are added to those of `graded`."""
+        weights = weights_of_doubts(local.batch, self.aggregation, self._settings)
+        calls = round(self._repeats * len(posed))
+        repeats = worth_repeating(graded.judged, local.batch, weights, calls)
+        if not repeats:
+            return local, []
+        cases = [repeat.case for repeat in repeats]
+        again = asking(cases)
+        graded.called += again.called
+        decisions = judgments(again.rater, again.judged)
+        theirs = self._local(decisions, cases, [posed[repeat.row] for repeat in repeats])
+        rows = np.array([repeat.row for repeat in repeats])
+        return replace(local, batch=averaged(local.batch, theirs.batch, rows)), [decisions]
 
     def _local(self, decisions: pa.Table, cases: Sequence[Case], posed: Sequence[PosedRollout]) -> Locals:
         """What each rollout's criteria are worth on their own."""

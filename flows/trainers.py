@@ -59,6 +59,7 @@ class Options(TypedDict, total=False):
     on_failure: OnFailure
     deadline: float
     most_unscored: float
+    repeats: float
 
 
 class RubricReward(RolloutReward):
@@ -118,6 +119,8 @@ class RubricReward(RolloutReward):
     ) -> RubricReward:
         """The reward of a study's settings."""
         assert settings.reward is not None  # `_for_training` asks for it
+        if more.get("repeats"):
+            refuse_same_replies(settings.judge, path)
         learned = settings.reward.edge_retention
         options: Options = {"replies": house.replies, **more}
         return cls(
@@ -269,6 +272,16 @@ def _refuse_idle(judge: Judge, path: Path) -> None:
         raise InputError(rule, file=path, field="judge.examples")
     if judge.samples > 1:
         raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
+
+
+def refuse_same_replies(judge: Judge, path: Path) -> None:
+    """InputError for a judge that would say the same again."""
+    if BACKENDS[judge.backend].needs != "engine":
+        rule = f"judge '{judge.backend}' gives the same reply every time; leave 'repeats' out"
+        raise InputError(rule, file=path, field="repeats")
+    if judge.sampling.temperature == 0:
+        rule = "with temperature 0 every reply is the same; set judge.sampling.temperature"
+        raise InputError(rule, file=path, field="repeats")
 
 
 def _refuse_unready(judge: Judge, base: Path) -> None:
