@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
+from tasks.contracts.backends import BACKENDS
 from tasks.contracts.bundle import Bundle
+from tasks.contracts.errors import InputError
+from tasks.contracts.settings.judge import Judge
 from tasks.judge.protocol import how
-from tasks.judge.rows import Case, Judged, Kept
+from tasks.judge.rows import Case, Graded, Judged, Kept, judgments
+from tasks.reward.local import Locals
+from tasks.reward.repeats import averaged
 from tasks.reward.wire import Batch
 from tasks.stats.arrays import Floats
 
@@ -38,6 +47,38 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
     for _, row, names in heapq.nlargest(calls, worths, key=lambda call: call[0]):
         chosen[row] |= names
     return [RepeatedCase(row, _again(judged[row], names)) for row, names in sorted(chosen.items())]
+
+
+def judged_again(
+    graded: Graded,
+    local: Locals,
+    repeats: Sequence[RepeatedCase],
+    asking: Callable[[Sequence[Case]], Graded],
+    local_of: Callable[[pa.Table, Sequence[Case]], Locals],
+) -> tuple[Locals, list[pa.Table]]:
+    """Local scores with what is judged again, and its rows of `judgments`. The calls are added to those of `graded`.
+
+    asking: judges cases with another seed; local_of: makes local scores of judgments.
+    """
+    if not repeats:
+        return local, []
+    cases = [repeat.case for repeat in repeats]
+    again = asking(cases)
+    graded.called += again.called
+    decisions = judgments(again.rater, again.judged)
+    rows = np.array([repeat.row for repeat in repeats])
+    both = averaged(local.batch, local_of(decisions, cases).batch, rows)
+    return replace(local, batch=both), [decisions]
+
+
+def refuse_same_replies(judge: Judge, path: Path) -> None:
+    """InputError for a judge that would say the same again."""
+    if BACKENDS[judge.backend].needs != "engine":
+        rule = f"judge '{judge.backend}' gives the same reply every time; leave 'repeats' out"
+        raise InputError(rule, file=path, field="repeats")
+    if judge.sampling.temperature == 0:
+        rule = "with temperature 0 every reply is the same; set judge.sampling.temperature"
+        raise InputError(rule, file=path, field="repeats")
 
 
 def _part(weights: Floats, batch: Batch, row: int) -> list[float]:

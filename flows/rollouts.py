@@ -15,7 +15,6 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, ClassVar, NamedTuple, Self
 
-import numpy as np
 import pyarrow as pa
 
 from flows.batch import Cost, JudgedBatch, PosedRollout, cost_of, responses, without
@@ -23,7 +22,7 @@ from flows.checks import check_aggregation, check_number, check_on_failure, chec
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
 from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
-from flows.repeats import worth_repeating
+from flows.repeats import judged_again, worth_repeating
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Graph
@@ -44,7 +43,7 @@ from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.factors import Factors
 from tasks.reward.leakage import edge_cases
 from tasks.reward.local import Locals, local_scores
-from tasks.reward.repeats import averaged, weights_of_doubts
+from tasks.reward.repeats import weights_of_doubts
 from tasks.reward.rows import cases as case_rows
 from tasks.reward.rows import rewards as reward_rows
 from tasks.store.shards import Rows
@@ -245,7 +244,9 @@ class RolloutReward:
             if self._repeats:
                 second = repeated(who, 2)[1]
                 asking = partial(self._graded, who=second, store=store, on_wave=waves.append, until=until)
-                local, more = self._repeated(posed, graded, local, asking)
+                weights = weights_of_doubts(local.batch, self.aggregation, self._settings)
+                repeats = worth_repeating(graded.judged, local.batch, weights, round(self._repeats * len(posed)))
+                local, more = judged_again(graded, local, repeats, asking, partial(self._local, posed=posed))
                 decisions = pa.concat_tables([decisions, *more])
             rows = self._aggregated(local)
             rows = without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
@@ -285,27 +286,6 @@ class RolloutReward:
                 "no batch can be judged before that is mended, whatever on_failure says; go on from the last checkpoint"
             )
             raise BackendError(f"{self.__name__}: {error.reason}; {rule} then (replies that came are kept)") from error
-
-    def _repeated(
-        self,
-        posed: Sequence[PosedRollout],
-        graded: Graded,
-        local: Locals,
-        asking: Callable[[Sequence[Case]], Graded],
-    ) -> tuple[Locals, list[pa.Table]]:
-        """Local scores with what was judged again, and its decisions. The calls are added to those of `graded`."""
-        weights = weights_of_doubts(local.batch, self.aggregation, self._settings)
-        calls = round(self._repeats * len(posed))
-        repeats = worth_repeating(graded.judged, local.batch, weights, calls)
-        if not repeats:
-            return local, []
-        cases = [repeat.case for repeat in repeats]
-        again = asking(cases)
-        graded.called += again.called
-        decisions = judgments(again.rater, again.judged)
-        theirs = self._local(decisions, cases, [posed[repeat.row] for repeat in repeats])
-        rows = np.array([repeat.row for repeat in repeats])
-        return replace(local, batch=averaged(local.batch, theirs.batch, rows)), [decisions]
 
     def _local(self, decisions: pa.Table, cases: Sequence[Case], posed: Sequence[PosedRollout]) -> Locals:
         """What each rollout's criteria are worth on their own."""

@@ -28,6 +28,7 @@ from typing import Any, TypedDict, Unpack
 from flows.checks import check_unscored
 from flows.failures import OnFailure
 from flows.gathering import Gathering
+from flows.repeats import refuse_same_replies
 from flows.rollouts import Drawn, Rollout, RolloutReward
 from flows.trained import grader_of
 from tasks.contracts.backends import BACKENDS, serving
@@ -272,16 +273,6 @@ def _refuse_idle(judge: Judge, path: Path) -> None:
         raise InputError(rule, file=path, field="judge.examples")
     if judge.samples > 1:
         raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
-
-
-def refuse_same_replies(judge: Judge, path: Path) -> None:
-    """InputError for a judge that would say the same again."""
-    if BACKENDS[judge.backend].needs != "engine":
-        rule = f"judge '{judge.backend}' gives the same reply every time; leave 'repeats' out"
-        raise InputError(rule, file=path, field="repeats")
-    if judge.sampling.temperature == 0:
-        rule = "with temperature 0 every reply is the same; set judge.sampling.temperature"
-        raise InputError(rule, file=path, field="repeats")
 
 
 def _refuse_unready(judge: Judge, base: Path) -> None:

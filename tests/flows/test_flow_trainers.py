@@ -25,8 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 import topics
 
 from flows.plan import plan
+from flows.repeats import refuse_same_replies
 from flows.rollouts import Rollout
-from flows.trainers import RubricReward, refuse_same_replies, text_of
+from flows.trainers import RubricReward, text_of
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoreError
 from tasks.contracts.grader import Answered, GraderOutput
