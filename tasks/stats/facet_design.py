@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -62,29 +63,32 @@ def design(ratings: Sequence[Rating]) -> Design:
     """
     _check(ratings)
     rows = sorted(ratings)
-    responses, groups, raters = (_order(column) for column in list(zip(*rows, strict=True))[:3])
+    responses = _order(row.response for row in rows)
+    groups = _order(row.group for row in rows)
+    raters = _order(row.rater for row in rows)
     scores: list[set[float]] = [set() for _ in groups]
     for row in rows:
         scores[groups[row.group]].add(row.score)
-    levels = [{value: at for at, value in enumerate(sorted(own))} for own in scores]
+    values = [sorted(of_group) for of_group in scores]
+    levels = [_order(of_group) for of_group in scores]
     codes = [(groups[row.group], raters[row.rater], levels[groups[row.group]][row.score]) for row in rows]
     pairs = _order([(group, rater) for group, rater, _ in codes])
     cells = _order(codes)
-    of_response: list[list[int]] = [[] for _ in responses]
+    cells_of: list[list[int]] = [[] for _ in responses]
     for row, code in zip(rows, codes, strict=True):
-        of_response[responses[row.response]].append(cells[code])
-    keys = [tuple(sorted(own)) for own in of_response]
+        cells_of[responses[row.response]].append(cells[code])
+    keys = [tuple(sorted(of_response)) for of_response in cells_of]
     patterns = _order(keys)
     pattern = np.array([patterns[key] for key in keys])
     cell_codes = np.array(list(cells))
     pair_codes = np.array(list(pairs))
-    flat = np.array([cell for key in patterns for cell in key])
+    flat = np.array(list(chain.from_iterable(patterns)))
     ends = np.cumsum([0, *(len(key) for key in patterns)])
     return Design(
         responses=tuple(responses),
         raters=tuple(raters),
         groups=tuple(groups),
-        values=tuple(np.array(sorted(own)) for own in scores),
+        values=tuple(map(np.array, values)),
         pattern=pattern,
         weight=np.bincount(pattern).astype(np.float64),
         group=cell_codes[flat[ends[:-1]], 0],
@@ -96,14 +100,16 @@ def design(ratings: Sequence[Rating]) -> Design:
     )
 
 
-def linked(of: Design) -> list[tuple[str, ...]]:
+def linked(coded: Design) -> list[tuple[str, ...]]:
     """Raters in sets that shared responses link, directly or by way of others, the largest first; severities of two
     sets do not compare."""
-    pairs: npt.NDArray[np.int64] = of.pair_rater[of.cell_pair]
-    by_rater = of.ratings @ csr_array((np.ones(len(pairs)), (np.arange(len(pairs)), pairs)))
+    pairs: npt.NDArray[np.int64] = coded.pair_rater[coded.cell_pair]
+    by_rater = coded.ratings @ csr_array((np.ones(len(pairs)), (np.arange(len(pairs)), pairs)))
     count, label = connected_components(by_rater.T @ by_rater, directed=False)
-    sets = [tuple(of.raters[at] for at in np.flatnonzero(label == one)) for one in range(count)]
-    return sorted(sets, key=lambda names: (-len(names), names))
+    sets: list[list[str]] = [[] for _ in range(count)]
+    for rater, number in zip(coded.raters, label, strict=True):
+        sets[number].append(rater)
+    return sorted(map(tuple, sets), key=lambda names: (-len(names), names))
 
 
 def _check(ratings: Sequence[Rating]) -> None:
@@ -123,4 +129,4 @@ def _check(ratings: Sequence[Rating]) -> None:
 
 def _order(keys: Iterable[Key]) -> dict[Key, int]:
     """Every key's place among the distinct ones in their order."""
-    return {key: at for at, key in enumerate(sorted(set(keys)))}
+    return {key: place for place, key in enumerate(sorted(set(keys)))}
