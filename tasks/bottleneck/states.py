@@ -105,7 +105,7 @@ class Cached:
     def load_state_dict(self, weights: Weights | None) -> None:
         """Nothing; ValueError for weights, which belong to a tuned encoder."""
         if weights is not None:
-            raise ValueError("kept states cannot take an encoder's weights")
+            raise ValueError("kept states cannot load_adapter an encoder's weights")
 
 
 class TunedBackbone:

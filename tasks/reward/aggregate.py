@@ -7,7 +7,7 @@ criteria and edges; one core is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -16,8 +16,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.contracts.settings.reward import Aggregation
-from tasks.reward.exact import exact_marginals
+from tasks.contracts.settings.reward import Aggregation, Inference
+from tasks.reward.exact import exact_marginals, is_exact
 from tasks.reward.wire import Batch, Shorts, Wired
 from tasks.stats.arrays import Bools, Floats, Ints
 
@@ -46,7 +46,7 @@ def aggregate(
     aggregation: Aggregation,
     *,
     threshold: float = 0.5,
-    inference: Literal["topological", "exact"] = "topological",
+    inference: Inference = "topological",
     unscored: Literal["null", "bounds", "zero"] = "null",
 ) -> Aggregated:
     """The rewards and marginals of a batch: R = Σ w q / mass (Eqs. 2 and 14; `Wired.mass`).
@@ -54,6 +54,7 @@ def aggregate(
     flat: q is the local score p. hard_verdict, hard_local and hard_propagated: q is p, or 0 where what was decided of a
     parent (`Batch.decided`), a parent's p, or a parent's q, is below the threshold. gear: q = p Π (q_parent + (1 −
     q_parent) λ) (Eq. 12) or, with exact inference, the marginal of Eq. 10; TooWide where a graph does not allow it.
+    Hybrid inference is exact wherever `is_exact` says so.
 
     unscored: what a criterion without a usable verdict does. null: there is no reward. bounds: no reward but bounds; no
     q falls when a local score rises, so credit is least where the unscored are 0 and cost is most where they are 1, and
@@ -68,9 +69,9 @@ def aggregate(
         if not all_scored:
             local, decided = (np.where(batch.scored, given, unknown) for given in (local, decided))
         marginal, reward = _swept(batch, stack, local, decided, aggregation, threshold)
-        if aggregation == "gear" and inference == "exact":
-            exact = np.where(np.isnan(marginal), np.nan, _exact(batch, np.nan_to_num(local)))
-            return exact, worth(exact, stack.weight)
+        if aggregation == "gear" and inference != "topological":
+            _make_exact(marginal, batch, np.nan_to_num(local), _always if inference == "exact" else _where_cheap)
+            return marginal, worth(marginal, stack.weight)
         return marginal, reward
 
     def worth(marginal: Floats, weight: Floats) -> Floats:
@@ -195,11 +196,19 @@ def _sweep(
         reward[r] = total / stack.mass[g]
 
 
-def _exact(batch: Batch, local: Floats) -> Floats:
-    """Exact marginals, rubric by rubric."""
-    found = np.empty_like(local)
-    for g in np.unique(batch.of):
-        wired = batch.wired[g]
-        places = batch.start[:-1][batch.of == g, None] + np.arange(len(wired.criteria))
-        found[places] = exact_marginals(wired, local[places])
-    return found
+def _make_exact(marginal: Floats, batch: Batch, local: Floats, is_meant: Callable[[Wired], bool]) -> None:
+    """Put exact marginals in place of those of the topological update, but where there is none, rubric by rubric."""
+    for rubric in np.unique(batch.of):
+        wired = batch.wired[rubric]
+        if is_meant(wired):
+            cells = batch.start[:-1][batch.of == rubric, None] + np.arange(len(wired.criteria))
+            marginal[cells] = exact_marginals(wired, local[cells]) + 0.0 * marginal[cells]  # NaN stays NaN
+
+
+def _always(wired: Wired) -> bool:
+    return True
+
+
+def _where_cheap(wired: Wired) -> bool:
+    """Where the update is exact as it is there is nothing to do."""
+    return is_exact(wired) and not wired.is_updated_exactly

@@ -36,7 +36,14 @@ class Residuals(NamedTuple):
 
     def take(self, rows: Bools) -> Residuals:
         """Some of the ratings."""
-        return Residuals(*(column[rows] for column in self))
+        return Residuals(
+            self.response[rows],
+            self.rater[rows],
+            self.group[rows],
+            self.observed[rows],
+            self.expected[rows],
+            self.variance[rows],
+        )
 
 
 def residuals(fitted: Facets) -> Residuals:
@@ -60,8 +67,7 @@ def residuals(fitted: Facets) -> Residuals:
     expected, variance = low + mean * span, spread * span**2
     response, entry = _by_response(design.pattern, pattern)
     rater = design.pair_rater[pair]
-    columns = (column[entry] for column in (rater, group, observed, expected, variance))
-    return Residuals(response, *columns)
+    return Residuals(response, rater[entry], group[entry], observed[entry], expected[entry], variance[entry])
 
 
 def _by_response(pattern_of: Ints, pattern: Ints) -> tuple[Ints, Ints]:

@@ -113,6 +113,7 @@ def test_a_failing_judge_gives_no_reward_and_the_reason(tmp_path):
     service = served(Counting(fault="refused: content filter"), tmp_path)
     (answer,) = answers(service, about(BARE))
     assert answer["reward"] is answer["flat"] is answer["gear"] is answer["false_credit"] is None
+    assert answer["reward_variance"] is None
     assert answer["unscored"] == {"reason": "refused", "said": "refused: content filter"}
     assert summary_of([answer])["reasons"] == {"refused": 1}
 

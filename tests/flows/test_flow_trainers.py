@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
@@ -322,6 +323,31 @@ def test_the_cost_of_a_batch_is_logged_and_given_to_trl(caplog: pytest.LogCaptur
     assert metrics["rubric_gear/calls"] == 4
     assert "unscored=1" in caplog.text
     assert "experts" not in caplog.text
+
+
+def test_each_reward_has_the_variance_of_the_judges_own_doubts() -> None:
+    columns: dict[str, list[float | None]] = {}
+    with reward_of("flat") as reward:
+        rewarded = reward.score_with_variance(rollouts("all", "bare"))
+        names = ["copper"] * 2
+        paid = reward([""] * 2, [SAID["all"], SAID["bare"]], item_id=names, log_extra=columns.__setitem__)
+    likely = [topics._likely("copper", name, SAID["all"]) for name in topics.WEIGHTS]
+    weights = np.array(list(topics.WEIGHTS.values())) / topics.MASS
+    expected = float((weights**2 * np.array([p * (1 - p) for p in likely])).sum())
+    assert rewarded[0].variance == pytest.approx(expected)
+    assert columns["rubric_flat/reward_variance"] == [one.variance for one in rewarded]
+    assert paid == [one.reward for one in rewarded]
+
+
+def test_a_judge_that_gives_no_probabilities_leaves_the_variance_open() -> None:
+    def plain(questions: Sequence[Question]) -> list[Reply]:
+        return [Reply(text=reply.text) for reply in certain(questions)]
+
+    with reward_of("gear", rater_of(plain)) as reward:
+        rewarded = reward.score_with_variance(rollouts("all", "none"))
+        assert [one.variance for one in rewarded] == [None, None]
+        assert None not in [one.reward for one in rewarded]
+        assert reward.score_with_variance([]) == []
 
 
 def test_a_pickled_reward_judges_alike_in_another_process(tmp_path: Path) -> None:
