@@ -28,6 +28,7 @@ from typing import Any, TypedDict, Unpack
 from flows.checks import check_unscored
 from flows.failures import OnFailure
 from flows.gathering import Gathering
+from flows.repeats import refuse_same_replies
 from flows.rollouts import Drawn, Rollout, RolloutReward
 from flows.trained import grader_of
 from tasks.contracts.backends import BACKENDS, serving
@@ -60,6 +61,7 @@ class Options(TypedDict, total=False):
     deadline: float
     most_unscored: float
     judged_twice: float
+    repeats: float
 
 
 class RubricReward(RolloutReward):
@@ -119,6 +121,8 @@ class RubricReward(RolloutReward):
     ) -> RubricReward:
         """The reward of a study's settings."""
         assert settings.reward is not None  # `_for_training` asks for it
+        if more.get("repeats"):
+            refuse_same_replies(settings.judge, path)
         learned = settings.reward.edge_retention
         options: Options = {"replies": house.replies, **more}
         return cls(
