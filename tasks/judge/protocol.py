@@ -75,7 +75,7 @@ class Opinion:
     """A sentence, where the contract asks for one."""
 
 
-class How(Protocol):
+class ProtocolModule(Protocol):
     """The functions that a module of tasks/judge/protocols has. All are pure."""
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
@@ -101,9 +101,9 @@ class How(Protocol):
 
 
 @cache
-def how(name: ProtocolName) -> How:
+def protocol_module(name: ProtocolName) -> ProtocolModule:
     """The functions of a registered protocol."""
-    return cast(How, import_module(f"tasks.judge.protocols.{name}"))
+    return cast(ProtocolModule, import_module(f"tasks.judge.protocols.{name}"))
 
 
 def build(

@@ -97,7 +97,8 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
 def _verdict(entries: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
     signals: list[str] = []
     unknown = entries.keys() - {criterion.id for criterion in criteria}
-    violations = [f"unknown_criterion:{name}" for name in sorted(str(name)[:_LONGEST_NAME] for name in unknown)]
+    names = sorted(str(name)[:_LONGEST_NAME] for name in unknown)
+    violations = [f"unknown_criterion:{name}" for name in names]
     decisions = []
     for criterion in criteria:
         entry = entries.get(criterion.id)
