@@ -39,6 +39,7 @@ _WINDOW, _FEW = 512, 16
 _MARGIN_S = 30.0
 """Seconds beyond the deadline after which an answer is given up."""
 _REPEATED = ("reward", "reward_variance", "flat", "gear", "false_credit", "share_unscored", "suppressed", "calls")
+_OF_TRAINING = ("judge_agreement", "held_out", "alarm")
 
 Rollout = Mapping[str, Any]
 """`completion`, and `item_id` or `question` and `rubric`."""
@@ -105,6 +106,15 @@ class RewardClient:
             cause = next(filter(None, failed or causes), {"reason": "earlier", "said": "see the server's log"})
             share = f"{lost} of the last {seen} rollouts have no reward"
             raise RewardError(f"{share}; of one the judge: {cause['reason']}: {cause['said']}")
+
+    def held_out(self, step: int, quality: Mapping[str, float]) -> dict[str, Any]:
+        """Tells the server what the policy is worth on held-out items after a step, by any measure of which more is
+        better; `alarm` in its answer says whether false credit rises while this falls, and `said` the same in words.
+
+        quality: item → its quality, the same items each time. It is in the curves of all rewards that follow.
+        """
+        answer: dict[str, Any] = self._asked("POST", "/v1/held-out", {"step": step, "quality": dict(quality)})
+        return answer
 
     def dataset(self) -> list[dict[str, Any]]:
         """Rows of `item_id` and `prompt` for a trainer's data set."""
@@ -302,7 +312,7 @@ def _log_batch(answer: Mapping[str, Any], log_metric: Any, log_extra: Any) -> No
     """Hands a batch's figures to TRL's functions, as far as they are there."""
     summary = answer["summary"]
     if log_metric and summary:
-        figures = {name: summary[name] for name in _REPEATED if name in summary}
+        figures = {name: summary[name] for name in (*_REPEATED, *_OF_TRAINING) if name in summary}
         figures |= {f"leaked/{relation}": share for relation, share in summary["leaked"].items()}
         for name, value in figures.items():
             if value is not None:

@@ -53,6 +53,8 @@ class JudgedBatch(NamedTuple):
     missing: list[Trouble | None]
     """Why there is no reward, where there is none."""
     cost: Cost
+    repeats: Graded | None = None
+    """The second judging of the rollouts that were judged twice."""
 
 
 def cost_of(rewards: Sequence[float | None], waves: Sequence[Wave], seconds: float) -> Cost:

@@ -12,7 +12,9 @@ from flows.checks import meant
 from flows.failures import Trouble
 from flows.inline_rubrics import InlineRubrics
 from flows.prepared import PreparedItem
+from flows.repeated_judging import Agreement, agreements
 from flows.rollouts import RolloutReward, VariedReward
+from flows.training_record import read_record, record_quality
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError
 from tasks.judge.decision import Decision
@@ -23,6 +25,7 @@ from tasks.serve.answered import DecisionAnswer, QuoteAnswer, RolloutAnswer, Sha
 from tasks.serve.listed import ListedItem, item_digest
 from tasks.serve.sent import SentRollout
 from tasks.serve.service import PromptRow
+from tasks.serve.training import Qualities, TrainingRecord
 
 MOST_INLINE = 10_000
 """Rubrics that came with rollouts and are kept ready; the one not asked for longest goes first."""
@@ -60,6 +63,15 @@ class RewardService:
         """The prompts of the items."""
         return self._prompts
 
+    def recorded(self) -> TrainingRecord:
+        """What earlier servers recorded of the same training."""
+        return read_record(self._reward.record)
+
+    def record_quality(self, step: int, quality: Qualities) -> None:
+        """Keep an evaluation of the policy on held-out items, where there is a record."""
+        if self._reward.record is not None:
+            record_quality(self._reward.record, step, quality)
+
     def pose(self, rollouts: Sequence[SentRollout], step: int | None) -> list[PosedRollout]:
         """The rollouts with their items; InputError names the row of one that has none."""
         brought = self._with_own_rubrics(rollouts)
@@ -75,9 +87,18 @@ class RewardService:
         flat, gear = (self._reward.aggregated(batch.local, name) for name in ("flat", "gear"))
         worth = appraisals(batch.local.batch, flat, gear, self._reward.threshold)
         paid = _calls(batch)
+        twice = agreements(batch.graded.judged, batch.repeats.judged if batch.repeats else ())
         rewards = map(VariedReward, batch.rewards, batch.variances)
         return [
-            _answer(judged, posed_rollout.item, appraisal, reward, trouble, paid[judged.case.response_id])
+            _answer(
+                judged,
+                posed_rollout.item,
+                appraisal,
+                reward,
+                trouble,
+                paid[judged.case.response_id],
+                twice.get(judged.case.response_id),
+            )
             for judged, posed_rollout, appraisal, reward, trouble in zip(
                 batch.graded.judged, posed, worth, rewards, batch.missing, strict=True
             )
@@ -122,6 +143,7 @@ def _answer(
     rewarded: VariedReward,
     trouble: Trouble | None,
     replies: Sequence[Reply],
+    agreement: Agreement | None,
 ) -> RolloutAnswer:
     criteria = {criterion.id: criterion for criterion in item.bundle.criteria}
     decisions = [
@@ -139,6 +161,7 @@ def _answer(
         "leaked": {str(relation): share for relation, share in appraisal.leaked.items()},
         "supported": appraisal.supported,
         "violated": appraisal.violated,
+        "agreement": {"same": agreement.same, "compared": agreement.compared} if agreement else None,
         "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,
         "decisions": decisions,
         "shares": {name: _share(share) for name, share in appraisal.shares.items()},
@@ -172,7 +195,8 @@ def _decision(decision: Decision, criterion: Criterion, probabilities: list[floa
 def _calls(batch: JudgedBatch) -> defaultdict[str, list[Reply]]:
     """Response → the replies to the calls that were made for it."""
     paid: defaultdict[str, list[Reply]] = defaultdict(list)
-    for called in batch.graded.called:
+    repeats = batch.repeats.called if batch.repeats else []
+    for called in [*batch.graded.called, *repeats]:
         attempts = called.answer.attempts
         paid[called.case.response_id] += [attempt.reply for attempt in attempts if not attempt.stored]
     return paid

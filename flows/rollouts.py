@@ -18,11 +18,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import pyarrow as pa
 
 from flows.batch import Cost, JudgedBatch, PosedRollout, cost_of, responses, without
-from flows.checks import check_aggregation, check_number, check_on_failure, check_record, meant
+from flows.checks import check_aggregation, check_number, check_on_failure, check_record, check_share, meant
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
+from flows.further_calls import judged_again, worth_repeating
 from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
-from flows.repeats import judged_again, worth_repeating
+from flows.repeated_judging import beside, chosen
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Graph
@@ -56,6 +57,8 @@ DEADLINE_S = 300.0
 """Seconds for a batch: long for a busy judge, and a fraction of what a hung call may take with its retries."""
 CURVES = "curves"
 """The stage of a recorded run that holds what its curves are drawn from."""
+REPEATS = "repeats"
+"""The stage of a recorded run that holds the second judgings."""
 COMPARED: tuple[Aggregation, ...] = ("flat", "gear")
 MOST_UNSCORED = 0.2
 """Share of rollouts without a reward that says that the judge, and not a rollout here and there, is at fault."""
@@ -114,7 +117,8 @@ class RolloutReward:
         on_failure: OnFailure = "stop",
         deadline: float = DEADLINE_S,
         most_unscored: float = MOST_UNSCORED,
-        repeats: float = 0.0,
+        judged_twice: float = 0.0,
+        further_calls: float = 0.0,
     ) -> None:
         """All that does not need the judge is checked here.
 
@@ -129,9 +133,11 @@ class RolloutReward:
         on_failure: what happens where the judge is down or out of time, or too much is unscored; see `Watch`.
         deadline: seconds for one batch; what is not answered then is given up, and has no reward.
         most_unscored: share of the last rollouts without a reward, in (0, 1], that is still borne.
-        repeats: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria leave its
-        rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge draws its
-        replies, that is at a temperature above 0.
+        judged_twice: share of the rollouts, in [0, 1], that are judged a second time beside the first, to see how far
+            the judge agrees with itself; no reward depends on it.
+        further_calls: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria
+            leave its rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge
+            draws its replies, that is at a temperature above 0.
         InputError, ContractError and StoreError for a setting that cannot be, an item without bundle or graph, a bundle
         that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
@@ -139,16 +145,17 @@ class RolloutReward:
         check_on_failure(on_failure)
         check_number(deadline, "deadline", 0)
         check_number(most_unscored, "most_unscored", 0, 1)
+        check_share(judged_twice, "judged_twice")
         check_record(record)
-        if repeats != 0:
-            check_number(repeats, "repeats", 0)
+        if further_calls != 0:
+            check_number(further_calls, "further_calls", 0)
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
         self._unscored = unscored_rule(self.items.values())
         self._settings, self.aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
         self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
-        self._repeats = repeats
+        self._judged_twice, self._further_calls = judged_twice, further_calls
         self.__name__ = f"rubric_{aggregation}"
         open_replies(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
@@ -162,6 +169,11 @@ class RolloutReward:
         doubtful rewards less."""
         batch = self._rewarded(rollouts, None)
         return list(map(VariedReward, batch.rewards, batch.variances)) if batch else []
+
+    @property
+    def record(self) -> Run | None:
+        """The run that every batch is written into."""
+        return self._record
 
     @property
     def threshold(self) -> float:
@@ -237,16 +249,19 @@ class RolloutReward:
             shard = f"{name}-{next(batches):06d}"
             cases = [_case(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
             waves: list[Wave] = []
-            graded = self._graded(cases, who, store, waves.append, until)
+            judging = partial(self._graded, store=store, on_wave=waves.append, until=until)
+            with beside(chosen(cases, self._judged_twice), who, judging) as again:
+                graded = judging(cases, who)
+            repeats = again.result()
             lost = troubles(graded)
             decisions = judgments(who, graded.judged)
             local = self._local(decisions, cases, posed)
-            if self._repeats:
-                second = repeated(who, 2)[1]
-                asking = partial(self._graded, who=second, store=store, on_wave=waves.append, until=until)
+            if self._further_calls:
                 weights = weights_of_doubts(local.batch, self.aggregation, self._settings)
-                repeats = worth_repeating(graded.judged, local.batch, weights, round(self._repeats * len(posed)))
-                local, more = judged_again(graded, local, repeats, asking, partial(self._local, posed=posed))
+                calls = round(self._further_calls * len(posed))
+                doubtful = worth_repeating(graded.judged, local.batch, weights, calls)
+                asking = partial(judging, who=repeated(who, 2)[1])
+                local, more = judged_again(graded, local, doubtful, asking, partial(self._local, posed=posed))
                 decisions = pa.concat_tables([decisions, *more])
             rows = self._aggregated(local)
             rows = without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
@@ -270,8 +285,10 @@ class RolloutReward:
                 }
                 self._record.commit("trainer", shard, tables)
                 self._record.commit(CURVES, shard, self._compared(local))
+                if repeats:
+                    self._record.commit(REPEATS, shard, {Judgments: judgments(repeats.rater, repeats.judged)})
         cost = cost_of(rewards, waves, perf_counter() - start)
-        return JudgedBatch(cases, graded, local, rewards, variances, missing, cost)
+        return JudgedBatch(cases, graded, local, rewards, variances, missing, cost, repeats)
 
     def _graded(
         self, cases: Sequence[Case], who: Rater, store: Replies, on_wave: Callable[[Wave], None], until: float

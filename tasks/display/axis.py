@@ -31,13 +31,13 @@ class Axis(NamedTuple):
 
 def axis(values: Iterable[float], most: int = 5, left: float = 0.0, right: float = 100.0) -> Axis:
     """A range with round ticks around the finite values; 0 to 1 where there are none."""
-    known = [value for value in values if math.isfinite(value)]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     if high - low < 1e-9:
         low, high = low - 0.5, high + 0.5
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * times for times in (1, 2, 2.5, 5, 10) if power * times >= rough * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    ticks = tuple(round(at * step, 10) for at in range(first, last + 1))
+    ticks = tuple(round(index * step, 10) for index in range(first, last + 1))
     return Axis(ticks[0], ticks[-1], ticks, left, right)

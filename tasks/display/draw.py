@@ -25,23 +25,31 @@ class Label(NamedTuple):
 
 def placed(labels: Sequence[Label], points: Points) -> list[Markup]:
     """Each label where it covers neither points nor lines through them nor another label, if there is such a place."""
-    dense = [
-        (a[0] + (b[0] - a[0]) * t / 4, a[1] + (b[1] - a[1]) * t / 4)
-        for a, b in pairwise(points)
-        for t in range(4)
-        if b[0] >= a[0]
-    ]
-    taken = [(x * NARROW / 100 - 5, y - 5, x * NARROW / 100 + 5, y + 5) for x, y in [*dense, *points]]
+    occupied = [_around(x, y) for x, y in (*_along_lines(points), *points)]
     drawn = []
     for label in labels:
         if not label.places:
             continue
         boxes = [_box(label.text, place) for place in label.places]
-        at = min(range(len(boxes)), key=lambda i: (_covered(boxes[i], taken), i))
-        taken.append(boxes[at])
-        x, y, anchor = label.places[at]
+        best = min(range(len(boxes)), key=lambda i: (_covered(boxes[i], occupied), i))
+        occupied.append(boxes[best])
+        x, y, anchor = label.places[best]
         drawn.append(text(x, y, label.text, f"{label.style} halo".strip(), anchor))
     return drawn
+
+
+def _along_lines(points: Points) -> list[tuple[float, float]]:
+    """Quarter points of the lines through the points, of those that lead to the right."""
+    along: list[tuple[float, float]] = []
+    for (x1, y1), (x2, y2) in pairwise(points):
+        if x2 >= x1:
+            along += [(x1 + (x2 - x1) * part / 4, y1 + (y2 - y1) * part / 4) for part in range(4)]
+    return along
+
+
+def _around(x: float, y: float) -> Box:
+    """The room that a point takes up, in px. x: in per cent."""
+    return x * NARROW / 100 - 5, y - 5, x * NARROW / 100 + 5, y + 5
 
 
 def _box(text: str, place: tuple[float, float, str]) -> Box:
@@ -50,10 +58,10 @@ def _box(text: str, place: tuple[float, float, str]) -> Box:
     return x, place[1] - LINE + 3, x + width, place[1] + 3
 
 
-def _covered(box: Box, taken: Sequence[Box]) -> float:
+def _covered(box: Box, occupied: Sequence[Box]) -> float:
     """Area in px² that is covered already or lies outside the chart."""
     over = 0.0
-    for other in taken:
+    for other in occupied:
         wide = min(box[2], other[2]) - max(box[0], other[0])
         high = min(box[3], other[3]) - max(box[1], other[1])
         over += max(wide, 0) * max(high, 0)
@@ -61,9 +69,9 @@ def _covered(box: Box, taken: Sequence[Box]) -> float:
     return over + outside * LINE * 4
 
 
-def svg(height: float, marks: Sequence[Markup], said: str = "") -> Markup:
-    told = Markup('role="img" aria-label="{}"').format(said) if said else Markup('aria-hidden="true"')
-    return Markup('<svg height="{}" {}>{}</svg>').format(place(height), told, Markup("").join(marks))
+def svg(height: float, marks: Sequence[Markup], label: str = "") -> Markup:
+    accessible = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
+    return Markup('<svg height="{}" {}>{}</svg>').format(place(height), accessible, Markup("").join(marks))
 
 
 def place(value: float) -> str:
@@ -74,8 +82,8 @@ def place(value: float) -> str:
 
 
 def line(x1: float, y1: float, x2: float, y2: float, style: str) -> Markup:
-    made = '<line class="{}" x1="{}%" y1="{}" x2="{}%" y2="{}"/>'
-    return Markup(made).format(style, place(x1), place(y1), place(x2), place(y2))
+    template = '<line class="{}" x1="{}%" y1="{}" x2="{}%" y2="{}"/>'
+    return Markup(template).format(style, place(x1), place(y1), place(x2), place(y2))
 
 
 def circle(x: float, y: float, radius: float, style: str) -> Markup:
@@ -83,8 +91,8 @@ def circle(x: float, y: float, radius: float, style: str) -> Markup:
 
 
 def box(x: float, y: float, wide: float, high: float, style: str) -> Markup:
-    made = '<rect class="{}" x="{}%" y="{}" width="{}%" height="{}"/>'
-    return Markup(made).format(style, *map(place, (x, y, wide, high)))
+    template = '<rect class="{}" x="{}%" y="{}" width="{}%" height="{}"/>'
+    return Markup(template).format(style, *map(place, (x, y, wide, high)))
 
 
 def square(x: float, y: float) -> Markup:

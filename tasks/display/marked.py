@@ -11,18 +11,20 @@ from tasks.text.highlight import Label, Piece
 
 
 def marked(
-    pieces: Iterable[Piece[Label]], kind: Callable[[tuple[Label, ...]], str], told: Callable[[Label], object]
+    pieces: Iterable[Piece[Label]], kind: Callable[[tuple[Label, ...]], str], end_label: Callable[[Label], object]
 ) -> Markup:
-    """Escaped text with what is highlighted in a <mark>. kind: its CSS classes; told: what stands where a highlight
-    ends."""
-    return Markup("").join(_piece(piece, kind(piece.labels), dict.fromkeys(map(told, piece.ends))) for piece in pieces)
+    """Escaped text with what is highlighted in a <mark>. kind: its CSS classes; end_label: what stands where a
+    highlight ends."""
+    return Markup("").join(
+        _piece(piece, kind(piece.labels), dict.fromkeys(map(end_label, piece.ends))) for piece in pieces
+    )
 
 
-def _piece(piece: Piece[Label], kind: str, told: Iterable[object]) -> Markup:
+def _piece(piece: Piece[Label], kind: str, end_labels: Iterable[object]) -> Markup:
     if piece.hidden:
         return Markup('<span class="gap">[{} not shown]</span>').format(say.plural(piece.hidden, "character"))
     text = say.visible(piece.text)
     if not piece.labels:
         return Markup("{}").format(text)
-    labels = Markup("").join(Markup("<b>{}</b>").format(label) for label in told)
+    labels = Markup("").join(Markup("<b>{}</b>").format(label) for label in end_labels)
     return Markup('<mark class="{}">{}{}</mark>').format(kind, text, labels)

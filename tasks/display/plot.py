@@ -49,9 +49,9 @@ class Plot(NamedTuple):
         ends = self.places([(self.across.low, self.up.low), (self.across.high, self.up.high)])
         return draw.line(*ends[0], *ends[1], "gl dots")
 
-    def svg(self, marks: Iterable[Markup], said: str) -> Markup:
+    def svg(self, marks: Iterable[Markup], label: str) -> Markup:
         """The whole figure."""
-        return draw.svg(self.base + 42, list(marks), said)
+        return draw.svg(self.base + 42, list(marks), label)
 
 
 def square(on: Axis) -> Plot:

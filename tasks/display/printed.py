@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as Drawn
+from rich.table import Table as PrintedTable
 
 from tasks.display import say
 from tasks.display.table import Cell, Table
@@ -29,28 +29,28 @@ def show_ending(sentences: Sequence[str], title: str, header: Sequence[str], row
     if rows:
         console.print()
         console.print(_line(title), soft_wrap=not is_terminal)
-        drawn = Drawn(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
+        printed = PrintedTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
         for place, name in enumerate(header):
-            drawn.add_column(_line(name), justify="right" if place else "left", no_wrap=place > 0)
+            printed.add_column(_line(name), justify="right" if place else "left", no_wrap=place > 0)
         for row in rows:
-            drawn.add_row(*map(_line, row))
+            printed.add_row(*map(_line, row))
         # Where a name has to be broken, rich forgets the two blanks behind the last column.
-        console.print(drawn, width=console.width - 2)
+        console.print(printed, width=console.width - 2)
 
 
 def show(tables: Sequence[Table]) -> None:
     """Print the tables."""
     console = Console(width=None if sys.stdout.isatty() else 200)
     for table in tables:
-        drawn = Drawn(
+        printed = PrintedTable(
             title=_line(table.title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
         )
-        for at, name in enumerate(table.header):
-            is_number = bool(table.rows) and isinstance(table.rows[0][at], Cell)
-            drawn.add_column(_line(name), justify="right" if is_number else "left")
+        for index, name in enumerate(table.header):
+            is_number = bool(table.rows) and isinstance(table.rows[0][index], Cell)
+            printed.add_column(_line(name), justify="right" if is_number else "left")
         for row in table.rows:
-            drawn.add_row(*(_line(str(cell)) for cell in row))
-        console.print(drawn)
+            printed.add_row(*(_line(str(cell)) for cell in row))
+        console.print(printed)
         for note in table.remarks:
             console.print(_line(note), style="dim", highlight=False)
         console.print()

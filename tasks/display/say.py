@@ -20,7 +20,7 @@ NAME_LENGTH = 64
 
 def visible(text: str) -> str:
     """The text with control characters, bidirectional overrides, invisible tags and lone surrogates as ⟨U+202E⟩."""
-    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+    return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
 def plain(text: str) -> str:
@@ -94,7 +94,9 @@ def figure(value: float, unit: Unit) -> str:
         return f"+{share(value)}" if value > 0 else share(value)
     if unit == "count":
         return count(round(value))
-    return share(value) if unit == "share" else signed(value) if unit == "signed" else number(value)
+    if unit == "share":
+        return share(value)
+    return signed(value) if unit == "signed" else number(value)
 
 
 def interval(estimate: Estimate, unit: Unit) -> str:

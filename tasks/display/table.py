@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tasks.stats.bootstrap import MARK, cautions, is_few
@@ -85,7 +86,8 @@ class Table(NamedTuple):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to know about the table: its notes, and a caution where intervals are marked."""
-        marked = (cell.clusters for row in self.rows for cell in row if isinstance(cell, Cell) and cell.mark)
+        cells = chain.from_iterable(self.rows)
+        marked = (cell.clusters for cell in cells if isinstance(cell, Cell) and cell.mark)
         return (*self.notes, *cautions(marked))
 
 
@@ -93,8 +95,8 @@ def number(estimate: Estimate | float | int | None, digits: int = 3, ends: Ends 
     """A cell of an estimate or a plain number."""
     if isinstance(estimate, Estimate):
         return Cell(*estimate[:4], digits=digits, ends=ends, clusters=estimate.clusters)
-    known = estimate is not None and math.isfinite(estimate)
-    return Cell(float(estimate) if known and estimate is not None else None, digits=digits)
+    is_finite = estimate is not None and math.isfinite(estimate)
+    return Cell(float(estimate) if is_finite and estimate is not None else None, digits=digits)
 
 
 def count(value: int) -> Cell:
@@ -121,14 +123,14 @@ def as_records(table: Table) -> list[dict[str, str]]:
 
 def records(table: Table) -> Iterator[dict[str, Any]]:
     """The cells of a table as rows of `numbers`; those that are its rows' names are their labels."""
-    for at, row in enumerate(table.rows):
+    for index, row in enumerate(table.rows):
         names = [cell for cell in row if isinstance(cell, str)]
         for column, cell in zip(table.header, row, strict=True):
             is_number = isinstance(cell, Cell)
             yield {
                 "table_id": table.id,
                 "title": table.title,
-                "row": at,
+                "row": index,
                 "label": " / ".join(names),
                 "column": column,
                 "text": None if is_number else cell,

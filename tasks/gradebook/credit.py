@@ -39,24 +39,24 @@ def credit(bundle: Bundle, levels: Sequence[CriterionLevel]) -> Credit:
     """Sorts an answer's levels. What another criterion rules out is neither counted nor missing, nor is a sub-point
     missing whose whole is earned without it."""
     shares = _shares(bundle, levels)
-    earned = {level.criterion.id for level in levels if level.level and shares.get(level.criterion.id, 0) > 0}
+    earning = [level for level in levels if level.level and shares.get(level.criterion.id, 0) > 0]
+    earned = {level.criterion.id for level in earning}
+    at_zero = [level.criterion for level in levels if level.level == 0]
     return Credit(
-        tuple(level for level in levels if level.criterion.weight > 0 and level.criterion.id in earned),
-        tuple(
-            level.criterion for level in levels if level.level == 0 and _lacks(level.criterion, shares, earned, bundle)
-        ),
-        tuple(level for level in levels if level.criterion.weight < 0 and level.criterion.id in earned),
+        counted=tuple(level for level in earning if level.criterion.weight > 0),
+        missing=tuple(criterion for criterion in at_zero if _lacks(criterion, shares, earned, bundle)),
+        cost=tuple(level for level in earning if level.criterion.weight < 0),
     )
 
 
 def _shares(bundle: Bundle, levels: Sequence[CriterionLevel]) -> dict[str, float]:
     """Criterion or composite → the share of it that counts."""
     counted = levels_counted(bundle)
-    decided = {
-        level.criterion.id: counted[level.criterion.id][level.level] / level.criterion.top
-        for level in levels
-        if level.level is not None and level.level <= level.criterion.top
-    }
+    decided: dict[str, float] = {}
+    for level in levels:
+        criterion = level.criterion
+        if level.level is not None and level.level <= criterion.top:
+            decided[criterion.id] = counted[criterion.id][level.level] / criterion.top
     return composed(composition(bundle), decided, lambda share: min(1.0, max(0.0, share)))
 
 

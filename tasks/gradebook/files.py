@@ -76,11 +76,15 @@ def _write(cell: Cell, value: Value) -> None:
 def _readable(text: str) -> str:
     """A text as a cell can hold it: line breaks of one kind, nothing that cannot be seen, not too long."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    seen = say.visible(lines).replace("\ufffe", "⟨U+FFFE⟩").replace("\uffff", "⟨U+FFFF⟩")
-    return seen if len(seen) <= LONGEST else f"{seen[:LONGEST]}\n[… cut here]"
+    shown = say.visible(lines).replace("\ufffe", "⟨U+FFFE⟩").replace("\uffff", "⟨U+FFFF⟩")
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}\n[… cut here]"
 
 
 def _width(sheet: GradeSheet, column: int) -> int:
     cells = (sheet.header[column], *(row[column] for row in sheet.rows))
-    lines = [line for cell in cells if cell is not None for line in str(cell).split("\n")]
-    return min(WIDEST, max(NARROWEST, 2 + max(map(len, lines), default=0)))
+    widths = [_longest_line(str(cell)) for cell in cells if cell is not None]
+    return min(WIDEST, max(NARROWEST, 2 + max(widths, default=0)))
+
+
+def _longest_line(text: str) -> int:
+    return max(map(len, text.split("\n")))

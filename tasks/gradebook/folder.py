@@ -50,9 +50,9 @@ def write_feedback(book: Gradebook, run: Run, to: Path) -> int:
     for name in ours.pages - set(names):
         (to / PAGES / name).unlink(missing_ok=True)
     _mark(ours, set(names))
-    pages = {
-        answer.response_id: links[place] for place, student in enumerate(book.students) for answer in student.answers
-    }
+    pages: dict[str, str] = {}
+    for place, student in enumerate(book.students):
+        pages |= {answer.response_id: links[place] for answer in student.answers}
     remember_feedback(run, to, pages)
     return len(names)
 

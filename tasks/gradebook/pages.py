@@ -94,15 +94,14 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool =
     tell the score that nobody has checked. repeated: whether it is not the only answer to its question."""
     counts = answer.final_score is not None and not repeated
     groups = credit(question.bundle, answer.levels) if counts and explains(question, answer) else NOTHING
-    counted = _numbered(groups.counted, 1)
     return AnswerPart(
         score=str(number(answer.final_score)) if counts else None,
         out_of=str(number(question.scale.max)),
         state=_state(answer, repeated),
         text=_marked(answer.text, groups),
-        counted=counted,
+        counted=_numbered(groups.counted, 1),
         missing=tuple(say.visible(criterion.text) for criterion in groups.missing),
-        cost=_numbered(groups.cost, 1 + len(counted)),
+        cost=_numbered(groups.cost, 1 + len(groups.counted)),
         note=say.visible(answer.note) if answer.note else None,
     )
 
@@ -114,19 +113,19 @@ def _state(answer: GradedAnswer, repeated: bool) -> str:
 
 
 def _numbered(levels: Sequence[CriterionLevel], first: int) -> tuple[NumberedCriterion, ...]:
-    return tuple(
-        NumberedCriterion(place, say.visible(level.criterion.text), say.visible(level_words(level)))
-        for place, level in enumerate(levels, first)
-    )
+    criteria = []
+    for place, level in enumerate(levels, first):
+        text, words = say.visible(level.criterion.text), say.visible(level_words(level))
+        criteria.append(NumberedCriterion(place, text, words))
+    return tuple(criteria)
 
 
 def _marked(text: str, groups: Credit) -> Markup:
     """The whole answer with the words that count marked, each run with the numbers of its criteria."""
-    highlights = [
-        Highlight(quotation.start, quotation.end, Marking(place, level.criterion.weight > 0))
-        for place, level in enumerate((*groups.counted, *groups.cost), 1)
-        for quotation in level.quotations
-    ]
+    highlights: list[Highlight[Marking]] = []
+    for place, level in enumerate((*groups.counted, *groups.cost), 1):
+        marking = Marking(place, level.criterion.weight > 0)
+        highlights += [Highlight(quotation.start, quotation.end, marking) for quotation in level.quotations]
     return marked(pieces(text, joined(highlights)), _kind, lambda marking: marking.number)
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from tasks.contracts.errors import InputError
 from tasks.display import say
-from tasks.gradebook.book import Gradebook, GradedAnswer, StudentGrades
+from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, StudentGrades
 from tasks.gradebook.credit import credit, explains, level_words
 from tasks.gradebook.sheets import GradeSheet, Value, number
 
@@ -54,19 +54,12 @@ def platform_sheet(book: Gradebook, platform: Platform) -> PlatformSheet:
 
 
 def _moodle(book: Gradebook, students: list[StudentGrades]) -> tuple[GradeSheet, str]:
-    rows = [
-        (
-            student.student,
-            student.name,
-            student.student if "@" in (student.student or "") else None,
-            number(student.points),
-            number(book.highest),
-            None,
-            _comments(book, student),
-        )
-        for student in students
-    ]
     highest = number(book.highest)
+    rows: list[tuple[Value, ...]] = []
+    for student in students:
+        address = student.student if "@" in (student.student or "") else None
+        names = (student.student, student.name, address)
+        rows.append((*names, number(student.points), highest, None, _comments(book, student)))
     return GradeSheet("moodle", MOODLE, tuple(rows)), (
         f"upload it in the assignment (View all submissions > Upload grading worksheet), whose maximum grade has to be "
         f"{highest}; where the identifiers are not Moodle's own (Participant 123), import it in the gradebook instead "
@@ -86,9 +79,9 @@ def _canvas(book: Gradebook, students: list[StudentGrades]) -> tuple[GradeSheet,
 def _canvas_names(student: StudentGrades) -> tuple[Value, ...]:
     """Canvas's own id is a number; any other id is one of the school's."""
     student_id = student.student or ""
-    own = student_id if student_id.isascii() and student_id.isdigit() else None
-    of_school = None if own else student_id
-    return student.called, own, of_school, of_school, student.section
+    canvas_id = student_id if student_id.isascii() and student_id.isdigit() else None
+    school_id = None if canvas_id else student_id
+    return student.called, canvas_id, school_id, school_id, student.section
 
 
 _FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[GradeSheet, str]]] = {
@@ -99,7 +92,8 @@ _FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[Grade
 
 def _comments(book: Gradebook, student: StudentGrades) -> str:
     """Feedback on all answers as Moodle keeps it, in HTML."""
-    return "".join(f"<p>{'<br>'.join(map(escape, _lines(book, answer)))}</p>" for answer in student.answers)
+    paragraphs = ("<br>".join(map(escape, _lines(book, answer))) for answer in student.answers)
+    return "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
 
 
 def _lines(book: Gradebook, answer: GradedAnswer) -> Iterator[str]:
@@ -107,14 +101,17 @@ def _lines(book: Gradebook, answer: GradedAnswer) -> Iterator[str]:
     yield f"{answer.item_id}: {number(answer.final_score)} of {number(question.scale.max)}"
     if explains(question, answer):
         groups = credit(question.bundle, answer.levels)
-        counted = [
-            level.criterion.text + (f" ({words})" if (words := level_words(level)) else "") for level in groups.counted
-        ]
-        yield from _listed("Counted", counted)
+        yield from _listed("Counted", [_with_level(level) for level in groups.counted])
         yield from _listed("Missing", [criterion.text for criterion in groups.missing])
         yield from _listed("Cost points", [level.criterion.text for level in groups.cost])
     if answer.note:
         yield f"Your teacher: {answer.note}"
+
+
+def _with_level(level: CriterionLevel) -> str:
+    """The criterion's text, with the level in words where it is reached in part."""
+    words = level_words(level)
+    return f"{level.criterion.text} ({words})" if words else level.criterion.text
 
 
 def _listed(title: str, texts: list[str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from itertools import chain
 from typing import Any, TypeAlias
 
 from tasks.contracts.tables.calibration import ROUTE_REASONS
@@ -61,12 +62,15 @@ class GradeSheet:
 
 def answer_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
     """A row for every answer. include_waiting: a column of its own for scores that nobody has checked."""
-    cells = [_answer_cells(book, answer) for answer in book.answers]
     left_out = {UNCHECKED} if not include_waiting else set()
     if not any(answer.student_name for answer in book.answers):
         left_out.add("student_name")
     header = tuple(name for name in ANSWER_COLUMNS if name not in left_out)
-    return GradeSheet("Grades", header, tuple(tuple(row[name] for name in header) for row in cells))
+    rows = []
+    for answer in book.answers:
+        cells = _answer_cells(book, answer)
+        rows.append(tuple(cells[name] for name in header))
+    return GradeSheet("Grades", header, tuple(rows))
 
 
 def _answer_cells(book: Gradebook, answer: GradedAnswer) -> dict[str, Value]:
@@ -108,14 +112,14 @@ def _step(step: Mapping[str, Any]) -> str:
 def student_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
     """A row for every student, a column for every question. include_waiting: after each question a column of its own
     for scores that nobody has checked."""
-    columns = [name for item in book.questions for name in _question_columns(item, include_waiting)]
-    named = any(student.name for student in book.students)
-    first = ("student", "student_name") if named else ("student",)
+    columns = chain.from_iterable(_question_columns(item, include_waiting) for item in book.questions)
+    has_names = any(student.name for student in book.students)
+    first = ("student", "student_name") if has_names else ("student",)
     last = tuple(name for name in STUDENT_COLUMNS if name not in ("student", "student_name"))
     rows = []
     for student in book.students:
         names: tuple[Value, ...] = (_student_id(student), student.name)
-        scores = [score for item in book.questions for score in _question_cells(student, item, include_waiting)]
+        scores = chain.from_iterable(_question_cells(student, item, include_waiting) for item in book.questions)
         rows.append((*names[: len(first)], *scores, *_totals(book, student)))
     return GradeSheet("Grades", (*first, *columns, *last), tuple(rows))
 
@@ -153,11 +157,11 @@ def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
         ("graded on", book.graded_on),
         ("written on", date.today().isoformat()),
         ("graded by", book.rater),
-        *(("promise", promise_words(rule, _released(book, rule["scope"]))) for rule in book.promises),
-        *((STATES[name], say.plural(book.count(name), "answer")) for name in STATES),
-        *((f"question {item}", question.text) for item, question in book.questions.items()),
-        *((f"column {name}", meaning) for name, meaning in meanings.items()),
     ]
+    rows += [("promise", promise_words(rule, _released(book, rule["scope"]))) for rule in book.promises]
+    rows += [(words, say.plural(book.count(name), "answer")) for name, words in STATES.items()]
+    rows += [(f"question {item}", question.text) for item, question in book.questions.items()]
+    rows += [(f"column {name}", meaning) for name, meaning in meanings.items()]
     if wide:
         rows.append(("other columns", "a question each: the score that goes out, empty where there is none"))
     return GradeSheet("About", ("what", "is"), tuple(rows))

@@ -24,11 +24,7 @@ def read_gradebook(run: Run) -> Gradebook:
     """The gradebook of a finished run; StoreError where it did not finish."""
     manifest = manifest_of(run)
     with catalogue(run) as tables:
-        rubric_of = {row["item_id"]: row for row in _rows(tables, "SELECT item_id, question, rubric_id FROM items")}
-        bundles = unlocked(_rows(tables, "SELECT * FROM bundles"))
-        questions = {
-            item: GradedQuestion(item, row["question"], bundles[row["rubric_id"]]) for item, row in rubric_of.items()
-        }
+        questions = _questions(tables)
         places = {item: place for place, item in enumerate(questions)}
         judged = _judged(tables)
         answers = [_answer(row, questions[row["item_id"]].bundle, judged) for row in _rows(tables, _ANSWERS)]
@@ -64,6 +60,15 @@ def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]
     return list(tables.sql(query).to_arrow_table().to_pylist(maps_as_pydicts="strict"))
 
 
+def _questions(tables: duckdb.DuckDBPyConnection) -> dict[str, GradedQuestion]:
+    bundles = unlocked(_rows(tables, "SELECT * FROM bundles"))
+    questions = {}
+    for row in _rows(tables, "SELECT item_id, question, rubric_id FROM items"):
+        item = row["item_id"]
+        questions[item] = GradedQuestion(item, row["question"], bundles[row["rubric_id"]])
+    return questions
+
+
 def _judged(tables: duckdb.DuckDBPyConnection) -> Judged:
     judged: Judged = {}
     for row in _rows(tables, _JUDGMENTS):
@@ -74,12 +79,13 @@ def _judged(tables: duckdb.DuckDBPyConnection) -> Judged:
 def _answer(row: Row, bundle: Bundle, judged: Judged) -> GradedAnswer:
     peoples = row["settled_levels"] or {}
     judgments = judged.get(row["response_id"], {})
+    sections = {name.casefold(): group for name, group in row["groups"].items()}
     return GradedAnswer(
         response_id=row["response_id"],
         item_id=row["item_id"],
         student=row["author_id"],
         student_name=(row["author_name"] or "").strip() or None,
-        section={name.casefold(): group for name, group in row["groups"].items()}.get("section"),
+        section=sections.get("section"),
         text=row["text"],
         final_score=row["final_score"],
         decided_by=row["decided_by"],

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from operator import length_hint
 
-from tasks.llm.backend import Around, Backend
+from tasks.llm.backend import Around, Arriving, Backend, Passing
 from tasks.llm.request import Reply, Request
 
 LOOK_S, EVERY_S, WAITING_S = 1.0, 5.0, 10.0
@@ -93,27 +92,13 @@ class Watched(Around):
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
-        return _Telling(self._backend.answer(requests), requests, self._tell)
+        answers = self._backend.answer(requests)
+        return Passing.on(self._told(requests, answers), answers)
 
-
-class _Telling:
-    """An iterator that tells of everything that it gives, and knows as much as the one inside of what is left."""
-
-    def __init__(
-        self, inside: Iterator[tuple[int, Reply]], requests: Sequence[Request], tell: Callable[[Request, Reply], None]
-    ) -> None:
-        self._inside, self._requests, self._tell = inside, requests, tell
-
-    def __iter__(self) -> Iterator[tuple[int, Reply]]:
-        return self
-
-    def __next__(self) -> tuple[int, Reply]:
-        index, reply = next(self._inside)
-        self._tell(self._requests[index], reply)
-        return index, reply
-
-    def __length_hint__(self) -> int:
-        return length_hint(self._inside)
+    def _told(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+        for index, reply in answers:
+            self._tell(requests[index], reply)
+            yield index, reply
 
 
 class TellingBackend(Around):

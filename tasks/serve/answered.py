@@ -52,6 +52,15 @@ class UnscoredAnswer(TypedDict):
     """The error, or the start of the reply that could not be used."""
 
 
+class AgreementAnswer(TypedDict):
+    """How far two judgings of a rollout agree."""
+
+    same: int
+    """Criteria that both put on the same level."""
+    compared: int
+    """Criteria that both decided."""
+
+
 class RolloutAnswer(TypedDict):
     """All that is known of one rollout."""
 
@@ -71,6 +80,8 @@ class RolloutAnswer(TypedDict):
     """Dependencies whose child is supported by itself."""
     violated: int
     """Of these, those whose parent is not."""
+    agreement: AgreementAnswer | None
+    """None where it was judged once, as most are."""
     unscored: UnscoredAnswer | None
     decisions: list[DecisionAnswer]
     shares: dict[str, ShareAnswer]
@@ -97,6 +108,11 @@ class Summary(TypedDict):
     """Relation → mean per rollout."""
     suppressed: float | None
     """Share of the supported dependencies whose parent fails; None where no dependency is supported."""
+    judge_agreement: float | None
+    """Share of the criteria that the second judging of a rollout left as they were; None where none was judged
+    twice."""
+    judged_twice: int
+    """Rollouts."""
     calls: int
     prompt_tokens: int
     completion_tokens: int
@@ -114,6 +130,7 @@ def unscored_answer(item_id: str, reason: str, said: str) -> RolloutAnswer:
         "leaked": {},
         "supported": 0,
         "violated": 0,
+        "agreement": None,
         "unscored": {"reason": reason, "said": said},
         "decisions": [],
         "shares": {},
@@ -129,6 +146,9 @@ def summary_of(answers: Sequence[RolloutAnswer]) -> Summary:
     unscored = [answer["unscored"] for answer in answers if answer["unscored"]]
     supported = sum(answer["supported"] for answer in rewarded)
     violated = sum(answer["violated"] for answer in rewarded)
+    twice = [answer["agreement"] for answer in answers if answer["agreement"]]
+    same = sum(agreement["same"] for agreement in twice)
+    compared = sum(agreement["compared"] for agreement in twice)
     leaked: Counter[str] = Counter()
     for answer in rewarded:
         leaked.update(answer["leaked"])
@@ -144,6 +164,8 @@ def summary_of(answers: Sequence[RolloutAnswer]) -> Summary:
         "false_credit": _mean([answer["false_credit"] for answer in rewarded]),
         "leaked": {relation: total / len(rewarded) for relation, total in sorted(leaked.items())},
         "suppressed": violated / supported if supported else None,
+        "judge_agreement": same / compared if compared else None,
+        "judged_twice": len(twice),
         "calls": sum(answer["calls"] for answer in answers),
         "prompt_tokens": sum(answer["prompt_tokens"] for answer in answers),
         "completion_tokens": sum(answer["completion_tokens"] for answer in answers),

@@ -37,9 +37,14 @@ class Pace:
         self._begun: deque[tuple[float, int]] = deque()
         self._characters = self._counted = 0
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a request may have to wait."""
+        return self._limits != NO_LIMITS
+
     async def admit(self, request: Request) -> None:
         """Returns when the request may begin."""
-        if self._limits == NO_LIMITS:
+        if not self.is_limited:
             return
         while (wait := await self._asked(self._size(request))) > 0:
             await self._sleep(wait)

@@ -20,15 +20,15 @@ def spans(title: str, phase: Phase, concepts: Mapping[str, Estimate], within: It
     """One row for each concept, at least one. within: values that the axis holds, so that charts can be compared."""
     on = axis(within, most=4, left=LABELS, right=RIGHT)
     height, marks = rows(on, [(concept, _number(estimate)) for concept, estimate in concepts.items()])
-    for at, estimate in enumerate(concepts.values()):
-        y = middle(at)
+    for index, estimate in enumerate(concepts.values()):
+        y = middle(index)
         if estimate.low is not None and estimate.high is not None:
             marks.append(draw.line(on.x(estimate.low), y, on.x(estimate.high), y, "gl" if phase == "before" else "ml"))
         if estimate.value is not None:
             x = on.x(estimate.value)
             marks.append(draw.square(x, y) if phase == "before" else draw.circle(x, y, 4.5, "mf"))
-    said = "; ".join(f"{concept} {_number(estimate)}" for concept, estimate in concepts.items())
-    return draw.svg(height, marks, f"{title}: {said}")
+    words = "; ".join(f"{concept} {_number(estimate)}" for concept, estimate in concepts.items())
+    return draw.svg(height, marks, f"{title}: {words}")
 
 
 def _number(estimate: Estimate) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -25,13 +26,13 @@ class AgreementFigures:
     """The rows of `agreements`, by what they measure. names: criterion → what people read, in order."""
 
     def __init__(self, agreements: pa.Table, names: Mapping[str, str]) -> None:
-        self._rows = {
-            (row["raters"], row["phase"], row["criterion_id"], row["metric"]): row for row in agreements.to_pylist()
-        }
+        self._rows: dict[tuple[str, Phase, str, str], Mapping[str, Any]] = {}
+        for row in agreements.to_pylist():
+            self._rows[row["raters"], row["phase"], row["criterion_id"], row["metric"]] = row
         self.concepts = {ALL: "all concepts"} | {key: say.name(name) for key, name in names.items()}
         """Criterion → in words, all of them first."""
-        given = dict.fromkeys((key[0], key[1]) for key in self._rows)
-        self.pairs: tuple[tuple[str, Phase], ...] = tuple(sorted(given, key=_weight))
+        pairs = dict.fromkeys((key[0], key[1]) for key in self._rows)
+        self.pairs: tuple[tuple[str, Phase], ...] = tuple(sorted(pairs, key=_weight))
         """Raters with the phase: those before people were asked first, then those with the final labels."""
 
     def row(self, raters: str, phase: Phase, criterion: str, metric: str) -> Mapping[str, Any] | None:
@@ -43,8 +44,8 @@ class AgreementFigures:
         row = self.row(raters, phase, criterion, metric)
         if not row:
             return Cell(None)
-        held = self._responses(raters, phase, criterion, metric)
-        return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval", clusters=held)
+        responses = self._responses(raters, phase, criterion, metric)
+        return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval", clusters=responses)
 
     def _responses(self, raters: str, phase: Phase, criterion: str, metric: str) -> int:
         """Responses that the interval resamples: of all concepts those of the concept with most labels."""
@@ -64,33 +65,35 @@ class AgreementFigures:
 
     def estimates(self, raters: str, phase: Phase, metric: str) -> dict[str, Estimate]:
         """Concept in words → the number, where it is known."""
-        cells = {words: self.cell(raters, phase, name, metric) for name, words in self.concepts.items()}
-        return {
-            words: Estimate(cell.value, cell.low, cell.high) for words, cell in cells.items() if cell.value is not None
-        }
+        estimates = {}
+        for name, words in self.concepts.items():
+            cell = self.cell(raters, phase, name, metric)
+            if cell.value is not None:
+                estimates[words] = Estimate(cell.value, cell.low, cell.high)
+        return estimates
 
     def notes(self) -> Iterator[str]:
         """Why numbers are missing, each reason once."""
-        why: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for row in self._rows.values():
             if row["value"] is None:
-                told = say.visible(row["note"] or "not known why")
-                why[told] = why.get(told, 0) + 1
-        for told, many in why.items():
-            yield f"{say.plural(many, 'number')} undefined: {told}"
+                reason = say.visible(row["note"] or "not known why")
+                counts[reason] = counts.get(reason, 0) + 1
+        for reason, many in counts.items():
+            yield f"{say.plural(many, 'number')} undefined: {reason}"
 
 
 def sentence(agreement: AgreementFigures) -> str:
     """The takeaway of the whole report: Krippendorff's alpha over all concepts, of the annotators and of the final
     labels with each."""
-    told = []
+    alphas = []
     for raters, phase in agreement.pairs[:MOST]:
         cell = agreement.cell(raters, phase, ALL, ALPHA)
         if cell.value is not None:
-            told.append(f"{say.name(raters)} {cell}")
-    if not told:
+            alphas.append(f"{say.name(raters)} {cell}")
+    if not alphas:
         return "No two raters' labels can be compared over all concepts"
-    return f"Agreement on concepts, Krippendorff's alpha: {'; '.join(told)}"
+    return f"Agreement on concepts, Krippendorff's alpha: {'; '.join(alphas)}"
 
 
 def _weight(pair: tuple[str, str]) -> tuple[bool, bool]:
@@ -105,8 +108,9 @@ def titled(raters: str, phase: Phase) -> str:
 
 def agreement_title(agreements: pa.Table) -> str:
     """What the table of all pairs is called: whether people were asked yet."""
-    were_asked = "after" in agreements["phase"].to_pylist()
-    return f"Agreement on concepts, {'before and after people were asked' if were_asked else 'nobody was asked yet'}"
+    if "after" in agreements["phase"].to_pylist():
+        return "Agreement on concepts, before and after people were asked"
+    return "Agreement on concepts, nobody was asked yet"
 
 
 def table(agreement: AgreementFigures, raters: str, phase: Phase) -> Table:
@@ -124,15 +128,10 @@ def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[s
     """Rows of text under `HEADER`, one for each pair of raters and concept; '–' stands for a number that is not
     known."""
     agreement = AgreementFigures(agreements, names)
-    return [
-        (
-            raters,
-            phase,
-            "all concepts" if criterion == ALL else names.get(criterion, criterion),
-            *(str(agreement.cell(raters, phase, criterion, metric)) for metric in AGREEMENT_METRICS),
-            str(agreement.labels(raters, phase, criterion)),
-        )
-        for raters, phase in agreement.pairs
-        for criterion in agreement.concepts
-        if agreement.row(raters, phase, criterion, ALPHA)
-    ]
+    rows = []
+    for (raters, phase), criterion in product(agreement.pairs, agreement.concepts):
+        if agreement.row(raters, phase, criterion, ALPHA):
+            concept = "all concepts" if criterion == ALL else names.get(criterion, criterion)
+            numbers = [str(agreement.cell(raters, phase, criterion, metric)) for metric in AGREEMENT_METRICS]
+            rows.append((raters, phase, concept, *numbers, str(agreement.labels(raters, phase, criterion))))
+    return rows

@@ -32,28 +32,30 @@ def settled_takeaway(labels: pa.Table) -> str:
         return "There are no labels yet"
     counted = Counter(labels["settled_by"].to_pylist())
     people = sum(counted[name] for name in BY_PEOPLE)
-    told = f"People settled {say.share(people / len(labels))} of {say.plural(len(labels), 'label')}"
-    return f"{told}; {say.share(counted['open'] / len(labels))} are open"
+    sentence = f"People settled {say.share(people / len(labels))} of {say.plural(len(labels), 'label')}"
+    return f"{sentence}; {say.share(counted['open'] / len(labels))} are open"
 
 
 def corrected_table(labels: pa.Table, audited: Collection[str]) -> Table:
     """What people made of the annotators' levels. audited: responses that were drawn though nothing spoke against
     them."""
-    asked = labels.filter(pc.field("settled_by").isin(BY_PEOPLE) & pc.field("level").is_valid())
+    by_people = labels.filter(pc.field("settled_by").isin(BY_PEOPLE) & pc.field("level").is_valid())
     counted: dict[str, Counter[str]] = {words: Counter() for words in (DIFFERED, AGREED, AUDITED)}
-    for row in asked.select(["response_id", "level", "history"]).to_pylist():
-        given = [step["level"] for step in row["history"] if step["kind"] == "annotator"]
-        if len(given) > 1:
-            alike = len(set(given)) == 1
-            kept = ("both" if alike else "one") if row["level"] in given else "neither"
-            counted[AGREED if alike else DIFFERED][kept] += 1
+    for row in by_people.select(["response_id", "level", "history"]).to_pylist():
+        levels = [step["level"] for step in row["history"] if step["kind"] == "annotator"]
+        if len(levels) > 1:
+            alike = len(set(levels)) == 1
+            right = "neither"
+            if row["level"] in levels:
+                right = "both" if alike else "one"
+            counted[AGREED if alike else DIFFERED][right] += 1
             if alike and row["response_id"] in audited:
-                counted[AUDITED][kept] += 1
+                counted[AUDITED][right] += 1
     rows: list[Cells] = []
-    for words, of in counted.items():
-        if of.total():
-            neither = Cell(100 * of["neither"] / of.total(), digits=1)
-            rows.append((words, count(of["both"]), count(of["one"]), count(of["neither"]), neither))
+    for words, counts in counted.items():
+        if counts.total():
+            neither = Cell(100 * counts["neither"] / counts.total(), digits=1)
+            rows.append((words, count(counts["both"]), count(counts["one"]), count(counts["neither"]), neither))
     header = ("Where", "both were right", "one was", "neither", "neither, %")
     notes = ("Most cases that people see are in doubt: only the audited tell how often annotators err together.",)
     return Table("corrected", "What people made of the annotators' levels", header, tuple(rows), notes)
@@ -95,39 +97,35 @@ def queue_takeaway(queue: pa.Table, votes: pa.Table) -> str:
 
 def voters(votes: pa.Table) -> dict[tuple[str, str], set[str]]:
     """(label or score, response) → who voted on it. What stands before a label's last colon is its response."""
-    found: dict[tuple[str, str], set[str]] = {}
+    raters_of_case: dict[tuple[str, str], set[str]] = {}
     columns = (votes[name].to_pylist() for name in ("subject_kind", "subject", "rater_id"))
     for kind, subject, rater in zip(*columns, strict=True):
         if kind in ("label", "score"):
             response = subject.rpartition(":")[0] if kind == "label" else subject
-            found.setdefault((kind, response), set()).add(rater)
-    return found
+            raters_of_case.setdefault((kind, response), set()).add(rater)
+    return raters_of_case
 
 
 def progress_table(votes: pa.Table) -> Table:
     """What each person has done."""
-    mine = votes.filter(pc.field("subject_kind").isin(["label", "score"]))
+    cases = votes.filter(pc.field("subject_kind").isin(["label", "score"]))
     header = ("Person", "cases", "votes", "cannot be judged", "adjudications", "blind, %", "last")
-    if not len(mine):
+    if not len(cases):
         return Table("progress", "Votes by person", header, ())
-    frame = mine.select(["subject_kind", "subject", "value", "rater_id", "voted_at", "role", "blind"]).to_pandas()
+    frame = cases.select(["subject_kind", "subject", "value", "rater_id", "voted_at", "role", "blind"]).to_pandas()
     frame["case"] = frame["subject"].where(frame["subject_kind"] == "score", frame["subject"].str.rpartition(":")[0])
-    rows = tuple(_progress(str(rater), of) for rater, of in frame.groupby("rater_id", sort=True))
+    rows = tuple(_progress(str(rater), rater_votes) for rater, rater_votes in frame.groupby("rater_id", sort=True))
     return Table("progress", "Votes by person", header, rows)
 
 
-def _progress(rater: str, of: pd.DataFrame) -> Cells:
-    adjudicated = of["role"] == "adjudication"
-    blind = of.loc[~adjudicated, "blind"].dropna()
-    return (
-        say.name(rater),
-        count(of["case"].nunique()),
-        count(int((~adjudicated).sum())),
-        count(int((of["value"] == "x").sum())),
-        count(int(adjudicated.sum())),
-        Cell(100 * float(blind.astype(float).mean()) if len(blind) else None, digits=0),
-        say.name(max(of["voted_at"])),
-    )
+def _progress(rater: str, rater_votes: pd.DataFrame) -> Cells:
+    adjudicated = rater_votes["role"] == "adjudication"
+    unjudgeable = rater_votes["value"] == "x"
+    blind = rater_votes.loc[~adjudicated, "blind"].dropna()
+    blind_share = Cell(100 * float(blind.astype(float).mean()) if len(blind) else None, digits=0)
+    cases = rater_votes["case"].nunique()
+    numbers = (cases, int((~adjudicated).sum()), int(unjudgeable.sum()), int(adjudicated.sum()))
+    return (say.name(rater), *map(count, numbers), blind_share, say.name(max(rater_votes["voted_at"])))
 
 
 def _shares(counted: Mapping[str, int], every: int) -> tuple[Cells, ...]:

@@ -17,7 +17,7 @@ from tasks.monitor.runs import task
 from tasks.report.annotation.figures import HEADER as AGREEMENT
 from tasks.report.annotation.figures import AgreementFigures, agreement_title
 from tasks.report.annotation.figures import summary_rows as agreement_rows
-from tasks.report.annotation.parts import AnnotationView
+from tasks.report.annotation.inputs import AnnotationView
 from tasks.report.annotation.view import page as annotation_page
 from tasks.report.task import tell
 from tasks.store.recorded import read_manifest
@@ -48,7 +48,7 @@ def _annotation(run: Run) -> AnnotationView:
     """What annotators and people said; empty tables for what has not come yet."""
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
 
-    def found(row: type[Row], *stages: str) -> pa.Table:
+    def rows_of(row: type[Row], *stages: str) -> pa.Table:
         done = [stage for stage in stages if run.done(stage, "all")]
         return pa.concat_tables([schema(row).empty_table(), *(run.read(run.ref(row, stage)) for stage in done)])
 
@@ -60,9 +60,9 @@ def _annotation(run: Run) -> AnnotationView:
         study=study.name,
         run_id=run.run_id,
         names=names,
-        agreements=found(Agreements, "compare", "compare-settled"),
-        labels=found(Labels, "adjudicate"),
-        queue=found(Queue, "queue"),
-        votes=found(Votes, "adjudicate"),
-        constructions=found(Constructions, settled),
+        agreements=rows_of(Agreements, "compare", "compare-settled"),
+        labels=rows_of(Labels, "adjudicate"),
+        queue=rows_of(Queue, "queue"),
+        votes=rows_of(Votes, "adjudicate"),
+        constructions=rows_of(Constructions, settled),
     )

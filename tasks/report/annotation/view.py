@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from tasks.contracts.tables.people import AGREEMENT_METRICS, CONSTRUCTION_RULES, PHASES
 from tasks.display import say
@@ -12,7 +13,7 @@ from tasks.display.table import Cell, Cells, Table
 from tasks.report.annotation import people
 from tasks.report.annotation.charts import spans
 from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, MOST, AgreementFigures, sentence, table, titled
-from tasks.report.annotation.parts import AnnotationView
+from tasks.report.annotation.inputs import AnnotationView
 
 
 def page(view: AnnotationView) -> str:
@@ -23,7 +24,14 @@ def page(view: AnnotationView) -> str:
 def content(view: AnnotationView) -> Page:
     """What the page shows."""
     agreement = AgreementFigures(view.agreements, view.names)
-    sections = (_agreement(agreement), _labels(view), _queue(view), _progress(view), _built(view), _made(view))
+    sections = (
+        _agreement(agreement),
+        _labels(view),
+        _queue(view),
+        _progress(view),
+        _inventory(view),
+        _provenance(view),
+    )
     return Page(
         kind="Annotation report",
         study=say.name(view.study),
@@ -50,14 +58,6 @@ def _ends(cell: Cell) -> str:
 
 
 def _agreement(agreement: AgreementFigures) -> Section | None:
-    shown = [(*pair, agreement.estimates(*pair, ALPHA)) for pair in agreement.pairs]
-    ends = [
-        end
-        for *_, found in shown
-        for one in found.values()
-        for end in (one.value, one.low, one.high)
-        if end is not None
-    ]
     if not agreement.pairs:
         return None
     return Section(
@@ -67,28 +67,36 @@ def _agreement(agreement: AgreementFigures) -> Section | None:
         "Krippendorff's alpha for ordered levels, with the 95% interval over responses: 1 is perfect, 0 what chance "
         "would give. Final labels hold those on which the annotators agree and nobody was asked, so that each agrees "
         "with them more easily than with the other one.",
-        drawings=tuple(
-            Drawing(titled(raters, phase), spans(f"Alpha, {titled(raters, phase)}", phase, found, ends))
-            for raters, phase, found in shown[:MOST]
-            if found
-        ),
+        drawings=tuple(_alphas(agreement)),
         tables=tuple(table(agreement, *pair) for pair in agreement.pairs),
         notes=(*agreement.notes(), *agreement.cautions()),
     )
 
 
+def _alphas(agreement: AgreementFigures) -> Iterator[Drawing]:
+    """The alpha of each concept between the first pairs of raters, all on one axis."""
+    estimates = {pair: agreement.estimates(*pair, ALPHA) for pair in agreement.pairs}
+    ends: list[float] = []
+    for estimate in chain.from_iterable(concepts.values() for concepts in estimates.values()):
+        ends += [end for end in (estimate.value, estimate.low, estimate.high) if end is not None]
+    for raters, phase in agreement.pairs[:MOST]:
+        if concepts := estimates[raters, phase]:
+            title = titled(raters, phase)
+            yield Drawing(title, spans(f"Alpha, {title}", phase, concepts, ends))
+
+
 def _weakest(agreement: AgreementFigures) -> str:
     """The concept on which the first raters agree least."""
     raters, phase = agreement.pairs[0]
-    of = {
-        words: cell.value
-        for name, words in agreement.concepts.items()
-        if name != ALL and (cell := agreement.cell(raters, phase, name, ALPHA)).value is not None
-    }
-    if not of:
+    alphas: dict[str, float] = {}
+    for name, words in agreement.concepts.items():
+        alpha = agreement.cell(raters, phase, name, ALPHA).value
+        if name != ALL and alpha is not None:
+            alphas[words] = alpha
+    if not alphas:
         return f"{AGREEMENT_METRICS[ALPHA].capitalize()} is undefined for every concept"
-    least = min(of, key=lambda words: of[words] or 0.0)
-    return f"{titled(raters, phase)}, agree least on {least}: alpha {say.number(of[least] or 0.0)}"
+    least = min(alphas, key=lambda words: alphas[words])
+    return f"{titled(raters, phase)}, agree least on {least}: alpha {say.number(alphas[least])}"
 
 
 def _labels(view: AnnotationView) -> Section:
@@ -111,41 +119,38 @@ def _queue(view: AnnotationView) -> Section:
 
 
 def _progress(view: AnnotationView) -> Section | None:
-    made = people.progress_table(view.votes)
-    if not made.rows:
+    progress = people.progress_table(view.votes)
+    if not progress.rows:
         return None
     return Section(
         "people",
         "People: who has done what?",
-        f"{say.plural(len(made.rows), 'person', 'persons')} voted",
-        tables=(made,),
+        f"{say.plural(len(progress.rows), 'person', 'persons')} voted",
+        tables=(progress,),
     )
 
 
-def _built(view: AnnotationView) -> Section | None:
-    found = view.constructions.to_pylist()
-    if not found:
+def _inventory(view: AnnotationView) -> Section | None:
+    checks = view.constructions.to_pylist()
+    if not checks:
         return None
-    broken = sum(row["outcome"] == "broken" for row in found)
-    known = sum(row["outcome"] != "unknown" for row in found)
+    broken = sum(row["outcome"] == "broken" for row in checks)
+    decided = sum(row["outcome"] != "unknown" for row in checks)
     rows: list[Cells] = []
-    for row in sorted(found, key=lambda row: ("broken", "unknown", "kept").index(row["outcome"])):
+    for row in sorted(checks, key=lambda row: ("broken", "unknown", "kept").index(row["outcome"])):
         named = view.names.get(row["subject"], row["subject"])
         numbers = Cell(row["value"], digits=2), Cell(row["limit"], digits=2)
         words = say.name(named), CONSTRUCTION_RULES[row["rule"]], PHASES[row["phase"]], row["outcome"]
         rows.append((*words, *numbers, say.visible(row["detail"])))
+    header = ("Of", "rule", "by", "outcome", "value", "limit", "in words")
     return Section(
         "inventory",
         "Inventory: is it built as it should be?",
-        f"{say.count(broken)} of {say.plural(known, 'check')} that could be made are not kept",
-        tables=(
-            Table(
-                "constructions", "Checks", ("Of", "rule", "by", "outcome", "value", "limit", "in words"), tuple(rows)
-            ),
-        ),
+        f"{say.count(broken)} of {say.plural(decided, 'check')} that could be made are not kept",
+        tables=(Table("constructions", "Checks", header, tuple(rows)),),
     )
 
 
-def _made(view: AnnotationView) -> Section:
+def _provenance(view: AnnotationView) -> Section:
     facts = (("run", view.run_id), *((say.visible(name), say.count(many)) for name, many in view.counts.items()))
     return Section("made", "How it was made", "What this rests on", facts=facts)

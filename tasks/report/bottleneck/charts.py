@@ -21,29 +21,29 @@ class Half(NamedTuple):
     partial: float
 
 
-def square(names: Sequence[str], found: Mapping[tuple[int, int], Half]) -> Markup:
+def square(names: Sequence[str], halves: Mapping[tuple[int, int], Half]) -> Markup:
     """Above the diagonal how labels go together, below it what is left given all other concepts.
 
     names: the concepts in order. found: (row, column) with row < column → both. The tint says how strong, a dashed
     frame that it is negative; the number says both.
     """
-    left = 36.0
-    wide = (100 - left) / max(len(names), 1)
-    marks, told = list[Markup](), list[str]()
-    for at, name in enumerate(names):
-        y = float(HEAD + CELL * at)
-        marks.append(draw.text(left + wide * (at + 0.5), 12, str(at + 1), "it"))
-        marks.append(draw.text(left - 1.5, y + CELL / 2 + 4, f"{say.cut(name, 20)} {at + 1}", "it", "end"))
-        marks.append(draw.box(left + wide * at, y, wide, CELL, "band"))
-    for (row, column), half in found.items():
+    start = 36.0
+    wide = (100 - start) / max(len(names), 1)
+    marks, sentences = list[Markup](), list[str]()
+    for index, name in enumerate(names):
+        y = float(HEAD + CELL * index)
+        marks.append(draw.text(start + wide * (index + 0.5), 12, str(index + 1), "it"))
+        marks.append(draw.text(start - 1.5, y + CELL / 2 + 4, f"{say.cut(name, 20)} {index + 1}", "it", "end"))
+        marks.append(draw.box(start + wide * index, y, wide, CELL, "band"))
+    for (row, column), half in halves.items():
         for down, right, value in ((row, column, half.labels), (column, row, half.partial)):
-            x, y = left + wide * right, float(HEAD + CELL * down)
+            x, y = start + wide * right, float(HEAD + CELL * down)
             marks += _cell(x, y, wide, value)
         labels = "undefined" if half.labels is None else say.number(half.labels)
-        told.append(f"{names[row]} and {names[column]}: labels {labels}, partial {say.number(half.partial)}")
+        sentences.append(f"{names[row]} and {names[column]}: labels {labels}, partial {say.number(half.partial)}")
     height = HEAD + CELL * len(names) + 22
     marks.append(draw.text(100, height - 4, "above: labels; below: given all other concepts", "", "end"))
-    return draw.svg(height, marks, "Correlations of concepts. " + "; ".join(told))
+    return draw.svg(height, marks, "Correlations of concepts. " + "; ".join(sentences))
 
 
 def _cell(x: float, y: float, wide: float, value: float | None) -> list[Markup]:
@@ -51,6 +51,6 @@ def _cell(x: float, y: float, wide: float, value: float | None) -> list[Markup]:
     if value is None:
         return [draw.text(*middle, "–", "")]
     kind = "minus" if value < 0 else "plus"
-    made = '<rect class="{}" x="{}%" y="{}" width="{}%" height="{}" style="--v:{}%"/>'
+    template = '<rect class="{}" x="{}%" y="{}" width="{}%" height="{}" style="--v:{}%"/>'
     sizes = map(draw.place, (x + 0.2, y + 1, wide - 0.4, CELL - 2.0, min(abs(value), 1.0) * 60))
-    return [Markup(made).format(kind, *sizes), draw.text(*middle, say.number(value), "it")]
+    return [Markup(template).format(kind, *sizes), draw.text(*middle, say.number(value), "it")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from tasks.display.table import Cell, Cells, Table, count
 
 HUMAN = "human"
 MARK = "★"
-ASKED, LEAKED = "saving_", "leakage_"
+SAVING, LEAKAGE = "saving_", "leakage_"
 """How the metrics begin that tell what questions buy, and what concepts leak."""
 
 
@@ -73,12 +74,13 @@ class Graders:
             if row["value"] is not None:
                 key = row["method"], row["metric"], row["criterion_id"], row["setting"]
                 self._values.setdefault(key, {})[row["seed"]] = row["value"]
-        given = {row["method"] for row in self.rows if not row["setting"]}
-        self.trained = tuple(name for name in dict.fromkeys((*order, *tuple(METHODS))) if name in given)
+        measured = {row["method"] for row in self.rows if not row["setting"]}
+        self.trained = tuple(name for name in dict.fromkeys((*order, *tuple(METHODS))) if name in measured)
         """Methods with a row."""
-        self.judges = tuple(sorted(given - set(self.trained) - {HUMAN}))
+        self.judges = tuple(sorted(measured - set(self.trained) - {HUMAN}))
         """Raters that were judged or recorded."""
-        self.everyone = (*self.trained, *([HUMAN] if HUMAN in given else []), *self.judges)
+        people = (HUMAN,) if HUMAN in measured else ()
+        self.everyone = (*self.trained, *people, *self.judges)
 
     def values(self, method: str, column: GraderColumn, setting: str = "") -> Seeds:
         """The figure of each seed."""
@@ -92,15 +94,15 @@ class Graders:
 
     def gap(self, method: str, other: str, column: GraderColumn) -> GraderGap | None:
         """How far one is above another, paired by seed; None for fewer than two seeds that both have."""
-        mine, its = self.values(method, column), self.values(other, column)
-        differences = [mine[seed] - its[seed] for seed in mine.keys() & its.keys()]
+        values, other_values = self.values(method, column), self.values(other, column)
+        differences = [values[seed] - other_values[seed] for seed in values.keys() & other_values.keys()]
         return GraderGap(fmean(differences), stdev(differences)) if len(differences) > 1 else None
 
     def ranked(self, column: GraderColumn) -> list[str]:
         """The trained graders that have the figure, the best mean first."""
         means = {name: self.cell(name, column).value for name in self.trained}
-        known = {name: mean for name, mean in means.items() if mean is not None}
-        return sorted(known, key=lambda name: known[name], reverse=column.higher)
+        defined = {name: mean for name, mean in means.items() if mean is not None}
+        return sorted(defined, key=lambda name: defined[name], reverse=column.higher)
 
     def best(self, column: GraderColumn) -> str | None:
         """The trained grader that is ahead of the next by more than the spread of the seeds; None where none is."""
@@ -119,37 +121,38 @@ class Graders:
         return len({row["seed"] for row in self.rows if row["method"] == method and not row["setting"]})
 
 
-def named(method: str) -> str:
+def grader_name(method: str) -> str:
     """A method in words; a rater's id as a name."""
     if method == HUMAN:
         return "one person against another"
     return dict[str, str](METHODS).get(method) or say.name(method)
 
 
-def first(graders: Graders) -> str:
+def main_grader(graders: Graders) -> str:
     """The grader that the report is about, which is the one exported; '' where none was trained."""
     return graders.trained[0] if graders.trained else ""
 
 
 def sentence(graders: Graders) -> str:
     """The takeaway of the whole report: quadratic weighted kappa (QWK) of the first method and the best other one."""
-    mine = first(graders)
-    if not graders.values(mine, QWK):
+    main = main_grader(graders)
+    if not graders.values(main, QWK):
         return "No trained grader has an agreement with people on the test split"
-    told = f"{named(mine)} grades with QWK {_short(graders.cell(mine, QWK))}"
-    others = [name for name in graders.ranked(QWK) if name != mine]
+    words = f"{grader_name(main)} grades with QWK {_short(graders.cell(main, QWK))}"
+    others = [name for name in graders.ranked(QWK) if name != main]
     if others:
-        told += f"; {named(others[0])} {_short(graders.cell(others[0], QWK))}: {_verdict(graders, mine, others[0])}"
+        best = others[0]
+        words += f"; {grader_name(best)} {_short(graders.cell(best, QWK))}: {_verdict(graders, main, best)}"
     ceiling = graders.cell(HUMAN, QWK)
-    return told + (f"; one person agrees with another {_short(ceiling)}" if ceiling.value is not None else "")
+    return words if ceiling.value is None else f"{words}; one person agrees with another {_short(ceiling)}"
 
 
 def _short(cell: Cell) -> str:
     return str(cell._replace(digits=2))
 
 
-def _verdict(graders: Graders, mine: str, other: str) -> str:
-    gap = graders.gap(mine, other, QWK)
+def _verdict(graders: Graders, main: str, other: str) -> str:
+    gap = graders.gap(main, other, QWK)
     if gap is None:
         return "one seed shows no spread"
     if not gap.is_clear:
@@ -165,14 +168,18 @@ def summary_table(graders: Graders) -> Table:
         cells = ((graders.cell(name, column), best[column] == name) for column in COLUMNS)
         marked = (Best(*cell) if is_best else cell for cell, is_best in cells)
         seeds = count(graders.seeds(name)) if name in graders.trained else Cell(None)
-        rows.append((named(name), seeds, *marked, count(graders.responses(name))))
+        rows.append((grader_name(name), seeds, *marked, count(graders.responses(name))))
     header = ("Grader", *HEADER[1:])
     return Table("graders", "Graders on the test split: mean ± standard deviation over seeds", header, tuple(rows))
 
 
 def summary_rows(trials: pa.Table) -> list[tuple[str, ...]]:
     """Rows of text under `HEADER`, one per grader; '–' stands for a figure that is not known."""
-    return [tuple(say.plain(str(cell)) for cell in row) for row in summary_table(Graders(trials)).rows]
+    return [tuple(map(_plain, row)) for row in summary_table(Graders(trials)).rows]
+
+
+def _plain(cell: Cell | str) -> str:
+    return say.plain(str(cell))
 
 
 def notes(graders: Graders) -> Iterator[str]:
@@ -185,21 +192,23 @@ def notes(graders: Graders) -> Iterator[str]:
             key = row["method"], words, say.visible(row["note"] or "not known why")
             missing[key] = missing.get(key, 0) + 1
     for (method, words, why), seeds in missing.items():
-        yield f"{named(method)}, {words}: undefined for {say.plural(seeds, 'seed')} ({why})"
+        yield f"{grader_name(method)}, {words}: undefined for {say.plural(seeds, 'seed')} ({why})"
 
 
 def concept_table(graders: Graders, names: Mapping[str, str]) -> Table:
     """How well each concept is read by the first grader, beside people. names: criterion → what people read."""
-    mine = first(graders)
+    main = main_grader(graders)
     shown = ("concept_accuracy", "accuracy"), ("concept_macro_f1", "macro-F1"), ("concept_qwk", "QWK")
+    header = ["Concept"]
+    for _, words in shown:
+        header += [words, f"{words}, people"]
     rows: list[Cells] = []
     for criterion, name in names.items():
         columns = [GraderColumn(metric, criterion, words) for metric, words in shown]
-        cells = [graders.cell(who, column) for column in columns for who in (mine, HUMAN)]
+        cells = [graders.cell(grader, column) for column, grader in product(columns, (main, HUMAN))]
         if any(cell.value is not None for cell in cells[::2]):
             rows.append((say.name(name), *cells))
-    header = ("Concept", *(f"{words}{who}" for _, words in shown for who in ("", ", people")))
-    return Table("concepts", f"How {named(mine)} reads each concept", header, tuple(rows))
+    return Table("concepts", f"How {grader_name(main)} reads each concept", tuple(header), tuple(rows))
 
 
 def other_table(graders: Graders, of_leakage: bool) -> Table:
@@ -208,31 +217,30 @@ def other_table(graders: Graders, of_leakage: bool) -> Table:
     notes: dict[tuple[str, str, str], str] = {}
     for row in graders.rows:
         key = row["metric"], row["criterion_id"], row["method"]
-        is_other = row["metric"] not in shown and not row["metric"].startswith(ASKED) and not row["setting"]
-        if is_other and row["criterion_id"] in ("", "all") and row["metric"].startswith(LEAKED) == of_leakage:
+        is_other = row["metric"] not in shown and not row["metric"].startswith(SAVING) and not row["setting"]
+        if is_other and row["criterion_id"] in ("", "all") and row["metric"].startswith(LEAKAGE) == of_leakage:
             notes[key] = notes.get(key) or row["note"] or ""
-    rows: list[Cells] = [
-        (
-            say.worded(metric),
-            named(method),
-            graders.cell(method, GraderColumn(metric, criterion, "")),
-            say.visible(note),
-        )
-        for (metric, criterion, method), note in sorted(notes.items(), key=lambda one: one[0][:2])
-    ]
+    rows: list[Cells] = []
+    for (metric, criterion, method), note in sorted(notes.items(), key=lambda item: item[0][:2]):
+        cell = graders.cell(method, GraderColumn(metric, criterion, ""))
+        rows.append((say.worded(metric), grader_name(method), cell, say.visible(note)))
     id_, title = ("leakage", "Leakage") if of_leakage else ("others", "Other figures")
     header = ("What", "of", "value", "note of the first seed")
     return Table(id_, f"{title}: mean ± standard deviation over seeds", header, tuple(rows))
 
 
-def asked_table(graders: Graders) -> Table:
+def questions_table(graders: Graders) -> Table:
     """What the questions of each order buy when they are asked over the whole set."""
-    mine = first(graders)
+    main = main_grader(graders)
     rows: list[Cells] = []
     for order, words in ORDERS.items():
-        cells = [graders.cell(mine, GraderColumn(f"{ASKED}{what}_{order}", "", "")) for what in ("area", "questions")]
-        of = (row for row in graders.rows if row["method"] == mine and row["metric"] == f"{ASKED}area_{order}")
-        note = next((row["note"] or "" for row in of), "")
+        cells = [
+            graders.cell(main, GraderColumn(f"{SAVING}{metric}_{order}", "", "")) for metric in ("area", "questions")
+        ]
+        rows_of_order = (
+            row for row in graders.rows if row["method"] == main and row["metric"] == f"{SAVING}area_{order}"
+        )
+        note = next((row["note"] or "" for row in rows_of_order), "")
         if any(cell.value is not None for cell in cells):
             rows.append((words, *cells, say.visible(note)))
     header = ("Order", "mean over budgets", "share of the questions for 90% of the gain", "first seed")

@@ -12,7 +12,7 @@ from tasks.contracts.tables.bottleneck import GRADE_METRICS, INTERVENTIONS, ORDE
 from tasks.display import say
 from tasks.display.lines import ChartLine, ChartPoint
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.bottleneck.figures import named
+from tasks.report.bottleneck.figures import grader_name
 
 ENOUGH = 0.9
 """Share of all that answers can gain, by which orders are compared."""
@@ -27,10 +27,10 @@ class FigureKey(NamedTuple):
     order: str
 
 
-class Set(NamedTuple):
+class InterventionPoint(NamedTuple):
     """The figures after so many concepts of each response were set: means over seeds, of the intervals' ends too."""
 
-    asked: int
+    concepts_set: int
     value: float
     change: float
     low: float | None
@@ -40,124 +40,137 @@ class Set(NamedTuple):
     n: int
 
 
-Curves = Mapping[FigureKey, tuple[Set, ...]]
+Curves = Mapping[FigureKey, tuple[InterventionPoint, ...]]
 
 
-def curves(interventions: pa.Table) -> dict[FigureKey, tuple[Set, ...]]:
+def curves(interventions: pa.Table) -> dict[FigureKey, tuple[InterventionPoint, ...]]:
     """The rows of `interventions`, pooled over seeds, by how many concepts are set."""
     frame = interventions.to_pandas().dropna(subset=["value", "change"])
-    found: dict[FigureKey, list[Set]] = {}
-    for (method, metric, kind, order, asked), rows in frame.groupby(["method", "metric", "kind", "order", "asked"]):
+    curves_by_key: dict[FigureKey, list[InterventionPoint]] = {}
+    for (method, metric, kind, order, concepts_set), rows in frame.groupby(
+        ["method", "metric", "kind", "order", "asked"]
+    ):
         low, high = (None if rows[end].isna().any() else float(rows[end].mean()) for end in ("low", "high"))
         spread = float(rows["change"].std()) if len(rows) > 1 else None
         means = float(rows["value"].mean()), float(rows["change"].mean())
-        one = Set(int(asked), *means, low, high, spread, int(rows["n"].min()))
-        found.setdefault(FigureKey(method, metric, kind, order), []).append(one)
-    return {key: tuple(sorted(sets)) for key, sets in found.items()}
+        point = InterventionPoint(int(concepts_set), *means, low, high, spread, int(rows["n"].min()))
+        curves_by_key.setdefault(FigureKey(method, metric, kind, order), []).append(point)
+    return {key: tuple(sorted(points)) for key, points in curves_by_key.items()}
 
 
-def metric_of(found: Curves, methods: Iterable[str]) -> str | None:
+def metric_of(curves_by_key: Curves, methods: Iterable[str]) -> str | None:
     """The figure that is shown: the first of `GRADE_METRICS` that any of the methods has."""
-    given = {key.metric for key in found if key.method in set(methods)}
-    return next((name for name in GRADE_METRICS if name in given), None)
+    metrics = {key.metric for key in curves_by_key if key.method in set(methods)}
+    return next((name for name in GRADE_METRICS if name in metrics), None)
 
 
-def kind_lines(found: Curves, method: str, metric: str, order: str = "confidence") -> list[ChartLine]:
+def kind_lines(curves_by_key: Curves, method: str, metric: str, order: str = "confidence") -> list[ChartLine]:
     """One line for each kind, in the paper's order of asking, with the interval of its change."""
-    return list(_lines(found, {FigureKey(method, metric, kind, order): words for kind, words in INTERVENTIONS.items()}))
+    keys = {FigureKey(method, metric, kind, order): words for kind, words in INTERVENTIONS.items()}
+    return list(_lines(curves_by_key, keys))
 
 
-def order_lines(found: Curves, method: str, metric: str) -> list[ChartLine]:
+def order_lines(curves_by_key: Curves, method: str, metric: str) -> list[ChartLine]:
     """One line for each order of asking, of right answers."""
     keys = {FigureKey(method, metric, "oracle", order): words for order, words in ORDERS.items()}
-    return [
-        ChartLine(line.label, tuple(point._replace(low=None, high=None) for point in line.points))
-        for line in _lines(found, keys)
-    ]
+    return [_without_intervals(line) for line in _lines(curves_by_key, keys)]
 
 
-def _lines(found: Curves, keys: Mapping[FigureKey, str]) -> Iterator[ChartLine]:
+def _without_intervals(line: ChartLine) -> ChartLine:
+    return ChartLine(line.label, tuple(point._replace(low=None, high=None) for point in line.points))
+
+
+def _lines(curves_by_key: Curves, keys: Mapping[FigureKey, str]) -> Iterator[ChartLine]:
     for key, words in keys.items():
-        if key in found:
-            none = found[key][0].value - found[key][0].change
-            least = (
-                -1.0 if key.metric == "task_qwk" else 0.0
-            )  # the interval is of the change, and could leave the scale
-            yield ChartLine(
-                words,
-                tuple(
-                    ChartPoint(
-                        one.asked,
-                        one.value,
-                        max(least, none + one.low) if one.low is not None and one.asked else None,
-                        min(1.0, none + one.high) if one.high is not None and one.asked else None,
-                    )
-                    for one in found[key]
-                ),
-            )
+        if key in curves_by_key:
+            first = curves_by_key[key][0]
+            unset = first.value - first.change
+            points = [_chart_point(point, unset, key.metric) for point in curves_by_key[key]]
+            yield ChartLine(words, tuple(points))
 
 
-def kind_table(found: Curves, metric: str) -> Table:
+def _chart_point(point: InterventionPoint, unset: float, metric: str) -> ChartPoint:
+    """unset: the figure before any concept is set. The interval is of the change, and could leave the scale."""
+    if not point.concepts_set:
+        return ChartPoint(point.concepts_set, point.value)
+    least = -1.0 if metric == "task_qwk" else 0.0
+    low = None if point.low is None else max(least, unset + point.low)
+    high = None if point.high is None else min(1.0, unset + point.high)
+    return ChartPoint(point.concepts_set, point.value, low, high)
+
+
+def kind_table(curves_by_key: Curves, metric: str) -> Table:
     """The change once every concept is set, of each method and kind."""
     rows: list[Cells] = []
-    for key, sets in found.items():
+    for key, points in curves_by_key.items():
         if key.order == "confidence" and key.metric == metric:
-            last = sets[-1]
+            last = points[-1]
             change = Cell(last.change, last.low, last.high, ends="interval", clusters=last.n)
-            words = named(key.method), INTERVENTIONS[key.kind], count(last.asked)
+            words = grader_name(key.method), INTERVENTIONS[key.kind], count(last.concepts_set)
             rows.append((*words, Cell(last.value), change, Cell(last.spread), count(last.n)))
     header = ("Grader", "concepts", "set", GRADE_METRICS[metric], "change [95%]", "sd over seeds", "n")
     return Table("interventions", "Once all concepts are set", header, tuple(rows))
 
 
-def order_table(found: Curves, method: str, metric: str) -> Table:
+def order_table(curves_by_key: Curves, method: str, metric: str) -> Table:
     """What each order of asking gains, and how soon."""
     rows: list[Cells] = []
     for order, words in ORDERS.items():
-        sets = found.get(FigureKey(method, metric, "oracle", order), ())
-        if sets:
-            rows.append((words, Cell(_mean_gain(sets)), Cell(_enough(sets), digits=0), Cell(sets[-1].change)))
+        points = curves_by_key.get(FigureKey(method, metric, "oracle", order), ())
+        if points:
+            rows.append((words, Cell(_mean_gain(points)), Cell(_enough(points), digits=0), Cell(points[-1].change)))
     header = ("Order", "mean gain over the questions", f"questions for {say.rate(ENOUGH)} of it", "gain at the end")
     return Table("orders", f"{GRADE_METRICS[metric]}: which concepts are asked about first", header, tuple(rows))
 
 
-def _mean_gain(sets: tuple[Set, ...]) -> float | None:
+def _mean_gain(points: tuple[InterventionPoint, ...]) -> float | None:
     """Area under the change over the questions, as a share of their number."""
-    asked, change = np.array([one.asked for one in sets]), np.array([one.change for one in sets])
-    return float(np.trapezoid(change, asked) / (asked[-1] - asked[0])) if asked[-1] > asked[0] else None
+    concepts_set = np.array([point.concepts_set for point in points])
+    change = np.array([point.change for point in points])
+    return (
+        float(np.trapezoid(change, concepts_set) / (concepts_set[-1] - concepts_set[0]))
+        if concepts_set[-1] > concepts_set[0]
+        else None
+    )
 
 
-def _enough(sets: tuple[Set, ...]) -> float | None:
+def _enough(points: tuple[InterventionPoint, ...]) -> float | None:
     """Fewest questions with `ENOUGH` of the gain that all answers bring; None where they bring none."""
-    goal = ENOUGH * sets[-1].change - 1e-9
-    return next((float(one.asked) for one in sets if one.change >= goal), None) if sets[-1].change > 0 else None
+    goal = ENOUGH * points[-1].change - 1e-9
+    if points[-1].change <= 0:
+        return None
+    return next((float(point.concepts_set) for point in points if point.change >= goal), None)
 
 
-def kind_takeaway(found: Curves, method: str, metric: str) -> str:
+def kind_takeaway(curves_by_key: Curves, method: str, metric: str) -> str:
     """What right answers gain and wrong ones cost, by the interval of the change."""
-    told = []
+    clauses = []
     for kind, words in (("oracle", "right levels"), ("wrong", "the most damaging ones")):
-        sets = found.get(FigureKey(method, metric, kind, "confidence"))
-        if sets:
-            told.append(f"{words} {_change(sets[-1])}")
-    return f"{named(method)}, {GRADE_METRICS[metric]} once all are set: {', '.join(told)}"
+        points = curves_by_key.get(FigureKey(method, metric, kind, "confidence"))
+        if points:
+            clauses.append(f"{words} {_change(points[-1])}")
+    return f"{grader_name(method)}, {GRADE_METRICS[metric]} once all are set: {', '.join(clauses)}"
 
 
-def _change(one: Set) -> str:
-    sure = one.low is not None and one.high is not None and not one.low <= 0 <= one.high
-    return f"{say.signed(one.change)}{'' if sure else ' (not told from 0)'}"
+def _change(point: InterventionPoint) -> str:
+    sure = point.low is not None and point.high is not None and not point.low <= 0 <= point.high
+    return f"{say.signed(point.change)}{'' if sure else ' (not told from 0)'}"
 
 
-def order_takeaway(found: Curves, method: str, metric: str) -> str:
+def order_takeaway(curves_by_key: Curves, method: str, metric: str) -> str:
     """Which order of asking gains most, and by how much more than a random one."""
-    sets = {words: found.get(FigureKey(method, metric, "oracle", order)) for order, words in ORDERS.items()}
-    gains = {words: gain for words, of in sets.items() if of and (gain := _mean_gain(of)) is not None}
+    gains: dict[str, float] = {}
+    for order, words in ORDERS.items():
+        points = curves_by_key.get(FigureKey(method, metric, "oracle", order))
+        gain = _mean_gain(points) if points else None
+        if gain is not None:
+            gains[words] = gain
     if len(gains) < 2:
         return "One order of asking was tried"
     best = max(gains, key=lambda words: gains[words])
     plain = gains.get(ORDERS["random"])
     most = f"{say.signed(gains[best])} {GRADE_METRICS[metric]}"
-    told = f"Of the orders, {best} gains most: {most} on average over the questions"
-    return told + (
-        f"; {ORDERS['random']} {say.signed(plain)}" if plain is not None and best != ORDERS["random"] else ""
-    )
+    sentence = f"Of the orders, {best} gains most: {most} on average over the questions"
+    if plain is None or best == ORDERS["random"]:
+        return sentence
+    return f"{sentence}; {ORDERS['random']} {say.signed(plain)}"

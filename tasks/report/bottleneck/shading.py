@@ -16,7 +16,7 @@ JOINED = re.compile(r"[\s,;:.'’“”\"()\-–]{0,3}")
 SHADES = 3
 
 
-class Looked(NamedTuple):
+class AttendedSpan(NamedTuple):
     """A piece [start, end) of the response that one concept looks at more than any other."""
 
     start: int
@@ -27,19 +27,21 @@ class Looked(NamedTuple):
     """Its heaviest token's share of the concept's attention."""
 
 
-def looked(text: str, attention: Mapping[int, Sequence[Mapping[str, Any]]]) -> list[Looked]:
+def attended_spans(text: str, attention: Mapping[int, Sequence[Mapping[str, Any]]]) -> list[AttendedSpan]:
     """What is looked at, in order and without overlaps: each token goes to the concept that weighs it most; neighbours
     of one concept are joined. attention: number of the concept → its `Attended` rows."""
-    tokens = [Looked(at["start"], at["end"], number, at["weight"]) for number, of in attention.items() for at in of]
-    kept: list[Looked] = []
+    tokens: list[AttendedSpan] = []
+    for number, attended in attention.items():
+        tokens += [AttendedSpan(token["start"], token["end"], number, token["weight"]) for token in attended]
+    chosen: list[AttendedSpan] = []
     for token in sorted(tokens, key=lambda token: (-token.weight, token)):
-        if token.start < token.end and all(token.end <= one.start or one.end <= token.start for one in kept):
-            kept.append(token)
-    joined: list[Looked] = []
-    for token in sorted(kept):
+        if token.start < token.end and all(token.end <= other.start or other.end <= token.start for other in chosen):
+            chosen.append(token)
+    joined: list[AttendedSpan] = []
+    for token in sorted(chosen):
         last = joined[-1] if joined else None
         if last and last.number == token.number and JOINED.fullmatch(text[last.end : token.start]):
-            joined[-1] = Looked(last.start, token.end, token.number, max(last.weight, token.weight))
+            joined[-1] = AttendedSpan(last.start, token.end, token.number, max(last.weight, token.weight))
         else:
             joined.append(token)
     return joined
@@ -47,10 +49,10 @@ def looked(text: str, attention: Mapping[int, Sequence[Mapping[str, Any]]]) -> l
 
 def shaded(text: str, attention: Mapping[int, Sequence[Mapping[str, Any]]]) -> Markup:
     """The response as HTML, a long one cut around what is looked at: marks of the classes w1 to w3, the heaviest."""
-    pieces = looked(text, attention)
+    pieces = attended_spans(text, attention)
     most = max((piece.weight for piece in pieces), default=0.0) or 1.0
 
-    def shade(over: Sequence[Looked]) -> str:
+    def shade(over: Sequence[AttendedSpan]) -> str:
         return f"w{min(1 + int(SHADES * over[0].weight / most), SHADES)}" if over else ""
 
     highlights = [Highlight(piece.start, piece.end, piece) for piece in pieces]

@@ -20,18 +20,18 @@ SHOWN = 12
 
 def of_one(links: pa.Table, method: str) -> pa.Table:
     """The rows of a method's first seed."""
-    mine = links.filter(pc.field("method") == method)
-    return mine.filter(pc.field("seed") == pc.min(mine["seed"]).as_py()) if len(mine) else mine
+    rows = links.filter(pc.field("method") == method)
+    return rows.filter(pc.field("seed") == pc.min(rows["seed"]).as_py()) if len(rows) else rows
 
 
 def drawn(links: pa.Table, names: Mapping[str, str]) -> Markup:
     """The square of both correlations. links: of one grader; names: concept → what people read, in order."""
-    place = {name: at for at, name in enumerate(names)}
-    found = {}
+    places = {name: index for index, name in enumerate(names)}
+    halves = {}
     for row in links.to_pylist():
-        first, second = sorted((place[row["a"]], place[row["b"]]))
-        found[first, second] = Half(row["label_correlation"], row["partial_correlation"])
-    return square([say.visible(name) for name in names.values()], found)
+        first, second = sorted((places[row["a"]], places[row["b"]]))
+        halves[first, second] = Half(row["label_correlation"], row["partial_correlation"])
+    return square([say.visible(name) for name in names.values()], halves)
 
 
 def takeaway(links: pa.Table) -> str:
@@ -50,15 +50,11 @@ def takeaway(links: pa.Table) -> str:
 def table(links: pa.Table, names: Mapping[str, str]) -> Table:
     """The strongest links given all other concepts."""
     strongest = sorted(links.to_pylist(), key=lambda row: -abs(row["partial_correlation"]))
-    rows: list[Cells] = [
-        (
-            f"{say.name(names[row['a']])} and {say.name(names[row['b']])}",
-            Cell(row["label_correlation"], digits=2),
-            Cell(row["partial_correlation"], digits=2),
-            count(row["n"]),
-        )
-        for row in strongest[:SHOWN]
-    ]
+    rows: list[Cells] = []
+    for row in strongest[:SHOWN]:
+        pair = f"{say.name(names[row['a']])} and {say.name(names[row['b']])}"
+        labels, partial = (Cell(row[name], digits=2) for name in ("label_correlation", "partial_correlation"))
+        rows.append((pair, labels, partial, count(row["n"])))
     none = sum(abs(row["partial_correlation"]) < NEAR_ZERO for row in strongest)
     notes = (f"{say.plural(none, 'pair')} with |r| < {NEAR_ZERO} given all others",)
     header = ("Concepts", "labels", "given all others", "n")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tasks.contracts.settings.bottleneck import Training
 from tasks.display import say
 from tasks.display.table import Cell, Cells, Table
-from tasks.report.bottleneck.figures import CONCEPTS, MACRO_F1, QWK, Graders, named
+from tasks.report.bottleneck.figures import CONCEPTS, MACRO_F1, QWK, Graders, grader_name
 
 COLUMNS = (CONCEPTS, MACRO_F1, QWK)
 
@@ -20,26 +20,26 @@ class Sweep(NamedTuple):
     field: str
     values: tuple[float, ...]
     cells: tuple[tuple[Cell, ...], ...]
-    own: float | None
+    study_value: float | None
     """The value of the study: among them if it is a number, None for none."""
-    own_cells: tuple[Cell, ...]
+    study_cells: tuple[Cell, ...]
 
 
 def sweeps(graders: Graders, training: Training) -> list[Sweep]:
     """The settings of the rows that name one, as 'field=value', each with the study's own value among the others."""
-    found: dict[tuple[str, str], dict[float, str]] = {}
+    settings_by_field: dict[tuple[str, str], dict[float, str]] = {}
     for row in graders.rows:
         field, equals, value = row["setting"].partition("=")
         if equals:
-            found.setdefault((row["method"], field), {})[float(value)] = row["setting"]
-    made = []
-    for (method, field), settings in found.items():
-        own = getattr(training, field, None)
-        with_own: Mapping[float, str] = settings if own is None else {float(own): ""} | settings
-        values = tuple(sorted(with_own))
-        cells = tuple(_cells(graders, method, with_own[value]) for value in values)
-        made.append(Sweep(method, field, values, cells, own, _cells(graders, method, "")))
-    return made
+            settings_by_field.setdefault((row["method"], field), {})[float(value)] = row["setting"]
+    sweeps_of_fields = []
+    for (method, field), settings in settings_by_field.items():
+        study_value = getattr(training, field, None)
+        by_value: Mapping[float, str] = settings if study_value is None else {float(study_value): ""} | settings
+        values = tuple(sorted(by_value))
+        cells = tuple(_cells(graders, method, by_value[value]) for value in values)
+        sweeps_of_fields.append(Sweep(method, field, values, cells, study_value, _cells(graders, method, "")))
+    return sweeps_of_fields
 
 
 def _cells(graders: Graders, method: str, setting: str) -> tuple[Cell, ...]:
@@ -50,24 +50,24 @@ def table(sweep: Sweep) -> Table:
     """The figures by value."""
     rows: list[Cells] = []
     for value, cells in zip(sweep.values, sweep.cells, strict=True):
-        own = " (the study's)" if value == sweep.own else ""
-        rows.append((say.level(value) + own, *cells))
-    if sweep.own is None:
-        rows.append(("none (the study's)", *sweep.own_cells))
-    title = f"{named(sweep.method)} by {_words(sweep)}"
+        remark = " (the study's)" if value == sweep.study_value else ""
+        rows.append((say.level(value) + remark, *cells))
+    if sweep.study_value is None:
+        rows.append(("none (the study's)", *sweep.study_cells))
+    title = f"{grader_name(sweep.method)} by {_words(sweep)}"
     return Table(f"sweep-{sweep.field}", title, (_words(sweep), *(column.words for column in COLUMNS)), tuple(rows))
 
 
 def takeaway(sweep: Sweep) -> str:
     """How far the task's macro-F1 moves between the best and the worst value."""
-    known = [(cells[1].value, value) for value, cells in zip(sweep.values, sweep.cells, strict=True)]
-    told = [(score, value) for score, value in known if score is not None]
-    if not told:
+    scores = [(cells[1].value, value) for value, cells in zip(sweep.values, sweep.cells, strict=True)]
+    defined = [(score, value) for score, value in scores if score is not None]
+    if not defined:
         return f"{_words(sweep)}: not known"
-    (worst, at_worst), (best, at_best) = min(told), max(told)
+    (worst, worst_value), (best, best_value) = min(defined), max(defined)
     return (
-        f"{_words(sweep)}: macro-F1 between {say.number(worst)} at {say.level(at_worst)} and {say.number(best)} at "
-        f"{say.level(at_best)}"
+        f"{_words(sweep)}: macro-F1 between {say.number(worst)} at {say.level(worst_value)} and {say.number(best)} at "
+        f"{say.level(best_value)}"
     )
 
 

@@ -17,7 +17,7 @@ from tasks.display.table import Table
 from tasks.monitor.runs import task
 from tasks.report.bottleneck.figures import HEADER as GRADERS
 from tasks.report.bottleneck.figures import summary_rows as grader_rows
-from tasks.report.bottleneck.parts import BottleneckView
+from tasks.report.bottleneck.inputs import BottleneckView
 from tasks.report.bottleneck.view import needs_texts as traced_responses
 from tasks.report.bottleneck.view import page as grader_page
 from tasks.report.bottleneck.view import trace_pages
@@ -43,28 +43,21 @@ def write_graders(run: Run) -> Path:
     """Write `<run>/bottleneck.html` and a picture of each response traced in it; StoreError where nobody trained."""
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
     assert study.bottleneck is not None  # nothing was trained without
-    tables = {
-        row: run.read(run.ref(row, "bottleneck")) for row in (Trials, Models, Interventions, ConceptLinks, Traces)
-    }
+    models, traces = run.read(run.ref(Models, "bottleneck")), run.read(run.ref(Traces, "bottleneck"))
     bundle = next(iter(unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values()))
-    traces = tables[Traces]
-    traced = traced_responses(traces, tables[Models])
-    texts = run.read(
-        run.ref(Responses, "ingest"),
-        ["response_id", "text"],
-        pc.field("response_id").isin(pa.array(traced, pa.string())),
-    )
+    is_traced = pc.field("response_id").isin(pa.array(traced_responses(traces, models), pa.string()))
+    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_traced).to_pylist()
     view = BottleneckView(
         study=study.name,
         run_id=run.run_id,
         settings=study.bottleneck,
         names=bundle.names,
-        trials=tables[Trials],
-        models=tables[Models],
-        interventions=tables[Interventions],
-        links=tables[ConceptLinks],
+        trials=run.read(run.ref(Trials, "bottleneck")),
+        models=models,
+        interventions=run.read(run.ref(Interventions, "bottleneck")),
+        links=run.read(run.ref(ConceptLinks, "bottleneck")),
         traces=traces,
-        texts=dict(zip(*(column.to_pylist() for column in texts.columns), strict=True)),
+        texts={row["response_id"]: row["text"] for row in texts},
     )
     path = run.folder / "bottleneck.html"
     run.warehouse.write(path, grader_page(view).encode())

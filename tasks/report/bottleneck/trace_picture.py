@@ -33,7 +33,7 @@ class ProbabilityColumn(NamedTuple):
     name: str
     """Empty where there is no room for it."""
     share: float
-    told: str
+    tooltip: str
     kind: str
     """`most` for what was chosen; `people` for what people gave."""
 
@@ -43,14 +43,15 @@ class Fall(NamedTuple):
 
     start: float
     end: float
-    left: float
-    wide: float
+    bar_start: float
+    bar_width: float
 
 
 def picture(trace: ResponseTrace) -> Markup:
     """The trace, for a page with `trace.css`."""
     rows = sorted(trace.rows, key=lambda row: -abs(row["contribution"]))
     bias, *steps, total = waterfall([trace.bias, *(row["contribution"] for row in rows)], trace.logit)
+    probabilities = [levels(row["level_probabilities"] or ()) for row in rows]
     attention = {trace.numbers[row["criterion_id"]]: row["attention"] for row in trace.rows}
     return filled(
         HERE / "trace.html.j2",
@@ -58,7 +59,7 @@ def picture(trace: ResponseTrace) -> Markup:
         response=shaded(trace.text, attention),
         grades=tuple(grades(trace)),
         bias=bias,
-        rows=[(row, levels(row["level_probabilities"] or ()), step) for row, step in zip(rows, steps, strict=True)],
+        rows=list(zip(rows, probabilities, steps, strict=True)),
         total=total,
     )
 
@@ -69,36 +70,32 @@ def waterfall(added: Sequence[float], logit: float) -> list[Fall]:
     low, high = min(*ends, logit), max(*ends, logit)
     scale = REACH / max(high - low, 1e-9)
     falls = []
-    for start, end in (*pairwise(ends), (0.0, logit)):
-        left, right = sorted(((start - low) * scale, (end - low) * scale))
-        falls.append(Fall((start - low) * scale, (end - low) * scale, left, right - left))
+    for before, after in (*pairwise(ends), (0.0, logit)):
+        start, end = (before - low) * scale, (after - low) * scale
+        falls.append(Fall(start, end, min(start, end), max(start, end) - min(start, end)))
     return falls
 
 
 def grades(trace: ResponseTrace) -> Iterator[ProbabilityColumn]:
     """The probability of each grade; where there are many only those that matter carry their label."""
-    named = {trace.score, trace.runner_up, trace.human}
+    labelled = {trace.score, trace.runner_up, trace.human}
     for score, share in trace.grades.items():
         name = say.level(score)
         kinds = (("most", score == trace.score), ("people", score == trace.human))
-        shown = name if len(trace.grades) <= LABELLED or score in named else ""
-        yield ProbabilityColumn(
-            shown, share, f"{name}: {say.share(share)}", " ".join(kind for kind, holds in kinds if holds)
-        )
+        kind = " ".join(name for name, holds in kinds if holds)
+        label = name if len(trace.grades) <= LABELLED or score in labelled else ""
+        yield ProbabilityColumn(label, share, f"{name}: {say.share(share)}", kind)
 
 
 def levels(likely: Sequence[float]) -> list[ProbabilityColumn]:
     """The probability of each level."""
     most = max(likely, default=0.0)
-    return [
-        ProbabilityColumn(
-            str(level) if len(likely) <= LABELLED else "",
-            share,
-            f"{level}: {say.share(share)}",
-            "most" if share == most else "",
-        )
-        for level, share in enumerate(likely)
-    ]
+    columns = []
+    for level, share in enumerate(likely):
+        label = str(level) if len(likely) <= LABELLED else ""
+        kind = "most" if share == most else ""
+        columns.append(ProbabilityColumn(label, share, f"{level}: {say.share(share)}", kind))
+    return columns
 
 
 @cache

@@ -40,7 +40,7 @@ class ResponseTrace:
     @property
     def numbers(self) -> dict[str, int]:
         """Concept → its number."""
-        return {name: at for at, name in enumerate(self.names, 1)}
+        return {name: number for number, name in enumerate(self.names, 1)}
 
 
 def exported(models: pa.Table) -> Row | None:
@@ -71,15 +71,15 @@ def chosen(traces: pa.Table, models: pa.Table) -> dict[str, str]:
     sure = sorted(firsts, key=lambda name: -firsts[name]["probability"])
     right = [name for name in sure if is_right(firsts[name]) is True]
     wrong = [name for name in sure if is_right(firsts[name]) is False]
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for names, why in (
         (right, "the surest of the right grades"),
         (wrong, "the surest of the wrong grades"),
         (sorted(margins, key=lambda name: margins[name]), "the least decided grade"),
     ):
         if names:
-            found[names[0]] = f"{found[names[0]]}, and {why}" if names[0] in found else why
-    return found
+            reasons[names[0]] = f"{reasons[names[0]]}, and {why}" if names[0] in reasons else why
+    return reasons
 
 
 def read(
@@ -92,20 +92,20 @@ def read(
     """One response's rows of `traces` with its text. head: see `head_of`."""
     rows = {row["criterion_id"]: row for row in traces.filter(pc.field("response_id") == response_id).to_pylist()}
     concepts = tuple(rows[name] for name in names if name in rows)
-    one = next(iter(rows.values()))
+    first = next(iter(rows.values()))
     shares = {row["criterion_id"]: row["share"] for row in concepts if row["share"] is not None}
     return ResponseTrace(
-        response_id,
-        text,
-        names,
-        concepts,
-        rows[BIAS]["contribution"] if BIAS in rows else 0.0,
-        one["score"],
-        one["probability"],
-        one["logit"],
-        one["runner_up"],
-        one["human"],
-        grades(shares, head),
+        response_id=response_id,
+        text=text,
+        names=names,
+        rows=concepts,
+        bias=rows[BIAS]["contribution"] if BIAS in rows else 0.0,
+        score=first["score"],
+        probability=first["probability"],
+        logit=first["logit"],
+        runner_up=first["runner_up"],
+        human=first["human"],
+        grades=grades(shares, head),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import pyarrow as pa
 
@@ -14,9 +15,9 @@ from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Bar, Cell, Panel
 from tasks.report.bottleneck import figures, interventions, structure, sweeps, traces
-from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, GraderColumn, Graders, named
-from tasks.report.bottleneck.made import made
-from tasks.report.bottleneck.parts import BottleneckView
+from tasks.report.bottleneck.figures import CONCEPTS, ECE, HUMAN, QWK, GraderColumn, Graders, grader_name
+from tasks.report.bottleneck.inputs import BottleneckView
+from tasks.report.bottleneck.provenance import section
 from tasks.report.bottleneck.trace_picture import picture, style
 from tasks.report.bottleneck.traces import ResponseTrace
 
@@ -57,35 +58,33 @@ def content(view: BottleneckView) -> Page:
         _sweeps(view, graders),
         _leakage(graders),
         _others(graders),
-        made(view),
+        section(view),
     ]
     tested = max(map(graders.responses, graders.everyone), default=0)
+    trained, seeds = say.plural(len(graders.trained), "trained grader"), say.plural(len(view.settings.seeds), "seed")
     return Page(
         kind="Grader report",
         study=say.name(view.study),
         title=figures.sentence(graders),
-        lead=f"{say.plural(len(graders.trained), 'trained grader')}, {say.plural(len(view.settings.seeds), 'seed')} "
-        f"each, on {say.plural(tested, 'held-out response')}.",
+        lead=f"{trained}, {seeds} each, on {say.plural(tested, 'held-out response')}.",
         keys=tuple(_keys(graders)),
         sections=tuple(section for section in sections if section is not None),
     )
 
 
 def _keys(graders: Graders) -> Iterator[Key]:
-    mine = figures.first(graders)
+    main = figures.main_grader(graders)
     shown = (QWK, "Grade, QWK"), (CONCEPTS, "Concepts, macro-F1"), (ECE, "Ordinal calibration error")
     for column, words in shown:
-        cell, people = (graders.cell(who, column) for who in (mine, HUMAN))
+        cell, people = (graders.cell(grader, column) for grader in (main, HUMAN))
         if cell.value is not None:
             spread = f"± {say.number(cell.se)} over seeds" if cell.se is not None else "one seed"
             beside = f"people {say.number(people.value)}" if people.value is not None else ""
-            yield Key(f"{words}, {named(mine)}", say.number(cell.value), (spread, beside))
+            yield Key(f"{words}, {grader_name(main)}", say.number(cell.value), (spread, beside))
 
 
 def _compared(view: BottleneckView, graders: Graders) -> Section:
-    drawings = (
-        _bars(graders, column, words) for column, words in ((QWK, "Grade: QWK"), (CONCEPTS, "Concepts: macro-F1"))
-    )
+    drawings = (_bars(graders, QWK, "Grade: QWK"), _bars(graders, CONCEPTS, "Concepts: macro-F1"))
     return Section(
         "graders",
         "Graders compared: does the bottleneck cost or gain?",
@@ -93,7 +92,7 @@ def _compared(view: BottleneckView, graders: Graders) -> Section:
         "± is one standard deviation over seeds, of people over pairs of persons, on the same responses: it does not "
         f"say how far figures would move with other responses. {figures.MARK}: ahead of the next by more than the "
         "standard deviation of their paired difference.",
-        drawings=tuple(one for one in drawings if one),
+        drawings=tuple(drawing for drawing in drawings if drawing),
         tables=(figures.summary_table(graders), figures.concept_table(graders, view.names)),
         notes=tuple(figures.notes(graders)),
     )
@@ -102,66 +101,73 @@ def _compared(view: BottleneckView, graders: Graders) -> Section:
 def _ahead(graders: Graders) -> str:
     """Who is clearly ahead, and in which figures."""
     best = {column.words: graders.best(column) for column in figures.COLUMNS}
-    ahead = [f"{named(name)} in {words}" for words, name in best.items() if name]
+    ahead = [f"{grader_name(name)} in {words}" for words, name in best.items() if name]
     return f"Clearly ahead: {'; '.join(ahead)}" if ahead else "No grader is clearly ahead of the next in any figure"
 
 
 def _bars(graders: Graders, column: GraderColumn, title: str) -> Drawing | None:
-    cells = {named(name): graders.cell(name, column) for name in (*graders.trained, *graders.judges)}
-    bars = tuple(bar for name, cell in cells.items() for bar in _bar(name, cell))
-    return Drawing(title, bar_chart(Panel(title, bars, graders.cell(HUMAN, column).value))) if bars else None
+    cells = {grader_name(name): graders.cell(name, column) for name in (*graders.trained, *graders.judges)}
+    bars = [_bar(name, cell, cell.value) for name, cell in cells.items() if cell.value is not None]
+    if not bars:
+        return None
+    return Drawing(title, bar_chart(Panel(title, tuple(bars), graders.cell(HUMAN, column).value)))
 
 
-def _bar(name: str, cell: Cell) -> Iterator[Bar]:
-    """A grader's mean with its standard deviation; none where it is undefined."""
-    if cell.value is not None:
-        low, high = (None if cell.se is None else cell.value + sign * cell.se for sign in (-1, 1))
-        yield Bar(name, cell.value, low, high, str(cell._replace(digits=2)))
+def _bar(name: str, cell: Cell, mean: float) -> Bar:
+    """A grader's mean with its standard deviation."""
+    low, high = (None if cell.se is None else mean + sign * cell.se for sign in (-1, 1))
+    return Bar(name, mean, low, high, str(cell._replace(digits=2)))
 
 
 def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
-    found = interventions.curves(view.interventions)
-    metric = interventions.metric_of(found, graders.trained)
-    drawn = {method: interventions.kind_lines(found, method, metric) for method in graders.trained if metric}
-    drawn = dict([(method, lines) for method, lines in drawn.items() if lines][:PANELS])
-    if metric is None or not drawn:
+    curves = interventions.curves(view.interventions)
+    metric = interventions.metric_of(curves, graders.trained)
+    if metric is None:
         return None
-    ends = [
-        end for of in drawn.values() for line in of for point in line.points for end in point[1:] if end is not None
-    ]
+    lines_of = {method: interventions.kind_lines(curves, method, metric) for method in graders.trained}
+    drawn = dict([(method, lines) for method, lines in lines_of.items() if lines][:PANELS])
+    if not drawn:
+        return None
+    ends = _ends(chain.from_iterable(drawn.values()))
     up = GRADE_METRICS[metric]
-    drawings = (
-        Drawing(named(method), line_chart(named(method), lines, "concepts set", up, within=ends))
-        for method, lines in drawn.items()
-    )
+    drawings = []
+    for method, lines in drawn.items():
+        name = grader_name(method)
+        drawings.append(Drawing(name, line_chart(name, lines, "concepts set", up, within=ends)))
     return Section(
         "interventions",
         "Interventions: what becomes of the grade when concepts are set?",
-        interventions.kind_takeaway(found, next(iter(drawn)), metric),
+        interventions.kind_takeaway(curves, next(iter(drawn)), metric),
         "Concepts are set in each response, the surest first. Uprights: 95% interval of the change, paired over "
         "responses, its ends averaged over seeds.",
         drawings=tuple(drawings),
-        tables=(interventions.kind_table(found, metric),),
+        tables=(interventions.kind_table(curves, metric),),
     )
 
 
+def _ends(lines: Iterable[ChartLine]) -> list[float]:
+    """All values of the lines' points, and the ends of their intervals."""
+    ends: list[float] = []
+    for point in chain.from_iterable(line.points for line in lines):
+        ends += [end for end in point[1:] if end is not None]
+    return ends
+
+
 def _policies(view: BottleneckView, graders: Graders) -> Section | None:
-    found = interventions.curves(view.interventions)
-    mine = figures.first(graders)
-    drawn = {name: interventions.order_lines(found, mine, name) for name in GRADE_METRICS}
+    curves = interventions.curves(view.interventions)
+    main = figures.main_grader(graders)
+    drawn = {name: interventions.order_lines(curves, main, name) for name in GRADE_METRICS}
     metrics = [name for name, lines in drawn.items() if len(lines) > 1][:FIGURES]
     if not metrics:
         return None
+    tables = [interventions.order_table(curves, main, name) for name in metrics]
     return Section(
         "policies",
         "Policies: which concept to ask an educator about first?",
-        interventions.order_takeaway(found, mine, metrics[0]),
-        f"{named(mine)}; every answer is people's label.",
+        interventions.order_takeaway(curves, main, metrics[0]),
+        f"{grader_name(main)}; every answer is people's label.",
         drawings=tuple(_asked(GRADE_METRICS[name], drawn[name]) for name in metrics),
-        tables=(
-            *(interventions.order_table(found, mine, name) for name in metrics),
-            figures.asked_table(graders),
-        ),
+        tables=(*tables, figures.questions_table(graders)),
     )
 
 
@@ -171,15 +177,16 @@ def _asked(figure: str, drawn: list[ChartLine]) -> Drawing:
 
 
 def _structure(view: BottleneckView, graders: Graders) -> Section | None:
-    links = structure.of_one(view.links, figures.first(graders))
+    links = structure.of_one(view.links, figures.main_grader(graders))
     if not len(links):
         return None
+    method, seed = grader_name(links["method"][0].as_py()), links["seed"][0].as_py()
     return Section(
         "structure",
         "Structure: how do concepts hang together?",
         structure.takeaway(links),
         "Labels: Pearson correlation on the train split. Given all others: partial correlation from the learned "
-        f"precision of {named(links['method'][0].as_py())}, seed {links['seed'][0].as_py()}. Neither is a cause.",
+        f"precision of {method}, seed {seed}. Neither is a cause.",
         drawings=(Drawing("Tint: strength; dashed: negative", structure.drawn(links, view.names)),),
         small=(structure.table(links, view.names),),
     )
@@ -214,56 +221,59 @@ def _right(view: BottleneckView) -> str:
     """How many of the traced grades are people's."""
     columns = view.traces.select(["response_id", "score", "human"])
     right = [traces.is_right(row) for row in columns.group_by(columns.column_names).aggregate([]).to_pylist()]
-    known = [one for one in right if one is not None]
-    if not known:
+    compared = [is_right for is_right in right if is_right is not None]
+    if not compared:
         return f"{say.plural(len(right), 'grade')} without a human one beside them"
-    return f"{say.count(sum(known))} of {say.plural(len(known), 'traced grade')} are those that people gave"
+    return f"{say.count(sum(compared))} of {say.plural(len(compared), 'traced grade')} are those that people gave"
 
 
 def _sweeps(view: BottleneckView, graders: Graders) -> Section | None:
-    found = sweeps.sweeps(graders, view.settings.training)
-    if not found:
+    study_sweeps = sweeps.sweeps(graders, view.settings.training)
+    if not study_sweeps:
         return None
     return Section(
         "sweeps",
         "Settings: how much hangs on them?",
-        "; ".join(map(sweeps.takeaway, found)),
+        "; ".join(map(sweeps.takeaway, study_sweeps)),
         "On the test split, to see how sensitive the method is, not to choose by.",
-        drawings=tuple(drawing for one in found for drawing in _swept(one)),
-        tables=tuple(map(sweeps.table, found)),
+        drawings=tuple(chain.from_iterable(map(_swept, study_sweeps))),
+        tables=tuple(map(sweeps.table, study_sweeps)),
     )
 
 
 def _swept(sweep: sweeps.Sweep) -> Iterator[Drawing]:
     series = []
-    for at, column in enumerate(sweeps.COLUMNS):
-        cells = [(float(x), cells[at]) for x, cells in enumerate(sweep.cells)]
-        points = (
-            ChartPoint(x, cell.value, *((cell.value - cell.se, cell.value + cell.se) if cell.se is not None else ()))
-            for x, cell in cells
-            if cell.value is not None
-        )
+    for index, column in enumerate(sweeps.COLUMNS):
+        points = []
+        for place, cells in enumerate(sweep.cells):
+            mean, spread = cells[index].value, cells[index].se
+            if mean is not None:
+                ends = (None, None) if spread is None else (mean - spread, mean + spread)
+                points.append(ChartPoint(float(place), mean, *ends))
         series.append(ChartLine(column.words, tuple(points)))
-    known = [line for line in series if line.points]
-    if known:
-        ticks = {float(at): say.level(value) for at, value in enumerate(sweep.values)}
+    drawn = [line for line in series if line.points]
+    if drawn:
+        ticks = {float(index): say.level(value) for index, value in enumerate(sweep.values)}
         words = say.worded(sweep.field)
-        yield Drawing(words, line_chart(words, known, words, "mean ± sd over seeds", ticks))
+        yield Drawing(words, line_chart(words, drawn, words, "mean ± sd over seeds", ticks))
 
 
 def _leakage(graders: Graders) -> Section | None:
     table = figures.other_table(graders, of_leakage=True)
     if not table.rows:
         return None
-    mine = figures.first(graders)
-    leaked, control = (graders.cell(mine, GraderColumn(f"leakage_task{of}", "", "")).value for of in ("", "_control"))
-    told = "Not measured" if leaked is None else f"{named(mine)} leaks {say.number(leaked, 3)} nats into the grade"
+    main = figures.main_grader(graders)
+    leaked = graders.cell(main, GraderColumn("leakage_task", "", "")).value
+    control = graders.cell(main, GraderColumn("leakage_task_control", "", "")).value
+    title = (
+        "Not measured" if leaked is None else f"{grader_name(main)} leaks {say.number(leaked, 3)} nats into the grade"
+    )
     if control is not None:
-        told += f"; the control without leakage measures {say.number(control, 3)}"
+        title += f"; the control without leakage measures {say.number(control, 3)}"
     return Section(
         "leakage",
         "Leakage: do concepts carry more than they say?",
-        told,
+        title,
         "On all responses held out, cross-fitted, in nats a response. Into the grade: how much better the predicted "
         "concepts tell it than the true labels alone do. Among concepts: what a concept's reading says of another one "
         "beyond its own. Read it against the control, which leaks nothing.",

@@ -13,7 +13,7 @@ from tasks.display import say
 from tasks.display.section import Drawing
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.edit.charts import Belief, beliefs
-from tasks.report.edit.parts import EditView, Key
+from tasks.report.edit.inputs import EditView, Key
 
 MENDED, LOST = 3, 1
 """Rollouts shown: of those that were mended, and of those whose revision came to nothing."""
@@ -36,16 +36,13 @@ class RevisedCase(NamedTuple):
 def needs_texts(revisions: pa.Table) -> list[Key]:
     """The rollouts whose text the page shows: those of Edit-SFT's first seed that were mended, and one that was not,
     each by its best revision that was kept, else taken."""
-    rows = revisions.filter(pc.equal(revisions["arm"], "edit_sft")).sort_by(
-        [("seed", "ascending"), ("response_id", "ascending"), ("sample", "ascending"), ("rank", "ascending")]
-    )
-    found: dict[bool, list[Key]] = {True: [], False: []}
-    kept = {_key(row) for row in rows.to_pylist() if row["kept"]}
-    for row in rows.to_pylist():
-        key = _key(row)
-        if key not in (of := found[key in kept]) and row["sub_steps"]:
-            of.append(key)
-    return [*found[True][:MENDED], *found[False][:LOST]]
+    order = [(name, "ascending") for name in ("seed", "response_id", "sample", "rank")]
+    rows = revisions.filter(pc.equal(revisions["arm"], "edit_sft")).sort_by(order).to_pylist()
+    keys = dict.fromkeys(_key(row) for row in rows if row["sub_steps"])
+    mended_keys = {_key(row) for row in rows if row["kept"]}
+    mended = [key for key in keys if key in mended_keys]
+    lost = [key for key in keys if key not in mended_keys]
+    return [*mended[:MENDED], *lost[:LOST]]
 
 
 def drawings(view: EditView) -> Iterator[Drawing]:
@@ -64,12 +61,14 @@ def drawings(view: EditView) -> Iterator[Drawing]:
 def tables(view: EditView) -> Iterator[Table]:
     """The steps of each rollout shown."""
     header = ("Step", "expected mark", "Δε", "scheme G", "answer G", "prefix G̃", "selection")
-    for at, case in enumerate(_cases(view)):
+    for index, case in enumerate(_cases(view)):
         text = view.texts[_key(case.rollout)]
-        rows = [row for step in case.steps[1 : STEPS + 1] for row in _rows(step, text, case.revision)]
-        left = len(case.steps) - 1 - STEPS
-        notes = (f"{say.plural(left, 'more step')} in the table `steps`.",) if left > 0 else ()
-        yield Table(f"case-{at}", f"{_titled(case.rollout)}, {_outcome(case)}", header, tuple(rows), notes)
+        rows: list[Cells] = []
+        for step in case.steps[1 : STEPS + 1]:
+            rows += _rows(step, text, case.revision)
+        unshown = len(case.steps) - 1 - STEPS
+        notes = (f"{say.plural(unshown, 'more step')} in the table `steps`.",) if unshown > 0 else ()
+        yield Table(f"case-{index}", f"{_titled(case.rollout)}, {_outcome(case)}", header, tuple(rows), notes)
 
 
 def _cases(view: EditView) -> Iterator[RevisedCase]:
@@ -83,20 +82,23 @@ def _cases(view: EditView) -> Iterator[RevisedCase]:
     revisions = [row for row in of_shown(view.revisions) if row["arm"] == "edit_sft" and row["sub_steps"]]
     rollouts = {_key(row): row for row in of_shown(view.rollouts) if (row["arm"], row["part"]) == ("base", "train")}
     for key in keys:
-        mine = sorted((row for row in revisions if _key(row) == key), key=lambda row: (not row["kept"], row["rank"]))
-        of = {arm: [row for row in steps if (_key(row), row["arm"]) == (key, arm)] for arm in ("base", "edit_sft")}
-        if key in rollouts and key in view.texts and of["base"]:
-            yield RevisedCase(rollouts[key], of["base"], mine[0], of["edit_sft"])
+        boundaries = [row for row in steps if (_key(row), row["arm"]) == (key, "base")]
+        mended = [row for row in steps if (_key(row), row["arm"]) == (key, "edit_sft")]
+        if key in rollouts and key in view.texts and boundaries:
+            of_rollout = [row for row in revisions if _key(row) == key]
+            best = min(of_rollout, key=lambda row: (not row["kept"], row["rank"]))
+            yield RevisedCase(rollouts[key], boundaries, best, mended)
 
 
 def _rows(step: Record, text: str, revision: Record) -> Iterator[Cells]:
     """A step, and below it what replaced it."""
     values = ("expected", "change", "grounding_scheme", "grounding_answer", "prefix_residual")
     fate = FATES.get(step["fate"], "not looked at")
-    yield f"{step['step']}. {_said(text[step['start'] : step['end']])}", *(_cell(step[name]) for name in values), fate
+    words = _shown(text[step["start"] : step["end"]])
+    yield f"{step['step']}. {words}", *(_cell(step[name]) for name in values), fate
     if step["step"] == revision["step"]:
         for sub in revision["sub_steps"]:
-            yield f"→ {_said(sub)}", *(Cell(None) for _ in values), "in its place"
+            yield f"→ {_shown(sub)}", *(Cell(None) for _ in values), "in its place"
 
 
 def _outcome(case: RevisedCase) -> str:
@@ -108,7 +110,7 @@ def _titled(row: Record) -> str:
     return f"{say.name(row['response_id'])}, rollout {row['sample']}, seed {row['seed']}"
 
 
-def _said(text: str) -> str:
+def _shown(text: str) -> str:
     return say.cut(say.visible(text), LENGTH)
 
 

@@ -4,7 +4,7 @@ steps rest on."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -33,12 +33,13 @@ class Quantiles(NamedTuple):
     quantiles: tuple[float, float, float, float, float]
 
 
-def beliefs(title: str, of: Belief, mended: Belief | None, gold: int, top: int, chosen: Sequence[int]) -> Markup:
-    """Expected mark by boundary, of a rollout and of what it was mended to, with the gold mark as a dashed line.
+def beliefs(title: str, written: Belief, mended: Belief | None, gold: int, top: int, chosen: Sequence[int]) -> Markup:
+    """Expected mark by boundary, of a rollout as it was written and of what it was mended to, with the gold mark as a
+    dashed line.
 
     chosen: boundaries after the steps chosen for revision, which are ringed.
     """
-    both = [belief for belief in (of, mended) if belief is not None]
+    both = [belief for belief in (written, mended) if belief is not None]
     steps = max(len(belief.expected) for belief in both) - 1
     shown = tuple(range(0, steps + 1, -(-(steps + 1) // MOST_TICKS)))
     plot = Plot(Axis(0, max(steps, 1), shown, LEFT, RIGHT), axis([0.0, float(top)], most=5), BASE)
@@ -46,14 +47,14 @@ def beliefs(title: str, of: Belief, mended: Belief | None, gold: int, top: int, 
     points = [plot.places(enumerate(belief.expected)) for belief in both]
     for after in points[1:]:
         marks += draw.polyline(after, "al dash")
-    marks += draw.polyline(points[0], "ml") + [draw.circle(*points[0][at], 7, "sq") for at in chosen]
+    marks += draw.polyline(points[0], "ml") + [draw.circle(*points[0][boundary], 7, "sq") for boundary in chosen]
     marks += [draw.circle(*point, 3.5, "mf") for point in points[0]]
     under = ((LEFT + 1, plot.y(gold) - 6, "start"), (LEFT + 1, plot.y(gold) + 16, "start"))
     styles = zip(both, points, ("mt", "at"), strict=False)
     labels = [draw.Label(say.cut(belief.label, 40), style, _ends(line)) for belief, line, style in styles]
     marks += draw.placed([*labels, draw.Label(f"gold {gold}", "ht", under)], [*chain(*points)])
-    told = (f"{belief.label}: {', '.join(map(say.number, belief.expected))}" for belief in both)
-    return plot.svg(marks, f"{title}, gold mark {gold}. Expected mark by step: {'; '.join(told)}")
+    labels_in_words = (f"{belief.label}: {', '.join(map(say.number, belief.expected))}" for belief in both)
+    return plot.svg(marks, f"{title}, gold mark {gold}. Expected mark by step: {'; '.join(labels_in_words)}")
 
 
 def funnel(title: str, counts: Mapping[str, float]) -> Markup:
@@ -61,28 +62,29 @@ def funnel(title: str, counts: Mapping[str, float]) -> Markup:
     shown = {label: say.count(round(value)) for label, value in counts.items()}
     on = Axis(0, max([*counts.values(), 1.0]), (), LABELS, VALUES)
     height, marks = rows(on, [*shown.items()], 0)
-    for at, value in enumerate(counts.values()):
-        marks.append(draw.box(LABELS, middle(at, 0) - 6, on.x(value) - LABELS, 12, "bf"))
-    return draw.svg(height, marks, f"{title}: " + "; ".join(f"{label} {figure}" for label, figure in shown.items()))
+    for index, value in enumerate(counts.values()):
+        marks.append(draw.box(LABELS, middle(index, 0) - 6, on.x(value) - LABELS, 12, "bf"))
+    words = "; ".join(f"{label} {figure}" for label, figure in shown.items())
+    return draw.svg(height, marks, f"{title}: {words}")
 
 
-def boxes(title: str, of: Sequence[Quantiles], limit: float | None) -> Markup:
+def boxes(title: str, sets: Sequence[Quantiles], limit: float | None) -> Markup:
     """The middle half of each set as a bar with its median, the middle four fifths as a line; a limit as a dashed
     upright. At least one set."""
     limits = [] if limit is None else [limit]
-    on = axis([0.0, *limits, *chain(*(box.quantiles for box in of))], most=4, left=LABELS, right=VALUES)
-    height, marks = rows(on, [(box.label, say.number(box.quantiles[2], 3)) for box in of])
-    for at, box in enumerate(of):
-        y = middle(at)
+    on = axis([0.0, *limits, *chain(*(box.quantiles for box in sets))], most=4, left=LABELS, right=VALUES)
+    height, marks = rows(on, [(box.label, say.number(box.quantiles[2], 3)) for box in sets])
+    for index, box in enumerate(sets):
+        y = middle(index)
         least, low, half, high, most = map(on.x, box.quantiles)
         marks.append(draw.line(least, y, most, y, "cl thin"))
         marks.append(draw.box(low, y - 5, high - low, 10, "bf"))
         marks.append(draw.line(half, y - 7, half, y + 7, "cl"))
     marks += [draw.line(on.x(end), HEAD - 4, on.x(end), height, "al dash") for end in limits]
-    said = "; ".join(f"{box.label}: {', '.join(map(say.number, box.quantiles))}" for box in of)
-    return draw.svg(height, marks, f"{title}, quantiles at 10, 25, 50, 75 and 90 per cent. {said}")
+    words = "; ".join(f"{box.label}: {', '.join(map(say.number, box.quantiles))}" for box in sets)
+    return draw.svg(height, marks, f"{title}, quantiles at 10, 25, 50, 75 and 90 per cent. {words}")
 
 
 def _ends(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float, str], ...]:
     """Places for a label: beside the last points."""
-    return tuple((x, y + dy, "end") for x, y in reversed(points[-4:]) for dy in (-10, 18, -24, 32))
+    return tuple((x, y + dy, "end") for (x, y), dy in product(reversed(points[-4:]), (-10, 18, -24, 32)))

@@ -55,10 +55,9 @@ class ArmGap(NamedTuple):
 
     def turned(self) -> ArmGap:
         """The same difference seen from the other arm."""
-        value, low, high = (None if one is None else -one for one in self.figure[:3])
-        return ArmGap(
-            self.against, self.arm, self.part, self.metric, self.figure._replace(value=value, low=high, high=low)
-        )
+        value, low, high = (None if end is None else -end for end in self.figure[:3])
+        figure = self.figure._replace(value=value, low=high, high=low)
+        return self._replace(arm=self.against, against=self.arm, figure=figure)
 
 
 class Gaps:
@@ -68,25 +67,25 @@ class Gaps:
         rows: dict[tuple[Arm, Arm, Tested, str], list[dict[str, float]]] = {}
         for row in differences.to_pylist():
             rows.setdefault((row["arm"], row["against"], row["part"], row["metric"]), []).append(row)
-        self._found = {key: ArmGap(*key, pooled(of)) for key, of in rows.items()}
-        self.pairs = list(dict.fromkeys(key[:2] for key in self._found))
+        self._gaps = {key: ArmGap(*key, pooled(of_seeds)) for key, of_seeds in rows.items()}
+        self.pairs = list(dict.fromkeys(key[:2] for key in self._gaps))
         """(arm, against), as they are stored."""
 
-    def of(self, arm: Arm, against: Arm, part: Tested, metric: str) -> ArmGap | None:
+    def gap(self, arm: Arm, against: Arm, part: Tested, metric: str) -> ArmGap | None:
         """How far an arm is above another; None where they were not compared."""
-        found = self._found.get((arm, against, part, metric))
-        if found is None and (other := self._found.get((against, arm, part, metric))):
-            found = other.turned()
-        return found if found is not None and found.figure.value is not None else None
+        gap = self._gaps.get((arm, against, part, metric))
+        if gap is None and (other := self._gaps.get((against, arm, part, metric))):
+            gap = other.turned()
+        return gap if gap is not None and gap.figure.value is not None else None
 
 
 def table(gaps: Gaps, part: Tested) -> Table:
     """Every pair that was compared, with the verdict on its QWK."""
     rows: list[Cells] = []
     for arm, against in gaps.pairs:
-        found = {metric: gaps.of(arm, against, part, metric) for metric in METRICS if metric != "unmarked"}
-        if (first := found["qwk"]) is not None:
-            cells = (gap.figure if gap else SeedFigure(None) for gap in found.values())
+        figures = {metric: gaps.gap(arm, against, part, metric) for metric in METRICS if metric != "unmarked"}
+        if (first := figures["qwk"]) is not None:
+            cells = (gap.figure if gap else SeedFigure(None) for gap in figures.values())
             rows.append((f"{ARMS[arm]} less {ARMS[against]}", *cells, _verdict(first)))
     header = ("Arms", *(words for metric, words in METRICS.items() if metric != "unmarked"), "QWK says")
     return Table(f"differences-{part}", TESTED[part].capitalize(), header, tuple(rows))
@@ -94,25 +93,29 @@ def table(gaps: Gaps, part: Tested) -> Table:
 
 def title(gaps: Gaps) -> str:
     """How many differences in QWK are larger than their intervals."""
-    found = [gap for part in TESTED for pair in gaps.pairs if (gap := gaps.of(*pair, part, "qwk"))]
-    clear = sum(gap.is_clear for gap in found)
-    return f"{clear} of {say.plural(len(found), 'difference')} in QWK are larger than intervals and seeds leave open"
+    differences: list[ArmGap] = []
+    for part in TESTED:
+        differences += [gap for pair in gaps.pairs if (gap := gaps.gap(*pair, part, "qwk"))]
+    clear = sum(gap.is_clear for gap in differences)
+    return (
+        f"{clear} of {say.plural(len(differences), 'difference')} in QWK are larger than intervals and seeds leave open"
+    )
 
 
 def takeaway(gaps: Gaps) -> str:
     """Of the paper's comparisons, which differences in QWK are larger than their intervals, in a sentence for each
     part."""
-    return " ".join(_told(gaps, part) for part in TESTED if any(gaps.of(*pair, part, "qwk") for pair in ORDERS))
+    return " ".join(filter(None, (_sentence(gaps, part) for part in TESTED)))
 
 
 def orders(gaps: Gaps) -> Table:
     """Which of the paper's orders appear, in QWK; without those of arms that were not compared."""
     rows: list[Cells] = []
     for better, worse in ORDERS:
-        found = [gaps.of(better, worse, part, "qwk") for part in TESTED]
-        if any(found):
-            said = ("not compared" if gap is None else _appears(gap) for gap in found)
-            rows.append((f"{ARMS[better]} over {ARMS[worse]}", *said))
+        by_part = [gaps.gap(better, worse, part, "qwk") for part in TESTED]
+        if any(by_part):
+            verdicts = ("not compared" if gap is None else _appears(gap) for gap in by_part)
+            rows.append((f"{ARMS[better]} over {ARMS[worse]}", *verdicts))
     return Table("orders", "Orders that the paper reports, in QWK", ("Order", *TESTED.values()), tuple(rows))
 
 
@@ -122,15 +125,21 @@ def _appears(gap: ArmGap) -> str:
     return "the same in the mean, not clear" if gap.is_better else "not in the mean, not clear either way"
 
 
-def _told(gaps: Gaps, part: Tested) -> str:
-    found = [gap for pair in ORDERS if (gap := gaps.of(*pair, part, "qwk"))]
-    clear = [gap if gap.is_better else gap.turned() for gap in found if gap.is_clear]
-    told = ", ".join(
-        f"{ARMS[gap.arm]} over {ARMS[gap.against]} (+{say.number(gap.figure.value or 0)})" for gap in clear
-    )
-    rest = len(found) - len(clear)
-    lead = f"On {TESTED[part]}: {told}" if told else f"On {TESTED[part]}: none is larger than its interval"
-    return f"{lead}; {say.plural(rest, 'other')} within their intervals." if rest and told else f"{lead}."
+def _sentence(gaps: Gaps, part: Tested) -> str:
+    """Which arms are clearly ahead of which on a part, of the paper's comparisons; '' where none was made."""
+    compared = [gap for pair in ORDERS if (gap := gaps.gap(*pair, part, "qwk"))]
+    if not compared:
+        return ""
+    clear = [gap if gap.is_better else gap.turned() for gap in compared if gap.is_clear]
+    if not clear:
+        return f"On {TESTED[part]}: none is larger than its interval."
+    unclear = len(compared) - len(clear)
+    others = f"; {say.plural(unclear, 'other')} within their intervals" if unclear else ""
+    return f"On {TESTED[part]}: {', '.join(map(_advantage, clear))}{others}."
+
+
+def _advantage(gap: ArmGap) -> str:
+    return f"{ARMS[gap.arm]} over {ARMS[gap.against]} (+{say.number(gap.figure.value or 0)})"
 
 
 def _verdict(gap: ArmGap) -> str:

@@ -10,7 +10,7 @@ from tasks.contracts.tables.edit import TESTED
 from tasks.display import say
 from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.section import Drawing
-from tasks.report.edit.parts import EditView
+from tasks.report.edit.inputs import EditView
 
 POINTS = 12
 """Points of a line at most: what training logs more often is averaged over that share of the updates."""
@@ -33,10 +33,10 @@ Seeds = dict[int, list[float]]
 
 def drawings(view: EditView) -> Iterator[Drawing]:
     """A chart for each of `CURVES` and of `GROUPS` that has points."""
-    found = _found(view)
+    series = _series(view)
     for key, words in CURVES.items():
         for group, arms in GROUPS.items():
-            lines = [_line(arm, found[key, arm]) for arm in arms if (key, arm) in found]
+            lines = [_line(arm, series[key, arm]) for arm in arms if (key, arm) in series]
             if lines:
                 title = f"{words}: {group}"
                 yield Drawing(title, line_chart(title, lines, "updates", words.split(",")[0]))
@@ -44,39 +44,46 @@ def drawings(view: EditView) -> Iterator[Drawing]:
 
 def takeaway(view: EditView) -> str:
     """How far RL moved QWK from that of its start."""
-    found = _found(view)
+    series = _series(view)
     for part in ("unseen", "seen"):
-        lines = {arm: _means(found[(part, "qwk"), arm]) for arm in STARTS if ((part, "qwk"), arm) in found}
-        told = [f"{ARMS[arm]} {say.number(of[0].y)} to {say.number(of[-1].y)}" for arm, of in lines.items()]
-        if told:
-            return f"QWK on {TESTED[part]} from the start to the last update: {', '.join(told)}"
+        lines = {arm: _means(series[(part, "qwk"), arm]) for arm in STARTS if ((part, "qwk"), arm) in series}
+        changes = [
+            f"{ARMS[arm]} {say.number(points[0].y)} to {say.number(points[-1].y)}" for arm, points in lines.items()
+        ]
+        if changes:
+            return f"QWK on {TESTED[part]} from the start to the last update: {', '.join(changes)}"
     return "What training logged"
 
 
-def _found(view: EditView) -> dict[tuple[tuple[str, str], Arm], Seeds]:
+def _series(view: EditView) -> dict[tuple[tuple[str, str], Arm], Seeds]:
     """(part, metric) and arm → its points. QWK before the first update is that of the arm's start, after the last one
     that of the arm itself."""
-    found: dict[tuple[tuple[str, str], Arm], Seeds] = {}
+    series: dict[tuple[tuple[str, str], Arm], Seeds] = {}
     updates = {row["arm"]: row["updates"] for row in view.policies.to_pylist() if row["updates"]}
     rows = view.learning.to_pylist()
     for row in view.metrics.to_pylist():
         if row["metric"] == "qwk":
-            later = [arm for arm, start in STARTS.items() if start == row["arm"] and arm in updates]
-            rows += [row | {"arm": arm, "step": 0} for arm in later]
-            rows += [row | {"step": updates[row["arm"]]}] if row["arm"] in STARTS and row["arm"] in updates else []
+            trained_from_it = [arm for arm, start in STARTS.items() if start == row["arm"] and arm in updates]
+            rows += [row | {"arm": arm, "step": 0} for arm in trained_from_it]
+            if row["arm"] in STARTS and row["arm"] in updates:
+                rows.append(row | {"step": updates[row["arm"]]})
     for row in rows:
         if row["value"] is not None:
-            points = found.setdefault(((row["part"], row["metric"]), row["arm"]), {})
+            points = series.setdefault(((row["part"], row["metric"]), row["arm"]), {})
             points.setdefault(row["step"], []).append(row["value"])
-    return found
+    return series
 
 
 def _line(arm: Arm, values: Seeds) -> ChartLine:
     points = _means(values)
     size = -(-len(points) // POINTS)
-    thinned = [points[at : at + size] for at in range(0, len(points), size)]
-    return ChartLine(ARMS[arm], tuple(ChartPoint(fmean(p.x for p in of), fmean(p.y for p in of)) for of in thinned))
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return ChartLine(ARMS[arm], tuple(_mean_point(group) for group in groups))
+
+
+def _mean_point(points: list[ChartPoint]) -> ChartPoint:
+    return ChartPoint(fmean(point.x for point in points), fmean(point.y for point in points))
 
 
 def _means(values: Seeds) -> list[ChartPoint]:
-    return [ChartPoint(float(step), fmean(of)) for step, of in sorted(values.items())]
+    return [ChartPoint(float(step), fmean(seed_values)) for step, seed_values in sorted(values.items())]

@@ -25,67 +25,71 @@ Graders = Mapping[str, list[Record]]
 """An arm in words, or another judge's name → its rows, those of an arm of all seeds."""
 
 
-def tables(found: pa.Table) -> Iterator[Table]:
+def tables(faithfulness: pa.Table) -> Iterator[Table]:
     """Every measure by grader and edit, apart by who makes the mark and by kind of scheme."""
-    for totals, who in TOTALS.items():
+    for totals, maker in TOTALS.items():
         for family, schemes in FAMILIES.items():
-            if rows := _rows(found, totals, family):
+            if rows := _rows(faithfulness, totals, family):
                 for measure in MEASURES:
-                    yield _table(rows, measure, f"{totals}-{family}-{measure}", f"{who.capitalize()}, {schemes}")
+                    yield _table(rows, measure, f"{totals}-{family}-{measure}", f"{maker.capitalize()}, {schemes}")
 
 
-def takeaway(found: pa.Table) -> str:
+def takeaway(faithfulness: pa.Table) -> str:
     """Which grader that states its mark is closest to following the edits, by kind of scheme."""
-    told = []
+    clauses = []
     for family, schemes in FAMILIES.items():
-        graders = _graders(_rows(found, "stated", family))
+        graders = _graders(_rows(faithfulness, "stated", family))
         ratios = {name: _figure(rows, "in_rubric").value for name, rows in graders.items()}
-        known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
-        if known:
-            best = min(known, key=lambda name: abs(known[name] - 1))
-            told.append(f"{best} follows edits of {schemes} best (mean in-rubric RSR {say.number(known[best])})")
-    return "; ".join(told) or "No grader that states its mark has an in-rubric RSR"
+        defined = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+        if defined:
+            best = min(defined, key=lambda name: abs(defined[name] - 1))
+            clauses.append(f"{best} follows edits of {schemes} best (mean in-rubric RSR {say.number(defined[best])})")
+    return "; ".join(clauses) or "No grader that states its mark has an in-rubric RSR"
 
 
 def _table(rows: list[Record], measure: Measure, name: str, words: str) -> Table:
     edits = [edit for edit in RULE_EDITS if any(row["edit"] == edit for row in rows)]
-    made: list[Cells] = []
-    for grader, of in _graders(rows).items():
-        figures = (_figure([row for row in of if row["edit"] == edit], measure) for edit in edits)
-        made.append((grader, count(max(row["n"] for row in of)), *figures))
+    table_rows: list[Cells] = []
+    for grader, grader_rows in _graders(rows).items():
+        figures = [_figure(_of_edit(grader_rows, edit), measure) for edit in edits]
+        table_rows.append((grader, count(max(row["n"] for row in grader_rows)), *figures))
     header = ("Grader", "n", *map(_titled, edits))
-    return Table(f"rules-{name}", f"{words}: {MEASURES[measure][1]}", header, tuple(made))
+    return Table(f"rules-{name}", f"{words}: {MEASURES[measure][1]}", header, tuple(table_rows))
 
 
-def notes(found: pa.Table) -> Iterator[str]:
+def notes(faithfulness: pa.Table) -> Iterator[str]:
     """How far edits move the gold marks, and why ratios are missing."""
     changes: dict[str, list[float]] = {}
-    for row in found.to_pylist():
+    for row in faithfulness.to_pylist():
         if row["gold_change"] is not None:
             changes.setdefault(_titled(row["edit"]), []).append(row["gold_change"])
-    told = (f"{edit} {say.number(fmean(of))}" for edit, of in changes.items())
-    yield f"Mean change of the gold marks: {', '.join(told)}."
-    missing = (row for row in found.to_pylist() if row["in_rubric"] is None)
+    mean_changes = (f"{edit} {say.number(fmean(values))}" for edit, values in changes.items())
+    yield f"Mean change of the gold marks: {', '.join(mean_changes)}."
+    missing = (row for row in faithfulness.to_pylist() if row["in_rubric"] is None)
     why = (f"{_named(row['rater_id'])}, {_titled(row['edit'])}: {row['in_rubric_note']}" for row in missing)
     yield from dict.fromkeys(map(say.visible, why))
+
+
+def _of_edit(rows: Iterable[Record], edit: str) -> list[Record]:
+    return [row for row in rows if row["edit"] == edit]
 
 
 def _titled(edit: str) -> str:
     return edit.replace("x", "×")
 
 
-def _rows(found: pa.Table, totals: Totals, family: Family) -> list[Record]:
-    return [row for row in found.to_pylist() if (row["totals"], row["family"]) == (totals, family)]
+def _rows(faithfulness: pa.Table, totals: Totals, family: Family) -> list[Record]:
+    return [row for row in faithfulness.to_pylist() if (row["totals"], row["family"]) == (totals, family)]
 
 
 def _graders(rows: Iterable[Record]) -> Graders:
     """Arms in their order, then other judges by name."""
-    found: dict[str, list[Record]] = {}
+    graders: dict[str, list[Record]] = {}
     for row in rows:
-        found.setdefault(_named(row["rater_id"]), []).append(row)
+        graders.setdefault(_named(row["rater_id"]), []).append(row)
     order = list(ARMS.values())
-    names = sorted(found, key=lambda name: (order.index(name) if name in order else len(order), name))
-    return {name: found[name] for name in names}
+    names = sorted(graders, key=lambda name: (order.index(name) if name in order else len(order), name))
+    return {name: graders[name] for name in names}
 
 
 def _named(rater: str) -> str:
@@ -97,5 +101,5 @@ def _named(rater: str) -> str:
 
 def _figure(rows: Iterable[Record], measure: Measure) -> SeedFigure:
     begins, n = MEASURES[measure][0], "in_rubric_n" if measure == "in_rubric" else "n"
-    columns = {"value": measure, "low": f"{begins}_low", "high": f"{begins}_high", "n": n}
-    return pooled([{name: row[column] for name, column in columns.items()} for row in rows])
+    low, high = f"{begins}_low", f"{begins}_high"
+    return pooled([{"value": row[measure], "low": row[low], "high": row[high], "n": row[n]} for row in rows])

@@ -39,39 +39,50 @@ class Arms:
 
     def __init__(self, metrics: pa.Table) -> None:
         self.rows = metrics.to_pylist()
-        given = {row["arm"] for row in self.rows}
-        self.names: tuple[Arm, ...] = tuple(arm for arm in get_args(Arm) if arm in given)
+        measured = {row["arm"] for row in self.rows}
+        self.names: tuple[Arm, ...] = tuple(arm for arm in get_args(Arm) if arm in measured)
         """Arms with a row, in the order of the contract."""
 
-    def of(self, arm: str, part: str, metric: str) -> list[dict[str, Any]]:
+    def of_seeds(self, arm: str, part: str, metric: str) -> list[dict[str, Any]]:
         """A row for each seed."""
         key = arm, part, metric
         return [row for row in self.rows if (row["arm"], row["part"], row["metric"]) == key]
 
     def figure(self, arm: str, part: str, metric: str, digits: int = 2) -> SeedFigure:
         """Mean over seeds, of the intervals' ends too."""
-        return pooled(self.of(arm, part, metric), digits)
+        return pooled(self.of_seeds(arm, part, metric), digits)
 
     def responses(self, arm: str, part: str) -> int:
         """Responses that its figures rest on, at most."""
-        of = (row for row in self.rows if (row["arm"], row["part"]) == (arm, part) and row["metric"] in METRICS)
-        return max((row["n"] for row in of), default=0)
+        rows = (row for row in self.rows if (row["arm"], row["part"]) == (arm, part) and row["metric"] in METRICS)
+        return max((row["n"] for row in rows), default=0)
 
     def ranked(self, part: str) -> list[Arm]:
         """Arms that have a QWK, the best mean first."""
-        known = {arm: self.figure(arm, part, "qwk").value for arm in self.names}
-        return sorted((arm for arm, value in known.items() if value is not None), key=lambda arm: -(known[arm] or 0.0))
+        means = {arm: self.figure(arm, part, "qwk").value for arm in self.names}
+        defined = {arm: mean for arm, mean in means.items() if mean is not None}
+        return sorted(defined, key=lambda arm: -defined[arm])
 
 
 def pooled(rows: Sequence[Mapping[str, Any]], digits: int = 2) -> SeedFigure:
     """Rows of several seeds as one figure: means of values and of the intervals' ends, the values' deviation."""
-    known = [row for row in rows if row["value"] is not None]
-    values = [row["value"] for row in known]
-    ends = [None if any(row[end] is None for row in known) else [row[end] for row in known] for end in ("low", "high")]
-    low, high = (fmean(of) if of else None for of in ends)
-    deviation = stdev(values) if len(values) > 1 else None
-    fewest = min((row["n"] for row in known), default=None)
-    return SeedFigure(fmean(values) if values else None, low, high, deviation, digits, "interval", fewest)
+    defined = [row for row in rows if row["value"] is not None]
+    values = [row["value"] for row in defined]
+    return SeedFigure(
+        fmean(values) if values else None,
+        _mean_end(defined, "low"),
+        _mean_end(defined, "high"),
+        se=stdev(values) if len(values) > 1 else None,
+        digits=digits,
+        ends="interval",
+        clusters=min((row["n"] for row in defined), default=None),
+    )
+
+
+def _mean_end(rows: Sequence[Mapping[str, Any]], end: str) -> float | None:
+    """The mean of an interval's end over seeds; None where one of them has none."""
+    ends = [row[end] for row in rows]
+    return fmean(ends) if ends and None not in ends else None
 
 
 def summary_table(arms: Arms, part: Tested) -> Table:
@@ -79,8 +90,9 @@ def summary_table(arms: Arms, part: Tested) -> Table:
     rows: list[Cells] = []
     for arm in arms.names:
         if n := arms.responses(arm, part):
-            seeds = count(len(arms.of(arm, part, "qwk")))
-            rows.append((ARMS[arm], seeds, *(arms.figure(arm, part, metric) for metric in METRICS), count(n)))
+            seeds = count(len(arms.of_seeds(arm, part, "qwk")))
+            figures = [arms.figure(arm, part, metric) for metric in METRICS]
+            rows.append((ARMS[arm], seeds, *figures, count(n)))
     header = ("Arm", *HEADER[2:])
     return Table(part, TESTED[part].capitalize(), header, tuple(rows), tuple(_notes(arms, part)))
 
@@ -88,26 +100,32 @@ def summary_table(arms: Arms, part: Tested) -> Table:
 def summary_rows(metrics: pa.Table) -> list[tuple[str, ...]]:
     """Rows of text under `HEADER`, one per arm and part of the test split; '–' stands for a figure not known."""
     arms = Arms(metrics)
-    tables = {part: summary_table(arms, part) for part in TESTED}
-    return [(str(row[0]), part, *map(str, row[1:])) for part, table in tables.items() for row in table.rows]
+    rows: list[tuple[str, ...]] = []
+    for part in TESTED:
+        rows += [(str(row[0]), part, *map(str, row[1:])) for row in summary_table(arms, part).rows]
+    return rows
 
 
 def _notes(arms: Arms, part: Tested) -> Iterator[str]:
     """Why figures are missing, and what was left out: each once, with the arms that it is said of."""
-    said: dict[tuple[str, str], list[str]] = {}
+    arms_of_note: dict[tuple[str, str], list[str]] = {}
     for row in arms.rows:
         if row["part"] == part and row["note"] and row["metric"] in METRICS:
-            of = said.setdefault((METRICS[row["metric"]], say.visible(row["note"])), [])
-            of += [] if ARMS[row["arm"]] in of else [ARMS[row["arm"]]]
+            names = arms_of_note.setdefault((METRICS[row["metric"]], say.visible(row["note"])), [])
+            names += [] if ARMS[row["arm"]] in names else [ARMS[row["arm"]]]
     everyone = sum(1 for arm in arms.names if arms.responses(arm, part))
-    for (metric, note), of in said.items():
-        yield f"{metric}, {'all arms' if len(of) == everyone else ', '.join(of)}: {note}"
+    for (metric, note), names in arms_of_note.items():
+        yield f"{metric}, {'all arms' if len(names) == everyone else ', '.join(names)}: {note}"
 
 
-def panel(arms: Arms, part: Tested, of: Iterable[Arm], metric: str = "qwk") -> Panel | None:
+def panel(arms: Arms, part: Tested, names: Iterable[Arm], metric: str = "qwk") -> Panel | None:
     """Bars of arms with their intervals; None where no arm has the figure."""
-    figures = {arm: arms.figure(arm, part, metric) for arm in of}
-    bars = [Bar(ARMS[arm], one.value, one.low, one.high) for arm, one in figures.items() if one.value is not None]
+    figures = {arm: arms.figure(arm, part, metric) for arm in names}
+    bars = [
+        Bar(ARMS[arm], figure.value, figure.low, figure.high)
+        for arm, figure in figures.items()
+        if figure.value is not None
+    ]
     return Panel(f"{METRICS[metric]}, {TESTED[part]}", tuple(bars)) if bars else None
 
 
@@ -121,27 +139,29 @@ def grid(arms: Arms, part: Tested) -> Table:
     rows: list[Cells] = []
     for words, pair in cells.items():
         figures = [arms.figure(arm, part, "qwk") for arm in pair]
-        if any(one.value is not None for one in figures):
+        if any(figure.value is not None for figure in figures):
             rows.append((words, *figures))
     return Table(f"grid-{part}", f"QWK, {TESTED[part]}", ("RL", "on Base", "on Edit-SFT"), tuple(rows))
 
 
-def listed(arms: Arms, of: Iterable[Arm]) -> str:
+def listed(arms: Arms, names: Iterable[Arm]) -> str:
     """QWK of some arms, on unseen questions where there are any."""
     for part in ("unseen", "seen"):
-        known = {arm: arms.figure(arm, part, "qwk").value for arm in of}
-        told = [f"{ARMS[arm]} {say.number(value)}" for arm, value in known.items() if value is not None]
-        if told:
-            return f"QWK on {TESTED[part]}: {', '.join(told)}"
+        means = {arm: arms.figure(arm, part, "qwk").value for arm in names}
+        words = [f"{ARMS[arm]} {say.number(value)}" for arm, value in means.items() if value is not None]
+        if words:
+            return f"QWK on {TESTED[part]}: {', '.join(words)}"
     return "No QWK"
 
 
 def sentence(arms: Arms) -> str:
     """The takeaway of the whole report: macro QWK of the last phase trained beside Base, on unseen questions first."""
-    told, mine = list[str](), next((arm for arm in PHASES if arm in arms.names), PHASES[-1])
+    clauses, last_phase = list[str](), next((arm for arm in PHASES if arm in arms.names), PHASES[-1])
     for part in ("unseen", "seen"):
-        figure, base = (arms.figure(arm, part, "qwk") for arm in (mine, "base"))
+        figure, base = (arms.figure(arm, part, "qwk") for arm in (last_phase, "base"))
         if figure.value is not None:
-            beside = f", Base {say.number(base.value)}" if mine != "base" and base.value is not None else ""
-            told.append(f"{say.number(figure.value)} on {TESTED[part]}{beside}")
-    return f"{ARMS[mine]} marks with QWK {'; '.join(told)}" if told else "No arm has a QWK on the test split"
+            beside = f", Base {say.number(base.value)}" if last_phase != "base" and base.value is not None else ""
+            clauses.append(f"{say.number(figure.value)} on {TESTED[part]}{beside}")
+    return (
+        f"{ARMS[last_phase]} marks with QWK {'; '.join(clauses)}" if clauses else "No arm has a QWK on the test split"
+    )

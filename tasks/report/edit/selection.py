@@ -17,7 +17,7 @@ from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.section import Drawing
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.edit.charts import Quantiles, boxes, funnel
-from tasks.report.edit.parts import EditView
+from tasks.report.edit.inputs import EditView
 
 ROLLOUT = ["seed", "response_id", "sample"]
 HARMFUL = ("not_top_k", "grounded", "chosen")
@@ -39,37 +39,39 @@ def phases(view: EditView) -> dict[str, int]:
     if not len(sampled):
         return {}
     steps = view.steps.filter(pc.equal(view.steps["arm"], "base")).select([*ROLLOUT, "fate"]).to_pandas()
+    harmful, weak = steps[steps["fate"].isin(HARMFUL)], steps[steps["fate"] == "chosen"]
     revisions = _revisions(view.revisions, "edit_sft")
+    accepted, used = revisions[revisions["sub_steps"].str.len() > 0], revisions[revisions["kept"]]
     return {
         "sampled": len(sampled),
         "wrong": int((sampled["mark"] != sampled["gold"]).sum()),
-        "with a harmful step": _many(steps[steps["fate"].isin(HARMFUL)]),
-        "with a weak one": _many(steps[steps["fate"] == "chosen"]),
-        "revision taken": _many(revisions[revisions["sub_steps"].str.len() > 0]),
-        "a continuation is right": _many(revisions[revisions["kept"]]),
+        "with a harmful step": _rollouts(harmful),
+        "with a weak one": _rollouts(weak),
+        "revision taken": _rollouts(accepted),
+        "a continuation is right": _rollouts(used),
     }
 
 
 def takeaway(view: EditView) -> str:
     """How many wrong rollouts became demonstrations."""
-    found = phases(view)
-    if not found.get("wrong"):
+    rollouts = phases(view)
+    if not rollouts.get("wrong"):
         return "No wrong rollouts"
-    kept = found["a continuation is right"]
-    share = say.share(kept / found["wrong"])
-    return f"{say.count(kept)} of {say.plural(found['wrong'], 'wrong rollout')} were mended ({share})"
+    mended = rollouts["a continuation is right"]
+    share = say.share(mended / rollouts["wrong"])
+    return f"{say.count(mended)} of {say.plural(rollouts['wrong'], 'wrong rollout')} were mended ({share})"
 
 
 def picture(view: EditView) -> Iterator[Drawing]:
     """The phases as bars."""
-    if found := phases(view):
-        yield Drawing("Rollouts left after each phase, all seeds", funnel("Rollouts left after each phase", found))
+    if rollouts := phases(view):
+        yield Drawing("Rollouts left after each phase, all seeds", funnel("Rollouts left after each phase", rollouts))
 
 
 def fates(view: EditView) -> Table:
     """What selection did with the steps of wrong rollouts."""
-    found = Counter(fate for fate in view.steps["fate"].to_pylist() if fate)
-    rows: list[Cells] = [(FATES[fate], count(found[fate])) for fate in FATES if found[fate]]
+    counts = Counter(fate for fate in view.steps["fate"].to_pylist() if fate)
+    rows: list[Cells] = [(FATES[fate], count(counts[fate])) for fate in FATES if counts[fate]]
     return Table("fates", "Steps of wrong rollouts", ("What selection did", "steps"), tuple(rows))
 
 
@@ -77,11 +79,12 @@ def revised(view: EditView) -> Table:
     """What became of the revisions of every arm that has its own."""
     rows: list[Cells] = []
     for arm in TUNED:
-        found = _revisions(view.revisions, arm)
-        if len(found):
-            taken, kept = found[found["sub_steps"].str.len() > 0], found[found["kept"]]
-            sizes = count(_many(found)), count(len(found)), count(len(taken)), count(len(kept))
-            rows.append((ARMS[arm], *sizes, Cell(len(kept) / len(found), digits=2), count(_many(kept))))
+        revisions = _revisions(view.revisions, arm)
+        if len(revisions):
+            accepted, used = revisions[revisions["sub_steps"].str.len() > 0], revisions[revisions["kept"]]
+            sizes = count(_rollouts(revisions)), count(len(revisions)), count(len(accepted)), count(len(used))
+            used_share = Cell(len(used) / len(revisions), digits=2)
+            rows.append((ARMS[arm], *sizes, used_share, count(_rollouts(used))))
     header = ("Arm", "rollouts", "revisions", "taken", "kept", "kept share", "rollouts mended")
     return Table("revisions", "Revisions, all seeds", header, tuple(rows))
 
@@ -92,8 +95,10 @@ def refused(view: EditView) -> Iterator[str]:
         rows = _revisions(view.revisions, arm).dropna(subset=["refused"])
         reasons = Counter(rows["refused"]).most_common(REASONS)
         if reasons:
-            told = ", ".join(f"{say.visible(say.worded(reason))} ({say.count(many)})" for reason, many in reasons)
-            yield f"{ARMS[arm]}, refused: {told}{_reply(rows, reasons[0][0])}"
+            named_reasons = ", ".join(
+                f"{say.visible(say.worded(reason))} ({say.count(many)})" for reason, many in reasons
+            )
+            yield f"{ARMS[arm]}, refused: {named_reasons}{_reply(rows, reasons[0][0])}"
 
 
 def _reply(rows: pd.DataFrame, reason: str) -> str:
@@ -107,14 +112,14 @@ def _reply(rows: pd.DataFrame, reason: str) -> str:
 
 def pools(view: EditView) -> Table:
     """What each arm of supervised fine-tuning was trained on, a seed's mean."""
-    found = view.demonstrations.select(["arm", "seed", "origin"]).to_pandas()
+    demonstrations = view.demonstrations.select(["arm", "seed", "origin"]).to_pandas()
     rows: list[Cells] = []
     for arm in TUNED:
-        of = found[found["arm"] == arm]
-        if len(of):
-            seeds = of["seed"].nunique()
-            origins = (Cell(float((of["origin"] == origin).sum() / seeds), digits=1) for origin in ORIGINS)
-            rows.append((ARMS[arm], count(seeds), *origins, Cell(len(of) / seeds, digits=1)))
+        pool = demonstrations[demonstrations["arm"] == arm]
+        if len(pool):
+            seeds = pool["seed"].nunique()
+            origins = (Cell(float((pool["origin"] == origin).sum() / seeds), digits=1) for origin in ORIGINS)
+            rows.append((ARMS[arm], count(seeds), *origins, Cell(len(pool) / seeds, digits=1)))
     return Table("pools", "Training pools, mean of the seeds", ("Arm", "seeds", *ORIGINS, "all"), tuple(rows))
 
 
@@ -123,34 +128,35 @@ def positions(view: EditView) -> Iterator[Drawing]:
     names them (Figure 4)."""
     series = []
     for arm in LOCALISED:
-        found = _revisions(view.revisions, arm).dropna(subset=["step"]).drop_duplicates([*ROLLOUT, "step"])
-        if len(found):
-            tenth = (found["step"].astype(int) * BINS - 1) // found["steps"]  # tenth i holds i/10 < k/T ≤ (i + 1)/10
-            shares = np.bincount(tenth, minlength=BINS) / len(found)
-            series.append(
-                ChartLine(ARMS[arm], tuple(ChartPoint(float(at), float(share)) for at, share in enumerate(shares)))
-            )
+        replaced = _revisions(view.revisions, arm).dropna(subset=["step"]).drop_duplicates([*ROLLOUT, "step"])
+        if len(replaced):
+            tenth = (replaced["step"].astype(int) * BINS - 1) // replaced[
+                "steps"
+            ]  # tenth i holds i/10 < k/T ≤ (i + 1)/10
+            shares = np.bincount(tenth, minlength=BINS) / len(replaced)
+            points = [ChartPoint(float(index), float(share)) for index, share in enumerate(shares)]
+            series.append(ChartLine(ARMS[arm], tuple(points)))
     if series:
         title = "Steps to be replaced, by place in the rollout"
-        ticks = {float(at): f"{(at + 1) / BINS:g}" for at in range(BINS)}
+        ticks = {float(index): f"{(index + 1) / BINS:g}" for index in range(BINS)}
         yield Drawing(title, line_chart(title, series, "k/T up to", "share of the steps", ticks, within=[0.0]))
 
 
 def grounding(view: EditView) -> Iterator[Drawing]:
     """Each grounding value of the steps of wrong and of right rollouts, with the limit under which it is weak."""
     steps = view.steps.filter(pc.equal(view.steps["arm"], "base"))
-    found = steps.select(["seed", "step", "fate", *SIGNALS]).to_pandas()
-    found = found[found["step"] > 0]
+    values = steps.select(["seed", "step", "fate", *SIGNALS]).to_pandas()
+    values = values[values["step"] > 0]
     kinds = {
-        "chosen": found["fate"] == "chosen",
-        "harmful, left": found["fate"].isin(HARMFUL[:2]),
-        "other of wrong ones": found["fate"].isin(("helped", "near_tie")),
-        "of right rollouts": found["fate"].isna(),
+        "chosen": values["fate"] == "chosen",
+        "harmful, left": values["fate"].isin(HARMFUL[:2]),
+        "other of wrong ones": values["fate"].isin(("helped", "near_tie")),
+        "of right rollouts": values["fate"].isna(),
     }
     for signal, words in SIGNALS.items():
-        drawn = [Quantiles(kind, _quantiles(found.loc[mask, signal])) for kind, mask in kinds.items() if mask.any()]
-        if drawn and found[signal].notna().any():
-            limit = found.groupby("seed")[signal].quantile(view.settings.revising.weak_below).mean()
+        drawn = [Quantiles(kind, _quantiles(values.loc[mask, signal])) for kind, mask in kinds.items() if mask.any()]
+        if drawn and values[signal].notna().any():
+            limit = values.groupby("seed")[signal].quantile(view.settings.revising.weak_below).mean()
             yield Drawing(f"{words}, nats", boxes(words, drawn, float(limit)))
 
 
@@ -159,10 +165,10 @@ def separated(view: EditView) -> Iterator[Table]:
     if not view.separations.num_rows:
         return
     rows: list[Cells] = []
-    for (signal, unit), of in view.separations.to_pandas().groupby(["signal", "unit"], sort=True):
-        seeds = len(of)
-        cells = (count(seeds), count(int(of["grounding"].sum())), count(int(of["synthesis"].sum())))
-        rows.append((say.worded(signal), unit, *cells, Cell(_mean(of["effect"])), Cell(_most(of["p"]))))
+    for (signal, unit), tests in view.separations.to_pandas().groupby(["signal", "unit"], sort=True):
+        seeds = len(tests)
+        cells = (count(seeds), count(int(tests["grounding"].sum())), count(int(tests["synthesis"].sum())))
+        rows.append((say.worded(signal), unit, *cells, Cell(_mean(tests["effect"])), Cell(_most(tests["p"]))))
     head = ("Signal", "compared", "seeds", "judge the answer", "put together", "rank-biserial r", "largest p")
     yield Table("separations", "Does the audit tell kinds of steps apart?", head, tuple(rows))
 
@@ -176,22 +182,22 @@ def _most(values: pd.Series[float]) -> float | None:
 
 
 def _quantiles(values: pd.Series[float]) -> tuple[float, float, float, float, float]:
-    a, b, c, d, e = (float(one) for one in values.quantile(list(QUANTILES)))
+    a, b, c, d, e = (float(value) for value in values.quantile(list(QUANTILES)))
     return a, b, c, d, e
 
 
 def _sampled(rollouts: pa.Table) -> pd.DataFrame:
     is_base = pc.and_(pc.equal(rollouts["arm"], "base"), pc.equal(rollouts["part"], "train"))
-    found: pd.DataFrame = rollouts.filter(is_base).select([*ROLLOUT, "mark", "gold"]).to_pandas()
-    return found
+    sampled: pd.DataFrame = rollouts.filter(is_base).select([*ROLLOUT, "mark", "gold"]).to_pandas()
+    return sampled
 
 
 def _revisions(revisions: pa.Table, arm: str) -> pd.DataFrame:
     names = [*ROLLOUT, "step", "steps", "sub_steps", "refused", "reply", "kept"]
-    found: pd.DataFrame = revisions.filter(pc.equal(revisions["arm"], arm)).select(names).to_pandas()
-    return found
+    rows: pd.DataFrame = revisions.filter(pc.equal(revisions["arm"], arm)).select(names).to_pandas()
+    return rows
 
 
-def _many(rows: pd.DataFrame) -> int:
+def _rollouts(rows: pd.DataFrame) -> int:
     """Different rollouts."""
     return len(rows.drop_duplicates(ROLLOUT))

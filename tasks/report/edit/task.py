@@ -18,7 +18,7 @@ from tasks.monitor.runs import task
 from tasks.report.edit.cases import needs_texts as shown_rollouts
 from tasks.report.edit.figures import HEADER as ARMS
 from tasks.report.edit.figures import summary_rows as arm_rows
-from tasks.report.edit.parts import EditView
+from tasks.report.edit.inputs import EditView
 from tasks.report.edit.view import page as policy_page
 from tasks.report.task import tell
 from tasks.stats.bootstrap import cautions
@@ -45,27 +45,27 @@ def write_policies(run: Run) -> Path:
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
     assert study.edit is not None  # nothing was trained without
 
-    def found(row: type[Row], columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+    def table(row: type[Row], columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
         return run.read(run.ref(row, "edit"), columns, where)
 
-    revisions = found(Revisions)
+    revisions = table(Revisions)
     ids = pa.array([response for _, response, _ in shown_rollouts(revisions)], pa.string())
     sampled = (pc.field("arm") == "base") & (pc.field("part") == "train") & pc.field("response_id").isin(ids)
-    texts = found(Rollouts, ["seed", "response_id", "sample", "text"], sampled).to_pylist()
+    texts = table(Rollouts, ["seed", "response_id", "sample", "text"], sampled).to_pylist()
     view = EditView(
         study=study.name,
         run_id=run.run_id,
         settings=study.edit,
-        metrics=found(ArmMetrics),
-        differences=found(ArmDifferences),
-        learning=found(Learning),
-        policies=found(Policies),
-        rollouts=found(Rollouts, [name for name in Rollouts.model_fields if name != "text"]),
-        steps=found(Steps, [name for name in Steps.model_fields if name != "belief"]),
-        separations=found(Separations),
+        metrics=table(ArmMetrics),
+        differences=table(ArmDifferences),
+        learning=table(Learning),
+        policies=table(Policies),
+        rollouts=table(Rollouts, [name for name in Rollouts.model_fields if name != "text"]),
+        steps=table(Steps, [name for name in Steps.model_fields if name != "belief"]),
+        separations=table(Separations),
         revisions=revisions,
-        demonstrations=found(Demonstrations, ["arm", "seed", "origin"]),
-        faithfulness=found(RuleFaithfulness),
+        demonstrations=table(Demonstrations, ["arm", "seed", "origin"]),
+        faithfulness=table(RuleFaithfulness),
         texts={(row["seed"], row["response_id"], row["sample"]): row["text"] for row in texts},
     )
     path = run.folder / "edit.html"

@@ -10,10 +10,10 @@ from tasks.display import say
 from tasks.display.bars import bar_chart
 from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
-from tasks.report.edit import cases, compared, curves, faithful, figures, made, selection
+from tasks.report.edit import cases, compared, curves, faithful, figures, provenance, selection
 from tasks.report.edit.compared import Gaps
 from tasks.report.edit.figures import ABLATIONS, Arms, SeedFigure
-from tasks.report.edit.parts import EditView
+from tasks.report.edit.inputs import EditView
 
 HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
@@ -40,14 +40,14 @@ def content(view: EditView) -> Page:
         _grounding(view),
         _divergence(arms),
         _rules(view),
-        made.made(view),
+        provenance.section(view),
     ]
+    seeds, policy = say.plural(len(view.settings.seeds), "seed"), say.name(view.settings.policy)
     return Page(
         kind="Edit report",
         study=say.name(view.study),
         title=figures.sentence(arms),
-        lead=f"{say.plural(len(arms.names), 'arm')}, {say.plural(len(view.settings.seeds), 'seed')}, policy "
-        f"{say.name(view.settings.policy)}. {compared.takeaway(gaps)}",
+        lead=f"{say.plural(len(arms.names), 'arm')}, {seeds}, policy {policy}. {compared.takeaway(gaps)}",
         keys=tuple(_keys(arms)),
         sections=tuple(section for section in sections if section is not None),
     )
@@ -58,22 +58,23 @@ def _keys(arms: Arms) -> Iterator[Key]:
     shown = [arm for arm in figures.PHASES if arm in arms.names]
     for part in ("unseen", "seen"):
         for arm in dict.fromkeys([*shown[:1], *shown[-1:]]):
-            one = arms.figure(arm, part, "qwk")
-            if one.value is not None:
-                yield Key(f"QWK, {part}, {ARMS[arm]}", say.number(one.value), tuple(_below(one)))
+            figure = arms.figure(arm, part, "qwk")
+            if figure.value is not None:
+                yield Key(f"QWK, {part}, {ARMS[arm]}", say.number(figure.value), tuple(_below(figure)))
 
 
-def _below(one: SeedFigure) -> Iterator[str]:
-    if one.low is not None and one.high is not None:
-        yield f"95% interval {say.number(one.low)} to {say.number(one.high)}{one.mark}"
-    if one.se is not None:
-        yield f"± {say.number(one.se)} over seeds"
+def _below(figure: SeedFigure) -> Iterator[str]:
+    if figure.low is not None and figure.high is not None:
+        yield f"95% interval {say.number(figure.low)} to {say.number(figure.high)}{figure.mark}"
+    if figure.se is not None:
+        yield f"± {say.number(figure.se)} over seeds"
 
 
 def _arms(arms: Arms) -> Section | None:
     if not arms.names:
         return None
-    best = [f"{ARMS[ranked[0]]} on {words}" for part, words in TESTED.items() if (ranked := arms.ranked(part))]
+    ranked = {part: arms.ranked(part) for part in TESTED}
+    best = [f"{ARMS[names[0]]} on {TESTED[part]}" for part, names in ranked.items() if names]
     return Section(
         "arms",
         "Arms: who marks best?",
@@ -85,9 +86,9 @@ def _arms(arms: Arms) -> Section | None:
     )
 
 
-def _panels(arms: Arms, of: tuple[Arm, ...]) -> Iterator[Drawing]:
+def _panels(arms: Arms, names: tuple[Arm, ...]) -> Iterator[Drawing]:
     for part in TESTED:
-        if drawn := figures.panel(arms, part, of):
+        if drawn := figures.panel(arms, part, names):
             yield Drawing(drawn.title, bar_chart(drawn))
 
 
@@ -189,7 +190,7 @@ def _grounding(view: EditView) -> Section | None:
 
 
 def _divergence(arms: Arms) -> Section | None:
-    tables = tuple(made.divergence(arms, part) for part in TESTED)
+    tables = tuple(provenance.divergence(arms, part) for part in TESTED)
     if not any(table.rows for table in tables):
         return None
     return Section(

@@ -24,15 +24,14 @@ def page(name: str, contrast: str, tables: Sequence[Table], runs: Mapping[str, s
     contrast: what the experiment was run to find out, in one sentence; '' where it sets no arm against another.
     """
     facts = tuple((say.visible(arm), run) for arm, run in runs.items())
-    return rendered(
-        Page(
-            kind="Experiment",
-            study=name,
-            title=say.visible(contrast) or f"{len(tables)} tables over {len(runs)} runs",
-            sections=(*map(_section, tables), Section("runs", "", "Runs", facts=facts)),
-            missing=SIMULATED if simulated else "",
-        )
+    content = Page(
+        kind="Experiment",
+        study=name,
+        title=say.visible(contrast) or f"{len(tables)} tables over {len(runs)} runs",
+        sections=(*map(_section, tables), Section("runs", "", "Runs", facts=facts)),
+        missing=SIMULATED if simulated else "",
     )
+    return rendered(content)
 
 
 def _section(table: Table) -> Section:
@@ -42,16 +41,22 @@ def _section(table: Table) -> Section:
 
 def _visible(table: Table) -> Table:
     """The table with names and notes that hide nothing: they are an experiment file's own words."""
-    rows = tuple(tuple(cell if isinstance(cell, Cell) else say.visible(cell) for cell in row) for row in table.rows)
+    rows = tuple(tuple(map(_visible_cell, row)) for row in table.rows)
     header, notes = (tuple(map(say.visible, texts)) for texts in (table.header, table.notes))
     return table._replace(title=say.visible(table.title), header=header, rows=rows, notes=notes)
+
+
+def _visible_cell(cell: Cell | str) -> Cell | str:
+    return cell if isinstance(cell, Cell) else say.visible(cell)
 
 
 def _drawings(table: Table) -> Iterator[Drawing]:
     for figure in table.figures:
         title = say.visible(figure.title)
         if isinstance(figure, LevelShares):
-            shares = figure._replace(title=title, arms={say.visible(arm): of for arm, of in figure.arms.items()})
+            shares = figure._replace(
+                title=title, arms={say.visible(arm): shares_of_arm for arm, shares_of_arm in figure.arms.items()}
+            )
             yield Drawing(title, share_chart(shares), legend(shares))
         elif figure.bars:
             bars = tuple(bar._replace(label=say.visible(bar.label)) for bar in figure.bars)

@@ -13,7 +13,7 @@ from typing import Any
 from tasks.contracts.tables.people import SCORE_SETTLED
 from tasks.display import say
 from tasks.display.reasons import Rules, by_scope, why_waits
-from tasks.report.grading.routed import far_from_judge
+from tasks.report.grading.destination import far_from_judge
 
 Row = Mapping[str, Any]
 MOST_ANSWERS = 500

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,7 @@ from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.tables.judging import ACTIONS, STANDING, UNSCORED_REASONS
 from tasks.contracts.tables.judging import QUOTES as FINDINGS
 from tasks.display import say
-from tasks.report.grading.parts import Quoted
+from tasks.report.grading.sections import Quoted
 from tasks.text.highlight import Highlight, Piece, excerpt
 
 Row = Mapping[str, Any]
@@ -21,6 +22,8 @@ ScaleBounds = tuple[float, float, float]
 CASES, PER_ITEM = 6, 2
 QUOTES, MARKS, QUOTE_LENGTH, QUESTION_LENGTH = 4, 24, 240, 320
 _PEOPLE = ("human", "adjudication")
+_PARTS = (("the judge's decisions", "points_judge"), ("the text itself", "points_text"), ("the item", "points_item"))
+"""What adds to a score, and the columns that hold how much."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +75,16 @@ def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
     both = scores[scores["target"].notna() & scores["calibrated"].notna()]
     step = both["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
     gap = ((both["calibrated"] - both["target"]).abs() / step).round(6)
-    ranked = both.assign(gap=gap, kept=both["route"] != "release")
-    ranked = ranked[ranked["gap"] >= 0.5].sort_values(["gap", "kept", "response_id"], ascending=[False, True, True])
-    of_item: Counter[str] = Counter()
-    found: list[str] = []
+    ranked = both.assign(gap=gap, withheld=both["route"] != "release")
+    ranked = ranked[ranked["gap"] >= 0.5]
+    ranked = ranked.sort_values(["gap", "withheld", "response_id"], ascending=[False, True, True])
+    chosen_of_item: Counter[str] = Counter()
+    chosen: list[str] = []
     for response, item in ranked[["response_id", "item_id"]].itertuples(index=False):
-        if of_item[item] < PER_ITEM and len(found) < CASES:
-            of_item[item] += 1
-            found.append(response)
-    return found
+        if chosen_of_item[item] < PER_ITEM and len(chosen) < CASES:
+            chosen_of_item[item] += 1
+            chosen.append(response)
+    return chosen
 
 
 def case(
@@ -89,41 +93,53 @@ def case(
     """One response, as machine and people decided it. row: of the score frame; judgments: of this response, by the
     machine and by people; those that the data recorded of another machine, under no bundle, are left out; route: where
     its score goes, in words."""
-    people = [found for found in judgments if found["rater_kind"] in _PEOPLE]
-    machine = [found for found in judgments if found["rater_kind"] not in _PEOPLE and not _is_recorded(found)]
-    machine = [found for found in machine if found["sample"] == min(one["sample"] for one in machine)]
-    quoted = [highlight for found in (*machine, *people) for highlight in _quoted(found)]
-    decided = {found["criterion_id"]: found for found in machine}
-    marks = [
-        _mark(criterion, decided.get(criterion.id), [p for p in people if p["criterion_id"] == criterion.id])
-        for criterion in bundle.criteria
-        if criterion.id in decided
-    ]
-    persons = tuple(
-        (say.name(rater), say.level(row[f"human:{rater}"])) for rater in raters if pd.notna(row[f"human:{rater}"])
-    )
+    people = [judgment for judgment in judgments if judgment["rater_kind"] in _PEOPLE]
+    machine = _first_sample(judgments)
+    highlights = list(chain.from_iterable(_quoted(judgment) for judgment in (*machine, *people)))
+    raters_scored = [rater for rater in raters if pd.notna(row[f"human:{rater}"])]
     return ShownCase(
-        say.name(row["response_id"]),
-        say.name(row["item_id"]),
-        say.visible(say.cut(question, QUESTION_LENGTH)),
-        say.level(row["calibrated"]),
-        say.level(round(row["raw"], 2)) if pd.notna(row["raw"]) else say.NOT_KNOWN,
-        say.level(round(row["target"], 2)) if pd.notna(row["target"]) else say.NOT_KNOWN,
-        persons,
-        route,
-        _made_of(row),
-        excerpt(text, quoted),
-        len(text),
-        tuple(marks[:MARKS]),
+        response=say.name(row["response_id"]),
+        item=say.name(row["item_id"]),
+        question=say.visible(say.cut(question, QUESTION_LENGTH)),
+        machine=say.level(row["calibrated"]),
+        raw=_score(row["raw"]),
+        target=_score(row["target"]),
+        people=tuple((say.name(rater), say.level(row[f"human:{rater}"])) for rater in raters_scored),
+        route=route,
+        made_of=_made_of(row),
+        pieces=excerpt(text, highlights),
+        characters=len(text),
+        marks=tuple(_marks(bundle, machine, people)[:MARKS]),
     )
+
+
+def _first_sample(judgments: Sequence[Row]) -> list[Row]:
+    """The machine's judgments of its first sample."""
+    machine = [row for row in judgments if row["rater_kind"] not in _PEOPLE and not _is_recorded(row)]
+    first = min((row["sample"] for row in machine), default=None)
+    return [row for row in machine if row["sample"] == first]
+
+
+def _marks(bundle: Bundle, machine: Sequence[Row], people: Sequence[Row]) -> list[Mark]:
+    """One for each criterion that the machine judged, in the rubric's order."""
+    judged = {row["criterion_id"]: row for row in machine}
+    marks = []
+    for criterion in bundle.criteria:
+        if criterion.id in judged:
+            persons = [row for row in people if row["criterion_id"] == criterion.id]
+            marks.append(_mark(criterion, judged[criterion.id], persons))
+    return marks
+
+
+def _score(score: float | None) -> str:
+    return say.level(round(score, 2)) if score is not None and pd.notna(score) else say.NOT_KNOWN
 
 
 def _made_of(row: Row) -> str:
     if pd.isna(row["points_judge"]):
         return ""
-    parts = (("the judge's decisions", "points_judge"), ("the text itself", "points_text"), ("the item", "points_item"))
-    told = [f"{say.signed(row[name])} by {words}" for words, name in parts if abs(row[name]) >= 0.005]
-    return f"beside an average response: {', '.join(told) or 'nothing'}"
+    contributions = [f"{say.signed(row[name])} by {words}" for words, name in _PARTS if abs(row[name]) >= 0.005]
+    return f"beside an average response: {', '.join(contributions) or 'nothing'}"
 
 
 def _is_recorded(judgment: Row) -> bool:
@@ -139,19 +155,19 @@ def _quoted(judgment: Row) -> list[Highlight[Quoted]]:
     ]
 
 
-def _mark(criterion: Criterion, machine: Row | None, people: Sequence[Row]) -> Mark:
-    given = [row["decision"] for row in people if row["decision"] is not None]
-    own = machine["decision"] if machine else None
-    shown = list(dict.fromkeys(_level(criterion, decision) for decision in given))
-    quotes = [_quote(one) for one in (machine["evidence"] or ())[:QUOTES]] if machine else []
+def _mark(criterion: Criterion, machine: Row, people: Sequence[Row]) -> Mark:
+    human = [row["decision"] for row in people if row["decision"] is not None]
+    decision = machine["decision"]
+    levels = list(dict.fromkeys(_level(criterion, level) for level in human))
+    quotes = [_quote(quote) for quote in (machine["evidence"] or ())[:QUOTES]]
     return Mark(
-        say.name(criterion.id),
-        say.visible(say.cut(criterion.text, QUESTION_LENGTH)),
-        _level(criterion, own) if own is not None else "unscored",
-        ", ".join(shown),
-        bool(given) and own is not None and any(decision != own for decision in given),
-        tuple(quotes),
-        _note(criterion, machine),
+        criterion=say.name(criterion.id),
+        text=say.visible(say.cut(criterion.text, QUESTION_LENGTH)),
+        machine=_level(criterion, decision) if decision is not None else "unscored",
+        people=", ".join(levels),
+        differs=decision is not None and any(level != decision for level in human),
+        quotes=tuple(quotes),
+        note=_note(criterion, machine),
     )
 
 
@@ -161,22 +177,19 @@ def _level(criterion: Criterion, decision: int) -> str:
     return say.visible(anchor) if 0 < len(anchor) <= 16 else f"{decision} of {criterion.top}"
 
 
-def _quote(found: Row) -> ShownQuote:
-    text = say.cut(say.visible(" ".join(found["quote"].split())), QUOTE_LENGTH)
-    return ShownQuote(text, FINDINGS[found["status"]], found["status"] in STANDING)
+def _quote(quote: Row) -> ShownQuote:
+    text = say.cut(say.visible(" ".join(quote["quote"].split())), QUOTE_LENGTH)
+    return ShownQuote(text, FINDINGS[quote["status"]], quote["status"] in STANDING)
 
 
-def _note(criterion: Criterion, machine: Row | None) -> str:
-    if machine is None:
-        return ""
+def _note(criterion: Criterion, machine: Row) -> str:
+    """What else to know of a judgment: why it has no decision, what was changed, why it has no quote."""
     if machine["unscored_reason"]:
         return UNSCORED_REASONS[machine["unscored_reason"]]
     if machine["action"] != "none":
-        return (
-            f"stated {_level(criterion, machine['stated'])}; {ACTIONS[machine['action']]}"
-            if machine["stated"] is not None
-            else ACTIONS[machine["action"]]
-        )
+        action = ACTIONS[machine["action"]]
+        stated = machine["stated"]
+        return f"stated {_level(criterion, stated)}; {action}" if stated is not None else action
     if machine["decision"] and not machine["evidence"]:
         return "no quote asked for" if machine["verified"] is None else "no quote given"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tasks.report.grading.cases import ShownCase
-from tasks.report.grading.parts import FoldedList, NamedEstimate
+from tasks.report.grading.sections import FoldedList, NamedEstimate
 from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Unit
 

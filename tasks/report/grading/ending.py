@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import OutcomeSection
-from tasks.report.grading.standing import PEOPLE, Agreeing, standing
+from tasks.report.grading.sections import OutcomeSection
+from tasks.report.grading.standing import PEOPLE, RaterStanding, standing
 
 LENGTH, TEXT = "length alone", "words alone"
 TABLE = ("who", "agreement", "95% interval", "answers")
@@ -48,8 +48,8 @@ def to_people(outcome: OutcomeSection) -> str:
         return "No answer waits for a person."
     reasons = [*outcome.review_reasons, *outcome.unscored_reasons]
     named = [f"{say.count(reason.count)}: {reason.name}" for reason in reasons[:_NAMED]]
-    rest = sum(reason.count for reason in reasons[_NAMED:])
-    more = [f"{say.count(rest)} for other reasons"] if rest else []
+    remaining = sum(reason.count for reason in reasons[_NAMED:])
+    more = [f"{say.count(remaining)} for other reasons"] if remaining else []
     number = outcome.review + outcome.unscored
     return (
         f"{say.plural(number, 'answer')} {'waits' if number == 1 else 'wait'} for a person ({'; '.join(named + more)})."
@@ -66,7 +66,7 @@ def next_step(outcome: OutcomeSection, rules: Sequence[Row], study: str) -> str:
     return f"Next: {grades} lists them."
 
 
-def with_table(told: Ending, figures: Figures, target: str) -> Ending:
+def with_table(end: Ending, figures: Figures, target: str) -> Ending:
     """The ending with the agreement of the judge, people, baselines and length with the human score."""
     raters = standing(figures)
     people = [rater for rater in raters if rater.name == PEOPLE]
@@ -74,14 +74,14 @@ def with_table(told: Ending, figures: Figures, target: str) -> Ending:
     alone = [_alone(figures, TEXT, "text_qwk", "text_only"), _alone(figures, LENGTH, "length_qwk", "length")]
     ordered = [*raters[:1], *people, *others, *(rater for rater in alone if rater.shown.value is not None)]
     title = f"Agreement with '{say.name(target)}' on answers held out (QWK: 1 is perfect, 0 is chance)"
-    return told._replace(title=say.plain(title), rows=tuple(map(_row, ordered)) if raters else ())
+    return end._replace(title=say.plain(title), rows=tuple(map(_row, ordered)) if raters else ())
 
 
-def _alone(figures: Figures, name: str, metric: str, rater: str) -> Agreeing:
-    return Agreeing(name, "", figures.rater(metric, rater), figures.rater(f"{metric}_item_mean", rater))
+def _alone(figures: Figures, name: str, metric: str, rater: str) -> RaterStanding:
+    return RaterStanding(name, "", figures.rater(metric, rater), figures.rater(f"{metric}_item_mean", rater))
 
 
-def _row(rater: Agreeing) -> tuple[str, str, str, str]:
+def _row(rater: RaterStanding) -> tuple[str, str, str, str]:
     shown = rater.shown
     name = rater.name if rater.pooled.value is not None else f"{rater.name} (mean over questions)"
     interval = say.interval(shown, "number") or "–"

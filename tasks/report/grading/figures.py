@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.display import say
-from tasks.report.grading.parts import NamedEstimate
+from tasks.report.grading.sections import NamedEstimate
 from tasks.stats.bootstrap import cautions
 from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Metric, Unit
@@ -25,9 +25,7 @@ class Figures:
     def __init__(self, rows: Sequence[Mapping[str, Any]], metrics: Sequence[Metric] = METRICS) -> None:
         self.metrics = {metric.name: metric for metric in metrics}
         """What is known of each metric, by name."""
-        gates = [(gate, metric) for metric in metrics for gate in metric.gates]
-        gates.sort(key=lambda pair: STAGES.index(pair[0].stage))
-        self.questions = {gate.name: gate.question or metric.title for gate, metric in gates}
+        self.questions = _questions(metrics)
         """Gates in words, the weightiest first."""
         self._rows: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
         self._values: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -55,8 +53,8 @@ class Figures:
 
     def unit(self, metric: str) -> Unit:
         """How a metric's figures are written; those of a mean over items as those of the items."""
-        known = self.metrics.get(metric.removesuffix("_item_mean"))
-        return known.unit if known else "number"
+        registered = self.metrics.get(metric.removesuffix("_item_mean"))
+        return registered.unit if registered else "number"
 
     def listed(self, section: str) -> list[Metric]:
         """The metrics that a section lists."""
@@ -86,11 +84,13 @@ class Figures:
     def people(self, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
         """People with each other: of several pairs the mean, which has no interval."""
         rows = self._rows.get((metric, "human", part, value), [])
-        known = [row for row in rows if row["value"] is not None]
-        if len(rows) <= 1 or not known:
-            return _estimate(rows[0]) if rows else self._missing(metric, "" if self.pairs else "no two people scored")
-        mean = sum(row["value"] for row in known) / len(known)
-        return Estimate(mean, n=max(row["n"] for row in known), note=f"mean of {len(known)} pairs of people")
+        defined = [row for row in rows if row["value"] is not None]
+        if not rows:
+            return self._missing(metric, "" if self.pairs else "no two people scored")
+        if len(rows) == 1 or not defined:
+            return _estimate(rows[0])
+        mean = sum(row["value"] for row in defined) / len(defined)
+        return Estimate(mean, n=max(row["n"] for row in defined), note=f"mean of {len(defined)} pairs of people")
 
     def raters(self, metric: str) -> list[str]:
         """Whose figures of the whole set there are, in order."""
@@ -107,10 +107,10 @@ class Figures:
         several = len(self.values("qwk", "item")) > 1
         return f" ({say.number(mean.value)} in the mean over items)" if several and mean.value is not None else ""
 
-    def pair(self, metric: str, one: str, two: str) -> Estimate:
+    def pair(self, metric: str, first: str, second: str) -> Estimate:
         """Two persons with each other."""
         for row in self._rows.get((metric, "human", ALL, ALL), []):
-            if {row["rater_a"], row["rater_b"]} == {one, two}:
+            if {row["rater_a"], row["rater_b"]} == {first, second}:
                 return _estimate(row)
         return self._missing(metric, "no response has both scores")
 
@@ -125,6 +125,14 @@ class Figures:
         if not self._rows:
             return Estimate(None, note="there are no human scores to compare with")
         return Estimate(None, note=why or self._why or "not measured for these scores")
+
+
+def _questions(metrics: Sequence[Metric]) -> dict[str, str]:
+    gates = []
+    for metric in metrics:
+        gates += [(gate, gate.question or metric.title) for gate in metric.gates]
+    gates.sort(key=lambda pair: STAGES.index(pair[0].stage))
+    return {gate.name: question for gate, question in gates}
 
 
 def _estimate(row: Mapping[str, Any]) -> Estimate:

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import pandas as pd
 
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import FoldedList, NamedEstimate, listed
+from tasks.report.grading.sections import FoldedList, NamedEstimate, listed
 from tasks.stats.estimate import Estimate
 
 SHOWN, DECIDED, BAND = 30, 100, 0.10
 """Responses that a group needs to be shown, and to be decided on; |DSM| that is flagged."""
 
 
+EXPLAINED = (
+    ("osa", "of squared differences (OSA)"),
+    ("osd", "of differences (OSD)"),
+    ("csd", "of differences, human score held fixed (CSD)"),
+)
+"""How much of the differences a variable explains: the metric, and of what."""
+
+
 @dataclass(frozen=True)
 class Group:
-    """One subgroup: DSM; `state` is shown, undecided (too few to decide) or hidden (too few to show). `held` is its
-    difference from the `reference` group at equal human scores, `noise` what people's noise alone would make of it."""
+    """One subgroup: DSM; `state` is shown, undecided (too few to decide) or hidden (too few to show). `conditional` is
+    its difference from the `reference` group at equal human scores, `noise` what people's noise alone would make of
+    it."""
 
     name: str
     estimate: Estimate
     state: Literal["shown", "undecided", "hidden"]
     flagged: bool
-    held: Estimate
+    conditional: Estimate
     noise: Estimate
     reference: bool = False
 
@@ -56,7 +66,7 @@ def groups(figures: Figures, scores: pd.DataFrame) -> Groups:
         return Groups("Whether groups are treated alike is untested", (), "the study names no group of the authors")
     both = scores[scores["target"].notna() & scores["calibrated"].notna()]
     variables = tuple(_variable(name, figures, both[f"group:{name}"].value_counts()) for name in names)
-    every = [group for variable in variables for group in variable.groups.rows]
+    every = list(chain.from_iterable(variable.groups.rows for variable in variables))
     if all(group.estimate.value is None for group in every):
         why = f"no two groups have {SHOWN} responses with a human and a machine score"
         return Groups("Whether groups are treated alike is not known", (), why)
@@ -79,24 +89,17 @@ def _title(every: Sequence[Group]) -> str:
 
 
 def _variable(name: str, figures: Figures, sizes: pd.Series[int]) -> Variable:
-    known = figures.values("dsm", name)
-    found = [_group(name, value, figures) for value in known]
-    found += [_hidden(value, int(n)) for value, n in sizes.items() if value not in known]
+    values = figures.values("dsm", name)
+    rows = [_group(name, value, figures) for value in values]
+    rows += [_hidden(value, int(n)) for value, n in sizes.items() if value not in values]
     order = ("shown", "undecided", "hidden")
-    found.sort(key=lambda group: (order.index(group.state), -abs(group.estimate.value or 0.0), group.name))
-    explained = tuple(
-        NamedEstimate(text, figures.machine(metric, "calibrated", name))
-        for metric, text in (
-            ("osa", "of squared differences (OSA)"),
-            ("osd", "of differences (OSD)"),
-            ("csd", "of differences, human score held fixed (CSD)"),
-        )
-    )
-    return Variable(say.name(name), listed(found), explained)
+    rows.sort(key=lambda group: (order.index(group.state), -abs(group.estimate.value or 0.0), group.name))
+    explained = [NamedEstimate(words, figures.machine(metric, "calibrated", name)) for metric, words in EXPLAINED]
+    return Variable(say.name(name), listed(rows), tuple(explained))
 
 
 def _group(variable: str, name: str, figures: Figures) -> Group:
-    estimate, held, noise = (
+    estimate, conditional, noise = (
         figures.machine(metric, "calibrated", variable, name) for metric in ("dsm", "csd_difference", "csd_of_noise")
     )
     low, high = estimate.low, estimate.high
@@ -105,7 +108,15 @@ def _group(variable: str, name: str, figures: Figures) -> Group:
     decided = clear and estimate.n >= DECIDED
     state: Literal["shown", "undecided"] = "shown" if decided else "undecided"
     others = figures.values("csd_difference", variable)
-    return Group(say.name(name), estimate, state, decided and outside, held, noise, bool(others) and name not in others)
+    return Group(
+        name=say.name(name),
+        estimate=estimate,
+        state=state,
+        flagged=decided and outside,
+        conditional=conditional,
+        noise=noise,
+        reference=bool(others) and name not in others,
+    )
 
 
 def _hidden(name: object, n: int) -> Group:

@@ -14,7 +14,7 @@ from tasks.display.page import body, rendered
 from tasks.display.section import Page, Section
 from tasks.report.grading import charts
 from tasks.report.grading.groups import BAND
-from tasks.report.grading.parts import Facts, Quoted
+from tasks.report.grading.sections import Facts, Quoted
 from tasks.report.grading.view import View
 from tasks.stats.estimate import Estimate
 from tasks.text.highlight import Piece
@@ -47,23 +47,29 @@ def page(view: View) -> str:
     """The report: a whole HTML document that needs no other file."""
     names = {"charts": charts, "dot": charts.Dot, "answer": answer, "unknowns": unknowns, "band": BAND}
     filled = partial(body, TEMPLATE, names=names | {"promise": view.outcome.released_why})
-    parts = {name: part for name in QUESTIONS if (part := getattr(view, name)) is not None}
-    return rendered(
-        Page(
-            kind="Run report",
-            study=view.head.study,
-            date=view.head.date,
-            title=view.head.title,
-            sections=tuple(_section(name, part, filled(name, part)) for name, part in parts.items()),
-            body=filled("head", view),
-        )
+    values = {name: getattr(view, name) for name in QUESTIONS}
+    sections = [_section(name, value, filled(name, value)) for name, value in values.items() if value is not None]
+    content = Page(
+        kind="Run report",
+        study=view.head.study,
+        date=view.head.date,
+        title=view.head.title,
+        sections=tuple(sections),
+        body=filled("head", view),
     )
+    return rendered(content)
 
 
-def _section(name: str, part: Any, drawn: Markup) -> Section:
-    why = getattr(part, "missing", "")
-    missing = f"{'Untested' if isinstance(part, Facts) else 'Not known'}: {why}" if why else ""
-    return Section(name.replace("_", "-"), QUESTIONS[name], part.title, missing=missing, body=drawn)
+def _section(name: str, value: Any, drawn: Markup) -> Section:
+    return Section(name.replace("_", "-"), QUESTIONS[name], value.title, missing=_missing(value), body=drawn)
+
+
+def _missing(value: Any) -> str:
+    """Why a section's answer is not known; '' where it is."""
+    why = getattr(value, "missing", "")
+    if not why:
+        return ""
+    return f"Untested: {why}" if isinstance(value, Facts) else f"Not known: {why}"
 
 
 def answer(pieces: Iterable[Piece[Quoted]]) -> Markup:
@@ -72,10 +78,10 @@ def answer(pieces: Iterable[Piece[Quoted]]) -> Markup:
 
 
 def _by(quoted: Iterable[Quoted]) -> str:
-    by = {one.by for one in quoted}
+    by = {mark.by for mark in quoted}
     return " ".join(kind for kind, rater in (("qm", "machine"), ("qh", "people")) if rater in by)
 
 
 def unknowns(estimates: Iterable[Estimate]) -> list[str]:
     """Why numbers are missing: each reason once, in order."""
-    return list(dict.fromkeys(found.note for found in estimates if found.value is None and found.note))
+    return list(dict.fromkeys(estimate.note for estimate in estimates if estimate.value is None and estimate.note))

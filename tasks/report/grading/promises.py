@@ -40,8 +40,8 @@ def _why_nothing(rules: Sequence[Row]) -> str:
     none = [row for row in rules if row["threshold"] is None]
     if len(none) < len(rules):
         most = max(row["threshold"] for row in rules if row["threshold"] is not None)
-        rest = "every answer is above it, or needs a person for another reason"
-        return f"Scores may go out up to an estimated risk of {say.share(most)}; {rest}."
+        obstacle = "every answer is above it, or needs a person for another reason"
+        return f"Scores may go out up to an estimated risk of {say.share(most)}; {obstacle}."
     if len(rules) == 1:
         return f"{rules[0]['note'][:1].upper()}{rules[0]['note'][1:]}."
     needed = fewest_without_error(rules[0]["target"], rules[0]["confidence"])
@@ -50,9 +50,11 @@ def _why_nothing(rules: Sequence[Row]) -> str:
     unproven = f"the marked answers do not show, even for the surest scores, that at most {share} are wrong"
     if not few:
         return f"On none of {len(rules)} questions can anything be promised: {unproven}."
-    told = f"Too few marked answers to promise anything for {len(few)} of {len(rules)} questions: "
-    told += f"{say.count(needed)} needed for each, at most {say.count(max(few))} here"
-    return f"{told}; for the other {len(rules) - len(few)}, {unproven}." if len(few) < len(rules) else f"{told}."
+    shortage = f"Too few marked answers to promise anything for {len(few)} of {len(rules)} questions: "
+    shortage += f"{say.count(needed)} needed for each, at most {say.count(max(few))} here"
+    return (
+        f"{shortage}; for the other {len(rules) - len(few)}, {unproven}." if len(few) < len(rules) else f"{shortage}."
+    )
 
 
 def _how_near(rules: Sequence[Row], possible: Sequence[Row], responses: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from tasks.contracts.tables.evaluation import RATER_FLAGS
 from tasks.display import say
 from tasks.report.grading.comparison import Effect, Raters
-from tasks.report.grading.parts import listed
+from tasks.report.grading.sections import listed
 from tasks.stats.estimate import Estimate
 from tasks.stats.metric import Unit
 
@@ -41,30 +41,35 @@ def with_effects(section: Raters, effects: Sequence[Row]) -> Raters:
 
     effects: rows of `rater_effects`.
     """
-    own = [row for row in effects if row["slice"] == "all" and row["trait"] == ""]
-    own.sort(key=lambda row: (not row["flags"], row["leniency"] is None, row["leniency"] or 0.0, row["rater_id"]))
+    overall = [row for row in effects if row["slice"] == "all" and row["trait"] == ""]
+    overall.sort(key=lambda row: (not row["flags"], row["leniency"] is None, row["leniency"] or 0.0, row["rater_id"]))
     flagged = sorted({row["rater_id"] for row in effects if row["flags"]})
-    training = tuple(_sentence(name, [row for row in effects if row["rater_id"] == name]) for name in flagged)
-    rows = listed([_effect(row, effects) for row in own])
+    training = tuple(_sentence(name, effects) for name in flagged)
+    rows = listed([_effect(row, effects) for row in overall])
     if not flagged:
         return replace(section, effects=rows)
-    names = ", ".join(say.name(name) for name in flagged[:3]) + (f" and {len(flagged) - 3} more" * (len(flagged) > 3))
-    verb = "needs" if len(flagged) == 1 else "need"
-    return replace(section, title=f"{names} {verb} retraining", effects=rows, training=training)
+    return replace(section, title=f"{_names(flagged)} retraining", effects=rows, training=training)
+
+
+def _names(flagged: Sequence[str]) -> str:
+    """Who is flagged, and a verb for as many: 'anna and ben need'."""
+    names = ", ".join(say.name(name) for name in flagged[:3])
+    more = f" and {len(flagged) - 3} more" if len(flagged) > 3 else ""
+    return f"{names}{more} {'needs' if len(flagged) == 1 else 'need'}"
 
 
 def _effect(row: Row, effects: Sequence[Row]) -> Effect:
     drifts = [other for other in _periods(effects, row["rater_id"], "") if other["leniency"] is not None]
     drift = max(drifts, key=lambda other: abs(other["leniency"]), default=None)
     return Effect(
-        say.name(row["rater_id"]),
-        _estimate(row, "leniency"),
-        _estimate(row, "infit"),
-        _estimate(row, "discrimination"),
-        _estimate(drift, "leniency") if drift else Estimate(None, note="no period is given"),
-        say.name(drift["value_of"]) if drift else "",
-        _estimate(row, "halo"),
-        bool(row["flags"]),
+        name=say.name(row["rater_id"]),
+        leniency=_estimate(row, "leniency"),
+        infit=_estimate(row, "infit"),
+        discrimination=_estimate(row, "discrimination"),
+        drift=_estimate(drift, "leniency") if drift else Estimate(None, note="no period is given"),
+        period=say.name(drift["value_of"]) if drift else "",
+        halo=_estimate(row, "halo"),
+        flagged=bool(row["flags"]),
     )
 
 
@@ -72,12 +77,16 @@ def _periods(effects: Sequence[Row], name: str, trait: str) -> list[Row]:
     return [row for row in effects if (row["rater_id"], row["trait"], row["slice"]) == (name, trait, "period")]
 
 
-def _sentence(name: str, rows: Sequence[Row]) -> str:
-    found = [(row, flag) for row in rows for flag in row["flags"]]
-    return f"{say.name(name)} " + "; ".join(_said(row, flag, rows) for row, flag in found) + "."
+def _sentence(name: str, effects: Sequence[Row]) -> str:
+    """Every flag of a rater in words."""
+    rows = [row for row in effects if row["rater_id"] == name]
+    clauses: list[str] = []
+    for row in rows:
+        clauses += [_clause(row, flag, rows) for flag in row["flags"]]
+    return f"{say.name(name)} {'; '.join(clauses)}."
 
 
-def _said(row: Row, flag: str, rows: Sequence[Row]) -> str:
+def _clause(row: Row, flag: str, rows: Sequence[Row]) -> str:
     where = f" on {say.name(row['trait'])}" if row["trait"] else ""
     if flag == "drift":
         periods = _periods(rows, row["rater_id"], row["trait"])

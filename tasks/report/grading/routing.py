@@ -12,14 +12,15 @@ import pandas as pd
 
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import FoldedList, NamedEstimate, listed
 from tasks.report.grading.promises import above
+from tasks.report.grading.sections import FoldedList, NamedEstimate, listed
 from tasks.stats.selective import risk_coverage
 
 Row = Mapping[str, Any]
 Points = tuple[tuple[float, float], ...]
 ScaleBounds = tuple[float, float, float]
 MOST_POINTS = 100
+NO_RISK = "Every score goes to a person: nothing tells its risk"
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,10 @@ class Routing:
 def beyond(tolerance: float, scales: Mapping[str, ScaleBounds]) -> tuple[str, str]:
     """What a wrong score is: as a predicate ('are more than one point from the human score'), and without the verb."""
     points = all(bounds[2] == 1 for bounds in scales.values())
-    unit = "point" if points else "step of the scale"
+    unit, units = ("point", "points") if points else ("step of the scale", "steps of the scale")
     if not tolerance:
         return "differ from the human score", "different from the human score"
-    amount = (
-        f"one {unit}"
-        if tolerance == 1
-        else f"{tolerance:g} {unit.replace('point', 'points').replace('step ', 'steps ')}"
-    )
+    amount = f"one {unit}" if tolerance == 1 else f"{tolerance:g} {units}"
     return f"are more than {amount} from the human score", f"more than {amount} from the human score"
 
 
@@ -87,33 +84,31 @@ def routing(
     curve = _risk(scores, scales, tolerance, target, wrong)
     ordered = sorted(rules, key=lambda row: (row["threshold"] is not None, row["scope"]))
     shown = [_rule(row, wrong, released) for row in ordered]
-    told = tuple(figures.figure(metric, figures.any(metric.name)) for metric in figures.listed("routing"))
+    statistics = tuple(figures.figure(metric, figures.any(metric.name)) for metric in figures.listed("routing"))
     missing = "" if curve else "no held-out response has a human score, a machine score and an estimated risk"
     beyond_it = listed([_above(row, beyond(tolerance, scales)[0]) for row in above(gates)])
-    return Routing(_title(curve, rules), curve, listed(shown), beyond_it, told, missing)
+    return Routing(_title(curve, rules), curve, listed(shown), beyond_it, statistics, missing)
 
 
 def _above(row: Row, wrong: str) -> Rule:
-    of = f"{say.share(row['estimate'])} of {say.plural(row['n'], 'released held-out score')}"
+    wrong_share = f"{say.share(row['estimate'])} of {say.plural(row['n'], 'released held-out score')}"
     interval = f"95% interval {say.share(row['low']).removesuffix('%')} to {say.share(row['high'])}"
-    return Rule(say.name(row["value_of"]), f"{of} {wrong} ({interval}; {say.rate(row['most'])} promised)", False)
+    return Rule(
+        say.name(row["value_of"]), f"{wrong_share} {wrong} ({interval}; {say.rate(row['most'])} promised)", False
+    )
 
 
 def _title(curve: Risk | None, rules: Sequence[Row]) -> str:
     if curve is None:
-        return (
-            "What releasing would risk is not known"
-            if rules
-            else "Every score goes to a person: nothing tells its risk"
-        )
+        return "What releasing would risk is not known" if rules else NO_RISK
     every = curve.machine[-1][1]
     if curve.chosen is None:
         return f"Nothing is released; releasing every held-out score would leave {say.share(every)} wrong"
     share, wrong = curve.chosen
     stands = "keeps" if wrong <= curve.target else "does not keep"
-    left = "would not" if every > curve.target >= wrong else f"would leave {say.share(every)}"
-    kept = f"{stands} errors within {say.rate(curve.target)} ({say.share(wrong)} on held-out responses)"
-    return f"Releasing {say.share(share)} {kept}; releasing all {left}"
+    consequence = "would not" if every > curve.target >= wrong else f"would leave {say.share(every)}"
+    promise = f"{stands} errors within {say.rate(curve.target)} ({say.share(wrong)} on held-out responses)"
+    return f"Releasing {say.share(share)} {promise}; releasing all {consequence}"
 
 
 def _rule(row: Row, wrong: str, released: int) -> Rule:
@@ -141,28 +136,27 @@ def _risk(
 ) -> Risk | None:
     """Unscored responses are never covered: the curve ends before 1."""
     labelled = scores[scores["target"].notna()]
-    known = labelled[labelled["calibrated"].notna() & labelled["risk"].notna()]
-    if known.empty:
+    judged = labelled[labelled["calibrated"].notna() & labelled["risk"].notna()]
+    if judged.empty:
         return None
-    step = known["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
-    gap = (known["calibrated"] - known["target"]).abs() / step
+    step = judged["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
+    gap = (judged["calibrated"] - judged["target"]).abs() / step
     loss = np.asarray(gap > tolerance + 1e-9, dtype=np.float64)
-    whole = len(labelled)
-    released = (known["route"] == "release").to_numpy()
-    chosen = (float(released.sum() / whole), float(loss[released].mean())) if released.any() else None
+    total = len(labelled)
+    released = (judged["route"] == "release").to_numpy()
     return Risk(
-        _covered(loss, known["risk"].to_numpy(float), whole),
-        _covered(loss, loss, whole),
-        float(loss.mean()),
-        len(known) / whole,
-        chosen,
-        target,
-        wrong,
+        machine=_covered(loss, judged["risk"].to_numpy(float), total),
+        oracle=_covered(loss, loss, total),
+        random=float(loss.mean()),
+        ends=len(judged) / total,
+        chosen=(float(released.sum() / total), float(loss[released].mean())) if released.any() else None,
+        target=target,
+        wrong=wrong,
     )
 
 
-def _covered(loss: npt.NDArray[np.float64], risk: npt.NDArray[np.float64], whole: int) -> Points:
+def _covered(loss: npt.NDArray[np.float64], risk: npt.NDArray[np.float64], total: int) -> Points:
     """(coverage, share wrong) of the surest scores, thinned for drawing."""
-    found = risk_coverage(loss, -risk, whole)
+    curve = risk_coverage(loss, -risk, total)
     keep = np.unique(np.linspace(0, len(loss) - 1, MOST_POINTS).round().astype(int))
-    return tuple((float(found.coverage[at]), float(found.risk[at])) for at in keep)
+    return tuple((float(curve.coverage[index]), float(curve.risk[index])) for index in keep)

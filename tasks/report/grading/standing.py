@@ -13,7 +13,7 @@ from tasks.stats.estimate import Estimate
 JUDGE, PEOPLE = "the judge", "people with each other"
 
 
-class Agreeing(NamedTuple):
+class RaterStanding(NamedTuple):
     """One rater's agreement with the human score (QWK): all held-out responses as one set, and the mean over items."""
 
     name: str
@@ -28,18 +28,18 @@ class Agreeing(NamedTuple):
         return self.mean if self.pooled.value is None else self.pooled
 
 
-def standing(figures: Figures) -> tuple[Agreeing, ...]:
+def standing(figures: Figures) -> tuple[RaterStanding, ...]:
     """The judge, what it stands beside, and people with each other; nothing without human scores."""
-    judge = Agreeing(JUDGE, "m", figures.machine("qwk"), figures.machine("qwk_item_mean"))
+    judge = RaterStanding(JUDGE, "m", figures.machine("qwk"), figures.machine("qwk_item_mean"))
     if judge.shown.value is None:
         return ()
-    names = figures.raters("other_qwk_item_mean")
-    others = [Agreeing(name, "", *(figures.rater(of, name) for of in _OTHER)) for name in names]
-    people = Agreeing(PEOPLE, "h", figures.people("qwk"), figures.people("qwk_item_mean"))
+    others = [_other(figures, name) for name in figures.raters("other_qwk_item_mean")]
+    people = RaterStanding(PEOPLE, "h", figures.people("qwk"), figures.people("qwk_item_mean"))
     return (judge, *others, *([people] if people.shown.value is not None else []))
 
 
-_OTHER = ("other_qwk", "other_qwk_item_mean")
+def _other(figures: Figures, name: str) -> RaterStanding:
+    return RaterStanding(name, "", figures.rater("other_qwk", name), figures.rater("other_qwk_item_mean", name))
 
 
 def middle(scores: pd.DataFrame) -> list[str]:
@@ -47,9 +47,9 @@ def middle(scores: pd.DataFrame) -> list[str]:
 
     Both are of the upper half by what the judge itself gave: what earns nothing has nothing to quote.
     """
-    known = scores[scores["calibrated"].notna()]
-    released = known["route"] == "release"
-    halves = (part[part["raw"] >= part["raw"].median()] for part in (known[released], known[~released]))
+    scored = scores[scores["calibrated"].notna()]
+    released = scored["route"] == "release"
+    halves = (part[part["raw"] >= part["raw"].median()] for part in (scored[released], scored[~released]))
     ranked = (half.sort_values(["risk", "response_id"])["response_id"].tolist() for half in halves)
     return [names[len(names) // 2] for names in ranked if names]
 

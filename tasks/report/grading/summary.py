@@ -47,7 +47,8 @@ def summary(metrics: pd.DataFrame) -> Rows:
     With several pairs of people their mean is shown. '–' stands for an undefined number.
     """
     rows = []
-    metrics = metrics[metrics["metric"].isin([*SHOWN, *ALONE, *(f"{name}_item_mean" for name in ("qwk", *ALONE))])]
+    means_over_items = [f"{name}_item_mean" for name in ("qwk", *ALONE)]
+    metrics = metrics[metrics["metric"].isin([*SHOWN, *ALONE, *means_over_items])]
     for kind in dict.fromkeys(metrics["slice"]):
         part = metrics[metrics["slice"] == kind]
         rows += [_row(kind, str(value), part[part["value_of"] == value]) for value in dict.fromkeys(part["value_of"])]
@@ -62,24 +63,23 @@ def summary(metrics: pd.DataFrame) -> Rows:
 
 def gate_rows(verdicts: pd.DataFrame) -> Rows:
     """Rows of text under `GATES`: those of the whole set and of groups one by one, items and levels counted."""
-    single = verdicts[~verdicts["slice"].isin(["item", "level"])]
+    is_counted = verdicts["slice"].isin(["item", "level"])
     rows = []
-    for gate in single.to_dict("records"):
-        parts = [name for name in (gate["slice"], gate["value_of"]) if name != "all"]
-        rows.append((": ".join(filter(None, (gate["gate"], " ".join(parts)))), *_gate(gate)))
-    for (kind, name), part in verdicts[verdicts["slice"].isin(["item", "level"])].groupby(
-        ["slice", "gate"], sort=False
-    ):
+    for gate in verdicts[~is_counted].to_dict("records"):
+        part_names = " ".join(name for name in (gate["slice"], gate["value_of"]) if name != "all")
+        rows.append((f"{gate['gate']}: {part_names}" if part_names else gate["gate"], *_gate(gate)))
+    for (kind, name), part in verdicts[is_counted].groupby(["slice", "gate"], sort=False):
         counts = part["outcome"].value_counts()
-        said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         where = f"{name}: {len(part)} {kind}s{_worst(part.to_dict('records'))}"
-        rows.append((where, "", "", "", _bounds(part.iloc[0].to_dict()), said, "", ""))
+        rows.append((where, "", "", "", _bounds(part.iloc[0].to_dict()), outcomes, "", ""))
     return rows
 
 
 def _inside(gate: Mapping[Any, Any]) -> float:
     """How far inside its bounds a gate's estimate lies."""
-    return margin(*(None if pd.isna(gate[name]) else gate[name] for name in ("estimate", "least", "most")))
+    estimate, least, most = (None if pd.isna(gate[name]) else gate[name] for name in ("estimate", "least", "most"))
+    return margin(estimate, least, most)
 
 
 def _worst(gates: Sequence[Mapping[Any, Any]]) -> str:
@@ -107,7 +107,10 @@ def markdown(title: str, rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> s
 
 def _markdown(header: Sequence[str], rows: Rows) -> list[str]:
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    for row in rows:
+        cells = [cell.replace("|", "\\|") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
@@ -122,21 +125,18 @@ def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
         console.print(f"{', '.join(SHOWN[fitting:])}: in a wider terminal, or in the table metrics")
     if gates:
         columns = len(GATES) if console.width >= 140 else GATES.index("labels needed")
-        console.print(
-            _table(
-                "Gates: flags for a person, decided where the whole interval lies on one side", GATES[:columns], gates
-            )
-        )
+        title = "Gates: flags for a person, decided where the whole interval lies on one side"
+        console.print(_table(title, GATES[:columns], gates))
     for name, value in facts.items():
         console.print(f"{name}: {escape(str(value))}", soft_wrap=True, highlight=False)
 
 
-def opening(run_id: str, house: str, told: Ending) -> str:
+def opening(run_id: str, house: str, end: Ending) -> str:
     """The head of the summary as Markdown: what came of the run, the judge beside others, and how to see the report.
     house: the warehouse's folder."""
-    lines = [f"# {told.state}", "", *(f"{_escaped(sentence)}\n" for sentence in told.sentences)]
-    if told.rows:
-        lines += [f"{_escaped(told.title)}:", "", *_markdown(TABLE, list(told.rows)), ""]
+    lines = [f"# {end.state}", "", *(f"{_escaped(sentence)}\n" for sentence in end.sentences)]
+    if end.rows:
+        lines += [f"{_escaped(end.title)}:", "", *_markdown(TABLE, list(end.rows)), ""]
     return "\n".join([*lines, f"The whole report: `rubricflow report {run_id} --warehouse {house} --serve`", "", ""])
 
 
@@ -147,10 +147,12 @@ def _escaped(text: str) -> str:
 
 def _table(title: str, header: Sequence[str], rows: Rows) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for at, name in enumerate(header):
-        wide = at == 0 or name == "if missed"
+    for index, name in enumerate(header):
         label = name.replace("within_1", "±1").replace(" ", "\n")
-        table.add_column(label, justify="left" if wide else "right", no_wrap=not wide, min_width=14 if wide else None)
+        if index == 0 or name == "if missed":
+            table.add_column(label, justify="left", min_width=14)
+        else:
+            table.add_column(label, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*map(escape, row[: len(header)]))
     return table
@@ -161,24 +163,26 @@ def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
     cells = []
     for metric in SHOWN:
         people = part.loc[(part["metric"] == metric) & (part["stage"] == "human"), "value"]
-        cells += [
-            *(_number(machine["value"].get((metric, stage))) for stage in ("raw", "calibrated")),
-            _number(people.mean()),
-        ]
-    interval = _interval(*(machine[name].get(("qwk", "calibrated")) for name in ("low", "high", "clusters")))
+        cells += [_number(machine["value"].get((metric, stage))) for stage in ("raw", "calibrated")]
+        cells.append(_number(people.mean()))
+    low, high, clusters = (machine[name].get(("qwk", "calibrated")) for name in ("low", "high", "clusters"))
     counts = machine.loc[machine.index.get_level_values("stage") == "calibrated", ["n", "unscored"]].max().fillna(0)
     name = kind if value == "all" else f"{kind} {value}"
     ceiling, length = (_number(part.loc[part["metric"] == name, "value"].mean()) for name in ALONE)
     cells.insert(len(STAGES), length)
-    return (name, str(int(counts["n"])), str(int(counts["unscored"])), interval, ceiling, *cells)
+    n, unscored = str(int(counts["n"])), str(int(counts["unscored"]))
+    return (name, n, unscored, _interval(low, high, clusters), ceiling, *cells)
 
 
 def _gate(gate: Mapping[Any, Any]) -> tuple[str, ...]:
     more = gate["labels_needed"]
-    counted = gate["gate"] == "doubly_scored"
+    if gate["gate"] == "doubly_scored":
+        estimate, interval = f"{gate['estimate']:.0f}", "–"
+    else:
+        estimate, interval = _number(gate["estimate"]), _interval(gate["low"], gate["high"], gate["clusters"])
     return (
-        f"{gate['estimate']:.0f}" if counted else _number(gate["estimate"]),
-        "–" if counted else _interval(gate["low"], gate["high"], gate["clusters"]),
+        estimate,
+        interval,
         f"{gate['n']:,}",
         _bounds(gate),
         gate["outcome"],
@@ -198,7 +202,9 @@ def _bounds(gate: Mapping[Any, Any]) -> str:
     least, most = gate["least"], gate["most"]
     if not pd.isna(least) and not pd.isna(most):
         return f"{least:g}…{most:g}"
-    return f"≥ {least:g}" if not pd.isna(least) else f"≤ {most:g}" if not pd.isna(most) else ""
+    if not pd.isna(least):
+        return f"≥ {least:g}"
+    return f"≤ {most:g}" if not pd.isna(most) else ""
 
 
 def _number(value: float | None) -> str:

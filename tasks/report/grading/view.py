@@ -13,13 +13,32 @@ import pyarrow as pa
 from tasks.contracts.bundle import Bundle
 from tasks.display import say
 from tasks.display.reasons import by_scope
-from tasks.report.grading import marks, together, verdict, work
+from tasks.report.grading import verdict
+from tasks.report.grading.agreement import agreement, people, rater_section, true_score
 from tasks.report.grading.answers import AnswerTable, answers
+from tasks.report.grading.calibration import calibration
 from tasks.report.grading.cases import ShownCase, case, worst
 from tasks.report.grading.comparison import Distribution, Errors, PeopleAgreement, Raters, SecondRater, TrueScoreLosses
+from tasks.report.grading.destination import destination
+from tasks.report.grading.distribution import (
+    NOTHING_SCORED,
+    ScaleBounds,
+    ScorePanel,
+    confusions,
+    distribution,
+    errors_title,
+    panels,
+)
+from tasks.report.grading.effort import cost, stability
+from tasks.report.grading.evidence import decisions, grounding
 from tasks.report.grading.figures import Figures
+from tasks.report.grading.funnel import data
 from tasks.report.grading.groups import Groups, groups
-from tasks.report.grading.parts import (
+from tasks.report.grading.promises import above_said, nothing_released, promise
+from tasks.report.grading.provenance import checkpoints, limits
+from tasks.report.grading.raters import with_effects
+from tasks.report.grading.routing import Routing, beyond, routing
+from tasks.report.grading.sections import (
     CalibrationSection,
     Checkpoints,
     DataSection,
@@ -32,14 +51,15 @@ from tasks.report.grading.parts import (
     ReportHead,
     VerdictSection,
 )
-from tasks.report.grading.promises import above_said, nothing_released, promise
-from tasks.report.grading.raters import with_effects
-from tasks.report.grading.routed import routed
-from tasks.report.grading.routing import Routing, beyond, routing
-from tasks.report.grading.standing import Agreeing, middle, sources, standing
+from tasks.report.grading.standing import RaterStanding, middle, sources, standing
+from tasks.report.grading.tallies import total
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
 from tasks.stats.target import OF_SEVERAL
+
+Row = Mapping[str, Any]
+Counts = Mapping[str, Sequence[Row]]
+"""Rows as counts.py makes them, by the name of their query."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ class View:
     """The whole page."""
 
     head: ReportHead
-    standing: tuple[Agreeing, ...]
+    standing: tuple[RaterStanding, ...]
     middle: tuple[ShownCase, ...]
     """A released response and one that people see."""
     sources: str
@@ -117,70 +137,72 @@ def view(
     """The page's content. `study` and `manifest` are the study file and manifest.json as plain
     values; metrics: what is known of those in the tables."""
     scores, figures = tables.scores, Figures(tables.metrics.to_pylist(), metrics)
-    rubric_of = dict(zip(tables.items["item_id"].to_pylist(), tables.items["rubric_id"].to_pylist(), strict=True))
-    scales = {item: tables.bundles[rubric].scale.bounds for item, rubric in rubric_of.items()}
-    raters = [column.removeprefix("human:") for column in scores.columns if column.startswith("human:")]
-    counts = {name: table.to_pylist() for name, table in tables.counts.items()}
-    gates, rules, checks = tables.verdicts.to_pylist(), tables.release_rules.to_pylist(), tables.checks.to_pylist()
-    calibrations = tables.calibrations.to_pylist()
     release, target = study["release"], study["evaluation"]["target"]
-    such, wrong = beyond(release["tolerance"], scales)
-    steps = {item: release["tolerance"] * bounds[2] for item, bounds in scales.items()}
+    scales = _scales(tables)
+    tolerances = {item: release["tolerance"] * bounds[2] for item, bounds in scales.items()}
+    shown_cases = _ShownCases(tables, tolerances)
+    raters = shown_cases.raters
+    counts = {name: table.to_pylist() for name, table in tables.counts.items()}
+    gates, rules = tables.verdicts.to_pylist(), tables.release_rules.to_pylist()
 
+    exceeds, wrong = beyond(release["tolerance"], scales)
     labelled = int(scores["target"].notna().sum())
-    whole = verdict.total(counts["responses"])
-    released = verdict.total(counts["responses"], lambda row: row["scored"] and row["route"] == "release")
-    why = promise(rules, wrong) if released and rules else nothing_released(rules, counts["possible"], whole)
-    found = verdict.outcome(counts["responses"], why)
-    agreement = together.agreement(figures, labelled)
-    title = verdict.headline(found, figures.machine("beyond_tolerance", "released"), such, release["risk"], labelled)
-    title = " ".join(filter(None, (title, above_said(gates) if found.released else "")))
-    checked = work.checkpoints(checks, counts["quarantine"])
-    warned, failed, broken = (count.count for count in checked.counts[1:4])
-    looks = verdict.looks(gates, found, warned, failed + broken, _worst_item(agreement), figures)
-    panels = marks.panels(scores, scales)
-    quarantined = sum(row["n"] for row in counts["quarantine"])
-    prechecked = sum(row["n"] for row in counts["gradings"] if row["status"] == "precheck")
-    clipped = sum(row["clipped"] for row in counts["responses"])
-    return View(
-        verdict.head(study["name"], manifest["written"][:10], title, looks, figures, found.released),
-        standing(figures),
-        _cases(tables, raters, rubric_of, middle(scores), steps),
-        sources(manifest),
-        found,
-        verdict.verdict(gates, figures),
-        verdict.data(counts["responses"], counts["set"][0], quarantined, counts["input_warnings"]),
-        answers(tables.answers.to_pylist() if tables.answers else [], tables.links, rules, steps),
-        together.people(figures, raters),
-        agreement,
-        marks.distribution(panels, figures, raters if target in OF_SEVERAL else []),
-        together.true_score(figures),
-        Errors(
-            marks.errors_title(panels),
-            marks.confusions(panels),
-            target in OF_SEVERAL and len(raters) > 1,
-            _cases(tables, raters, rubric_of, worst(scores, scales), steps),
-            "" if panels else marks.NOTHING_SCORED,
-        ),
-        groups(figures, scores),
-        with_effects(together.rater_section(figures, raters), tables.rater_effects.to_pylist()),
-        marks.calibration(
-            scores,
-            panels,
-            figures,
-            tables.candidates.to_pylist(),
-            calibrations,
-            clipped,
-            found.responses - found.unscored,
-        ),
-        routing(scores, scales, rules, figures, release["tolerance"], release["risk"], gates, released),
-        work.grounding(counts["quotes"], counts["decisions"], counts["conflicts"], found.responses, figures),
-        work.decisions(figures),
-        work.stability(counts["repeats"][0]),
-        work.cost(counts["attempts"], found.responses, prechecked, found.review + found.unscored),
-        checked,
-        work.limits(study, manifest, tables.bundles, figures, target),
+    outcome = _outcome(counts, rules, wrong)
+    second_rater = agreement(figures, labelled)
+    checks = checkpoints(tables.checks.to_pylist(), counts["quarantine"])
+    title = verdict.headline(
+        outcome, figures.machine("beyond_tolerance", "released"), exceeds, release["risk"], labelled
     )
+    if outcome.released:
+        title = " ".join(filter(None, (title, above_said(gates))))
+    warned, failed, broken = (count.count for count in checks.counts[1:4])
+    looks = verdict.looks(gates, outcome, warned, failed + broken, _worst_item(second_rater), figures)
+    score_panels = panels(scores, scales)
+    several = target in OF_SEVERAL
+    return View(
+        head=verdict.head(study["name"], manifest["written"][:10], title, looks, figures, outcome.released),
+        standing=standing(figures),
+        middle=shown_cases.cases(middle(scores)),
+        sources=sources(manifest),
+        outcome=outcome,
+        verdict=verdict.verdict(gates, figures),
+        data=_data(counts),
+        answers=answers(tables.answers.to_pylist() if tables.answers else [], tables.links, rules, tolerances),
+        people=people(figures, raters),
+        agreement=second_rater,
+        distribution=distribution(score_panels, figures, raters if several else []),
+        true_score=true_score(figures),
+        errors=Errors(
+            title=errors_title(score_panels),
+            confusions=confusions(score_panels),
+            rounded=several and len(raters) > 1,
+            cases=shown_cases.cases(worst(scores, scales)),
+            missing="" if score_panels else NOTHING_SCORED,
+        ),
+        groups=groups(figures, scores),
+        raters=with_effects(rater_section(figures, raters), tables.rater_effects.to_pylist()),
+        calibration=_calibration(tables, score_panels, figures, counts),
+        routing=routing(scores, scales, rules, figures, release["tolerance"], release["risk"], gates, outcome.released),
+        evidence=grounding(counts["quotes"], counts["decisions"], counts["conflicts"], outcome.responses, figures),
+        decisions=decisions(figures),
+        stability=stability(counts["repeats"][0]),
+        cost=_cost(counts, outcome),
+        checks=checks,
+        limits=limits(study, manifest, tables.bundles, figures, target),
+    )
+
+
+def _scales(tables: Tables) -> dict[str, ScaleBounds]:
+    """item → (min, max, step)."""
+    return {row["item_id"]: tables.bundles[row["rubric_id"]].scale.bounds for row in tables.items.to_pylist()}
+
+
+def _outcome(counts: Counts, rules: Sequence[Row], wrong: str) -> OutcomeSection:
+    """Where all scores go, with the promise about those released, or why there are none."""
+    responses = counts["responses"]
+    if rules and total(responses, lambda row: row["scored"] and row["route"] == "release"):
+        return verdict.outcome(responses, promise(rules, wrong))
+    return verdict.outcome(responses, nothing_released(rules, counts["possible"], total(responses)))
 
 
 def _worst_item(agreement: SecondRater) -> LookFirst | None:
@@ -188,33 +210,62 @@ def _worst_item(agreement: SecondRater) -> LookFirst | None:
     first = next(iter(agreement.items.first), None)
     if first is None or not first.flagged or len(agreement.items.rows) < 2:
         return None
-    machine, people = first.machine.value or 0.0, first.people.value or 0.0
-    return LookFirst(
-        f"{first.name} agrees at {say.number(machine)} QWK where people reach {say.number(people)}", "agreement"
-    )
+    machine, people = say.number(first.machine.value or 0.0), say.number(first.people.value or 0.0)
+    return LookFirst(f"{first.name} agrees at {machine} QWK where people reach {people}", "agreement")
 
 
-def _cases(
-    tables: Tables,
-    raters: list[str],
-    rubric_of: Mapping[str, str],
-    shown: Sequence[str],
-    tolerances: Mapping[str, float],
-) -> tuple[ShownCase, ...]:
-    rules = by_scope(tables.release_rules.to_pylist())
-    questions = dict(zip(tables.items["item_id"].to_pylist(), tables.items["question"].to_pylist(), strict=True))
-    judged = defaultdict(list)
-    for row in tables.judgments.to_pylist():
-        judged[row["response_id"]].append(row)
-    wanted = tables.scores[tables.scores["response_id"].isin(shown)]
-    columns = [str(name) for name in wanted.columns]
-    rows = [dict(zip(columns, values, strict=True)) for values in wanted.itertuples(index=False, name=None)]
-    by_id = {row["response_id"]: row for row in rows}
-    made = []
-    for response in shown:
-        row = by_id[response]
-        item = row["item_id"]
-        bundle = tables.bundles[rubric_of[item]]
-        route = routed(row, rules, tolerances[item])
-        made.append(case(row, raters, questions[item], bundle, judged[response], tables.texts[response], route))
-    return tuple(made)
+def _data(counts: Counts) -> DataSection:
+    quarantined = sum(row["n"] for row in counts["quarantine"])
+    return data(counts["responses"], counts["set"][0], quarantined, counts["input_warnings"])
+
+
+def _calibration(
+    tables: Tables, score_panels: Sequence[ScorePanel], figures: Figures, counts: Counts
+) -> CalibrationSection:
+    candidates, calibrations = tables.candidates.to_pylist(), tables.calibrations.to_pylist()
+    clipped = sum(row["clipped"] for row in counts["responses"])
+    scored = total(counts["responses"], lambda row: row["scored"])
+    return calibration(tables.scores, score_panels, figures, candidates, calibrations, clipped, scored)
+
+
+def _cost(counts: Counts, outcome: OutcomeSection) -> Facts:
+    prechecked = sum(row["n"] for row in counts["gradings"] if row["status"] == "precheck")
+    return cost(counts["attempts"], outcome.responses, prechecked, outcome.review + outcome.unscored)
+
+
+class _ShownCases:
+    """The responses that the page shows whole. tolerances: item → the most, in points, that a score may differ."""
+
+    def __init__(self, tables: Tables, tolerances: Mapping[str, float]) -> None:
+        columns = [str(name) for name in tables.scores.columns]
+        self.raters = [column.removeprefix("human:") for column in columns if column.startswith("human:")]
+        self._tables, self._tolerances = tables, tolerances
+        self._items = {row["item_id"]: row for row in tables.items.to_pylist()}
+        self._rules = by_scope(tables.release_rules.to_pylist())
+        self._judgments = defaultdict(list)
+        for row in tables.judgments.to_pylist():
+            self._judgments[row["response_id"]].append(row)
+
+    def cases(self, responses: Sequence[str]) -> tuple[ShownCase, ...]:
+        """In the order of the ids."""
+        scores = self._tables.scores
+        rows = {row["response_id"]: row for row in _records(scores[scores["response_id"].isin(responses)])}
+        return tuple(self._case(rows[response]) for response in responses)
+
+    def _case(self, row: Row) -> ShownCase:
+        response, item = row["response_id"], self._items[row["item_id"]]
+        return case(
+            row=row,
+            raters=self.raters,
+            question=item["question"],
+            bundle=self._tables.bundles[item["rubric_id"]],
+            judgments=self._judgments[response],
+            text=self._tables.texts[response],
+            route=destination(row, self._rules, self._tolerances[row["item_id"]]),
+        )
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A row as a dict by column, values as pandas holds them."""
+    columns = [str(name) for name in frame.columns]
+    return [dict(zip(columns, values, strict=True)) for values in frame.itertuples(index=False, name=None)]

@@ -31,21 +31,31 @@ class Box(NamedTuple):
     text: str
     earned: str
     """In words; empty where no response is shown."""
-    own: float
+    local: float
     """The criterion's own score, in [0, 1]; 0 where it is not known."""
-    left: float
+    marginal: float
     """What is left of it."""
     x: float
     """Upper left corner, in px."""
     y: float
 
 
-def box(row: Row, shown: EarnedCredit | None, x: float = 0.0, y: float = 0.0) -> Box:
+def box(row: Row, earned: EarnedCredit | None, x: float = 0.0, y: float = 0.0) -> Box:
     """A row of `graph_nodes`."""
     name = row["criterion_id"]
-    own, left = (of.get(name) for of in (shown.local, shown.marginal)) if shown else (None, None)
-    words = say.visible(name), row["role"], signed(row["weight"]), say.visible(row["text"])
-    return Box(*words, _earned(own, left) if shown else "", own or 0.0, left or 0.0, x, y)
+    local = earned.local.get(name) if earned else None
+    marginal = earned.marginal.get(name) if earned else None
+    return Box(
+        name=say.visible(name),
+        role=row["role"],
+        weight=signed(row["weight"]),
+        text=say.visible(row["text"]),
+        earned=_earned(local, marginal) if earned else "",
+        local=local or 0.0,
+        marginal=marginal or 0.0,
+        x=x,
+        y=y,
+    )
 
 
 def signed(weight: float) -> str:
@@ -53,9 +63,9 @@ def signed(weight: float) -> str:
     return ("+" if weight > 0 else "") + say.level(weight)
 
 
-def _earned(own: float | None, left: float | None) -> str:
-    if own is None:
+def _earned(local: float | None, marginal: float | None) -> str:
+    if local is None:
         return "unscored"
-    if left is None:
-        return f"{say.number(own)} → ?"
-    return say.number(own) if abs(own - left) < 0.005 else f"{say.number(own)} → {say.number(left)}"
+    if marginal is None:
+        return f"{say.number(local)} → ?"
+    return say.number(local) if abs(local - marginal) < 0.005 else f"{say.number(local)} → {say.number(marginal)}"

@@ -50,19 +50,19 @@ def needs_texts(edge_cases: pa.Table) -> list[str]:
 def worst(edge_cases: pa.Table) -> list[Row]:
     """The violated dependencies that flat aggregation pays most for: one of a response and of a pair of criteria."""
     paid = edge_cases.filter((pc.field("aggregation") == "flat") & (pc.field("leaked") > 0))
-    order = [
-        ("leaked", "descending"),
-        *((name, "ascending") for name in ("response_id", "rater_id", "sample", "child", "parent")),
-    ]
-    largest = paid.take(pc.select_k_unstable(paid, min(LOOKED_AT, len(paid)), order)).to_pylist() if len(paid) else []
-    seen: set[tuple[str, ...]] = set()
-    found: list[Row] = []
+    if not len(paid):
+        return []
+    ties = [(name, "ascending") for name in ("response_id", "rater_id", "sample", "child", "parent")]
+    order = pc.select_k_unstable(paid, min(LOOKED_AT, len(paid)), [("leaked", "descending"), *ties])
+    largest = paid.take(order).to_pylist()
+    shown: set[tuple[str, ...]] = set()
+    cases: list[Row] = []
     for row in largest:
         pair, response = (row["rubric_id"], row["parent"], row["child"]), (row["response_id"],)
-        if pair not in seen and response not in seen:
-            seen |= {pair, response}
-            found.append(row)
-    return found[:CASES]
+        if pair not in shown and response not in shown:
+            shown |= {pair, response}
+            cases.append(row)
+    return cases[:CASES]
 
 
 def leaked_by_rubric(edge_cases: pa.Table) -> dict[str, float]:
@@ -75,21 +75,23 @@ def leaked_by_rubric(edge_cases: pa.Table) -> dict[str, float]:
 def side_by_side(rewards: pa.Table) -> pd.DataFrame:
     """One row per rater, response and sample that flat aggregation and GEAR both reward: KEY, rubric_id, flat, gear."""
     frame = rewards.select([*KEY, "rubric_id", "aggregation", "reward"]).to_pandas().dropna(subset="reward")
-    flat, gear = (
-        frame[frame["aggregation"] == name].drop(columns="aggregation").rename(columns={"reward": name})
-        for name in ("flat", "gear")
-    )
+    flat, gear = _rewards_of(frame, "flat"), _rewards_of(frame, "gear")
     both: pd.DataFrame = flat.merge(gear, on=[*KEY, "rubric_id"], validate="one_to_one")
     return both
 
 
+def _rewards_of(frame: pd.DataFrame, aggregation: str) -> pd.DataFrame:
+    rows = frame[frame["aggregation"] == aggregation]
+    return rows.drop(columns="aggregation").rename(columns={"reward": aggregation})
+
+
 def loser(both: pd.DataFrame, rubric_id: str) -> Row | None:
     """The row of the response under a rubric whose reward changes most; None where there is none."""
-    of = both[both["rubric_id"] == rubric_id]
-    if of.empty:
+    under_rubric = both[both["rubric_id"] == rubric_id]
+    if under_rubric.empty:
         return None
-    most = int((of["flat"] - of["gear"]).abs().to_numpy().argmax())
-    return {str(name): value for name, value in of.iloc[most].items()}
+    most = int((under_rubric["flat"] - under_rubric["gear"]).abs().to_numpy().argmax())
+    return {str(name): value for name, value in under_rubric.iloc[most].items()}
 
 
 def earned(rewards: pa.Table, row: Row, threshold: float) -> EarnedCredit:
@@ -100,34 +102,35 @@ def earned(rewards: pa.Table, row: Row, threshold: float) -> EarnedCredit:
         & (pc.field("rater_id") == row["rater_id"])
         & (pc.field("sample") == int(row["sample"]))
     )
-    of = {one["aggregation"]: dict(one["marginals"]) for one in same.select(["aggregation", "marginals"]).to_pylist()}
-    return EarnedCredit(of.get("flat", {}), of.get("gear", {}), threshold)
+    rows = same.select(["aggregation", "marginals"]).to_pylist()
+    marginals = {reward["aggregation"]: dict(reward["marginals"]) for reward in rows}
+    return EarnedCredit(marginals.get("flat", {}), marginals.get("gear", {}), threshold)
 
 
-def case(row: Row, found: EarnedCredit, nodes: Mapping[str, Row], question: str, text: str) -> FalseCreditCase:
+def case(row: Row, credit: EarnedCredit, nodes: Mapping[str, Row], question: str, text: str) -> FalseCreditCase:
     """One violated dependency, a row of `edge_cases` under flat aggregation. nodes: criterion → row of
     `graph_nodes`."""
     child = nodes[row["child"]]
-    what = "credit" if child["weight"] > 0 else "penalty"
-    left, own = found.marginal.get(row["child"]), found.local.get(row["child"])
-    told = f"Flat aggregation counts {say.share(row['leaked'])} of the rubric's credit for it"
-    if left is not None and own:
-        told += f", GEAR {say.share(row['leaked'] * left / own)}"
+    kind = "credit" if child["weight"] > 0 else "penalty"
+    marginal, local = credit.marginal.get(row["child"]), credit.local.get(row["child"])
+    paid = f"Flat aggregation counts {say.share(row['leaked'])} of the rubric's credit for it"
+    if marginal is not None and local:
+        paid += f", GEAR {say.share(row['leaked'] * marginal / local)}"
     return FalseCreditCase(
-        title=f"Unlicensed {what}, {RELATIONS[row['relation']]}",
+        title=f"Unlicensed {kind}, {RELATIONS[row['relation']]}",
         response=say.name(row["response_id"]),
         question=say.visible(say.cut(question, QUESTION_LENGTH)),
         text=say.visible(say.cut(text, TEXT_LENGTH)),
-        parent=_part(nodes[row["parent"]], found),
-        child=_part(child, found),
-        paid=told,
+        parent=_part(nodes[row["parent"]], credit),
+        child=_part(child, credit),
+        paid=paid,
     )
 
 
-def _part(node: Row, found: EarnedCredit) -> DependencyEnd:
-    own, left = (of.get(node["criterion_id"]) for of in (found.local, found.marginal))
-    told = say.number(own) if own is not None else say.NOT_KNOWN
-    if own is not None and left is not None and abs(own - left) >= 0.005:
-        told += f" → {say.number(left)}"
+def _part(node: Row, credit: EarnedCredit) -> DependencyEnd:
+    local, marginal = credit.local.get(node["criterion_id"]), credit.marginal.get(node["criterion_id"])
+    scores = say.number(local) if local is not None else say.NOT_KNOWN
+    if local is not None and marginal is not None and abs(local - marginal) >= 0.005:
+        scores += f" → {say.number(marginal)}"
     name = f"{say.name(node['criterion_id'])} ({signed(node['weight'])}, {node['role']})"
-    return DependencyEnd(name, say.visible(say.cut(node["text"], CRITERION_LENGTH)), told)
+    return DependencyEnd(name, say.visible(say.cut(node["text"], CRITERION_LENGTH)), scores)

@@ -21,24 +21,24 @@ def histograms(rewards: Mapping[str, Floats]) -> Markup:
     on = _axis(np.concatenate(list(rewards.values())))
     height = ROW * len(rewards)
     marks = [draw.line(on.x(tick), 0, on.x(tick), height, "grid zero" if tick == 0 else "grid") for tick in on.ticks]
-    said = []
-    for at, (name, values) in enumerate(rewards.items()):
-        base = ROW * (at + 1)
+    labels = []
+    for index, (name, values) in enumerate(rewards.items()):
+        base = ROW * (index + 1)
         mean = float(values.mean())
-        said.append(f"{name}: mean {say.number(mean)}, n = {say.count(len(values))}")
-        marks.append(draw.text(0, base - ROW + 14, said[-1], "it halo", "start"))
+        labels.append(f"{name}: mean {say.number(mean)}, n = {say.count(len(values))}")
+        marks.append(draw.text(0, base - ROW + 14, labels[-1], "it halo", "start"))
         marks += [*_columns(values, on, base), draw.line(on.x(mean), base - ROW + 20, on.x(mean), base, "cl")]
     marks += [draw.text(on.x(tick), height + 16, say.level(tick), "") for tick in on.ticks]
-    return draw.svg(height + 24, marks, "Distribution of rewards; " + "; ".join(said))
+    return draw.svg(height + 24, marks, "Distribution of rewards; " + "; ".join(labels))
 
 
 def _columns(values: Floats, on: Axis, base: float) -> list[Markup]:
     shares, edges = np.histogram(values, BINS, (on.low, on.high))
     marks = []
-    for n, left, right in zip(shares.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+    for n, start, end in zip(shares.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         if n:
             high = max(n / shares.max() * (ROW - 22), 0.6)
-            x, wide = on.x(left), on.x(right) - on.x(left)
+            x, wide = on.x(start), on.x(end) - on.x(start)
             marks.append(draw.box(x, base - high, wide, high, "bf"))
     return marks
 
@@ -53,15 +53,15 @@ def scatter(flat: Floats, gear: Floats) -> Markup:
         radius = max(1.2, 5.5 * float(np.sqrt(counts[i, j] / counts.max())))
         (place,) = plot.places([((xs[i] + xs[i + 1]) / 2, (ys[j] + ys[j + 1]) / 2)])
         marks.append(draw.circle(*place, radius, "mf"))
-    said = f"GEAR's reward by the flat one, n = {say.count(len(flat))}; {losses(flat, gear)}"
-    return plot.svg(marks, said)
+    label = f"GEAR's reward by the flat one, n = {say.count(len(flat))}; {losses(flat, gear)}"
+    return plot.svg(marks, label)
 
 
 def losses(flat: Floats, gear: Floats) -> str:
     """How many responses GEAR rewards otherwise. More where a penalty is not licensed."""
     less, more = float(np.mean(gear < flat - 1e-9)), float(np.mean(gear > flat + 1e-9))
-    told = f"GEAR rewards {say.share(less)} of the responses less than flat aggregation does"
-    return f"{told} and {say.share(more)} more" if more else told
+    sentence = f"GEAR rewards {say.share(less)} of the responses less than flat aggregation does"
+    return f"{sentence} and {say.share(more)} more" if more else sentence
 
 
 def _axis(values: Floats) -> Axis:

@@ -45,19 +45,19 @@ HEADER = (
 """Columns of `summary_rows`."""
 
 
-class Found:
+class DiagnosticFigures:
     """The rows of `diagnostics`, by what they measure."""
 
-    def __init__(self, diagnostics: pa.Table) -> None:
-        self._rows = {
-            (row["metric"], row["aggregation"], row["per"], row["slice"]): row for row in diagnostics.to_pylist()
-        }
+    def __init__(self, table: pa.Table) -> None:
+        self._rows: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
+        for row in table.to_pylist():
+            self._rows[row["metric"], row["aggregation"], row["per"], row["slice"]] = row
 
     @property
     def aggregations(self) -> list[str]:
         """Those that were measured, in the order of `COMPARED`."""
-        given = {key[1] for key in self._rows}
-        return [name for name in COMPARED if name in given]
+        measured = {key[1] for key in self._rows}
+        return [name for name in COMPARED if name in measured]
 
     def row(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Mapping[str, Any] | None:
         """The row of one number."""
@@ -65,18 +65,18 @@ class Found:
 
     def value(self, metric: str, aggregation: str, by: By = "edge", slice_: str = "all") -> float | None:
         """One number; None where it is not known."""
-        found = self.row(metric, aggregation, by, slice_)
-        return found["value"] if found else None
+        row = self.row(metric, aggregation, by, slice_)
+        return row["value"] if row else None
 
     def cell(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
         """One number with its interval."""
-        found = self.row(metric, aggregation, by, slice_) or dict.fromkeys(("value", "low", "high", "clusters"))
-        return _cell(found, DIGITS.get(metric, 3))
+        row = self.row(metric, aggregation, by, slice_) or dict.fromkeys(("value", "low", "high", "clusters"))
+        return _cell(row, DIGITS.get(metric, 3))
 
     def cases(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
         """How many cases a number is the mean of."""
-        found = self.row(metric, aggregation, by, slice_)
-        return count(found["n"] if found else 0)
+        row = self.row(metric, aggregation, by, slice_)
+        return count(row["n"] if row else 0)
 
     def others(self) -> Iterator[Mapping[str, Any]]:
         """What no other table of the page shows."""
@@ -88,9 +88,9 @@ def _cell(row: Mapping[str, Any], digits: int) -> Cell:
     return Cell(row["value"], row["low"], row["high"], digits=digits, ends="interval", clusters=row["clusters"])
 
 
-def sentence(found: Found) -> str:
+def sentence(diagnostics: DiagnosticFigures) -> str:
     """The takeaway of the whole report: leakage under GEAR over that under flat aggregation, on the same cases."""
-    flat, gear = found.value("leakage", "flat"), found.value("leakage", "gear")
+    flat, gear = diagnostics.value("leakage", "flat"), diagnostics.value("leakage", "gear")
     if flat and gear is not None:
         return f"GEAR pays {say.share(gear / flat)} of the credit that flat aggregation pays for unlicensed criteria"
     if flat is None:
@@ -98,36 +98,36 @@ def sentence(found: Found) -> str:
     return "Flat aggregation pays nothing for unlicensed criteria: there is no false credit to withhold"
 
 
-def kept(found: Found) -> str:
+def preserved(diagnostics: DiagnosticFigures) -> str:
     """What suppressing costs where nothing is wrong."""
-    gear, hard = (found.value("preservation", name) for name in ("gear", "hard_verdict"))
+    gear, hard = (diagnostics.value("preservation", name) for name in ("gear", "hard_verdict"))
     if gear is None:
         return "No dependency is satisfied in any response"
-    told = f"Where the parent is there, GEAR keeps {say.share(gear)} of a criterion"
-    return f"{told}, hard gating {say.share(hard)}" if hard is not None else told
+    sentence = f"Where the parent is there, GEAR keeps {say.share(gear)} of a criterion"
+    return f"{sentence}, hard gating {say.share(hard)}" if hard is not None else sentence
 
 
-def reward_table(found: Found) -> Table:
+def reward_table(diagnostics: DiagnosticFigures) -> Table:
     """Mean and spread of the rewards of each aggregation."""
     rows: list[Cells] = []
-    for name in found.aggregations:
-        mean = found.row("reward_mean", name, "response")
+    for name in diagnostics.aggregations:
+        mean = diagnostics.row("reward_mean", name, "response")
         if mean:
-            cells = (found.cell(metric, name, "response") for metric in ("reward_mean", "reward_sd"))
+            cells = (diagnostics.cell(metric, name, "response") for metric in ("reward_mean", "reward_sd"))
             rows.append((COMPARED[name], count(mean["n"]), count(mean["unscored"]), *cells))
     header = ("Aggregation", "rewarded", "without reward", "mean [95%]", "standard deviation [95%]")
     return Table("rewards", "Rewards by aggregation", header, tuple(rows))
 
 
-def metric_table(found: Found, metric: Metric) -> Table:
+def metric_table(diagnostics: DiagnosticFigures, metric: Metric) -> Table:
     """One diagnostic of each aggregation, per edge and per child, beside the published one."""
     rows: list[Cells] = []
-    for name in found.aggregations:
+    for name in diagnostics.aggregations:
         cells: list[Cell] = []
         for by in BY:
-            cells += [found.cell(metric, name, by), found.cases(metric, name, by)]
+            cells += [diagnostics.cell(metric, name, by), diagnostics.cases(metric, name, by)]
         if metric == "leakage":
-            cells.append(found.cell("leakage_reduction", name, "edge"))
+            cells.append(diagnostics.cell("leakage_reduction", name, "edge"))
         rows.append((COMPARED[name], *cells, Cell(PUBLISHED[metric].get(name), digits=4)))
     less = ("less than flat, as a share",) if metric == "leakage" else ()
     header = ("Aggregation", "per edge [95%]", "n", "per child [95%]", "n", *less, "published, per edge")
@@ -135,66 +135,62 @@ def metric_table(found: Found, metric: Metric) -> Table:
     return Table(metric, title, header, tuple(rows))
 
 
-def relation_table(found: Found, metric: Metric) -> Table:
+def relation_table(diagnostics: DiagnosticFigures, metric: Metric) -> Table:
     """One diagnostic by kind of dependency, activations apart."""
-    names = [name for name in found.aggregations if name not in ("random_graph", "untyped")]
-    rows: list[Cells] = [
-        (words, found.cases(metric, "flat", "edge", key), *(found.cell(metric, name, "edge", key) for name in names))
-        for key, words in SLICES.items()
-        if any(found.row(metric, name, "edge", key) for name in names)
-    ]
+    names = [name for name in diagnostics.aggregations if name not in ("random_graph", "untyped")]
+    rows: list[Cells] = []
+    for key, words in SLICES.items():
+        if any(diagnostics.row(metric, name, "edge", key) for name in names):
+            cells = [diagnostics.cell(metric, name, "edge", key) for name in names]
+            rows.append((words, diagnostics.cases(metric, "flat", "edge", key), *cells))
     header = ("Dependency", "n", *(COMPARED[name] for name in names))
     return Table(f"{metric}-relations", f"{metric.capitalize()} by kind of dependency, per edge", header, tuple(rows))
 
 
-def panel(found: Found, metric: Metric) -> Panel:
+def panel(diagnostics: DiagnosticFigures, metric: Metric) -> Panel:
     """One diagnostic as bars."""
-    rows = ((COMPARED[name], found.row(metric, name, "edge")) for name in found.aggregations)
-    bars = [Bar(name, row["value"], row["low"], row["high"]) for name, row in rows if row and row["value"] is not None]
+    bars = []
+    for name in diagnostics.aggregations:
+        row = diagnostics.row(metric, name, "edge")
+        if row and row["value"] is not None:
+            bars.append(Bar(COMPARED[name], row["value"], row["low"], row["high"]))
     return Panel(f"{metric.capitalize()} per edge; n is in the table below", tuple(bars))
 
 
-def other_table(found: Found) -> Table:
+def other_table(diagnostics: DiagnosticFigures) -> Table:
     """Every other number, as it was written."""
-    rows = []
-    for row in found.others():
-        value = _cell(row, 5)
-        named = (say.worded(row["metric"]), COMPARED.get(row["aggregation"], say.worded(row["aggregation"])))
-        rows.append(
-            (
-                *named,
-                f"{row['per']}, {say.worded(row['slice'])}",
-                value,
-                count(row["n"]),
-                say.visible(row["note"] or ""),
-            )
-        )
+    rows: list[Cells] = []
+    for row in diagnostics.others():
+        metric, part = say.worded(row["metric"]), f"{row['per']}, {say.worded(row['slice'])}"
+        aggregation = COMPARED.get(row["aggregation"], say.worded(row["aggregation"]))
+        note = say.visible(row["note"] or "")
+        rows.append((metric, aggregation, part, _cell(row, 5), count(row["n"]), note))
     return Table("other", "Other numbers", ("What", "of", "per", "value [95%]", "n", "note"), tuple(rows))
 
 
-def summary_rows(diagnostics: pa.Table) -> list[tuple[str, ...]]:
-    """Rows of text under `HEADER`, one per aggregation; '–' stands for a number that is not known."""
-    found = Found(diagnostics)
+def summary_rows(table: pa.Table) -> list[tuple[str, ...]]:
+    """Rows of text under `HEADER`, one per aggregation; '–' stands for a number that is not known. table: of
+    diagnostics."""
+    diagnostics = DiagnosticFigures(table)
     rows = []
-    for name in found.aggregations:
-        mean = found.row("reward_mean", name, "response") or {"n": 0, "unscored": 0}
+    for name in diagnostics.aggregations:
+        mean = diagnostics.row("reward_mean", name, "response") or {"n": 0, "unscored": 0}
         cells = [count(mean["n"]), count(mean["unscored"])]
-        cells += [found.cell(metric, name, "response")._replace(ends="none") for metric in ("reward_mean", "reward_sd")]
+        for metric in ("reward_mean", "reward_sd"):
+            cells.append(diagnostics.cell(metric, name, "response")._replace(ends="none"))
         for metric in ("leakage", "preservation"):
-            cells += [
-                found.cell(metric, name, "edge"),
-                found.cases(metric, name, "edge"),
-                found.cell(metric, name, "child"),
-            ]
+            cells.append(diagnostics.cell(metric, name, "edge"))
+            cells.append(diagnostics.cases(metric, name, "edge"))
+            cells.append(diagnostics.cell(metric, name, "child"))
         rows.append((COMPARED[name], *map(str, cells)))
     return rows
 
 
-def leakiest(found: Found) -> str:
+def leakiest(diagnostics: DiagnosticFigures) -> str:
     """Under which kind of dependency GEAR still pays most."""
-    kinds = {SLICES[relation]: found.value("leakage", "gear", "edge", relation) for relation in RELATIONS}
-    known = {words: value for words, value in kinds.items() if value is not None}
-    if not known:
+    kinds = {SLICES[relation]: diagnostics.value("leakage", "gear", "edge", relation) for relation in RELATIONS}
+    defined = {words: value for words, value in kinds.items() if value is not None}
+    if not defined:
         return "No dependency is violated in any response"
-    most = max(known, key=lambda words: known[words])
-    return f"What GEAR still pays, it pays most under {most}: {say.number(known[most], DIGITS['leakage'])} per case"
+    most = max(defined, key=lambda words: defined[words])
+    return f"What GEAR still pays, it pays most under {most}: {say.number(defined[most], DIGITS['leakage'])} per case"

@@ -24,43 +24,47 @@ PUBLISHED: Mapping[str, float] = {
     "invalid proposals per rubric": 0.42,
 }
 """GEAR, Tables 3 and 14: HealthBench."""
-AUTHORED = "authored"
+COLUMNS = ("criteria", "kept", "depth", "invalid", "candidates", "failed", "roles_missing")
+"""Of `graphs`: what the statistics are of."""
 
 
 def statistics(graphs: list[Row]) -> Table:
     """The statistics of these rows of `graphs`, beside the published ones."""
     if not graphs:
         return Table("statistics", "The graphs", ("Statistic", "here", "published"), ())
-    found = {
+    columns = {name: [row[name] for row in graphs] for name in COLUMNS}
+    criteria, dependencies, depths = columns["criteria"], columns["kept"], columns["depth"]
+    sizes = [sum(pair) for pair in zip(criteria, dependencies, strict=True)]
+    figures = {
         "rubrics": float(len(graphs)),
-        "criteria per rubric": fmean(row["criteria"] for row in graphs),
-        "dependencies per rubric": fmean(row["kept"] for row in graphs),
-        "criteria and dependencies per rubric": fmean(row["criteria"] + row["kept"] for row in graphs),
-        "rubrics with a dependency, %": 100 * fmean(row["kept"] > 0 for row in graphs),
-        "invalid proposals per rubric": fmean(row["invalid"] for row in graphs),
-        "pairs that the roles allow, per rubric": fmean(row["candidates"] for row in graphs),
-        "pairs without an answer, per rubric": fmean(row["failed"] for row in graphs),
-        "criteria without a given role, per rubric": fmean(row["roles_missing"] for row in graphs),
-        "longest path, mean": fmean(row["depth"] for row in graphs),
-        "longest path, median": median(row["depth"] for row in graphs),
-        "longest path, longest": float(max(row["depth"] for row in graphs)),
+        "criteria per rubric": fmean(criteria),
+        "dependencies per rubric": fmean(dependencies),
+        "criteria and dependencies per rubric": fmean(sizes),
+        "rubrics with a dependency, %": 100 * fmean(number > 0 for number in dependencies),
+        "invalid proposals per rubric": fmean(columns["invalid"]),
+        "pairs that the roles allow, per rubric": fmean(columns["candidates"]),
+        "pairs without an answer, per rubric": fmean(columns["failed"]),
+        "criteria without a given role, per rubric": fmean(columns["roles_missing"]),
+        "longest path, mean": fmean(depths),
+        "longest path, median": median(depths),
+        "longest path, longest": float(max(depths)),
     }
-    rows = tuple((name, _cell(name, value), _cell(name, PUBLISHED.get(name))) for name, value in found.items())
+    rows = tuple((name, _cell(name, value), _cell(name, PUBLISHED.get(name))) for name, value in figures.items())
     note = "published: HealthBench, by its authors' annotator; paths count dependencies"
     return Table("statistics", "The graphs", ("Statistic", "here", "published"), rows, (note,))
 
 
 def _cell(name: str, value: float | None) -> Cell:
-    whole = name == "rubrics" or name.endswith("longest")
-    return Cell(value, digits=0 if whole else 2)
+    is_count = name == "rubrics" or name.endswith("longest")
+    return Cell(value, digits=0 if is_count else 2)
 
 
 def kinds(nodes: pa.Table, edges: pa.Table) -> tuple[Table, Table]:
     """How many criteria have each role, and how many dependencies are of each kind."""
-    kept = edges.filter(edges["kept"])
+    kept_edges = edges.filter(edges["kept"])
     return (
         _shares("roles", "Roles", "Role", nodes["role"], "criteria", {}),
-        _shares("relations", "Dependencies", "Kind", kept["relation"], "dependencies", dict(RELATIONS.items())),
+        _shares("relations", "Dependencies", "Kind", kept_edges["relation"], "dependencies", dict(RELATIONS.items())),
     )
 
 
@@ -72,7 +76,9 @@ def dropped(edges: pa.Table) -> Table:
 def makers(graphs: list[Row]) -> Table:
     """Who made how many graphs."""
     counted = Counter((row["annotator"], row["profile"]) for row in graphs)
-    rows = tuple((say.name(who), say.name(profile), count(n)) for (who, profile), n in counted.most_common())
+    rows = tuple(
+        (say.name(annotator), say.name(profile), count(n)) for (annotator, profile), n in counted.most_common()
+    )
     return Table("makers", "Who made them", ("Annotator", "profile", "graphs"), rows)
 
 
@@ -92,7 +98,7 @@ def notable(graphs: list[Row], leaked: Mapping[str, float]) -> dict[str, str]:
 
 def _shares(id_: str, title: str, head: str, values: pa.ChunkedArray, noun: str, words: Mapping[str, str]) -> Table:
     """A closed set of values with their counts and shares, the most frequent first."""
-    counted = sorted(((one["counts"], one["values"]) for one in pc.value_counts(values).to_pylist()), reverse=True)
-    every = sum(n for n, _ in counted)
-    rows = tuple((words.get(value, value), count(n), Cell(100 * n / every, digits=1)) for n, value in counted)
+    counts = sorted(((row["counts"], row["values"]) for row in pc.value_counts(values).to_pylist()), reverse=True)
+    total = sum(n for n, _ in counts)
+    rows = tuple((words.get(value, value), count(n), Cell(100 * n / total, digits=1)) for n, value in counts)
     return Table(id_, title, (head, noun, "%"), rows)

@@ -23,7 +23,7 @@ SWEEPS = 8
 class Layout(NamedTuple):
     """What stands where."""
 
-    at: Mapping[Stop, tuple[int, float]]
+    places: Mapping[Stop, tuple[int, float]]
     """Layer, and centre in px, by layer and top to bottom; the uppermost box begins at 0."""
     routes: Mapping[Pair, Sequence[Stop]]
     """(parent, child) → the parent, what passes through the layers between, and the child."""
@@ -31,33 +31,41 @@ class Layout(NamedTuple):
     """Of the tallest layer, in px."""
 
 
-def layout(names: Sequence[str], edges: Iterable[Pair], high: float, gap: float = 16.0, lane: float = 14.0) -> Layout:
+def layout(
+    names: Sequence[str], edges: Iterable[Pair], box_height: float, gap: float = 16.0, lane_height: float = 14.0
+) -> Layout:
     """The boxes of an acyclic graph.
 
-    names: the boxes, in the order that ties are broken by. edges: (parent, child), each once. high: of a box, gap:
-    between neighbours, lane: of a line that passes through a layer, all in px. Parents always stand in an earlier layer
+    names: the boxes, in the order that ties are broken by. edges: (parent, child), each once. box_height; gap: between
+    neighbours; lane_height: of a line that passes through a layer, all in px. Parents always stand in an earlier layer
     than their children: a box's layer is the longest path that leads to it.
     """
     boxes: nx.DiGraph[str] = nx.DiGraph(edges)
     boxes.add_nodes_from(names)
-    layer = {name: at for at, generation in enumerate(nx.topological_generations(boxes)) for name in generation}
-    routes = {(parent, child): _route(parent, child, layer) for parent, child in boxes.edges}
+    layer_of: dict[str, int] = {}
+    for layer, generation in enumerate(nx.topological_generations(boxes)):
+        layer_of |= dict.fromkeys(generation, layer)
+    routes = {(parent, child): _route(parent, child, layer_of) for parent, child in boxes.edges}
     stops: nx.DiGraph[Stop] = nx.DiGraph()
     stops.add_nodes_from((name,) for name in names)
     for route in routes.values():
         nx.add_path(stops, route)
-    order = {stop: at for at, stop in enumerate(stops)}
-    layers = [sorted(generation, key=order.__getitem__) for generation in nx.topological_generations(stops)]
-    layers = min(_orders(layers, stops), key=lambda layers: _crossings(layers, stops))
-    size = {stop: high if len(stop) == 1 else lane for stop in stops}
+    order = {stop: index for index, stop in enumerate(stops)}
+    start = [sorted(generation, key=order.__getitem__) for generation in nx.topological_generations(stops)]
+    layers = min(_orders(start, stops), key=lambda layers: _crossings(layers, stops))
+    size = {stop: box_height if len(stop) == 1 else lane_height for stop in stops}
     y = _placed(layers, stops, size, gap)
     top = min((y[stop] - size[stop] / 2 for stop in y), default=0.0)
     end = max((y[stop] + size[stop] / 2 for stop in y), default=0.0)
-    return Layout({stop: (at, y[stop] - top) for at, layer in enumerate(layers) for stop in layer}, routes, end - top)
+    places: dict[Stop, tuple[int, float]] = {}
+    for index, stops_of_layer in enumerate(layers):
+        places |= {stop: (index, y[stop] - top) for stop in stops_of_layer}
+    return Layout(places, routes, end - top)
 
 
-def _route(parent: str, child: str, layer: Mapping[str, int]) -> list[Stop]:
-    between = ((parent, child, str(at)) for at in range(layer[parent] + 1, layer[child]))
+def _route(parent: str, child: str, layer_of: Mapping[str, int]) -> list[Stop]:
+    """The parent, a stop in each layer between, and the child."""
+    between = [(parent, child, str(layer)) for layer in range(layer_of[parent] + 1, layer_of[child])]
     return [(parent,), *between, (child,)]
 
 
@@ -75,18 +83,22 @@ def _swept(layers: Layers, linked: Mapping[Stop, Iterable[Stop]]) -> Layers:
     """Each layer sorted by what its stops are linked with in the layer before."""
     swept = layers[:1]
     for layer in layers[1:]:
-        place = {stop: at for at, stop in enumerate(swept[-1])}
-        mean = {stop: fmean([place[o] for o in linked[stop]] or [at]) for at, stop in enumerate(layer)}
-        swept.append(sorted(layer, key=mean.__getitem__))
+        before = {stop: place for place, stop in enumerate(swept[-1])}
+        mean_places = {}
+        for place, stop in enumerate(layer):
+            mean_places[stop] = fmean([before[neighbour] for neighbour in linked[stop]] or [place])
+        swept.append(sorted(layer, key=mean_places.__getitem__))
     return swept
 
 
 def _crossings(layers: Layers, stops: nx.DiGraph[Stop]) -> int:
     """Pairs of lines that cross."""
     crossings = 0
-    for left, right in pairwise(layers):
-        place = {stop: at for at, stop in enumerate(right)}
-        ends = [(at, place[child]) for at, stop in enumerate(left) for child in stops.succ[stop]]
+    for layer, next_layer in pairwise(layers):
+        child_place = {stop: place for place, stop in enumerate(next_layer)}
+        ends: list[tuple[int, int]] = []
+        for place, stop in enumerate(layer):
+            ends += [(place, child_place[child]) for child in stops.succ[stop]]
         start, end = np.array(ends, dtype=np.int64).reshape(-1, 2).T
         crossings += int(np.sum((start[:, None] < start) & (end[:, None] > end)))
     return crossings
@@ -105,7 +117,12 @@ def _placed(layers: Layers, stops: nx.DiGraph[Stop], size: Mapping[Stop, float],
     for sweep in range(SWEEPS):
         linked = (stops.pred, stops.succ)[sweep % 2]
         for layer in layers[:: 1 - 2 * (sweep % 2)]:
-            wanted = np.array([fmean([y[o] for o in linked[stop]] or [y[stop]]) for stop in layer])
+            centres = np.array([_mean_height(y, linked[stop], y[stop]) for stop in layer])
             above = np.array([room[stop] for stop in layer])
-            y |= dict(zip(layer, (isotonic_regression(wanted - above).x + above).tolist(), strict=True))
+            y |= dict(zip(layer, (isotonic_regression(centres - above).x + above).tolist(), strict=True))
     return y
+
+
+def _mean_height(y: Mapping[Stop, float], stops: Iterable[Stop], alone: float) -> float:
+    """The mean height of the stops; `alone` where there are none."""
+    return fmean([y[stop] for stop in stops] or [alone])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from markupsafe import Markup
 
@@ -23,60 +23,61 @@ def ends(row: Row) -> Pair:
     return row["parent"], row["child"]
 
 
-def left(layer: int) -> float:
+def left_edge(layer: int) -> float:
     """Where a layer's boxes begin, in px."""
     return layer * (WIDTH + GUTTER)
 
 
-def lines(kept: Sequence[Row], placed: Layout, high: float, shown: EarnedCredit | None) -> list[Markup]:
-    """The dependencies, each from its parent's right side to its child's left, side by side where they meet. high: of a
-    box in px."""
-    routes = {pair: [placed.at[stop] for stop in route] for pair, route in placed.routes.items()}
-    leaving, arriving = (_ports(routes, high, end) for end in (0, 1))
+def lines(edges: Sequence[Row], layout: Layout, box_height: float, earned: EarnedCredit | None) -> list[Markup]:
+    """The dependencies, each from its parent's right side to its child's left, side by side where they meet.
+    box_height: in px."""
+    routes = {pair: [layout.places[stop] for stop in route] for pair, route in layout.routes.items()}
+    leaving, arriving = (_ports(routes, box_height, end) for end in (0, 1))
     marks = []
-    for row in kept:
+    for row in edges:
         (first, _), *between, (last, _) = routes[ends(row)]
         stops = [(first, leaving[ends(row)]), *between, (last, arriving[ends(row)])]
-        marks.append(_line(row, stops, _is_lost(row, shown)))
+        marks.append(_line(row, stops, _is_lost(row, earned)))
     return marks
 
 
-def _ports(routes: Mapping[Pair, Sequence[tuple[int, float]]], high: float, end: int) -> dict[Pair, float]:
+def _ports(routes: Mapping[Pair, Sequence[tuple[int, float]]], box_height: float, end: int) -> dict[Pair, float]:
     """Edge → the height at which it leaves its parent (end 0) or reaches its child (end 1): spread over the box's side
     in the order of where the lines come from."""
-    of: dict[str, list[Pair]] = {}
+    pairs_of_box: dict[str, list[Pair]] = {}
     for pair in routes:
-        of.setdefault(pair[end], []).append(pair)
+        pairs_of_box.setdefault(pair[end], []).append(pair)
     ports = {}
-    for pairs in of.values():
+    for pairs in pairs_of_box.values():
         pairs.sort(key=lambda pair: routes[pair][1 if end == 0 else -2][1])
-        step = min(12.0, (high - 24) / max(len(pairs) - 1, 1))
-        for at, pair in enumerate(pairs):
-            ports[pair] = routes[pair][-end][1] + step * (at - (len(pairs) - 1) / 2)
+        step = min(12.0, (box_height - 24) / max(len(pairs) - 1, 1))
+        for index, pair in enumerate(pairs):
+            ports[pair] = routes[pair][-end][1] + step * (index - (len(pairs) - 1) / 2)
     return ports
 
 
 def dotted(row: Row, parent: tuple[int, float], child: tuple[int, float]) -> Markup:
     """The line of an edge that is not in the graph, from box to box; the reason is its tooltip. parent, child: layer,
     and centre in px."""
-    (x1, y1), (x2, y2) = ((left(layer), y) for layer, y in (parent, child))
+    x1, y1 = left_edge(parent[0]), parent[1]
+    x2, y2 = left_edge(child[0]), child[1]
     leave = x1 + WIDTH if x2 >= x1 else x1
     reach = x2 if x2 > x1 else x2 + WIDTH
     bend = GUTTER / 2 if x2 >= x1 else -GUTTER / 2
     back = bend if x1 == x2 else -bend
     points = [(leave, y1), (leave + bend, y1), (reach + back, y2), (reach, y2)]
-    path = "M{} {}C{} {} {} {} {} {}".format(*(place(value) for point in points for value in point))
-    told = f"{_pair(row)} is not kept: {DROPPED[row['dropped']]}"
+    path = "M{} {}C{} {} {} {} {} {}".format(*map(place, chain.from_iterable(points)))
+    tooltip = f"{_pair(row)} is not kept: {DROPPED[row['dropped']]}"
     if row["detail"]:
-        told += f" ({say.visible(row['detail'])})"
-    return _group("", [Markup("<title>{}</title>").format(told), _dots(path)])
+        tooltip += f" ({say.visible(row['detail'])})"
+    return _group("", [Markup("<title>{}</title>").format(tooltip), _dots(path)])
 
 
-def legend(kept: Sequence[Row], with_dropped: bool, shown: EarnedCredit | None) -> list[tuple[Markup, str]]:
+def legend(edges: Sequence[Row], with_dropped: bool, earned: EarnedCredit | None) -> list[tuple[Markup, str]]:
     """A sample, SAMPLE px wide around height 0, and what it means, of all lines that the picture has."""
-    relations = {row["relation"] for row in kept}
+    relations = {row["relation"] for row in edges}
     samples = [(_arrow(relation), words) for relation, words in RELATIONS.items() if relation in relations]
-    if any(_is_lost(row, shown) for row in kept):
+    if any(_is_lost(row, earned) for row in edges):
         lost = [_arrow("strong_prerequisite"), _cross(SAMPLE - HEAD - 12, 0)]
         samples.append((_group("lost", lost), "parent missing here"))
     if with_dropped:
@@ -84,7 +85,7 @@ def legend(kept: Sequence[Row], with_dropped: bool, shown: EarnedCredit | None) 
     return samples
 
 
-def said(row: Row) -> str:
+def in_words(row: Row) -> str:
     """A dependency in words."""
     return f"{_pair(row)}: {RELATIONS[row['relation']]}"
 
@@ -97,43 +98,45 @@ def _arrow(relation: Relation) -> Markup:
     return _stroke(f"M0 0H{place(SAMPLE - HEAD)}", relation) + _tip(SAMPLE, 0, relation)
 
 
-def _is_lost(row: Row, shown: EarnedCredit | None) -> bool:
+def _is_lost(row: Row, earned: EarnedCredit | None) -> bool:
     """Whether the response has the child without the parent."""
-    if shown is None or not set(ends(row)) <= shown.local.keys():
+    if earned is None or not set(ends(row)) <= earned.local.keys():
         return False
-    return shown.local[row["parent"]] < shown.threshold <= shown.local[row["child"]]
+    return earned.local[row["parent"]] < earned.threshold <= earned.local[row["child"]]
 
 
 def _line(row: Row, stops: Sequence[tuple[int, float]], lost: bool) -> Markup:
     (first, start), (last, end) = stops[0], stops[-1]
-    path = [f"M{place(left(first) + WIDTH)} {place(start)}"]
+    path = [f"M{place(left_edge(first) + WIDTH)} {place(start)}"]
     for (_, before), (layer, y) in pairwise(stops):
-        stop = left(layer) - (HEAD if layer == last else 0)
-        middle = place(left(layer) - GUTTER / 2)
+        stop = left_edge(layer) - (HEAD if layer == last else 0)
+        middle = place(left_edge(layer) - GUTTER / 2)
         path.append(f"C{middle} {place(before)} {middle} {place(y)} {place(stop)} {place(y)}")
         if layer != last:
-            path.append(f"H{place(left(layer) + WIDTH)}")
-    told = said(row) if row["confidence"] is None else f"{said(row)}, confidence {say.number(row['confidence'])}"
-    marks = [_stroke("".join(path), row["relation"]), _tip(left(last), end, row["relation"])]
+            path.append(f"H{place(left_edge(layer) + WIDTH)}")
+    tooltip = in_words(row)
+    if row["confidence"] is not None:
+        tooltip += f", confidence {say.number(row['confidence'])}"
+    marks = [_stroke("".join(path), row["relation"]), _tip(left_edge(last), end, row["relation"])]
     if lost:
-        told += "; without the parent in this response"
-        marks.append(_cross(left(last) - HEAD - 12, end))  # near the head, where no other line is
-    return _group("lost" if lost else "", [Markup("<title>{}</title>").format(told), *marks])
+        tooltip += "; without the parent in this response"
+        marks.append(_cross(left_edge(last) - HEAD - 12, end))  # near the head, where no other line is
+    return _group("lost" if lost else "", [Markup("<title>{}</title>").format(tooltip), *marks])
 
 
 def _stroke(path: str, relation: Relation) -> Markup:
     """A line in the manner of its relation: dashed, solid or double."""
-    made = Markup('<path class="{}" d="{}"/>')
+    template = Markup('<path class="{}" d="{}"/>')
     if relation == "activation":
-        return made.format("line double", path) + made.format("between", path)
-    return made.format("line weak" if relation == "weak_prerequisite" else "line", path)
+        return template.format("line double", path) + template.format("between", path)
+    return template.format("line weak" if relation == "weak_prerequisite" else "line", path)
 
 
 def _tip(x: float, y: float, relation: Relation) -> Markup:
     """An arrowhead whose point is there: hollow for an activation."""
-    made = '<path class="{}" d="M{} {}L{} {}V{}Z"/>'
+    template = '<path class="{}" d="M{} {}L{} {}V{}Z"/>'
     ends = place(x), place(y), place(x - HEAD), place(y - 5), place(y + 5)
-    return Markup(made).format("hollow" if relation == "activation" else "head", *ends)
+    return Markup(template).format("hollow" if relation == "activation" else "head", *ends)
 
 
 def _cross(x: float, y: float) -> Markup:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from tasks.display.page import filled, rendered
 from tasks.display.section import Drawing, Page, Section
 from tasks.report.reward.boxes import EarnedCredit, Row, box
 from tasks.report.reward.layout import layout
-from tasks.report.reward.lines import GUTTER, SAMPLE, WIDTH, dotted, ends, left, legend, lines, said
+from tasks.report.reward.lines import GUTTER, SAMPLE, WIDTH, dotted, ends, in_words, left_edge, legend, lines
 
 HERE = Path(__file__).parent
 LOOK = "Who licenses stands left of whom. Point at a box or a line for all that is known of it."
@@ -34,40 +35,43 @@ def rows_of(table: pa.Table, rubric_id: str) -> list[Row]:
     return rows
 
 
-def picture(nodes: Sequence[Row], edges: Sequence[Row], shown: EarnedCredit | None = None) -> Markup:
+def picture(nodes: Sequence[Row], edges: Sequence[Row], earned: EarnedCredit | None = None) -> Markup:
     """One rubric's graph, for a page with `graph.css`.
 
     nodes, edges: its rows of `graph_nodes` and `graph_edges`; of the edges that were dropped those that closed a circle
-    or were voted out are drawn as well. shown: what a response earned.
+    or were voted out are drawn as well. earned: by a response.
     """
     rows = {row["criterion_id"]: row for row in sorted(nodes, key=lambda row: row["position"])}
-    kept = [row for row in edges if row["kept"]]
+    kept_edges = [row for row in edges if row["kept"]]
     dropped = [row for row in edges if row["dropped"] in DRAWN and set(ends(row)) <= rows.keys()]
-    linked = {name for row in (*kept, *dropped) for name in ends(row)}
-    high = HIGH + (BAR if shown else 0)
-    placed = layout([name for name in rows if name in linked], map(ends, kept), high)
-    at = {stop[0]: place for stop, place in placed.at.items() if len(stop) == 1}
-    marks = [dotted(row, *(at[name] for name in ends(row))) for row in dropped]
+    linked = set(chain.from_iterable(ends(row) for row in (*kept_edges, *dropped)))
+    box_height = HIGH + (BAR if earned else 0)
+    placed = layout([name for name in rows if name in linked], map(ends, kept_edges), box_height)
+    places = {stop[0]: place for stop, place in placed.places.items() if len(stop) == 1}
+    boxes = [box(rows[name], earned, left_edge(layer), y - box_height / 2) for name, (layer, y) in places.items()]
+    dotted_lines = [dotted(row, places[row["parent"]], places[row["child"]]) for row in dropped]
+    last_layer = max((layer for layer, _ in places.values()), default=0)
+    words = [f"Graph of {say.plural(len(rows), 'criterion', 'criteria')}", *map(in_words, kept_edges)]
     return filled(
         HERE / "graph.html.j2",
-        boxes=[box(rows[name], shown, left(layer), y - high / 2) for name, (layer, y) in at.items()],
-        aside=[box(row, shown) for name, row in rows.items() if name not in linked],
-        lines=marks + lines(kept, placed, high, shown),
-        legend=legend(kept, bool(dropped), shown),
-        earned=shown is not None,
+        boxes=boxes,
+        aside=[box(row, earned) for name, row in rows.items() if name not in linked],
+        lines=dotted_lines + lines(kept_edges, placed, box_height, earned),
+        legend=legend(kept_edges, bool(dropped), earned),
+        earned=earned is not None,
         width=WIDTH,
-        high=high,
+        high=box_height,
         length=SAMPLE,
-        across=left(max((layer for layer, _ in at.values()), default=0) + 1) - GUTTER,
+        across=left_edge(last_layer + 1) - GUTTER,
         down=placed.height,
-        said="; ".join([f"Graph of {say.plural(len(rows), 'criterion', 'criteria')}", *map(said, kept)]),
+        label="; ".join(words),
     )
 
 
 def graph_page(rubric_id: str, nodes: Sequence[Row], edges: Sequence[Row]) -> str:
     """One rubric's graph as a document of its own. nodes, edges: its rows of `graph_nodes` and `graph_edges`."""
-    criteria, kept = say.plural(len(nodes), "criterion", "criteria"), sum(row["kept"] for row in edges)
-    title = f"{criteria}, {say.plural(kept, 'dependency', 'dependencies')}"
+    criteria, dependencies = say.plural(len(nodes), "criterion", "criteria"), sum(row["kept"] for row in edges)
+    title = f"{criteria}, {say.plural(dependencies, 'dependency', 'dependencies')}"
     drawn = (Drawing("", picture(nodes, edges)),)
     section = Section("graph", "Graph: which criterion licenses which?", title, LOOK, pictures=drawn)
     name = say.name(rubric_id)

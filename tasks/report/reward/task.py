@@ -18,7 +18,7 @@ from tasks.report.reward import cases as dependencies
 from tasks.report.reward.figures import HEADER as REWARDS
 from tasks.report.reward.figures import summary_rows
 from tasks.report.reward.graphs import statistics
-from tasks.report.reward.parts import RewardView
+from tasks.report.reward.inputs import RewardView
 from tasks.report.reward.picture import graph_page, rows_of
 from tasks.report.reward.view import page as reward_page
 from tasks.report.task import tell
@@ -61,12 +61,9 @@ def write_rewards(run: Run) -> Path:
     assert study.reward is not None  # nothing was rewarded without
     cases = run.read(run.ref(EdgeCases, "reward"))
     shown = dependencies.needs_texts(cases)
-    texts = run.read(
-        run.ref(Responses, "ingest"),
-        ["response_id", "text"],
-        pc.field("response_id").isin(pa.array(shown, pa.string())),
-    )
-    questions = run.read(run.ref(Items, "ingest"), ["item_id", "question"])
+    is_shown = pc.field("response_id").isin(pa.array(shown, pa.string()))
+    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_shown).to_pylist()
+    items = run.read(run.ref(Items, "ingest"), ["item_id", "question"]).to_pylist()
     content = RewardView(
         study=study.name,
         run_id=run.run_id,
@@ -78,8 +75,8 @@ def write_rewards(run: Run) -> Path:
         graph_nodes=run.read(run.ref(GraphNodes, "graph")),
         graph_edges=run.read(run.ref(GraphEdges, "graph")),
         retentions=run.read(run.ref(Retentions, "reward")),
-        questions=dict(zip(*(column.to_pylist() for column in questions.columns), strict=True)),
-        texts=dict(zip(*(column.to_pylist() for column in texts.columns), strict=True)),
+        questions={row["item_id"]: row["question"] for row in items},
+        texts={row["response_id"]: row["text"] for row in texts},
     )
     path = run.folder / "reward.html"
     run.warehouse.write(path, reward_page(content).encode())

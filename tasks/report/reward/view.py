@@ -19,16 +19,33 @@ from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.reward import charts, figures, graphs
 from tasks.report.reward.boxes import Row
 from tasks.report.reward.cases import case, earned, leaked_by_rubric, loser, side_by_side, worst
-from tasks.report.reward.figures import COMPARED, Found, Metric
-from tasks.report.reward.made import caveats, facts
-from tasks.report.reward.parts import RewardView
+from tasks.report.reward.figures import COMPARED, DiagnosticFigures, Metric
+from tasks.report.reward.inputs import RewardView
 from tasks.report.reward.picture import LOOK, picture, rows_of, style
+from tasks.report.reward.provenance import caveats, facts
 from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import MARK, is_few
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
 RETENTIONS = 40
 """Learned factors that are in the page."""
+UNLICENSED = "A criterion is unlicensed where a response has it without the criterion that it depends on."
+LEAKAGE = (
+    "Leakage: the child's weight times what is left of it, over the rubric's credit, where the child is supported "
+    "and its parent is not. Preservation: what is left of a child's own score where its parent is supported, too. "
+    "Unlicensed penalties count as credit does, by their size. Per child, a child with several parents counts "
+    "once. 95% intervals from resampling items."
+)
+LEAKAGE_NOTES = (
+    "hard: a child counts if every parent reaches the threshold, by what the judge decided (verdict, as "
+    "published), by its own score (local) or by what is left of it (propagated); random and untyped graph: "
+    "GEAR over other graphs, measured on the dependencies of these",
+    "published: GEAR, Table 2, HealthBench with its authors' graphs, judge and policy: for orientation only",
+)
+CASES = (
+    "One of each response and of each pair of criteria. A case is as right as the judge and the graph are: look at "
+    "both."
+)
 
 
 def page(view: RewardView) -> str:
@@ -38,47 +55,49 @@ def page(view: RewardView) -> str:
 
 def content(view: RewardView) -> Page:
     """What the page shows."""
-    found, both = Found(view.diagnostics), side_by_side(view.rewards)
+    diagnostics, both = DiagnosticFigures(view.diagnostics), side_by_side(view.rewards)
     rows = view.graphs.to_pylist()
     sections = [
-        _leakage(found),
-        _relations(found),
-        _rewards(view, found, both),
+        _leakage(diagnostics),
+        _relations(diagnostics),
+        _rewards(view, diagnostics, both),
         _graphs(view, rows),
         _pictures(view, rows, both),
         _cases(view),
         _retentions(view.retentions),
-        _others(found),
+        _others(diagnostics),
         _made(view, rows),
     ]
     return Page(
         kind="Reward report",
         study=say.name(view.study),
-        title=figures.sentence(found),
-        lead=f"{_who(view.rewards)}. A criterion is unlicensed where a response has it without the criterion that it "
-        "depends on.",
-        keys=tuple(_keys(found)),
+        title=figures.sentence(diagnostics),
+        lead=f"{_judged(view.rewards)}. {UNLICENSED}",
+        keys=tuple(_keys(diagnostics)),
         sections=tuple(section for section in sections if section is not None),
     )
 
 
-def _who(rewards: pa.Table) -> str:
+def _judged(rewards: pa.Table) -> str:
+    """How many responses under how many rubrics, and who judged them."""
     raters = rewards["rater_id"].unique().to_pylist()
-    named = ", ".join(map(say.name, sorted(raters)[:4])) + (" and others" if len(raters) > 4 else "")
+    if not raters:
+        return "Nothing was rewarded"
+    names = ", ".join(map(say.name, sorted(raters)[:4]))
+    others = " and others" if len(raters) > 4 else ""
     responses, rubrics = (pc.count_distinct(rewards[name]).as_py() for name in ("response_id", "rubric_id"))
-    judged = f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}"
-    return f"{judged}, judged by {named}" if raters else "Nothing was rewarded"
+    return f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}, judged by {names}{others}"
 
 
-def _keys(found: Found) -> Iterator[Key]:
+def _keys(diagnostics: DiagnosticFigures) -> Iterator[Key]:
     for metric, words in (("leakage", "Leakage per edge"), ("preservation", "Preservation per edge")):
-        row = found.row(metric, "gear", "edge")
+        row = diagnostics.row(metric, "gear", "edge")
         if row and row["value"] is not None:
-            lines = f"95% interval {_ends(row)}", f"n = {say.count(row['n'])}", _beside(found, metric)
+            lines = f"95% interval {_ends(row)}", f"n = {say.count(row['n'])}", _beside(diagnostics, metric)
             yield Key(f"{words}, GEAR", _digits(metric, row["value"]), lines)
-    mean = found.row("reward_mean", "gear", "response")
+    mean = diagnostics.row("reward_mean", "gear", "response")
     if mean and mean["value"] is not None:
-        flat = found.value("reward_mean", "flat", "response")
+        flat = diagnostics.value("reward_mean", "flat", "response")
         below = f"flat {say.number(flat, 3)}" if flat is not None else ""
         yield Key("Mean reward, GEAR", say.number(mean["value"], 3), (f"n = {say.count(mean['n'])}", below))
         yield Key("Without a reward", say.count(mean["unscored"]), (f"of {say.count(mean['n'] + mean['unscored'])}",))
@@ -95,72 +114,65 @@ def _ends(row: Row) -> str:
     return f"{_digits(row['metric'], row['low'])} to {_digits(row['metric'], row['high'])}{mark}"
 
 
-def _beside(found: Found, metric: str) -> str:
+def _beside(diagnostics: DiagnosticFigures, metric: str) -> str:
     named = (("flat", "flat"), ("hard_verdict", "hard"))
-    values = ((words, found.value(metric, name)) for name, words in named)
+    values = ((words, diagnostics.value(metric, name)) for name, words in named)
     return ", ".join(f"{words} {_digits(metric, value)}" for words, value in values if value is not None)
 
 
-def _leakage(found: Found) -> Section:
+def _leakage(diagnostics: DiagnosticFigures) -> Section:
     noted: dict[str, list[str]] = {}
-    for name in found.aggregations:
-        if (row := found.row("leakage", name, "edge")) and row["note"]:
+    for name in diagnostics.aggregations:
+        if (row := diagnostics.row("leakage", name, "edge")) and row["note"]:
             noted.setdefault(say.visible(row["note"]), []).append(COMPARED[name])
-    drawn = (_panel(found, metric) for metric in figures.METRICS)
+    notes = [f"{'; '.join(names)}: {note}" for note, names in noted.items()]
+    drawings = [_panel(diagnostics, metric) for metric in figures.METRICS]
     return Section(
         "leakage",
         "False credit: what is paid without its condition, and what is lost with it?",
-        figures.kept(found),
-        "Leakage: the child's weight times what is left of it, over the rubric's credit, where the child is supported "
-        "and its parent is not. Preservation: what is left of a child's own score where its parent is supported, too. "
-        "Unlicensed penalties count as credit does, by their size. Per child, a child with several parents counts "
-        "once. 95% intervals from resampling items.",
-        drawings=tuple(one for one in drawn if one),
-        tables=tuple(figures.metric_table(found, metric) for metric in figures.METRICS),
-        notes=(
-            *(f"{'; '.join(names)}: {note}" for note, names in noted.items()),
-            "hard: a child counts if every parent reaches the threshold, by what the judge decided (verdict, as "
-            "published), by its own score (local) or by what is left of it (propagated); random and untyped graph: "
-            "GEAR over other graphs, measured on the dependencies of these",
-            "published: GEAR, Table 2, HealthBench with its authors' graphs, judge and policy: for orientation only",
-        ),
+        figures.preserved(diagnostics),
+        LEAKAGE,
+        drawings=tuple(drawing for drawing in drawings if drawing),
+        tables=tuple(figures.metric_table(diagnostics, metric) for metric in figures.METRICS),
+        notes=(*notes, *LEAKAGE_NOTES),
     )
 
 
-def _panel(found: Found, metric: Metric) -> Drawing | None:
-    made = figures.panel(found, metric)
-    return Drawing(made.title, bar_chart(made)) if made.bars else None
+def _panel(diagnostics: DiagnosticFigures, metric: Metric) -> Drawing | None:
+    panel = figures.panel(diagnostics, metric)
+    return Drawing(panel.title, bar_chart(panel)) if panel.bars else None
 
 
-def _relations(found: Found) -> Section:
+def _relations(diagnostics: DiagnosticFigures) -> Section:
     return Section(
         "relations",
         "Kinds of dependency: where does it leak?",
-        figures.leakiest(found),
+        figures.leakiest(diagnostics),
         "Activations are in the first row and by themselves in the last.",
-        tables=tuple(figures.relation_table(found, metric) for metric in figures.METRICS),
+        tables=tuple(figures.relation_table(diagnostics, metric) for metric in figures.METRICS),
     )
 
 
-def _rewards(view: RewardView, found: Found, both: pd.DataFrame) -> Section:
+def _rewards(view: RewardView, diagnostics: DiagnosticFigures, both: pd.DataFrame) -> Section:
     drawings = []
     frame = view.rewards.select(["aggregation", "reward"]).to_pandas().dropna()
-    of = {str(name): _numbers(part) for name, part in frame.groupby("aggregation")["reward"]}
-    values = {words: of[name] for name, words in COMPARED.items() if name in of}
+    rewards = {str(name): _numbers(part) for name, part in frame.groupby("aggregation")["reward"]}
+    values = {words: rewards[name] for name, words in COMPARED.items() if name in rewards}
     if values:
-        drawings.append(Drawing("Rewards of the same responses; the upright is their mean", charts.histograms(values)))
+        histograms = charts.histograms(values)
+        drawings.append(Drawing("Rewards of the same responses; the upright is their mean", histograms))
     title = "No response has a reward both ways"
     if len(both):
         flat, gear = (_numbers(both[name]) for name in ("flat", "gear"))
         title = charts.losses(flat, gear)
-        what = f"Each response both ways, n = {say.count(len(both))}; dotted: nothing changes"
-        drawings.append(Drawing(what, charts.scatter(flat, gear)))
+        title_of_scatter = f"Each response both ways, n = {say.count(len(both))}; dotted: nothing changes"
+        drawings.append(Drawing(title_of_scatter, charts.scatter(flat, gear)))
     return Section(
         "rewards",
         "Rewards: what do the dependencies change?",
         title,
         drawings=tuple(drawings),
-        tables=(figures.reward_table(found), _unscored(view.rewards)),
+        tables=(figures.reward_table(diagnostics), _unscored(view.rewards)),
         notes=("more than flat: a penalty counts less, since its condition is missing",),
     )
 
@@ -174,10 +186,10 @@ def _unscored(rewards: pa.Table) -> Table:
     frame = rewards.select(["aggregation", "reward", "low", "unscored"]).to_pandas()
     rows: list[Cells] = []
     for name in COMPARED:
-        of = frame[frame["aggregation"] == name]
-        if of["unscored"].any():
-            numbers = len(of), int((of["unscored"] > 0).sum()), int(of["unscored"].sum())
-            bounded = int((of["reward"].isna() & of["low"].notna()).sum())
+        judged = frame[frame["aggregation"] == name]
+        if judged["unscored"].any():
+            numbers = len(judged), int((judged["unscored"] > 0).sum()), int(judged["unscored"].sum())
+            bounded = int((judged["reward"].isna() & judged["low"].notna()).sum())
             rows.append((COMPARED[name], *map(count, (*numbers, bounded))))
     header = ("Aggregation", "judged", "with an unscored criterion", "unscored criteria", "bounds for a reward")
     return Table("unscored", "Unscored", header, tuple(rows))
@@ -185,6 +197,7 @@ def _unscored(rewards: pa.Table) -> Table:
 
 def _graphs(view: RewardView, rows: list[Row]) -> Section:
     empty = sum(row["kept"] == 0 for row in rows)
+    kinds = graphs.kinds(view.graph_nodes, view.graph_edges)
     edges = say.plural(sum(row["kept"] for row in rows), "dependency", "dependencies")
     title = f"{edges} in {say.plural(len(rows), 'rubric')}"
     if empty:
@@ -195,18 +208,14 @@ def _graphs(view: RewardView, rows: list[Row]) -> Section:
         title,
         "Made from question and rubric alone, once, before any response was looked at.",
         tables=(graphs.statistics(rows),),
-        small=(
-            graphs.makers(rows),
-            graphs.dropped(view.graph_edges),
-            *graphs.kinds(view.graph_nodes, view.graph_edges),
-        ),
+        small=(graphs.makers(rows), graphs.dropped(view.graph_edges), *kinds),
     )
 
 
 def _pictures(view: RewardView, rows: list[Row], both: pd.DataFrame) -> Section | None:
     rewarded = set(pc.unique(view.rewards["rubric_id"]).to_pylist())
-    mine = [row for row in rows if row["rubric_id"] in rewarded]
-    chosen = graphs.notable(mine, leaked_by_rubric(view.edge_cases))
+    rewarded_graphs = [row for row in rows if row["rubric_id"] in rewarded]
+    chosen = graphs.notable(rewarded_graphs, leaked_by_rubric(view.edge_cases))
     drawn = tuple(_picture(view, rubric, why, loser(both, rubric)) for rubric, why in chosen.items())
     if not drawn:
         return None
@@ -223,58 +232,50 @@ def _picture(view: RewardView, rubric: str, why: str, row: Row | None) -> Drawin
     over = earned(view.rewards, row, view.settings.threshold) if row else None
     note = "No response has a reward under this rubric."
     if row:
-        note = (
-            f"Response {say.name(row['response_id'])}: flat {say.number(row['flat'])}, GEAR {say.number(row['gear'])}."
-        )
+        flat, gear = say.number(row["flat"]), say.number(row["gear"])
+        note = f"Response {say.name(row['response_id'])}: flat {flat}, GEAR {gear}."
     nodes, edges = rows_of(view.graph_nodes, rubric), rows_of(view.graph_edges, rubric)
     return Drawing(f"{say.name(rubric)}: {why}", picture(nodes, edges, over), note)
 
 
 def _cases(view: RewardView) -> Section:
-    found = []
+    cases = []
     for row in worst(view.edge_cases):
         nodes = {node["criterion_id"]: node for node in rows_of(view.graph_nodes, row["rubric_id"])}
-        texts = view.questions[row["item_id"]], view.texts[row["response_id"]]
-        found.append(case(row, earned(view.rewards, row, view.settings.threshold), nodes, *texts))
-    return Section(
-        "cases",
-        "Worst cases: where did flat aggregation pay most?",
-        f"{say.plural(len(found), 'dependency', 'dependencies')} that a response does not keep" if found else "None",
-        "One of each response and of each pair of criteria. A case is as right as the judge and the graph are: look at "
-        "both.",
-        body=body(TEMPLATE, "cases", found, {}),
-    )
+        question, text = view.questions[row["item_id"]], view.texts[row["response_id"]]
+        cases.append(case(row, earned(view.rewards, row, view.settings.threshold), nodes, question, text))
+    title = f"{say.plural(len(cases), 'dependency', 'dependencies')} that a response does not keep" if cases else "None"
+    question = "Worst cases: where did flat aggregation pay most?"
+    return Section("cases", question, title, CASES, body=body(TEMPLATE, "cases", cases, {}))
 
 
 def _retentions(learned: pa.Table) -> Section | None:
     if not len(learned):
         return None
     rows = sorted(learned.to_pylist(), key=lambda row: -abs(row["retention"] - row["by_relation"]))
-    lines = tuple(
-        (
-            f"{say.name(row['rubric_id'])}: {say.name(row['parent'])} → {say.name(row['child'])}",
-            RELATIONS[row["relation"]],
-            Cell(row["retention"]),
-            Cell(row["by_relation"]),
-            count(row["n"]),
-        )
-        for row in rows[:RETENTIONS]
-    )
-    more = len(rows) - len(lines)
+    lines = tuple(_retention(row) for row in rows[:RETENTIONS])
     header = ("Dependency", "kind", "learned", "by kind", "n")
+    table = Table("learned", "Furthest from the factor of their kind", header, lines)
+    more = len(rows) - len(lines)
     less = sum(row["retention"] < row["by_relation"] for row in rows)
     return Section(
         "retentions",
         "Learned retention factors: do people pay as the relations say?",
         f"{say.plural(less, 'factor')} of {say.count(len(rows))} fall below that of their kind",
         f"Fitted to the human score {say.name(rows[0]['target'])} on the calibration split; n: responses.",
-        tables=(Table("learned", "Furthest from the factor of their kind", header, lines),),
+        tables=(table,),
         notes=(f"{say.count(more)} more in the table retentions",) if more else (),
     )
 
 
-def _others(found: Found) -> Section | None:
-    table = figures.other_table(found)
+def _retention(row: Row) -> Cells:
+    dependency = f"{say.name(row['rubric_id'])}: {say.name(row['parent'])} → {say.name(row['child'])}"
+    kind, factor, by_kind = RELATIONS[row["relation"]], Cell(row["retention"]), Cell(row["by_relation"])
+    return (dependency, kind, factor, by_kind, count(row["n"]))
+
+
+def _others(diagnostics: DiagnosticFigures) -> Section | None:
+    table = figures.other_table(diagnostics)
     if not table.rows:
         return None
     return Section(

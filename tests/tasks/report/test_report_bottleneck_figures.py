@@ -18,11 +18,11 @@ from tasks.report.bottleneck.figures import (
     MARK,
     QWK,
     Graders,
-    asked_table,
     concept_table,
-    named,
+    grader_name,
     notes,
     other_table,
+    questions_table,
     sentence,
     summary_rows,
 )
@@ -137,7 +137,7 @@ def test_figures_without_a_table_of_their_own_are_listed_once() -> None:
     assert found["leakage task share", "REC-CBM"] == ("–", "too few")
     assert not other_table(graders(rows), of_leakage=False).rows
     assert not [name for name, _ in found if "saving" in str(name) or "qwk" in str(name)]
-    (asked,) = asked_table(graders(rows)).rows
+    (asked,) = questions_table(graders(rows)).rows
     assert (asked[0], str(asked[1]), str(asked[2]), asked[3]) == ("random order", "0.700", "–", "of task_accuracy")
 
 
@@ -164,7 +164,7 @@ def test_curves_are_means_over_seeds() -> None:
     rows = [row | {"value": row["value"] + row["seed"] / 10} for row in intervention_rows()]
     found = curves(conform(Interventions, rows))
     sets = found[FigureKey("rec_cbm", "task_accuracy", "oracle", "confidence")]
-    assert [one.asked for one in sets] == [0, 1, 2, 3]
+    assert [one.concepts_set for one in sets] == [0, 1, 2, 3]
     assert sets[2].value == pytest.approx(0.7 + 0.12)
     assert (sets[2].low, sets[2].high) == (pytest.approx(0.06), pytest.approx(0.18))
     line = interventions.kind_lines(found, "rec_cbm", "task_accuracy")[0]
@@ -180,7 +180,7 @@ def test_what_answers_change_is_told_from_nothing_by_its_interval() -> None:
     assert "+0.18 (not told from 0)" in kind_takeaway(curves(conform(Interventions, rows)), "rec_cbm", "task_accuracy")
 
 
-def gains(**changes: tuple[float, ...]) -> dict[FigureKey, tuple[interventions.Set, ...]]:
+def gains(**changes: tuple[float, ...]) -> dict[FigureKey, tuple[interventions.InterventionPoint, ...]]:
     rows = [
         {"method": "rec_cbm", "seed": 0, "kind": "oracle", "order": order, "asked": asked, "metric": "task_qwk"}
         | {"value": 0.5 + change, "change": change, "n": 9}
@@ -218,4 +218,4 @@ def test_the_structure_is_that_of_one_seed() -> None:
 
 
 def test_an_unknown_method_is_a_name() -> None:
-    assert named("x\u202e\n" + "y" * 200) == "\u2068x⟨U+202E⟩ " + "y" * 53 + "…\u2069"
+    assert grader_name("x\u202e\n" + "y" * 200) == "\u2068x⟨U+202E⟩ " + "y" * 53 + "…\u2069"

@@ -19,7 +19,7 @@ from tasks.bottleneck.head import Head
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import Models, Traces
 from tasks.report.bottleneck import traces
-from tasks.report.bottleneck.shading import Looked, looked, shaded
+from tasks.report.bottleneck.shading import AttendedSpan, attended_spans, shaded
 from tasks.report.bottleneck.trace_picture import REACH, grades, picture, waterfall
 from tasks.report.bottleneck.traces import ResponseTrace
 from tasks.report.bottleneck.view import page, trace_pages
@@ -45,11 +45,15 @@ def seen(one: ResponseTrace) -> Seen:
 def test_a_token_goes_to_the_concept_that_weighs_it_most_and_neighbours_are_joined() -> None:
     text = "one two three four"
     attention = {1: [token(0, 3, 0.2), token(4, 7, 0.3)], 2: [token(4, 7, 0.1), token(8, 13, 0.2)], 3: [token(14, 18)]}
-    assert looked(text, attention) == [Looked(0, 7, 1, 0.3), Looked(8, 13, 2, 0.2), Looked(14, 18, 3, 0.1)]
+    assert attended_spans(text, attention) == [
+        AttendedSpan(0, 7, 1, 0.3),
+        AttendedSpan(8, 13, 2, 0.2),
+        AttendedSpan(14, 18, 3, 0.1),
+    ]
 
 
 def test_words_apart_are_not_joined() -> None:
-    assert [one[:2] for one in looked("one two three", {1: [token(0, 3), token(8, 13)]})] == [(0, 3), (8, 13)]
+    assert [one[:2] for one in attended_spans("one two three", {1: [token(0, 3), token(8, 13)]})] == [(0, 3), (8, 13)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -59,7 +63,7 @@ def test_what_is_looked_at_never_overlaps_and_comes_from_tokens(drawn: list[tupl
     attention: dict[int, list[dict[str, Any]]] = {}
     for start, end, number, weight in drawn:
         attention.setdefault(number, []).append(token(start, end, weight))
-    found = looked(text, attention)
+    found = attended_spans(text, attention)
     assert all(a.end <= b.start for a, b in pairwise(found))
     for one in found:
         starts = {at["start"] for at in attention[one.number]}
@@ -97,14 +101,14 @@ def test_the_bars_lead_from_nothing_to_the_logit(response: str) -> None:
     one = trace(response=response)
     added = [one.bias, *sorted((row["contribution"] for row in one.rows), key=lambda value: -abs(value))]
     *falls, total = waterfall(added, one.logit)
-    scale = total.wide / abs(one.logit)
+    scale = total.bar_width / abs(one.logit)
     assert falls[0].start == pytest.approx(total.start)
     assert all(a.end == b.start for a, b in pairwise(falls))
     assert falls[-1].end == pytest.approx(total.end)
     assert [fall.end - fall.start for fall in falls] == pytest.approx([value * scale for value in added])
-    assert all(fall.left == min(fall.start, fall.end) for fall in falls)
-    assert min(fall.left for fall in (*falls, total)) == 0
-    assert max(fall.left + fall.wide for fall in (*falls, total)) == pytest.approx(REACH)
+    assert all(fall.bar_start == min(fall.start, fall.end) for fall in falls)
+    assert min(fall.bar_start for fall in (*falls, total)) == 0
+    assert max(fall.bar_start + fall.bar_width for fall in (*falls, total)) == pytest.approx(REACH)
     kinds = [kind for kind in seen(one).classes if kind in ("up", "down", "total")]
     assert kinds == [*("up" if value >= 0 else "down" for value in added), "total"]
 

@@ -169,21 +169,21 @@ def test_a_difference_is_clear_beyond_its_interval_and_the_spread_of_seeds(
     values: tuple[float, ...], is_clear: bool
 ) -> None:
     rows = [difference(value, seed=seed) for seed, value in enumerate(values)]
-    gap = Gaps(conform(ArmDifferences, rows)).of("edit_rl", "grpo", "unseen", "qwk")
+    gap = Gaps(conform(ArmDifferences, rows)).gap("edit_rl", "grpo", "unseen", "qwk")
     assert gap is not None
     assert gap.is_clear == is_clear
 
 
 def test_a_difference_can_be_seen_from_either_arm() -> None:
     gaps = Gaps(conform(ArmDifferences, [difference(0.1, (0.02, 0.05)), difference(0.1, metric="mae")]))
-    turned = gaps.of("grpo", "edit_rl", "unseen", "qwk")
+    turned = gaps.gap("grpo", "edit_rl", "unseen", "qwk")
     assert turned is not None
     assert turned.figure[:3] == pytest.approx((-0.1, -0.15, -0.08))
     assert not turned.is_better
-    error = gaps.of("edit_rl", "grpo", "unseen", "mae")
+    error = gaps.gap("edit_rl", "grpo", "unseen", "mae")
     assert error is not None
     assert not error.is_better
-    assert gaps.of("edit_rl", "base", "unseen", "qwk") is None
+    assert gaps.gap("edit_rl", "base", "unseen", "qwk") is None
 
 
 def test_it_says_which_of_the_papers_orders_appear() -> None:

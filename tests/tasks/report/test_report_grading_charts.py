@@ -13,8 +13,8 @@ from tasks.display.axis import Axis
 from tasks.report.grading import charts
 from tasks.report.grading.charts import Dot
 from tasks.report.grading.comparison import Bars
-from tasks.report.grading.parts import Curve
 from tasks.report.grading.routing import Risk
+from tasks.report.grading.sections import Curve
 from tasks.stats.estimate import Estimate
 
 FLOOR, TALLEST = 186, 160

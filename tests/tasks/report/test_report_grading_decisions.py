@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tasks.report.grading.charts import reliability
+from tasks.report.grading.evidence import decisions
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.work import decisions
 
 
 def row(metric: str, value: float, part: str = "all", of: str = "all", **more: object) -> dict[str, object]:

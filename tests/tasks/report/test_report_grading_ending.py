@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from tasks.display.printed import PIPED, show_ending
 from tasks.report.grading.ending import TABLE, Ending, ending, with_table
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import NamedCount, OutcomeSection
+from tasks.report.grading.sections import NamedCount, OutcomeSection
 from tasks.report.grading.summary import opening
 
 REASONS = ("risk above the promise", "no promise", "weak evidence", "level unseen")

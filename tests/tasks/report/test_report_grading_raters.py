@@ -8,8 +8,8 @@ from tasks.contracts.schema import conform
 from tasks.contracts.tables.evaluation import RATER_FLAGS, RaterEffects
 from tasks.report.grading.comparison import Raters
 from tasks.report.grading.page import page
-from tasks.report.grading.parts import listed
 from tasks.report.grading.raters import with_effects
+from tasks.report.grading.sections import listed
 from tasks.report.grading.view import view
 from tests.tasks.report.grading_scene import MANIFEST, STUDY, made_run
 

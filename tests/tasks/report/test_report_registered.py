@@ -52,7 +52,7 @@ def test_a_record_alone_brings_metric_gate_and_words() -> None:
     tables = replace(run, metrics=conform(Metrics, metrics), verdicts=conform(Verdicts, verdicts))
     shown = view(tables, STUDY, MANIFEST, WITH_TOY)
     assert "Mean squared error" in [stages.name for stages in shown.agreement.overall]
-    (gate,) = [gate for gate in shown.verdict.whole.rows if gate.question == SMALL.question]
+    (gate,) = [gate for gate in shown.verdict.overall.rows if gate.question == SMALL.question]
     assert (gate.bound, gate.outcome, gate.if_missed) == ("at most 9.00", "pass", "look again")
     html = page(shown)
     assert SMALL.question in html

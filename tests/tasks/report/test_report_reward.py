@@ -17,7 +17,7 @@ from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.report.reward import charts, graphs
 from tasks.report.reward.cases import leaked_by_rubric, loser, needs_texts, side_by_side, worst
-from tasks.report.reward.figures import HEADER, Found, leakiest, sentence, summary_rows
+from tasks.report.reward.figures import HEADER, DiagnosticFigures, leakiest, sentence, summary_rows
 from tasks.report.reward.view import page
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
@@ -45,11 +45,11 @@ def test_the_takeaway_is_what_gear_pays_of_what_flat_pays() -> None:
 )
 def test_the_takeaway_where_nothing_leaks(leakage: dict[str, float | None], said: str) -> None:
     rows = [figure("leakage", name, value) for name, value in leakage.items()]
-    assert said in sentence(Found(conform(Diagnostics, rows)))
+    assert said in sentence(DiagnosticFigures(conform(Diagnostics, rows)))
 
 
 def test_the_kind_of_dependency_that_leaks_most_is_named() -> None:
-    assert "weak prerequisites: 0.2000 per case" in leakiest(Found(made().diagnostics))
+    assert "weak prerequisites: 0.2000 per case" in leakiest(DiagnosticFigures(made().diagnostics))
 
 
 def test_the_short_table_has_the_numbers_of_the_diagnostics() -> None:

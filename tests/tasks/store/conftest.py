@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.buckets import new_bucket, s3_server, variables
 from builders.bundles import bundle, criterion
 from builders.rows import attempt, grading, item, locked, response, rubric
 
 from tasks.contracts.tables.every import BY_NAME
+from tasks.store import index
 from tasks.store.warehouse import Run, Warehouse
 
 Records = dict[str, list[dict[str, Any]]]
@@ -247,3 +249,29 @@ def filled_run(tmp_path: Path) -> Callable[..., Run]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A filled run that nobody changes."""
     return store(Warehouse.open(tmp_path_factory.mktemp("finished")).run("one"), filled())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch, s3_server() as endpoint:
+        for name, value in variables(endpoint).items():
+            patch.setenv(name, value)
+        yield endpoint
+
+
+@pytest.fixture
+def url(server: str, machine: Callable[[str], None]) -> str:
+    return new_bucket(server)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """From now on this is the machine of that name: it has a mirror of its own and has seen nothing."""
+
+    def change(name: str) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        index._seen.clear()
+        index._indexed.clear()
+
+    change("first")
+    return change

@@ -9,19 +9,19 @@ import pyarrow.compute as pc
 from tasks.display import say
 from tasks.display.section import Section
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.bottleneck.figures import named
-from tasks.report.bottleneck.parts import BottleneckView
+from tasks.report.bottleneck.figures import grader_name
+from tasks.report.bottleneck.inputs import BottleneckView
 from tasks.report.bottleneck.traces import exported
 
 
-def made(view: BottleneckView) -> Section:
+def section(view: BottleneckView) -> Section:
     """Who was trained how."""
     rows: list[Cells] = []
     for row in view.models.filter(pc.equal(view.models["setting"], "")).to_pylist():
         epochs = f"{row['epochs_1']} and {row['epochs_2']}" if row["epochs_2"] else f"{row['epochs_1']}"
         temperature = Cell(row["grade_temperature"], digits=2)
         numbers = count(row["parameters"]), epochs, Cell(row["validation"]), temperature, Cell(row["seconds"], digits=1)
-        rows.append((named(row["method"]), str(row["seed"]), *numbers))
+        rows.append((grader_name(row["method"]), str(row["seed"]), *numbers))
     header = ("Grader", "seed", "numbers trained", "epochs", "validation macro-F1", "temperature", "seconds")
     return Section(
         "made",
@@ -39,7 +39,7 @@ def _facts(view: BottleneckView) -> Iterator[tuple[str, str]]:
         backbones = sorted(set(view.models["backbone"].to_pylist()))
         yield "text encoder", f"{', '.join(map(say.name, backbones))}, {settings.encoder}"
     if best := exported(view.models):
-        yield "exported", f"{named(best['method'])}, seed {best['seed']}, {(best['digest'] or '')[:12]}"
+        yield "exported", f"{grader_name(best['method'])}, seed {best['seed']}, {(best['digest'] or '')[:12]}"
     yield "concept labels", say.name(settings.labels)
     yield "grades", "every score of the scale" if settings.bands is None else f"{settings.bands} equal bands"
     yield "seeds", ", ".join(map(str, settings.seeds))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tasks.report.grading.effort import cost
+from tasks.report.grading.evidence import grounding
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.parts import NamedCount
-from tasks.report.grading.work import cost, grounding
+from tasks.report.grading.sections import NamedCount
 
 CALL = {"role": "grade", "model": "m", "stored": False, "failed": False, "violated": False, "latency_s": 1.0}
 CALL |= {"calls": 2, "prompt_tokens": 2_000, "completion_tokens": 80, "cached_tokens": None, "cacheable_tokens": None}

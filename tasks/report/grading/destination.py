@@ -12,15 +12,15 @@ from tasks.display.reasons import Rules, why_waits
 Row = Mapping[str, Any]
 
 
-def routed(row: Row, rules: Rules, tolerance: float) -> str:
+def destination(row: Row, rules: Rules, tolerance: float) -> str:
     """Where a calibrated score goes, and a warning where it lies far from the judge's own.
 
     row: of the score frame: item_id, route, route_reason, risk, raw, calibrated, NaN or None for what is missing;
     rules: of release, by scope; tolerance: the most, in points, that a score may differ without being called wrong.
     """
-    known = {name: None if _is_missing(row.get(name)) else row.get(name) for name in _COLUMNS}
-    goes = "would be released" if known["route"] == "release" else f"goes to people: {why_waits(known, rules)}"
-    return "; ".join(filter(None, (goes, far_from_judge(known["raw"], known["calibrated"], tolerance))))
+    values = {name: None if _is_missing(row.get(name)) else row.get(name) for name in _COLUMNS}
+    goes = "would be released" if values["route"] == "release" else f"goes to people: {why_waits(values, rules)}"
+    return "; ".join(filter(None, (goes, far_from_judge(values["raw"], values["calibrated"], tolerance))))
 
 
 _COLUMNS = ("item_id", "route", "route_reason", "unscored_reason", "risk", "raw", "calibrated")

@@ -11,13 +11,13 @@ from tasks.display import say
 from tasks.display.section import Section
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.edit.figures import Arms
-from tasks.report.edit.parts import EditView
+from tasks.report.edit.inputs import EditView
 
 PROBE = {"kl": "KL", "jsd": "JSD", "jsd_early": "early", "jsd_mid": "middle", "jsd_late": "late"}
 """What `arm_metrics` calls probe_…, in nats; JSD also by third of the chain."""
 
 
-def made(view: EditView) -> Section:
+def section(view: EditView) -> Section:
     """Who was trained how, and how long it took."""
     return Section(
         "made",
@@ -51,14 +51,14 @@ def _trained(policies: pa.Table) -> Table:
 
 def _written(rollouts: pa.Table) -> Table:
     """What writing rollouts took, by arm and split."""
-    found = rollouts.select(["arm", "part", "steps", "seconds"]).group_by(["arm", "part"], use_threads=False)
-    sums = found.aggregate([("steps", "mean"), ("seconds", "sum"), ("steps", "count")]).to_pylist()
+    groups = rollouts.select(["arm", "part", "steps", "seconds"]).group_by(["arm", "part"], use_threads=False)
+    sums = groups.aggregate([("steps", "mean"), ("seconds", "sum"), ("steps", "count")]).to_pylist()
     rows: list[Cells] = []
     for arm in ARMS:
         for row in sums:
             if row["arm"] == arm:
-                took = Cell(row["steps_mean"], digits=1), Cell(row["seconds_sum"], digits=1)
-                rows.append((ARMS[arm], row["part"], count(row["steps_count"]), *took))
+                costs = Cell(row["steps_mean"], digits=1), Cell(row["seconds_sum"], digits=1)
+                rows.append((ARMS[arm], row["part"], count(row["steps_count"]), *costs))
     return Table("rollouts", "Rollouts", ("Arm", "split", "rollouts", "mean steps", "seconds"), tuple(rows))
 
 

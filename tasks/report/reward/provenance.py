@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tasks.contracts.graph import RELATIONS
 from tasks.display import say
 from tasks.report.reward.boxes import Row
-from tasks.report.reward.parts import RewardView
+from tasks.report.reward.inputs import RewardView
 from tasks.stats.bootstrap import cautions
 
 HEURISTIC = "heuristic-"
@@ -22,7 +22,7 @@ def facts(view: RewardView) -> Iterator[tuple[str, str]]:
     gear = view.rewards.filter(pc.field("aggregation") == "gear")
     yield "run", view.run_id
     counted = pc.value_counts(view.rewards.filter(pc.field("aggregation") == "flat")["rater_id"]).to_pylist()
-    judged = (f"{say.name(one['values'])} ({say.count(one['counts'])})" for one in counted)
+    judged = (f"{say.name(rater['values'])} ({say.count(rater['counts'])})" for rater in counted)
     yield "judged by", ", ".join(judged) or "nobody"
     yield "local scores", ", ".join(f"by {word}" for word in sorted(gear["decided_by"].unique().to_pylist()))
     if len(gear):
@@ -38,8 +38,8 @@ def _recorded(gear: pa.Table) -> Iterator[tuple[str, str]]:
     yield "inference", ", ".join(sorted(gear["inference"].unique().to_pylist()))
     yield "suppression strength η", ", ".join(map(say.level, sorted(eta)))
     factors = dict(gear["retention"][0].as_py())
-    told = (f"{words} {say.level(factors[name])}" for name, words in RELATIONS.items() if name in factors)
-    yield "retention factors before η", ", ".join(told)
+    retention = (f"{words} {say.level(factors[name])}" for name, words in RELATIONS.items() if name in factors)
+    yield "retention factors before η", ", ".join(retention)
 
 
 def caveats(view: RewardView, rows: list[Row]) -> Iterator[str]:
@@ -66,5 +66,5 @@ def caveats(view: RewardView, rows: list[Row]) -> Iterator[str]:
 
 def _is_boolean(rewards: pa.Table) -> bool:
     """Whether every criterion's own score is 0 or 1."""
-    own = rewards.filter(pc.field("aggregation") == "flat")["marginals"].combine_chunks().items
-    return len(own) > 0 and bool(pc.all(pc.is_in(own, pa.array([0.0, 1.0]))).as_py())
+    scores = rewards.filter(pc.field("aggregation") == "flat")["marginals"].combine_chunks().items
+    return len(scores) > 0 and bool(pc.all(pc.is_in(scores, pa.array([0.0, 1.0]))).as_py())

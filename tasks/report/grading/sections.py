@@ -19,13 +19,13 @@ class FoldedList(Generic[T]):
     """A long list: the rows shown at once, those folded away, and how many are only in the tables."""
 
     first: tuple[T, ...] = ()
-    rest: tuple[T, ...] = ()
+    folded: tuple[T, ...] = ()
     left_out: int = 0
 
     @property
     def rows(self) -> tuple[T, ...]:
         """The rows that the page holds."""
-        return self.first + self.rest
+        return self.first + self.folded
 
 
 def listed(rows: Sequence[T], first: int = FIRST) -> FoldedList[T]:
@@ -80,7 +80,7 @@ class ReportHead:
     title: str
     looks: tuple[LookFirst, ...]
     keys: tuple[KeyFigure, ...]
-    keys_of: str
+    keys_scope: str
     cautions: tuple[str, ...]
     """What to know of intervals that are marked."""
 
@@ -109,7 +109,7 @@ class ShownGate:
     unit: Unit
     bound: str
     outcome: str
-    told: str
+    outcome_words: str
     """The outcome in words."""
     labels_needed: int | None
     source: str
@@ -121,8 +121,8 @@ class VerdictSection:
     """All gates: those for the whole set, then those for its parts."""
 
     title: str
-    whole: FoldedList[ShownGate]
-    parts: FoldedList[ShownGate]
+    overall: FoldedList[ShownGate]
+    slices: FoldedList[ShownGate]
     missing: str = ""
 
 
@@ -197,8 +197,8 @@ class FittedMapping:
 
 @dataclass(frozen=True)
 class Curve:
-    """People's mean (y) in equal groups by the machine's score (x), on one scale; `zones` are the shares of responses
-    below and above the range seen in calibration."""
+    """People's mean (y) in equal groups by the machine's score (x), on one scale from `low` to `high`, before and
+    after calibration."""
 
     scale: str
     low: float

@@ -74,11 +74,11 @@ def judged_again(
 def refuse_same_replies(judge: Judge, path: Path) -> None:
     """InputError for a judge that would say the same again."""
     if BACKENDS[judge.backend].needs != "engine":
-        rule = f"judge '{judge.backend}' gives the same reply every time; leave 'repeats' out"
-        raise InputError(rule, file=path, field="repeats")
+        rule = f"judge '{judge.backend}' gives the same reply every time; leave 'further_calls' out"
+        raise InputError(rule, file=path, field="further_calls")
     if judge.sampling.temperature == 0:
         rule = "with temperature 0 every reply is the same; set judge.sampling.temperature"
-        raise InputError(rule, file=path, field="repeats")
+        raise InputError(rule, file=path, field="further_calls")
 
 
 def _part(weights: Floats, batch: Batch, row: int) -> list[float]:
