@@ -16,6 +16,7 @@ from tasks.contracts.backends import BACKENDS
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Judge
+from tasks.judge.grade import too_short
 from tasks.judge.protocol import how
 from tasks.judge.rows import Case, Graded, Judged, Kept, judgments
 from tasks.reward.local import Locals
@@ -36,11 +37,12 @@ class RepeatedCase(NamedTuple):
 def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, calls: int) -> list[RepeatedCase]:
     """The rollouts with calls that are worth making again, at most so many calls for all of them together.
 
-    judged: in the order of the batch; weights: of its criteria, see `weights_of_doubts`. A call is worth what
-    its criteria are, and one without doubts is never made again.
+    judged: in the order of the batch; weights: of its criteria, see `weights_of_doubts`. A call is worth what its
+    criteria are. One without doubts is never made again, nor is one that was not made.
     """
     worths: list[tuple[float, int, frozenset[str]]] = []
-    for row, decided in enumerate(judged):
+    called = [(row, decided) for row, decided in enumerate(judged) if not too_short(decided.case)]
+    for row, decided in called:
         of_criteria = dict(zip(batch.wired[batch.of[row]].criteria, _part(weights, batch, row), strict=True))
         worths += [(worth, row, names) for names, worth in _calls(decided.case.bundle, of_criteria) if worth > 0]
     chosen: defaultdict[int, set[str]] = defaultdict(set)

@@ -382,6 +382,14 @@ def test_a_call_without_doubts_is_not_made_again() -> None:
     assert len(judge.asked) == 4
 
 
+def test_an_empty_rollout_takes_no_further_call_from_the_others() -> None:
+    judge = Wavering("fact")
+    with reward_of("flat", rater_of(judge), further_calls=0.5) as reward:
+        reward.score([Rollout("copper", ""), *rollouts("all")])
+    assert judge.asked[-1] == tuple(topics.WEIGHTS)[:4]
+    assert len(judge.asked) == 3
+
+
 def test_a_second_reply_that_fails_leaves_the_first() -> None:
     asked: list[Question] = []
 
