@@ -11,16 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from rewards_learn import FOLDS, PAPER, Human, asap, chat, dialogues, enem, wired_up
+import pandas as pd
+from rewards_learn import DIALOGUE, FOLDS, PAPER, Human, asap, chat, dialogues, enem, wired_up
+from scipy.stats import spearmanr
 
+from tasks.reward.aggregate import aggregate
 from tasks.reward.exact import exact_marginals
 from tasks.reward.learn import _fit, folds_of, learn, line, rewards_and_slopes
+from tasks.reward.variance import reward_variances
 from tasks.reward.wire import Wired, batch
 from tasks.stats.bootstrap import paired_bootstrap
 
 REPEATS, DRAWS = 2, 1000
 WEAKEST_PULL = 1e-7
 STRENGTHS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+PAIR = ("share", "variance")
 WAYS = ("flat", "exact", "no pull", "pull by folds", "beta prior")
 Rows = list[dict[str, object]]
 
@@ -92,8 +97,49 @@ def rewards_of(human: Human, wired: Wired, seen: np.ndarray, repeat: int) -> dic
     return both | {"exact": tuple(exact)}
 
 
+def doubts_and_errors(data: Path, draws: int = 2000) -> Rows:
+    """Rank correlation of how unsure a reward is with how far the person's satisfaction lies from the line through the
+    rewards: answers of a language model to eight questions, with their probabilities."""
+    rows: Rows = []
+    for kind in ("real", "synth"):
+        people = pd.read_parquet(data / "llm_rubric" / f"{kind}_human_scores.parquet").query("Q0 > 0")
+        asked = pd.read_parquet(data / "llm_rubric" / f"{kind}_llm_distributions.parquet")
+        chance = asked[[f"answer{level}_prob" for level in range(1, 5)]].to_numpy()
+        chance = chance / chance.sum(axis=1, keepdims=True)
+        share = chance @ np.arange(4) / 3
+        asked = asked.assign(share=share, variance=chance @ (np.arange(4) / 3) ** 2 - share**2)
+        questions = [f"Q{number}" for number in range(1, 9)]
+        local, doubts = (asked.pivot(index="text_id", columns="criterion", values=name)[questions] for name in PAIR)
+        people = people[people["text_id"].isin(local.index)]
+        texts, scores = people["text_id"].to_numpy(), people["Q0"].to_numpy(float)
+        own, unsure = (frame.loc[texts].to_numpy().ravel() for frame in (local, doubts))
+        wired = wired_up(questions, DIALOGUE, PAPER)
+        responses = batch([wired], np.zeros(len(scores), np.int32), own, variance=unsure)
+        for aggregation in ("flat", "gear"):
+            reward = aggregate(responses, aggregation).reward
+            intercept, slope = line(reward, scores)
+            missed = np.abs(scores - intercept - slope * reward)
+            spread = np.sqrt(reward_variances(responses, aggregation))
+            told = _rank_correlation(missed, spread, texts, draws)
+            rows.append({"set": kind, "aggregation": aggregation, "correlation": told, "n": len(scores)})
+    return rows
+
+
+def _rank_correlation(missed: np.ndarray, spread: np.ndarray, clusters: np.ndarray, draws: int) -> str:
+    """Spearman's, with an interval over texts."""
+    rng, places = np.random.default_rng(0), [np.flatnonzero(clusters == name) for name in np.unique(clusters)]
+    drawn = []
+    for _ in range(draws):
+        rows = np.concatenate([places[at] for at in rng.integers(0, len(places), len(places))])
+        drawn.append(spearmanr(missed[rows], spread[rows])[0])
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return f"{spearmanr(missed, spread)[0]:.3f} [{low:.3f}, {high:.3f}]"
+
+
 def report(data: Path, draws: int = 2000) -> Iterator[tuple[str, Rows]]:
-    """One table: each way's error less that of the paper's factors, in standard deviations of the human score."""
+    """Two tables: whether doubts tell errors; and each way's error less that of the paper's factors, in standard
+    deviations of the human score."""
+    yield "Do doubts tell errors", doubts_and_errors(data)
     rows: Rows = []
     for human in (*asap(data), *enem(data), *dialogues(data), *chat(data)):
         wired, spread = wired_up(human.traits, human.edges, PAPER), human.scores.std()
