@@ -20,10 +20,10 @@ import pyarrow as pa
 from flows.batch import Cost, JudgedBatch, PosedRollout, cost_of, responses, without
 from flows.checks import check_aggregation, check_number, check_on_failure, check_record, check_share, meant
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
+from flows.further_calls import judged_again, worth_repeating
 from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
 from flows.repeated_judging import beside, chosen
-from flows.repeats import judged_again, worth_repeating
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Graph
@@ -118,7 +118,7 @@ class RolloutReward:
         deadline: float = DEADLINE_S,
         most_unscored: float = MOST_UNSCORED,
         judged_twice: float = 0.0,
-        repeats: float = 0.0,
+        further_calls: float = 0.0,
     ) -> None:
         """All that does not need the judge is checked here.
 
@@ -135,9 +135,9 @@ class RolloutReward:
         most_unscored: share of the last rollouts without a reward, in (0, 1], that is still borne.
         judged_twice: share of the rollouts, in [0, 1], that are judged a second time beside the first, to see how far
             the judge agrees with itself; no reward depends on it.
-        repeats: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria leave its
-        rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge draws its
-        replies, that is at a temperature above 0.
+        further_calls: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria
+            leave its rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge
+            draws its replies, that is at a temperature above 0.
         InputError, ContractError and StoreError for a setting that cannot be, an item without bundle or graph, a bundle
         that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
@@ -147,16 +147,15 @@ class RolloutReward:
         check_number(most_unscored, "most_unscored", 0, 1)
         check_share(judged_twice, "judged_twice")
         check_record(record)
-        if repeats != 0:
-            check_number(repeats, "repeats", 0)
+        if further_calls != 0:
+            check_number(further_calls, "further_calls", 0)
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
         self._unscored = unscored_rule(self.items.values())
         self._settings, self.aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
         self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
-        self._judged_twice = judged_twice
-        self._repeats = repeats
+        self._judged_twice, self._further_calls = judged_twice, further_calls
         self.__name__ = f"rubric_{aggregation}"
         open_replies(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
@@ -257,12 +256,11 @@ class RolloutReward:
             lost = troubles(graded)
             decisions = judgments(who, graded.judged)
             local = self._local(decisions, cases, posed)
-            if self._repeats:
-                second = repeated(who, 2)[1]
-                asking = partial(self._graded, who=second, store=store, on_wave=waves.append, until=until)
+            if self._further_calls:
                 weights = weights_of_doubts(local.batch, self.aggregation, self._settings)
-                calls = round(self._repeats * len(posed))
+                calls = round(self._further_calls * len(posed))
                 doubtful = worth_repeating(graded.judged, local.batch, weights, calls)
+                asking = partial(judging, who=repeated(who, 2)[1])
                 local, more = judged_again(graded, local, doubtful, asking, partial(self._local, posed=posed))
                 decisions = pa.concat_tables([decisions, *more])
             rows = self._aggregated(local)
