@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import math
 import os
 import random
 import time
@@ -37,7 +38,8 @@ _WINDOW, _FEW = 512, 16
 """Rollouts whose share without a reward is looked at; fewer are no share, but where none has one."""
 _MARGIN_S = 30.0
 """Seconds beyond the deadline after which an answer is given up."""
-_REPEATED = ("reward", "flat", "gear", "false_credit", "share_unscored", "suppressed", "calls")
+_REPEATED = ("reward", "reward_variance", "flat", "gear", "false_credit", "share_unscored", "suppressed", "calls")
+_OF_TRAINING = ("judge_agreement", "held_out", "alarm")
 
 Rollout = Mapping[str, Any]
 """`completion`, and `item_id` or `question` and `rubric`."""
@@ -104,6 +106,15 @@ class RewardClient:
             cause = next(filter(None, failed or causes), {"reason": "earlier", "said": "see the server's log"})
             share = f"{lost} of the last {seen} rollouts have no reward"
             raise RewardError(f"{share}; of one the judge: {cause['reason']}: {cause['said']}")
+
+    def held_out(self, step: int, quality: Mapping[str, float]) -> dict[str, Any]:
+        """Tells the server what the policy is worth on held-out items after a step, by any measure of which more is
+        better; `alarm` in its answer says whether false credit rises while this falls, and `said` the same in words.
+
+        quality: item → its quality, the same items each time. It is in the curves of all rewards that follow.
+        """
+        answer: dict[str, Any] = self._asked("POST", "/v1/held-out", {"step": step, "quality": dict(quality)})
+        return answer
 
     def dataset(self) -> list[dict[str, Any]]:
         """Rows of `item_id` and `prompt` for a trainer's data set."""
@@ -301,14 +312,14 @@ def _log_batch(answer: Mapping[str, Any], log_metric: Any, log_extra: Any) -> No
     """Hands a batch's figures to TRL's functions, as far as they are there."""
     summary = answer["summary"]
     if log_metric and summary:
-        figures = {name: summary[name] for name in _REPEATED if name in summary}
+        figures = {name: summary[name] for name in (*_REPEATED, *_OF_TRAINING) if name in summary}
         figures |= {f"leaked/{relation}": share for relation, share in summary["leaked"].items()}
         for name, value in figures.items():
             if value is not None:
                 log_metric(f"rubricflow/{name}", float(value))
     if log_extra:
-        for name in ("flat", "gear", "false_credit"):
-            log_extra(f"rubricflow_{name}", [rollout[name] for rollout in answer["rollouts"]])
+        for name in ("reward_variance", "flat", "gear", "false_credit"):
+            log_extra(f"rubricflow_{name}", [rollout.get(name) for rollout in answer["rollouts"]])
         log_extra("rubricflow_criteria", [_in_short(rollout) for rollout in answer["rollouts"]])
 
 
@@ -320,9 +331,10 @@ def _in_short(rollout: Mapping[str, Any]) -> str:
 
 def _figures(rollout: Mapping[str, Any], unscored: float) -> dict[str, Any]:
     """A rollout as verl logs it; numbers only, the same ones for every rollout."""
-    reward = rollout["reward"]
+    reward, variance = rollout["reward"], rollout.get("reward_variance")
     return {
         "score": unscored if reward is None else reward,
+        "reward_variance": math.nan if variance is None else variance,
         "flat": unscored if rollout["flat"] is None else rollout["flat"],
         "gear": unscored if rollout["gear"] is None else rollout["gear"],
         "false_credit": rollout["false_credit"] or 0.0,
@@ -339,7 +351,7 @@ def _item_of(info: Mapping[str, Any] | None) -> str:
 def _nothing(rollouts: Sequence[Rollout], said: str) -> dict[str, Any]:
     """The answer that holds no reward."""
     cause = {"reason": "outage", "said": said}
-    empty: dict[str, Any] = dict.fromkeys(("reward", "flat", "gear", "false_credit"))
+    empty: dict[str, Any] = dict.fromkeys(("reward", "reward_variance", "flat", "gear", "false_credit"))
     empty |= {"unscored": cause, "decisions": []}
     answers = [{"item_id": rollout.get("item_id"), **empty} for rollout in rollouts]
     summary = {"rollouts": len(rollouts), "unscored": len(rollouts), "share_unscored": 1.0, "leaked": {}}

@@ -23,6 +23,7 @@ from tasks.contracts.tables.rubrics import Bundles
 from tasks.evaluate.experiment.arm import ExperimentArm
 from tasks.stats.scores import score_frame
 from tasks.stats.target import target_scores
+from tasks.store.counted import counted
 from tasks.store.warehouse import Run
 
 SPLITS = ("train", "calibration", "test")
@@ -76,7 +77,7 @@ def resized(run: Run, study: Study, scores: pd.DataFrame, size: int) -> pd.DataF
         bundle_of, run.read(run.ref(Gradings, "judge"), GRADING), known, people, study.evaluation.target
     )
     by_phase_three = study.model_copy(update={"calibration": study.calibration.model_copy(update={"method": "rulers"})})
-    fitted = fit_items(graded, only_rater(run.read(run.ref(Gradings, "judge"), ["rater_id"])), by_phase_three)
+    fitted = fit_items(graded, only_rater(counted(run, run.ref(Gradings, "judge"), "rater_id")), by_phase_three)
     predicted = pa.concat_tables(
         predict(fitted.mappings[item.item_id], item).select(["response_id", "score"])
         for item in graded

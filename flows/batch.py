@@ -48,9 +48,13 @@ class JudgedBatch(NamedTuple):
     local: Locals
     """What each criterion is worth on its own; its responses are the cases, in their order."""
     rewards: list[float | None]
+    variances: list[float | None]
+    """Of the rewards, by the judge's own doubts; None where nothing is known of them."""
     missing: list[Trouble | None]
     """Why there is no reward, where there is none."""
     cost: Cost
+    repeats: Graded | None = None
+    """The second judging of the rollouts that were judged twice."""
 
 
 def cost_of(rewards: Sequence[float | None], waves: Sequence[Wave], seconds: float) -> Cost:
@@ -69,7 +73,7 @@ def without(rewards: pa.Table, failed: Sequence[str]) -> pa.Table:
     """The rows, with no reward for these responses: what the judge did not get to is neither met nor missed, whatever
     the bundle says of criteria that it answered in vain."""
     gone = pc.is_in(rewards["response_id"], pa.array(failed, pa.string()))
-    for name in ("reward", "low", "high"):
+    for name in ("reward", "low", "high", "reward_variance"):
         at = rewards.schema.get_field_index(name)
         rewards = rewards.set_column(at, rewards.field(at), pc.if_else(gone, None, rewards[name]))
     return rewards

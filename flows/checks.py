@@ -53,6 +53,12 @@ def check_number(value: object, field: str, low: float, high: float = math.inf, 
         raise InputError(f"{value!r} is no {kind} above {low:g}{most}", field=field)
 
 
+def check_share(value: object, field: str) -> None:
+    """The value is a number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InputError(f"{value!r} is no share from 0 to 1", field=field)
+
+
 def check_record(record: object) -> None:
     """The value is a run that can be written into, or None; StoreError where the disk says no."""
     if record is None:

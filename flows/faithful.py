@@ -23,7 +23,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.contracts.tables.rules import Family, RuleFaithfulness, RuleTests, Totals
-from tasks.edit.faithful import faithfulness
+from tasks.edit.faithfulness import faithfulness
 from tasks.edit.rule_edits import EDITS, Edited, edits, restated, totals
 from tasks.edit.scheme import family
 from tasks.ingest.task import Ingested, ingest

@@ -99,8 +99,7 @@ class Following:
             return {}
         item_id, response_id = rows["item_id"][0].as_py(), rows["response_id"][0].as_py()
         if response_id not in self._blocks:
-            wanted = ds.field("response_id") == response_id
-            (item,) = self._texts.beside([Item(item_id, bundle, rows)], wanted)
+            (item,) = self._texts.beside([Item(item_id, bundle, rows)])
             self._blocks[response_id] = item.blocks
         return self._blocks[response_id]
 

@@ -19,6 +19,7 @@ from tasks.judge.task import credential, judge
 from tasks.lock.task import fit, lock
 from tasks.monitor.runs import completed, flow, introduce, log
 from tasks.report.grading.task import report, write_page
+from tasks.store.listing import listed_once
 from tasks.store.warehouse import Run
 
 without_tracebacks()
@@ -48,9 +49,11 @@ def grade(
     job = placed(plan(study, warehouse, limit, model, url, beside), engine, address)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
     tables = stages(job, token_budget)
-    data_docs(job.run)
-    settle_scores(job.run)
-    state = report(job.run, job.study, record(job, tables), arguments(study, job.run.warehouse.place, limit), verbose)
+    with listed_once():
+        data_docs(job.run)
+        settle_scores(job.run)
+        command = arguments(study, job.run.warehouse.place, limit)
+        state = report(job.run, job.study, record(job, tables), command, verbose)
     return completed(job.run.run_id, state)
 
 
@@ -86,8 +89,10 @@ def input_lines(job: Plan, data: Ingested) -> list[str]:
 def scores_of(job: Plan) -> tuple[Run, TableRef]:
     """The run of a study that stands beside another one, and its predictions: graded where it is not yet."""
     log(f"beside it: {job.run.run_id}")
-    record(job, stages(job))
-    write_page(job.run)
+    tables = stages(job)
+    with listed_once():
+        record(job, tables)
+        write_page(job.run)
     return job.run, job.run.ref(Predictions, "calibrate")
 
 

@@ -17,9 +17,8 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.reward import Reward
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
-from tasks.graph.heuristic import MODEL, answer
+from tasks.graph.heuristic import rules_of_thumb
 from tasks.graph.subject import subjects
-from tasks.llm.backends.offline import Offline
 from tasks.llm.stores import open_replies
 from tasks.lock.lock import lock
 from tasks.lock.rubric import broken
@@ -57,7 +56,7 @@ class InlineRubrics:
 
     def _graphs(self, rows: Sequence[Mapping[str, Any]], bundles: Mapping[str, Bundle]) -> dict[str, Graph]:
         with open_replies(self._replies) as replies:
-            annotator = Annotator(Offline(MODEL, answer), replies, Graphs())
+            annotator = Annotator(rules_of_thumb(), replies, Graphs())
             built = build(subjects(rows, bundles), {}, [], annotator)
         return {graph.draft.subject.rubric_id: graph.graph for graph in built}
 

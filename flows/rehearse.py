@@ -29,7 +29,7 @@ from tasks.judge.teaching import People, teaching_of
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.cpu import harmful, this_machine
 from tasks.llm.foreign import foreign_rows
-from tasks.lock.meaning import unsaid
+from tasks.lock.meaning import unexplained
 from tasks.lock.remake import asks
 from tasks.lock.task import fit, lock
 from tasks.store.warehouse import Warehouse
@@ -119,7 +119,7 @@ def _linted(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
     bundles = {bundle.bundle_id: bundle for _, bundle, _ in rehearsed.items}.values()
     judge = rehearsed.study.judge
     asked = speaks(judge) and judge.foreign is None
-    blind = {remark.text for bundle in bundles for remark in unsaid(bundle) if remark.blind}
+    blind = {remark.text for bundle in bundles for remark in unexplained(bundle) if remark.blind}
     for remark, names in about.items():
         kind = "wrong" if remark in blind and asked else "warning"
         yield kind, f"rubric {names[0]}" if len(names) == 1 else f"rubrics {', '.join(names)}", remark

@@ -29,7 +29,7 @@ from tasks.review.ledger import Ledger
 from tasks.review.server import serve
 from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
-from tasks.review.sight import as_told
+from tasks.review.sight import with_blindness
 from tasks.review.subject import standing
 from tasks.review.waiting import open_board, proposed, waiting_labels, waiting_scores
 from tasks.store.files import write_atomically
@@ -117,7 +117,7 @@ def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rate
     else:
         acts = read_export(read, board.study, asked)
     with Ledger(votes) as ledger:
-        ledger.add_all(as_told(acts, ledger.acts(board.study)))
+        ledger.add_all(with_blindness(acts, ledger.acts(board.study)))
     return len(acts)
 
 
@@ -181,7 +181,7 @@ def said(study_file: Path, warehouse: Path) -> list[tuple[str, int, int, str]]:
     acts = acts_of(warehouse, load_study(study_file).name)
     cases = {(act.rater_id, act.response_id) for act in acts if act.kind == "submit"}
     submitted, votes = Counter(rater for rater, _ in cases), Counter(act.rater_id for act in acts if act.kind == "vote")
-    last = {act.rater_id: act.at.isoformat(timespec="seconds") for act in acts}
+    last = {act.rater_id: act.stored_at.isoformat(timespec="seconds") for act in acts}
     return [(name, submitted[name], votes[name], last[name]) for name in sorted(last)]
 
 

@@ -12,7 +12,9 @@ from flows.checks import meant
 from flows.failures import Trouble
 from flows.inline_rubrics import InlineRubrics
 from flows.prepared import PreparedItem
-from flows.rollouts import RolloutReward
+from flows.repeated_judging import Agreement, agreements
+from flows.rollouts import RolloutReward, VariedReward
+from flows.training_record import read_record, record_criteria, record_quality
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError
 from tasks.judge.decision import Decision
@@ -23,6 +25,7 @@ from tasks.serve.answered import DecisionAnswer, QuoteAnswer, RolloutAnswer, Sha
 from tasks.serve.listed import ListedItem, item_digest
 from tasks.serve.sent import SentRollout
 from tasks.serve.service import PromptRow
+from tasks.serve.training import Qualities, TrainingRecord
 
 MOST_INLINE = 10_000
 """Rubrics that came with rollouts and are kept ready; the one not asked for longest goes first."""
@@ -41,6 +44,8 @@ class RewardService:
         self._prompts = list(prompts) if prompts is not None else questions
         self._brought: OrderedDict[str, PreparedItem] = OrderedDict()
         self._lock = threading.Lock()
+        if reward.record is not None:
+            record_criteria(reward.record, reward.items)
 
     @property
     def aggregation(self) -> str:
@@ -60,6 +65,15 @@ class RewardService:
         """The prompts of the items."""
         return self._prompts
 
+    def recorded(self) -> TrainingRecord:
+        """What earlier servers recorded of the same training."""
+        return read_record(self._reward.record)
+
+    def record_quality(self, step: int, quality: Qualities) -> None:
+        """Keep an evaluation of the policy on held-out items, where there is a record."""
+        if self._reward.record is not None:
+            record_quality(self._reward.record, step, quality)
+
     def pose(self, rollouts: Sequence[SentRollout], step: int | None) -> list[PosedRollout]:
         """The rollouts with their items; InputError names the row of one that has none."""
         brought = self._with_own_rubrics(rollouts)
@@ -75,10 +89,20 @@ class RewardService:
         flat, gear = (self._reward.aggregated(batch.local, name) for name in ("flat", "gear"))
         worth = appraisals(batch.local.batch, flat, gear, self._reward.threshold)
         paid = _calls(batch)
+        twice = agreements(batch.graded.judged, batch.repeats.judged if batch.repeats else ())
+        rewards = map(VariedReward, batch.rewards, batch.variances)
         return [
-            _answer(judged, posed_rollout.item, appraisal, reward, trouble, paid[judged.case.response_id])
+            _answer(
+                judged,
+                posed_rollout.item,
+                appraisal,
+                reward,
+                trouble,
+                paid[judged.case.response_id],
+                twice.get(judged.case.response_id),
+            )
             for judged, posed_rollout, appraisal, reward, trouble in zip(
-                batch.graded.judged, posed, worth, batch.rewards, batch.missing, strict=True
+                batch.graded.judged, posed, worth, rewards, batch.missing, strict=True
             )
         ]
 
@@ -98,7 +122,10 @@ class RewardService:
             wanted = {item.item_id: item for item in listed.values()}
             missing = [item for key, item in wanted.items() if key not in self._brought]
             if missing:
-                self._brought.update(self._inline.prepared(missing))
+                prepared = self._inline.prepared(missing)
+                self._brought.update(prepared)
+                if self._reward.record is not None:
+                    record_criteria(self._reward.record, prepared, shard=f"brought-{min(prepared)}")
             for key in wanted:
                 self._brought.move_to_end(key)
             items = {row: self._brought[item.item_id] for row, item in listed.items()}
@@ -118,25 +145,28 @@ def _answer(
     judged: Judged,
     item: PreparedItem,
     appraisal: Appraisal,
-    reward: float | None,
+    rewarded: VariedReward,
     trouble: Trouble | None,
     replies: Sequence[Reply],
+    agreement: Agreement | None,
 ) -> RolloutAnswer:
     criteria = {criterion.id: criterion for criterion in item.bundle.criteria}
     decisions = [
         _decision(decision, criteria[decision.criterion_id], judged.probabilities.get(decision.criterion_id))
         for decision in judged.decisions
     ]
-    has_reward = reward is not None
+    has_reward = rewarded.reward is not None
     return {
         "item_id": judged.case.item_id,
-        "reward": reward,
+        "reward": rewarded.reward,
+        "reward_variance": rewarded.variance,
         "flat": appraisal.flat if has_reward else None,
         "gear": appraisal.gear if has_reward else None,
         "false_credit": appraisal.false_credit if has_reward else None,
         "leaked": {str(relation): share for relation, share in appraisal.leaked.items()},
         "supported": appraisal.supported,
         "violated": appraisal.violated,
+        "agreement": {"same": agreement.same, "compared": agreement.compared} if agreement else None,
         "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,
         "decisions": decisions,
         "shares": {name: _share(share) for name, share in appraisal.shares.items()},
@@ -170,7 +200,8 @@ def _decision(decision: Decision, criterion: Criterion, probabilities: list[floa
 def _calls(batch: JudgedBatch) -> defaultdict[str, list[Reply]]:
     """Response → the replies to the calls that were made for it."""
     paid: defaultdict[str, list[Reply]] = defaultdict(list)
-    for called in batch.graded.called:
+    repeats = batch.repeats.called if batch.repeats else []
+    for called in [*batch.graded.called, *repeats]:
         attempts = called.answer.attempts
         paid[called.case.response_id] += [attempt.reply for attempt in attempts if not attempt.stored]
     return paid

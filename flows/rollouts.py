@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -17,10 +18,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import pyarrow as pa
 
 from flows.batch import Cost, JudgedBatch, PosedRollout, cost_of, responses, without
-from flows.checks import check_aggregation, check_number, check_on_failure, check_record, meant
+from flows.checks import check_aggregation, check_number, check_on_failure, check_record, check_share, meant
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
 from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
+from flows.repeated_judging import beside, chosen
+from flows.repeats import judged_again, worth_repeating
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Graph
@@ -30,6 +33,7 @@ from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.judge.grade import grade_batch
+from tasks.judge.rater import repeated
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
 from tasks.llm.backend import kept_open
@@ -40,6 +44,7 @@ from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.factors import Factors
 from tasks.reward.leakage import edge_cases
 from tasks.reward.local import Locals, local_scores
+from tasks.reward.repeats import weights_of_doubts
 from tasks.reward.rows import cases as case_rows
 from tasks.reward.rows import rewards as reward_rows
 from tasks.store.shards import Rows
@@ -52,6 +57,8 @@ DEADLINE_S = 300.0
 """Seconds for a batch: long for a busy judge, and a fraction of what a hung call may take with its retries."""
 CURVES = "curves"
 """The stage of a recorded run that holds what its curves are drawn from."""
+REPEATS = "repeats"
+"""The stage of a recorded run that holds the second judgings."""
 COMPARED: tuple[Aggregation, ...] = ("flat", "gear")
 MOST_UNSCORED = 0.2
 """Share of rollouts without a reward that says that the judge, and not a rollout here and there, is at fault."""
@@ -65,6 +72,15 @@ class Rollout(NamedTuple):
     """The item that it answers."""
     text: str
     """What it says."""
+
+
+class VariedReward(NamedTuple):
+    """What a rollout is paid."""
+
+    reward: float | None
+    """None where there is no reward."""
+    variance: float | None
+    """See `reward_variances`; None where nothing is known of it."""
 
 
 class Drawn(NamedTuple):
@@ -101,6 +117,8 @@ class RolloutReward:
         on_failure: OnFailure = "stop",
         deadline: float = DEADLINE_S,
         most_unscored: float = MOST_UNSCORED,
+        judged_twice: float = 0.0,
+        repeats: float = 0.0,
     ) -> None:
         """All that does not need the judge is checked here.
 
@@ -115,6 +133,11 @@ class RolloutReward:
         on_failure: what happens where the judge is down or out of time, or too much is unscored; see `Watch`.
         deadline: seconds for one batch; what is not answered then is given up, and has no reward.
         most_unscored: share of the last rollouts without a reward, in (0, 1], that is still borne.
+        judged_twice: share of the rollouts, in [0, 1], that are judged a second time beside the first, to see how far
+            the judge agrees with itself; no reward depends on it.
+        repeats: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria leave its
+        rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge draws its
+        replies, that is at a temperature above 0.
         InputError, ContractError and StoreError for a setting that cannot be, an item without bundle or graph, a bundle
         that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
@@ -122,20 +145,36 @@ class RolloutReward:
         check_on_failure(on_failure)
         check_number(deadline, "deadline", 0)
         check_number(most_unscored, "most_unscored", 0, 1)
+        check_share(judged_twice, "judged_twice")
         check_record(record)
+        if repeats != 0:
+            check_number(repeats, "repeats", 0)
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
         self._unscored = unscored_rule(self.items.values())
         self._settings, self.aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
         self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
+        self._judged_twice = judged_twice
+        self._repeats = repeats
         self.__name__ = f"rubric_{aggregation}"
         open_replies(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
 
     def score(self, rollouts: Sequence[Rollout]) -> list[float | None]:
         """The reward of each rollout, None where there is none."""
-        return self._rewarded(rollouts, None)[0]
+        return [rewarded.reward for rewarded in self.score_with_variance(rollouts)]
+
+    def score_with_variance(self, rollouts: Sequence[Rollout]) -> list[VariedReward]:
+        """The reward of each rollout and how far it would vary with the judge's own doubts, for a trainer that trusts
+        doubtful rewards less."""
+        batch = self._rewarded(rollouts, None)
+        return list(map(VariedReward, batch.rewards, batch.variances)) if batch else []
+
+    @property
+    def record(self) -> Run | None:
+        """The run that every batch is written into."""
+        return self._record
 
     @property
     def threshold(self) -> float:
@@ -191,15 +230,15 @@ class RolloutReward:
             raise InputError(f"there is no item '{rollout.item_id}'", field="item_id", hint=hint)
         return item
 
-    def _rewarded(self, rollouts: Sequence[Rollout], step: int | None) -> tuple[list[float | None], Cost | None]:
-        """Rewards and cost of a batch; no cost where there is nothing to judge."""
+    def _rewarded(self, rollouts: Sequence[Rollout], step: int | None) -> JudgedBatch | None:
+        """A batch, judged; None where there is nothing to judge."""
         posed = [PosedRollout(self._known(rollout), rollout.text, step) for rollout in rollouts]
         if not posed:
-            return [], None
+            return None
         batch = self.judged(posed, monotonic() + self.deadline)
         self.last = batch.cost
         _logger.info("%s: %s", self.__name__, batch.cost)
-        return batch.rewards, batch.cost
+        return batch
 
     def judged(self, posed: Sequence[PosedRollout], until: float) -> JudgedBatch:
         """A batch of at least one rollout, judged, put together, watched and recorded.
@@ -211,14 +250,29 @@ class RolloutReward:
             shard = f"{name}-{next(batches):06d}"
             cases = [_case(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
             waves: list[Wave] = []
-            graded = self._graded(cases, who, store, waves.append, until)
+            judging = partial(self._graded, store=store, on_wave=waves.append, until=until)
+            with beside(chosen(cases, self._judged_twice), who, judging) as again:
+                graded = judging(cases, who)
+            repeats = again.result()
             lost = troubles(graded)
             decisions = judgments(who, graded.judged)
             local = self._local(decisions, cases, posed)
+            if self._repeats:
+                second = repeated(who, 2)[1]
+                asking = partial(self._graded, who=second, store=store, on_wave=waves.append, until=until)
+                weights = weights_of_doubts(local.batch, self.aggregation, self._settings)
+                calls = round(self._repeats * len(posed))
+                doubtful = worth_repeating(graded.judged, local.batch, weights, calls)
+                local, more = judged_again(graded, local, doubtful, asking, partial(self._local, posed=posed))
+                decisions = pa.concat_tables([decisions, *more])
             rows = self._aggregated(local)
             rows = without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
-            paid = dict(zip(rows["response_id"].to_pylist(), rows["reward"].to_pylist(), strict=True))
+            names = rows["response_id"].to_pylist()
+            paid, doubts = (
+                dict(zip(names, rows[column].to_pylist(), strict=True)) for column in ("reward", "reward_variance")
+            )
             rewards = [paid[case.response_id] for case in cases]
+            variances = [doubts[case.response_id] for case in cases]
             missing = [
                 lost.get(case.response_id, UNKNOWN) if reward is None else None
                 for case, reward in zip(cases, rewards, strict=True)
@@ -233,8 +287,10 @@ class RolloutReward:
                 }
                 self._record.commit("trainer", shard, tables)
                 self._record.commit(CURVES, shard, self._compared(local))
+                if repeats:
+                    self._record.commit(REPEATS, shard, {Judgments: judgments(repeats.rater, repeats.judged)})
         cost = cost_of(rewards, waves, perf_counter() - start)
-        return JudgedBatch(cases, graded, local, rewards, missing, cost)
+        return JudgedBatch(cases, graded, local, rewards, variances, missing, cost, repeats)
 
     def _graded(
         self, cases: Sequence[Case], who: Rater, store: Replies, on_wave: Callable[[Wave], None], until: float

@@ -44,15 +44,17 @@ def serve(
     judge: str | None = None,
     url: str | None = None,
     record: str | None = None,
+    judged_twice: float = 0.0,
 ) -> None:
     """Serve rewards until stopped; what was taken in by then is answered.
 
     source: a study file, or a rubric list. judge: of a rubric list: 'embedded', or a model, by the name that the server
     at `url` has for it. record: name of a run in the warehouse to write every batch into.
+    judged_twice: share of the rollouts that are judged a second time, to see how far the judge agrees with itself.
     InputError where the study or list cannot be served, a judge is missing or named twice, or the address is taken.
     """
     gate = ServerGate(host, port, os.environ.get(TOKEN))
-    service = service_of(source, warehouse, aggregation, judge, url, record)
+    service = service_of(source, warehouse, aggregation, judge, url, record, judged_twice)
     listening = _listening(host, port)
     bound = ServerGate(host, listening.getsockname()[1], gate.token)
     count = len(service.prompts())
@@ -72,12 +74,18 @@ def service_of(
     judge: str | None = None,
     url: str | None = None,
     record: str | None = None,
+    judged_twice: float = 0.0,
 ) -> RewardService:
     """What is served of a study or a rubric list."""
     house = Warehouse.open(warehouse)
     # What a failure of the judge means is for each client to say; the server goes on.
     run = house.run(record) if record else None
-    options: Options = {"on_failure": "none", "replies": house.replies, "record": run}
+    options: Options = {
+        "on_failure": "none",
+        "replies": house.replies,
+        "record": run,
+        "judged_twice": judged_twice,
+    }
     if source.suffix == LIST:
         return _of_list(source, house, aggregation, list_judge(judge, url), options)
     if judge is not None or url is not None:

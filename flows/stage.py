@@ -15,6 +15,8 @@ from tasks.contracts.reference import TableRef
 from tasks.display import say
 from tasks.monitor.artifacts import announce
 from tasks.monitor.runs import log
+from tasks.store.listing import listed_once
+from tasks.store.traffic import requests_sent
 from tasks.store.warehouse import Run
 
 P = ParamSpec("P")
@@ -26,7 +28,12 @@ def staged(run: Run, door: Callable[Concatenate[Run, P], Written], *args: P.args
 
     Where the checkpoint stops the run, the log and an event of Prefect's say so before the error ends it.
     """
-    start, shards = time.monotonic(), len(run.marks())
+    with listed_once():
+        return _staged(run, door, *args, **kwargs)
+
+
+def _staged(run: Run, door: Callable[Concatenate[Run, P], Written], *args: P.args, **kwargs: P.kwargs) -> Written:
+    start, requests, shards = time.monotonic(), requests_sent(), len(run.marks())
     written = door(run, *args, **kwargs)
     tables = list(references(written))
     stage = tables[0].stage
@@ -40,7 +47,9 @@ def staged(run: Run, door: Callable[Concatenate[Run, P], Written], *args: P.args
         raise
     sources = rows_of(references((args, kwargs)))
     rows = f"{sources} → {rows_of(tables)}" if sources else rows_of(tables)
-    log(f"{stage}: {resumed}{rows}; {tally(run, stage)}; {say.duration(time.monotonic() - start)}")
+    words = [f"{stage}: {resumed}{rows}", str(tally(run, stage)), say.duration(time.monotonic() - start)]
+    sent = requests_sent().since(requests)
+    log("; ".join([*words, str(sent)] if sent.total else words))
     return written
 
 

@@ -28,6 +28,7 @@ from typing import Any, TypedDict, Unpack
 from flows.checks import check_unscored
 from flows.failures import OnFailure
 from flows.gathering import Gathering
+from flows.repeats import refuse_same_replies
 from flows.rollouts import Drawn, Rollout, RolloutReward
 from flows.trained import grader_of
 from tasks.contracts.backends import BACKENDS, serving
@@ -59,6 +60,8 @@ class Options(TypedDict, total=False):
     on_failure: OnFailure
     deadline: float
     most_unscored: float
+    judged_twice: float
+    repeats: float
 
 
 class RubricReward(RolloutReward):
@@ -118,6 +121,8 @@ class RubricReward(RolloutReward):
     ) -> RubricReward:
         """The reward of a study's settings."""
         assert settings.reward is not None  # `_for_training` asks for it
+        if more.get("repeats"):
+            refuse_same_replies(settings.judge, path)
         learned = settings.reward.edge_retention
         options: Options = {"replies": house.replies, **more}
         return cls(
@@ -136,7 +141,8 @@ class RubricReward(RolloutReward):
         out of the group's mean and gives no advantage.
 
         completions: texts, or chats whose assistant turns are judged together. columns: `item_id` is needed; of TRL's
-        own, `log_metric` gets the batch's cost and `trainer_state` its step. InputError names what is missing.
+        own, `log_metric` gets the batch's cost, `log_extra` each rollout's `reward_variance`, and `trainer_state` has
+        its step. InputError names what is missing.
         """
         names = columns.get("item_id")
         if names is None:
@@ -145,11 +151,15 @@ class RubricReward(RolloutReward):
             raise InputError(f"{len(names)} items for {len(completions)} completions", field="item_id")
         rollouts = [Rollout(name, text_of(of)) for name, of in zip(names, completions, strict=True)]
         state, log = columns.get("trainer_state"), columns.get("log_metric")
-        found, cost = self._rewarded(rollouts, state.global_step if state else None)
-        if log and cost:
-            for name, value in asdict(cost).items():
+        batch = self._rewarded(rollouts, state.global_step if state else None)
+        if batch is None:
+            return []
+        if log:
+            for name, value in asdict(batch.cost).items():
                 log(f"{self.__name__}/{name}", float(value))
-        return found
+        if log_extra := columns.get("log_extra"):
+            log_extra(f"{self.__name__}/reward_variance", batch.variances)
+        return batch.rewards
 
     @property
     def concurrent(self) -> Concurrent:

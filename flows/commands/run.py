@@ -86,6 +86,9 @@ def serve(
     record: Annotated[
         str | None, typer.Option(help="Write every batch into this run of the warehouse, for `report`.")
     ] = None,
+    judged_twice: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the rollouts that are judged a second time, for the curves.")
+    ] = 0.05,
     host: Annotated[
         str, typer.Option(help="The address to bind; any but this machine's own needs a token.")
     ] = "127.0.0.1",
@@ -97,7 +100,7 @@ def serve(
         from flows.checks import check_aggregation
         from flows.serve import serve as answer
 
-        answer(source, warehouse, check_aggregation(aggregation), host, port, judge, url, record)
+        answer(source, warehouse, check_aggregation(aggregation), host, port, judge, url, record, judged_twice)
 
 
 def annotate(

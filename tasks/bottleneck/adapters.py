@@ -25,7 +25,7 @@ def adapted(backbone: Backbone, adapter: Adapter) -> Backbone:
         raise BackendError("encoder 'lora' needs the extra: pip install 'rubricflow[embedded,train]'")
     from peft import LoraConfig, inject_adapter_in_model
 
-    model = deepcopy(backbone.model, {id(one): one for one in backbone.model.parameters()})
+    model = deepcopy(backbone.model, {id(parameter): parameter for parameter in backbone.model.parameters()})
     leaves = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     config = LoraConfig(
         r=adapter.rank,
@@ -35,16 +35,16 @@ def adapted(backbone: Backbone, adapter: Adapter) -> Backbone:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        several = copy(backbone)
-        several.model = inject_adapter_in_model(config, model)
-    return several
+        trainable = copy(backbone)
+        trainable.model = inject_adapter_in_model(config, model)
+    return trainable
 
 
-def take(backbone: Backbone, weights: Mapping[str, torch.Tensor]) -> None:
+def load_adapter(backbone: Backbone, weights: Mapping[str, torch.Tensor]) -> None:
     """Gives an adapter these weights; ValueError or RuntimeError where they are not those of this adapter."""
-    learning = {name: one for name, one in backbone.model.named_parameters() if one.requires_grad}
+    learning = {name: parameter for name, parameter in backbone.model.named_parameters() if parameter.requires_grad}
     if learning.keys() != weights.keys():
         raise ValueError("its adapter is not one on this text encoder")
     with torch.no_grad():
-        for name, one in learning.items():
-            one.copy_(weights[name])
+        for name, parameter in learning.items():
+            parameter.copy_(weights[name])

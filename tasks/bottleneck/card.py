@@ -99,93 +99,97 @@ def card(about: About, digest: str, file: str, trials: Iterable[Mapping[str, Any
     of this grader on the test split and those of people with each other there are shown.
     """
     bundle = about.unlocked
-    grades = ", ".join(f"{score:g}" for score in about.scores)
-    use = f"judge: {{backend: trained, protocol: bottleneck, grader: {json.dumps(file)}}}"
-    tuned = "tuned, in the file" if about.blueprint else "frozen, not in the file"
-    tuned = "frozen, not in the file, with an adapter that is" if about.adapter else tuned
-    lines = [
-        "# Grader of open-ended responses",
-        "",
-        f"It reads a question, a response and, where there are any, the model answer and material of the question. It "
-        f"estimates the level of {len(bundle.criteria)} concepts and makes a score of these levels alone: {grades}.",
-        "",
-        "## Concepts",
-        "",
-        *_table(
-            ("concept", "what is looked for", "levels, from 0"),
-            [
-                (c.id, c.text, "; ".join(f"{at} = {anchor}" for at, anchor in enumerate(c.levels)))
-                for c in bundle.criteria
-            ],
-        ),
-        "",
-        "## Figures on held-out responses",
-        "",
-        *_figures(about, list(trials)),
-        "",
-        "## Data and training",
-        "",
-        *(f"- responses with labels in split {plain(name)}: {count}" for name, count in about.counts.items()),
-        f"- method: {plain(about.method)}, seed {about.seed}",
-        f"- text encoder: {plain(about.backbone_digest)} ({tuned}), at most {about.max_tokens} tokens",
-        f"- macro-F1 of the grade by which the epoch was chosen: {_number(about.validation)}",
-        f"- temperature of the grade's probabilities: {about.temperature:.4g}, fitted on the split calibration",
-        *(f"- {name.replace('_', ' ')}: {value}" for name, value in about.training.model_dump().items()),
-        "",
-        "## Limits",
-        "",
-        *(f"- {limit}" for limit in _LIMITS),
-        "",
-        "## Use",
-        "",
-        "In a study file, with the rubric that it was trained with:",
-        "",
-        "```yaml",
-        use,
-        "```",
-        "",
-        "## Identity",
-        "",
-        f"- file: SHA-256 `{digest}`",
-        f"- rubric: bundle `{about.bundle_id}`",
-        *(f"- {plain(name)} {plain(version)}" for name, version in sorted(about.versions.items())),
-        "",
-    ]
-    return "\n".join(lines)
+    sections = {
+        "Concepts": _concepts(bundle),
+        "Figures on held-out responses": _figures(about, list(trials)),
+        "Data and training": _training(about),
+        "Limits": [f"- {limit}" for limit in _LIMITS],
+        "Use": _use(file),
+        "Identity": _identity(about, digest),
+    }
+    lines = ["# Grader of open-ended responses", "", _introduction(about, bundle)]
+    for title, body in sections.items():
+        lines += ["", f"## {title}", "", *body]
+    return "\n".join([*lines, ""])
 
 
 def plain(text: str) -> str:
     """A text from data as one line that Markdown and HTML show as it is; what is invisible is left out."""
-    seen = "".join(c for c in " ".join(text.split()) if c.isprintable())
-    return _MARKUP.sub(r"\\\1", html.escape(seen, quote=False))
+    visible = "".join(character for character in " ".join(text.split()) if character.isprintable())
+    return _MARKUP.sub(r"\\\1", html.escape(visible, quote=False))
+
+
+def _introduction(about: About, bundle: Bundle) -> str:
+    grades = ", ".join(f"{score:g}" for score in about.scores)
+    return (
+        f"It reads a question, a response and, where there are any, the model answer and material of the question. It "
+        f"estimates the level of {len(bundle.criteria)} concepts and makes a score of these levels alone: {grades}."
+    )
+
+
+def _concepts(bundle: Bundle) -> list[str]:
+    rows = []
+    for criterion in bundle.criteria:
+        levels = "; ".join(f"{level} = {anchor}" for level, anchor in enumerate(criterion.levels))
+        rows.append((criterion.id, criterion.text, levels))
+    return _table(("concept", "what is looked for", "levels, from 0"), rows)
+
+
+def _training(about: About) -> list[str]:
+    encoder = "tuned, in the file" if about.blueprint else "frozen, not in the file"
+    if about.adapter:
+        encoder = "frozen, not in the file, with an adapter that is"
+    counts = [f"- responses with labels in split {plain(split)}: {count}" for split, count in about.counts.items()]
+    settings = [f"- {name.replace('_', ' ')}: {value}" for name, value in about.training.model_dump().items()]
+    facts = [
+        f"- method: {plain(about.method)}, seed {about.seed}",
+        f"- text encoder: {plain(about.backbone_digest)} ({encoder}), at most {about.max_tokens} tokens",
+        f"- macro-F1 of the grade by which the epoch was chosen: {_number(about.validation)}",
+        f"- temperature of the grade's probabilities: {about.temperature:.4g}, fitted on the split calibration",
+    ]
+    return counts + facts + settings
+
+
+def _use(file: str) -> list[str]:
+    judge = f"judge: {{backend: trained, protocol: bottleneck, grader: {json.dumps(file)}}}"
+    return ["In a study file, with the rubric that it was trained with:", "", "```yaml", judge, "```"]
+
+
+def _identity(about: About, digest: str) -> list[str]:
+    lines = [f"- file: SHA-256 `{digest}`", f"- rubric: bundle `{about.bundle_id}`"]
+    return lines + [f"- {plain(library)} {plain(version)}" for library, version in sorted(about.versions.items())]
 
 
 def _figures(about: About, trials: Sequence[Mapping[str, Any]]) -> list[str]:
     """The measures of the grader beside those of people."""
-    mine = [row for row in trials if row["split"] == "test" and row["criterion_id"] in ("", "all")]
-    here = {r["metric"]: r for r in mine if (r["method"], r["seed"], r["setting"]) == (about.method, about.seed, "")}
+    tested = [row for row in trials if row["split"] == "test" and row["criterion_id"] in ("", "all")]
+    grader_rows: dict[str, Mapping[str, Any]] = {}  # metric → the grader's row
     people: defaultdict[str, list[float]] = defaultdict(list)  # metric → of each pair of persons
-    for row in mine:
+    for row in tested:
+        if (row["method"], row["seed"], row["setting"]) == (about.method, about.seed, ""):
+            grader_rows[row["metric"]] = row
         if row["method"] == "human" and row["value"] is not None:
             people[row["metric"]].append(row["value"])
-    if not here:
+    if not grader_rows:
         return ["None were given."]
-    rows = [
-        (
-            words,
-            _number(here[name]["value"]),
-            _number(mean(people[name]) if people[name] else None),
-            str(here[name]["n"]),
-        )
-        for name, words in _MEASURES.items()
-        if name in here
-    ]
-    return _table(("measure", "grader", "one person by another", "responses"), rows)
+    figures = []
+    for metric, words in _MEASURES.items():
+        if metric in grader_rows:
+            between_people = mean(people[metric]) if people[metric] else None
+            row = grader_rows[metric]
+            figures.append((words, _number(row["value"]), _number(between_people), str(row["n"])))
+    return _table(("measure", "grader", "one person by another", "responses"), figures)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    cells = [header, ["---"] * len(header), *([plain(cell) for cell in row] for row in rows)]
-    return [f"| {' | '.join(row)} |" for row in cells]
+    lines = [_table_line(header), _table_line(["---"] * len(header))]
+    for row in rows:
+        lines.append(_table_line([plain(cell) for cell in row]))
+    return lines
+
+
+def _table_line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _number(value: float | None) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -22,9 +23,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from tasks.bottleneck.data import Concepts, Estimates, LabelledData
-from tasks.bottleneck.fit import Trained, grade_validation, narrowed, rows_with
-from tasks.bottleneck.loop import Losses, train_on_states
-from tasks.bottleneck.plm import mean_state, numbers, pooled, read
+from tasks.bottleneck.fit import Trained, grade_validation, narrowed, parameter_count, rows_with
+from tasks.bottleneck.loop import Course, Losses, train_on_states
+from tasks.bottleneck.plm import mean_state, pooled, read
 from tasks.bottleneck.states import Say, StateEncoder, quiet
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import Training
@@ -59,13 +60,15 @@ class SparseHead:
     def __init__(self, activations: Floats, grades: Ints, classes: int, seed: int) -> None:
         """activations: (n, K); grades: (n,) none of them MISSING; classes: S + 1."""
         self._scale, self._classes = StandardScaler().fit(activations), classes
-        self._seen = np.unique(grades)
+        self._grades = np.unique(grades)
+        """Those that a training response has."""
         self._model = None
-        if len(self._seen) > 1:
+        if len(self._grades) > 1:
             strength = 1 / (STRENGTH * len(grades))
-            self._model = LogisticRegression(
+            model = LogisticRegression(
                 C=strength, l1_ratio=ELASTIC, solver="saga", max_iter=_ITERATIONS, random_state=seed
-            ).fit(self._features(activations), grades)
+            )
+            self._model = model.fit(self._features(activations), grades)
 
     @property
     def numbers(self) -> int:
@@ -77,12 +80,15 @@ class SparseHead:
     def __call__(self, activations: Floats) -> Floats:
         """(n, S + 1) of activations (n, K); 0 for a grade that no training response has."""
         likely = np.zeros((len(activations), self._classes))
-        likely[:, self._seen] = 1.0 if self._model is None else self._model.predict_proba(self._features(activations))
+        if self._model is None:
+            likely[:, self._grades] = 1.0
+        else:
+            likely[:, self._grades] = self._model.predict_proba(self._features(activations))
         return likely
 
     def _features(self, activations: Floats) -> Floats:
-        kept: Floats = np.maximum(self._scale.transform(activations), 0)
-        return kept
+        positive: Floats = np.maximum(self._scale.transform(activations), 0)
+        return positive
 
 
 def cb_llm(
@@ -105,23 +111,15 @@ def cb_llm(
     """
     began = time.perf_counter()
     data, encoder = narrowed(data, plan.concepts), pooled(encoder)
-    rows, held = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
+    rows, validation_rows = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
     if len(data.concepts.ids) < 2:
         raise InputError("cb_llm needs two concepts at least", field="methods")
-    wanted = torch.from_numpy(concept_scores(texts, data.concepts, embed)).float()
+    targets = torch.from_numpy(concept_scores(texts, data.concepts, embed)).float()
     layer = ConceptLayer(encoder.width, len(data.concepts.ids), seed)
-
-    def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
-        return {"concept": -cubed_cosine(layer(states, mask), wanted[batch].to(states.device)).mean()}
-
-    def validate() -> tuple[float, float]:
-        alike = float(cubed_cosine(torch.from_numpy(read(layer, encoder, held)).float(), wanted[held]).mean())
-        return alike, -alike
-
-    course = train_on_states(layer, encoder, data.rows("train"), loss, validate, plan, seed, say)
+    course = _layer_course(layer, encoder, data, targets, plan=plan, seed=seed, say=say)
     head = SparseHead(read(layer, encoder, rows), data.grades[rows], len(data.scores), seed)
-    validation, _ = grade_validation(head(read(layer, encoder, held)), data.grades[held])
-    weights = encoder.state_dict()
+    validation, _ = grade_validation(head(read(layer, encoder, validation_rows)), data.grades[validation_rows])
+    weights, parameters = encoder.state_dict(), parameter_count(layer, encoder) + head.numbers
     layer.cpu()
 
     def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
@@ -137,11 +135,35 @@ def cb_llm(
         encoder_state=weights,
         epochs=(course.epochs, 0),
         validation=validation,
-        parameters=numbers(layer, encoder) + head.numbers,
+        parameters=parameters,
         seconds=time.perf_counter() - began,
         history=course.history,
         predict=predict,
     )
+
+
+def _layer_course(
+    layer: ConceptLayer,
+    encoder: StateEncoder,
+    data: LabelledData,
+    targets: Tensor,
+    *,
+    plan: Training,
+    seed: int,
+    say: Say,
+) -> Course:
+    """Trains the concept layer; targets: (n, K) automatic scores."""
+    validation_rows = rows_with(data, "calibration", "grade")
+
+    def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
+        return {"concept": -cubed_cosine(layer(states, mask), targets[batch].to(states.device)).mean()}
+
+    def validate() -> tuple[float, float]:
+        activations = torch.from_numpy(read(layer, encoder, validation_rows)).float()
+        alike = float(cubed_cosine(activations, targets[validation_rows]).mean())
+        return alike, -alike
+
+    return train_on_states(layer, encoder, data.rows("train"), loss, validate, plan=plan, seed=seed, say=say)
 
 
 def concept_scores(texts: Sequence[str], concepts: Concepts, embed: Embed) -> Floats:
@@ -149,19 +171,27 @@ def concept_scores(texts: Sequence[str], concepts: Concepts, embed: Embed) -> Fl
 
     A concept is embedded as its text followed by its highest anchor.
     """
-    found = np.zeros((len(texts), len(concepts.ids)))
-    cut = [[text[u.start : u.end] for u in units(text) if u.kind == "sentence"] for text in texts]
-    lengths = np.array([len(sentences) for sentences in cut], np.int64)
+    scores = np.zeros((len(texts), len(concepts.ids)))
+    sentences = [_sentences(text) for text in texts]
+    lengths = np.array([len(of_text) for of_text in sentences], np.int64)
     if not lengths.any():
-        return found
-    about = embed([f"{text} {anchors[-1]}" for text, anchors in zip(concepts.texts, concepts.anchors, strict=True)])
-    alike = embed([sentence for sentences in cut for sentence in sentences]) @ about.T
+        return scores
+    descriptions = [f"{text} {anchors[-1]}" for text, anchors in zip(concepts.texts, concepts.anchors, strict=True)]
+    vectors = embed(descriptions)
+    alike = embed(list(chain.from_iterable(sentences))) @ vectors.T
     starts = np.cumsum(lengths) - lengths
-    found[lengths > 0] = np.maximum.reduceat(alike, starts[lengths > 0], axis=0)
-    return found
+    scores[lengths > 0] = np.maximum.reduceat(alike, starts[lengths > 0], axis=0)
+    return scores
+
+
+def _sentences(text: str) -> list[str]:
+    return [text[unit.start : unit.end] for unit in units(text) if unit.kind == "sentence"]
 
 
 def cubed_cosine(activations: Tensor, targets: Tensor) -> Tensor:
     """(B,) cosine of the cubes of two (B, K), each centred over the concepts; 1 where they are alike."""
-    one, two = (normalize((each - each.mean(1, keepdim=True)) ** 3, dim=1) for each in (activations, targets))
-    return (one * two).sum(1)
+    return (_unit_cubes(activations) * _unit_cubes(targets)).sum(1)
+
+
+def _unit_cubes(values: Tensor) -> Tensor:
+    return normalize((values - values.mean(1, keepdim=True)) ** 3, dim=1)

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -29,8 +30,8 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import rankdata
 
 from tasks.bottleneck.data import Concepts, Estimates, LabelledData
-from tasks.bottleneck.fit import Trained, grade_validation, narrowed, rows_with
-from tasks.bottleneck.plm import Pooled, numbers, pooled
+from tasks.bottleneck.fit import Trained, grade_validation, narrowed, parameter_count, rows_with
+from tasks.bottleneck.plm import Pooled, pooled
 from tasks.bottleneck.states import Say, StateEncoder, quiet
 from tasks.bottleneck.vanilla import estimates, plain_loss, train_jointly
 from tasks.contracts.settings.bottleneck import Training
@@ -63,7 +64,7 @@ class _Round:
     """A joint model with some of the candidates."""
 
     trained: Trained
-    found: tuple[int, ...]
+    joined: tuple[int, ...]
     """Their columns in the bank, in the order in which they joined."""
 
     @property
@@ -92,51 +93,65 @@ def ct_cbm(
     plan = plan.model_copy(update={"concepts": None})  # found ones are no longer cut off
     train = partial(train_jointly, plan=plan, seed=seed, loss=plain_loss(plan), method=method, setting=setting, say=say)
     first = train(data, encoder)
-    weights, given = encoder.state_dict(), data.concepts.tops
+    weights, tops = encoder.state_dict(), data.concepts.tops
     still = encoder if isinstance(encoder, Pooled) else Pooled(encoder)
     bank = candidates(texts, data.rows("train"))
     rounds = [_Round(first, ())]
     while len(rounds) <= min(MOST, len(bank.words)):
-        target = _next(rounds[-1], data, still, bank)
+        target = _next_concept(rounds[-1], data, still, bank)
         if target is None:
             break
-        found = (*rounds[-1].found, target)
-        rounds.append(_Round(train(_extended(data, bank, found), still), found))
+        joined = (*rounds[-1].joined, target)
+        rounds.append(_Round(train(_extended(data, bank, joined), still), joined))
         say(f"'{bank.words[target]}' joins the concepts: validation {rounds[-1].measure:.4f}")
-    best = max(rounds, key=lambda one: one.measure).trained
+    best = max(rounds, key=lambda model: model.measure).trained
     reader, head = best.concept_encoder, best.head
     assert reader is not None
     assert head is not None
 
     def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
         encoder.load_state_dict(weights)
-        all_ = estimates(reader, head, encoder, rows)
-        assert all_.levels is not None
-        return Estimates(all_.levels[:, : len(given), : given.max() + 1], all_.grades)
+        extended = estimates(reader, head, encoder, rows)
+        assert extended.levels is not None
+        return Estimates(extended.levels[:, : len(tops), : tops.max() + 1], extended.grades)
 
+    later_epochs = sum(model.trained.epochs[0] for model in rounds[1:])
     return replace(
         best,
         concept_encoder=None,
         head=None,
         encoder_state=weights,
-        epochs=(first.epochs[0], sum(one.trained.epochs[0] for one in rounds[1:])),
-        parameters=numbers(reader, encoder) + head.weights.size + head.bias.size,
+        epochs=(first.epochs[0], later_epochs),
+        parameters=parameter_count(reader, encoder) + head.weights.size + head.bias.size,
         seconds=time.perf_counter() - began,
-        history=[{**entry, "found": _names(one, bank)} for one in rounds for entry in one.trained.history],
+        history=_history(rounds, bank),
         predict=predict,
     )
+
+
+def _history(rounds: Sequence[_Round], bank: Bank) -> list[dict[str, Any]]:
+    """The epochs of all rounds, each with the candidates that had joined by then."""
+    history = []
+    for model in rounds:
+        words = [bank.words[column] for column in model.joined]
+        history += [{**entry, "found": words} for entry in model.trained.history]
+    return history
 
 
 def candidates(texts: Sequence[str], rows: Ints) -> Bank:
     """The words and pairs of words that enough of some responses hold, and not nearly all; the most frequent first."""
     least, largest = max(_FEWEST, round(_FREQUENT[0] * len(rows))), round(_FREQUENT[1] * len(rows))
-    count = Counter(phrase for row in rows for phrase in _phrases(texts[row]))
-    words = [word for word, n in sorted(count.items(), key=lambda one: (-one[1], one[0])) if least <= n <= largest]
-    column = {word: at for at, word in enumerate(words[:_CANDIDATES])}
-    present = np.zeros((len(texts), len(column)), bool)
+    count: Counter[str] = Counter()
+    for row in rows:
+        count.update(_phrases(texts[row]))
+    frequent_first = sorted(count.items(), key=lambda entry: (-entry[1], entry[0]))
+    words = [word for word, n in frequent_first if least <= n <= largest]
+    column_of = {word: column for column, word in enumerate(words[:_CANDIDATES])}
+    present = np.zeros((len(texts), len(column_of)), bool)
     for row, text in enumerate(texts):
-        present[row, [column[phrase] for phrase in _phrases(text) if phrase in column]] = True
-    return Bank(tuple(column), present)
+        columns = [column_of[phrase] for phrase in _phrases(text) if phrase in column_of]
+        present[row, columns] = True
+    return Bank(tuple(column_of), present)
 
 
 def targeted(weights: Floats, means: Floats, present: Bools) -> Floats:
@@ -147,12 +162,12 @@ def targeted(weights: Floats, means: Floats, present: Bools) -> Floats:
     the length of what v adds to the residual logits, of which a constant is no matter, times the standard deviation of
     its presence, as what few responses hold explains little; its identifiability is 2·AUC − 1 of the projection on v.
     """
-    held = present.sum(axis=0)
-    lacking = len(present) - held
-    vectors = present.T @ means / held[:, None] - (~present).T @ means / lacking[:, None]
+    holders = present.sum(axis=0)
+    lacking = len(present) - holders
+    vectors = present.T @ means / holders[:, None] - (~present).T @ means / lacking[:, None]
     importance = np.linalg.norm(vectors @ (weights - weights.mean(axis=0)).T, axis=1) * present.std(axis=0)
     ranks = rankdata(means @ vectors.T, axis=0)
-    area = ((ranks * present).sum(axis=0) / held - (held + 1) / 2) / lacking
+    area = ((ranks * present).sum(axis=0) / holders - (holders + 1) / 2) / lacking
     speaks: Floats = importance * (2 * area - 1)
     return speaks
 
@@ -172,25 +187,28 @@ def residual(likely: Floats, means: Floats, grades: Ints) -> tuple[Floats, Float
         scores = logits + inputs @ layer.T
         lost = (logsumexp(scores, axis=1) - (scores * right).sum(axis=1)).mean()
         slope = (softmax(scores, axis=1) - right).T @ inputs / len(inputs)
-        held = layer * penalised
-        return lost + RIDGE * (held**2).sum(), (slope + 2 * RIDGE * held).ravel()
+        weights = layer * penalised
+        return lost + RIDGE * (weights**2).sum(), (slope + 2 * RIDGE * weights).ravel()
 
     layer = minimize(cost, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B").x.reshape(shape)
     return layer[:, :-1], layer[:, -1]
 
 
-def _next(last: _Round, data: LabelledData, still: Pooled, bank: Bank) -> int | None:
+def _next_concept(last: _Round, data: LabelledData, still: Pooled, bank: Bank) -> int | None:
     """The candidate that joins; None where the residual connection grades the calibration split no better."""
-    rows, held = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
+    rows, validation_rows = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
     means = still.means.astype(np.float64)
     weights, bias = residual(last.trained.predict(still, rows).grades, means[rows], data.grades[rows])
-    before = last.trained.predict(still, held).grades
-    after = softmax(_logits(before) + means[held] @ weights.T + bias, axis=1)
-    if grade_validation(after, data.grades[held])[0] <= grade_validation(before, data.grades[held])[0]:
+    before = last.trained.predict(still, validation_rows).grades
+    after = softmax(_logits(before) + means[validation_rows] @ weights.T + bias, axis=1)
+    if (
+        grade_validation(after, data.grades[validation_rows])[0]
+        <= grade_validation(before, data.grades[validation_rows])[0]
+    ):
         return None
     train = data.rows("train")
     speaks = targeted(weights, means[train], bank.present[train])
-    speaks[list(last.found)] = -np.inf
+    speaks[list(last.joined)] = -np.inf
     return int(speaks.argmax())
 
 
@@ -200,23 +218,18 @@ def _logits(likely: Floats) -> Floats:
     return logits
 
 
-def _extended(data: LabelledData, bank: Bank, found: tuple[int, ...]) -> LabelledData:
+def _extended(data: LabelledData, bank: Bank, joined: tuple[int, ...]) -> LabelledData:
     """The labels with presence in the text as concepts of two levels."""
-    given, words = data.concepts, tuple(bank.words[at] for at in found)
-    more = (("absent", "present"),) * len(found)
-    return replace(
-        data,
-        concepts=Concepts(given.ids + words, given.names + words, given.texts + words, given.anchors + more),
-        levels=np.hstack([data.levels, bank.present[:, list(found)]]).astype(np.int64),
-        weights=np.hstack([data.weights, np.ones((len(data.levels), len(found)))]),
-    )
+    rubric, words = data.concepts, tuple(bank.words[column] for column in joined)
+    anchors = rubric.anchors + (("absent", "present"),) * len(joined)
+    concepts = Concepts(rubric.ids + words, rubric.names + words, rubric.texts + words, anchors)
+    present = bank.present[:, list(joined)]
+    levels = np.hstack([data.levels, present]).astype(np.int64)
+    weights = np.hstack([data.weights, np.ones(present.shape)])
+    return replace(data, concepts=concepts, levels=levels, weights=weights)
 
 
 def _phrases(text: str) -> set[str]:
     """Words and pairs of neighbouring words."""
     words = tokens(text)
     return {*words, *(" ".join(pair) for pair in pairwise(words))}
-
-
-def _names(one: _Round, bank: Bank) -> list[str]:
-    return [bank.words[at] for at in one.found]

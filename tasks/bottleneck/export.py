@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tasks.bottleneck.arm import Arm, TrainedArm
+from tasks.bottleneck.arm import Arm, RowsByTable, TrainedArm
 from tasks.bottleneck.card import card
 from tasks.bottleneck.class_set import ClassSet, grading_rows, judgment_rows, people_rows
 from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.grader import BottleneckGrader, save
 from tasks.bottleneck.grader import load as load_grader
 from tasks.bottleneck.trace import contribution_error
-from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.bottleneck import Models, Traces, Trials
 from tasks.contracts.tables.judging import Gradings, Judgments
@@ -20,54 +19,62 @@ from tasks.store.files import write_atomically
 from tasks.store.warehouse import Run
 
 
-def exported(
-    run: Run, study: Study, base: Path, of: ClassSet, arm: Arm, outcome: TrainedArm
-) -> dict[type[Row], list[dict[str, Any]]]:
+def exported(run: Run, study: Study, base: Path, responses: ClassSet, arm: Arm, outcome: TrainedArm) -> RowsByTable:
     """Writes the grader with its card, in the run and where the study wants it; its rows."""
-    plan, data, head = of.ground.plan, of.ground.data, outcome.head
+    plan, data, head = responses.ground.plan, responses.ground.data, outcome.head
     assert head is not None  # a method with concepts has one
-    place = run.folder / "grader.safetensors"
-    digest = save(place, outcome.trained, head, arm.training, data, of.bundle, of.backbone, plan)
-    grader = load_grader(place, base)
-    traced = _traces(grader, of)
-    off = {"split": "test", "metric": "contribution_error", "criterion_id": "", "value": contribution_error(traced)}
+    path = run.folder / "grader.safetensors"
+    digest = save(
+        path,
+        outcome.trained,
+        head,
+        arm.training,
+        data=data,
+        bundle=responses.bundle,
+        backbone=responses.backbone,
+        plan=plan,
+    )
+    grader = load_grader(path, base)
+    traced = _traces(grader, responses)
+    error = {"split": "test", "metric": "contribution_error", "criterion_id": "", "value": contribution_error(traced)}
     tested = {"method": arm.method, "seed": arm.seed, "setting": arm.setting, "n": len(data.rows("test")), "note": None}
-    trials = [*outcome.tables[Trials], tested | off]
-    wanted = base / plan.grader if plan.grader else run.warehouse.root / "graders" / f"{study.name}.safetensors"
-    about = card(grader.about, digest, plan.grader or str(wanted), [*trials, *people_rows(of)]).encode()
-    write_atomically(wanted, place.read_bytes())
-    for path in (place, wanted):
-        write_atomically(path.with_suffix(".md"), about)
-    own = [] if plan.grader else [wanted, wanted.with_suffix(".md")]
-    for path in (place, place.with_suffix(".md"), *own):
-        run.warehouse.share(path)
-    print(f"bottleneck: the grader is in {wanted}, its card beside it")
+    trials = [*outcome.tables[Trials], tested | error]
+    copy = base / plan.grader if plan.grader else run.warehouse.root / "graders" / f"{study.name}.safetensors"
+    about = card(grader.about, digest, plan.grader or str(copy), [*trials, *people_rows(responses)]).encode()
+    write_atomically(copy, path.read_bytes())
+    write_atomically(path.with_suffix(".md"), about)
+    write_atomically(copy.with_suffix(".md"), about)
+    in_warehouse = [path] if plan.grader else [path, copy]
+    for file in in_warehouse:
+        run.warehouse.share(file)
+        run.warehouse.share(file.with_suffix(".md"))
+    print(f"bottleneck: the grader is in {copy}, its card beside it")
     (model,) = outcome.tables[Models]
-    told = {"path": str(place.relative_to(run.warehouse.root)), "digest": digest, "head": grader.head_json()}
+    file_columns = {"path": str(path.relative_to(run.warehouse.root)), "digest": digest, "head": grader.head_json()}
     return {
-        Models: [model | told],
+        Models: [model | file_columns],
         Trials: trials,
         Traces: traced,
-        Judgments: list(judgment_rows(of, outcome, grader.name)),
-        Gradings: list(grading_rows(of, outcome, grader.name)),
+        Judgments: list(judgment_rows(responses, outcome, grader.name)),
+        Gradings: list(grading_rows(responses, outcome, grader.name)),
     }
 
 
-def _traces(grader: BottleneckGrader, of: ClassSet) -> list[dict[str, Any]]:
+def _traces(grader: BottleneckGrader, responses: ClassSet) -> list[dict[str, Any]]:
     """Rows of `traces` of the test split, with the score that people gave."""
-    data, rows = of.ground.data, of.ground.data.rows("test")
-    human = {
-        data.response_ids[row]: None if data.grades[row] == MISSING else float(data.scores[data.grades[row]])
-        for row in rows
-    }
-    traces = grader.traces(list(human), [of.answered[row] for row in rows])
-    return [row | {"human": human[row["response_id"]]} for row in traces]
+    data, rows = responses.ground.data, responses.ground.data.rows("test")
+    human: dict[str, float | None] = {}
+    for row in rows:
+        grade = data.grades[row]
+        human[data.response_ids[row]] = None if grade == MISSING else float(data.scores[grade])
+    traced = grader.traces(list(human), [responses.answered[row] for row in rows])
+    return [trace | {"human": human[trace["response_id"]]} for trace in traced]
 
 
-def line(arm: Arm, outcome: TrainedArm, number: int, of: int) -> str:
-    """What is said of an arm that is done, the number-th of so many."""
+def progress_line(arm: Arm, outcome: TrainedArm, number: int, count: int) -> str:
+    """What is said of an arm that is done, the number-th of `count`."""
     worth = {row["metric"]: row["value"] for row in outcome.tables[Trials] if row["split"] == "test"}
     names = [name for name in ("task_macro_f1", "task_qwk") if worth.get(name) is not None]
     shown = ", ".join(f"{name} {worth[name]:.3f}" for name in names)
-    what = f"{arm.method}{' ' + arm.setting if arm.setting else ''}, seed {arm.seed}"
-    return f"bottleneck: {number} of {of}: {what}: {shown} on the test split, {outcome.trained.seconds:.0f} s"
+    grader = f"{arm.method}{' ' + arm.setting if arm.setting else ''}, seed {arm.seed}"
+    return f"bottleneck: {number} of {count}: {grader}: {shown} on the test split, {outcome.trained.seconds:.0f} s"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasks.bottleneck.data import MISSING, Concepts, Estimates, LabelledData
 from tasks.bottleneck.head import Head
@@ -87,9 +87,9 @@ def rec_cbm(
         rows_with(data, split, "grade")
     tops = data.concepts.tops
     reader = ConceptEncoder(encoder.width, tops, plan.temperature, race, plan.width, seed)
-    course_1 = _stage_1(reader, encoder, data, plan, seed, opcc, say)
+    course_1 = _stage_1(reader, encoder, data, plan, seed, opcc=opcc, say=say)
     head = LatentHead(len(tops), len(data.scores), plan.epsilon, lcec).double()
-    course_2 = _stage_2(head, reader, encoder, data, plan, seed, say)
+    course_2 = _stage_2(head, reader, encoder, data, plan, seed=seed, say=say)
     final, weights = head.as_head(), encoder.state_dict()
     reader.cpu()
 
@@ -108,32 +108,37 @@ def rec_cbm(
         encoder_state=weights,
         epochs=(course_1.epochs, course_2.epochs),
         validation=course_2.validation,
-        parameters=sum(one.numel() for one in [*reader.parameters(), *encoder.parameters()]) + head.numbers,
+        parameters=parameter_count(reader, encoder) + head.numbers,
         seconds=time.perf_counter() - began,
         history=[*course_1.history, *course_2.history],
         predict=predict,
     )
 
 
-def rows_with(data: LabelledData, split: str, what: Literal["concept", "grade"]) -> Ints:
+def parameter_count(model: nn.Module, encoder: StateEncoder) -> int:
+    """Numbers trained."""
+    return sum(parameter.numel() for parameter in [*model.parameters(), *encoder.parameters()])
+
+
+def rows_with(data: LabelledData, split: str, label: Literal["concept", "grade"]) -> Ints:
     """Rows of a split that have a label of some concept, or of the grade; InputError where none has."""
     rows = data.rows(split)
-    labelled = data.grades != MISSING if what == "grade" else (data.levels != MISSING).any(axis=1)
-    found: Ints = rows[labelled[rows]]
-    if not len(found):
-        rule = f"no response of the {split} split has a {what} label; graders are trained on the train split and "
+    labelled = data.grades != MISSING if label == "grade" else (data.levels != MISSING).any(axis=1)
+    usable: Ints = rows[labelled[rows]]
+    if not len(usable):
+        rule = f"no response of the {split} split has a {label} label; graders are trained on the train split and "
         raise InputError(rule + "chosen by the calibration split", field="split")
-    return found
+    return usable
 
 
 def concept_levels(model: ConceptEncoder, encoder: StateEncoder, rows: Ints) -> Floats:
     """(len(rows), K, M + 1) probability of each level (Eq. 11) in the order of `rows`, without gradients."""
-    device, found = model.tops.device, np.zeros((len(rows), *model.beyond.shape))
+    device, levels = model.tops.device, np.zeros((len(rows), *model.beyond.shape))
     for places in by_length(encoder.lengths[rows], _READ_TOKENS):
         with torch.inference_mode():
             states, mask = encoder(rows[places])
-            found[places] = model(states.to(device), mask.to(device)).double().softmax(2).cpu().numpy()
-    return found
+            levels[places] = model(states.to(device), mask.to(device)).double().softmax(2).cpu().numpy()
+    return levels
 
 
 def grade_validation(grades: Floats, labels: Ints) -> tuple[float, float]:
@@ -151,32 +156,32 @@ def concept_validation(levels: Floats, labels: Ints, tops: Ints) -> tuple[float,
 
     Labels that are MISSING are left out, and so are concepts without any other.
     """
-    known = labels != MISSING
-    n, k = np.nonzero(known)
-    likely = np.maximum(levels[n, k, labels[known]], _LEAST)
+    labelled = labels != MISSING
+    n, k = np.nonzero(labelled)
+    likely = np.maximum(levels[n, k, labels[labelled]], _LEAST)
     chosen = levels.argmax(axis=2)
-    each = [
-        _macro_f1(labels[rows, concept], chosen[rows, concept], int(tops[concept]) + 1)
-        for concept, rows in enumerate(known.T)
-        if rows.any()
-    ]
-    return float(np.mean(each)), float(-np.log(likely).mean())
+    scores = []
+    for concept, rows in enumerate(labelled.T):
+        if rows.any():
+            score = _macro_f1(labels[rows, concept], chosen[rows, concept], int(tops[concept]) + 1)
+            scores.append(score)
+    return float(np.mean(scores)), float(-np.log(likely).mean())
 
 
-def narrowed(data: LabelledData, concepts: int | None) -> LabelledData:
-    """The same labels with the first so many concepts only; all of them for None."""
-    if concepts is None:
+def narrowed(data: LabelledData, count: int | None) -> LabelledData:
+    """The same labels with the first `count` concepts only; all of them for None."""
+    if count is None:
         return data
-    all_ = data.concepts
-    kept = Concepts(all_.ids[:concepts], all_.names[:concepts], all_.texts[:concepts], all_.anchors[:concepts])
-    return replace(data, concepts=kept, levels=data.levels[:, :concepts], weights=data.weights[:, :concepts])
+    rubric = data.concepts
+    concepts = Concepts(rubric.ids[:count], rubric.names[:count], rubric.texts[:count], rubric.anchors[:count])
+    return replace(data, concepts=concepts, levels=data.levels[:, :count], weights=data.weights[:, :count])
 
 
 def _stage_1(
     reader: ConceptEncoder, encoder: StateEncoder, data: LabelledData, plan: Training, seed: int, opcc: bool, say: Say
 ) -> Course:
     """Learns to read concepts (Eq. 27)."""
-    rows, held = rows_with(data, "train", "concept"), rows_with(data, "calibration", "concept")
+    rows, validation_rows = rows_with(data, "train", "concept"), rows_with(data, "calibration", "concept")
     levels, weights = torch.from_numpy(data.levels), torch.from_numpy(data.weights).float()
 
     def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
@@ -187,9 +192,11 @@ def _stage_1(
         return terms
 
     def validate() -> tuple[float, float]:
-        return concept_validation(concept_levels(reader, encoder, held), data.levels[held], data.concepts.tops)
+        return concept_validation(
+            concept_levels(reader, encoder, validation_rows), data.levels[validation_rows], data.concepts.tops
+        )
 
-    return train_on_states(reader, encoder, rows, loss, validate, plan, seed, say)
+    return train_on_states(reader, encoder, rows, loss, validate, plan=plan, seed=seed, say=say)
 
 
 def _stage_2(
@@ -204,14 +211,13 @@ def _stage_2(
     """Learns to correct concepts and to grade (Eq. 28), on what Stage I says of each response, read once."""
     rows = data.rows("train")
     rows = rows[(data.grades[rows] != MISSING) | (data.levels[rows] != MISSING).any(axis=1)]
-    held = rows_with(data, "calibration", "grade")
+    validation_rows = rows_with(data, "calibration", "grade")
     tops = torch.from_numpy(data.concepts.tops)
-    shares, held_shares = (
-        torch.from_numpy(Estimates(levels, levels).shares(data.concepts.tops))
-        for levels in (concept_levels(reader, encoder, one) for one in (rows, held))
-    )
-    grades, levels, weights = (torch.from_numpy(one[rows]) for one in (data.grades, data.levels, data.weights))
-    drawn = torch.Generator().manual_seed(seed)
+    shares = _read_shares(reader, encoder, data, rows)
+    validation_shares = _read_shares(reader, encoder, data, validation_rows)
+    grades, levels = torch.from_numpy(data.grades[rows]), torch.from_numpy(data.levels[rows])
+    weights = torch.from_numpy(data.weights[rows])
+    rng = torch.Generator().manual_seed(seed)
 
     def loss(batch: Ints) -> Losses:
         logits, posterior = head(shares[batch])
@@ -226,19 +232,25 @@ def _stage_2(
 
     def validate() -> tuple[float, float]:
         with torch.inference_mode():
-            likely = head(held_shares)[0].softmax(1).numpy()
-        return grade_validation(likely, data.grades[held])
+            likely = head(validation_shares)[0].softmax(1).numpy()
+        return grade_validation(likely, data.grades[validation_rows])
 
-    others = [one for one in (head.bias, head.factor, head.log_noise) if one is not None]
+    others = [parameter for parameter in (head.bias, head.factor, head.log_noise) if parameter is not None]
     groups = [
         {"params": [head.weights], "lr": plan.head_learning_rate_2, "weight_decay": plan.weight_decay},
         # What L is drawn to, the sparsity loss says; a decayed noise would be drawn to 1.
         {"params": others, "lr": plan.head_learning_rate_2, "weight_decay": 0.0},
     ]
     alike = np.ones(len(rows), np.int64)  # nothing is padded here
-    return minimise(groups, lambda: batches(alike, plan.batch_size, drawn), loss, validate, plan, 2, say)
+    return minimise(groups, lambda: batches(alike, plan.batch_size, rng), loss, validate, plan, stage=2, say=say)
 
 
-def _macro_f1(right: Ints, given: Ints, levels: int) -> float:
-    value = macro_f1(right, given, 0, levels - 1).value
+def _read_shares(reader: ConceptEncoder, encoder: StateEncoder, data: LabelledData, rows: Ints) -> Tensor:
+    """(len(rows), K) expected levels of the concepts over their tops."""
+    levels = concept_levels(reader, encoder, rows)
+    return torch.from_numpy(Estimates(levels, levels).shares(data.concepts.tops))
+
+
+def _macro_f1(right: Ints, grades: Ints, levels: int) -> float:
+    value = macro_f1(right, grades, 0, levels - 1).value
     return 0.0 if value is None else value

@@ -21,7 +21,7 @@ from safetensors.torch import save as as_safetensors
 from torch import Tensor
 
 from tasks.bottleneck import backbone as backbones
-from tasks.bottleneck.adapters import adapted, take
+from tasks.bottleneck.adapters import adapted, load_adapter
 from tasks.bottleneck.backbone import RESPONSE, Backbone, BatchTokens
 from tasks.bottleneck.card import About
 from tasks.bottleneck.data import MISSING, LabelledData
@@ -59,7 +59,7 @@ class BottleneckGrader:
         """digest: SHA-256 of the file."""
         self.about, self.digest, self.head = about, digest, head
         self.bundle = about.unlocked
-        self._of = concepts_of(self.bundle)
+        self._concepts = concepts_of(self.bundle)
         self._backbone, self._model = backbone, model.to(backbone.device).eval()
 
     @property
@@ -81,15 +81,14 @@ class BottleneckGrader:
         """One estimate for each, in order; the grades' probabilities are calibrated."""
         levels = self.levels(answered)
         likely = self.head.probabilities(self._shares(levels))
+        return [self._output(levels[row], likely[row]) for row in range(len(levels))]
+
+    def _output(self, levels: Floats, grades: Floats) -> GraderOutput:
+        """levels: (K, M + 1) and grades: (S + 1,) probabilities of one response."""
         counts = self.concepts.items()
-        return [
-            GraderOutput(
-                {name: own[:count].tolist() for own, (name, count) in zip(of, counts, strict=True)},
-                dict(zip(self.scores, grades.tolist(), strict=True)),
-                self.scores[int(grades.argmax())],
-            )
-            for of, grades in zip(levels, likely, strict=True)
-        ]
+        by_concept = {name: concept[:count].tolist() for concept, (name, count) in zip(levels, counts, strict=True)}
+        by_score = dict(zip(self.scores, grades.tolist(), strict=True))
+        return GraderOutput(by_concept, by_score, self.scores[int(grades.argmax())])
 
     def levels(self, answered: Sequence[Answered]) -> Floats:
         """(n, K, M + 1) probability of each level, 0 beyond a concept's own top (Eq. 11)."""
@@ -106,14 +105,15 @@ class BottleneckGrader:
     def traces(self, response_ids: Sequence[str], answered: Sequence[Answered]) -> list[dict[str, Any]]:
         """Rows of the table `traces`; InputError for a concept called 'bias'."""
         levels, attention = self._read(answered, attends=True)
-        texts = [one.response for one in answered]
-        return traces(response_ids, texts, self._of, self.head, np.array(self.scores), levels, attention)
+        texts = [inputs.response for inputs in answered]
+        scores = np.array(self.scores)
+        return traces(response_ids, texts, self._concepts, self.head, scores=scores, levels=levels, attention=attention)
 
     def head_json(self) -> str:
         """All behind the bottleneck, as the column `head` of the table `models` has it."""
         content = {
-            "criteria": list(self._of.ids),
-            "tops": self._of.tops.tolist(),
+            "criteria": list(self._concepts.ids),
+            "tops": self._concepts.tops.tolist(),
             "correction": self.head.correction.tolist(),
             "weights": self.head.weights.tolist(),
             "bias": self.head.bias.tolist(),
@@ -123,13 +123,13 @@ class BottleneckGrader:
         return json.dumps(content)
 
     def _shares(self, levels: Floats) -> Floats:
-        shares: Floats = levels @ np.arange(levels.shape[2]) / self._of.tops
+        shares: Floats = levels @ np.arange(levels.shape[2]) / self._concepts.tops
         return shares
 
     def _read(self, answered: Sequence[Answered], attends: bool) -> tuple[Floats, list[Attention]]:
         """Level probabilities of every input and, where asked for, what of its response is looked at."""
         tokens = self._backbone.tokenize(answered)
-        levels = np.zeros((len(answered), len(self._of.ids), int(self._of.tops.max()) + 1))
+        levels = np.zeros((len(answered), len(self._concepts.ids), int(self._concepts.tops.max()) + 1))
         attention: dict[int, Attention] = {}
         device = self._backbone.device
         for rows in by_length(tokens.lengths, _BATCH_TOKENS.get(device.type, _BATCH_TOKENS["cpu"])):
@@ -140,7 +140,8 @@ class BottleneckGrader:
                 levels[rows] = self._model(states, mask).double().softmax(-1).cpu().numpy()
                 if attends:
                     weights = self._model.attend(states, mask).double().cpu().numpy()
-                    attention |= {row: _of_response(tokens, row, of) for row, of in zip(rows, weights, strict=True)}
+                    for row, row_weights in zip(rows, weights, strict=True):
+                        attention[row] = _response_attention(tokens, row, row_weights)
         return levels, [attention[row] for row in range(len(attention))]
 
 
@@ -165,6 +166,7 @@ def save(
         rule = f"'{trained.method}' cannot be exported: its grade is no sum of exactly the rubric's concepts"
         raise InputError(rule, field="bottleneck.methods", hint="name a method that keeps all concepts first")
     labelled = data.split[data.grades != MISSING]
+    versions = {name: _version(name) for name in _LIBRARIES}
     about = About(
         method=trained.method,
         seed=trained.seed,
@@ -184,15 +186,19 @@ def save(
         adapter=plan.adapter if plan.encoder == "lora" else None,
         blueprint=backbone.blueprint() if plan.encoder == "tuned" else None,
         rubric_aware=model.rubric_aware,
-        versions={name: known for name in _LIBRARIES if (known := _version(name))},
+        versions={name: number for name, number in versions.items() if number},
     )
-    tensors = {_CONCEPTS + name: one.detach().cpu() for name, one in model.named_parameters()}
-    tensors |= {_ENCODER + name: one for name, one in (trained.encoder_state or {}).items()}
-    tensors |= {_HEAD + name: torch.from_numpy(one) for name, one in _arrays(head).items()}
-    whole = {name: one.contiguous() for name, one in tensors.items()}
-    content = as_safetensors(whole, {_ABOUT: about.model_dump_json()})
+    content = as_safetensors(_tensors(trained, model, head), {_ABOUT: about.model_dump_json()})
     write_atomically(path, content)
     return hashlib.sha256(content).hexdigest()
+
+
+def _tensors(trained: Trained, model: ConceptEncoder, head: Head) -> dict[str, Tensor]:
+    """All numbers of a grader by their names in its file."""
+    tensors = {_CONCEPTS + name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
+    tensors |= {_ENCODER + name: weights for name, weights in (trained.encoder_state or {}).items()}
+    tensors |= {_HEAD + name: torch.from_numpy(values) for name, values in _arrays(head).items()}
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
 def load(path: Path, base: Path = Path()) -> BottleneckGrader:
@@ -210,11 +216,11 @@ def load(path: Path, base: Path = Path()) -> BottleneckGrader:
         settings = about.training
         tops = [criterion.top for criterion in bundle.criteria]
         model = ConceptEncoder(backbone.width, tops, settings.temperature, about.rubric_aware, settings.width)
-        wanted = {name: one for name, one in model.state_dict().items() if name in ("tops", "beyond")}
-        model.load_state_dict(wanted | _under(_CONCEPTS, tensors))
+        buffers = {name: buffer for name, buffer in model.state_dict().items() if name in ("tops", "beyond")}
+        model.load_state_dict(buffers | _under(_CONCEPTS, tensors))
         head = _head(_under(_HEAD, tensors), len(about.scores), len(tops), about.temperature)
     except (UserError, ValueError, RuntimeError) as error:
-        raise InputError(f"this grader cannot be used: {_said(error)}", file=path) from error
+        raise InputError(f"this grader cannot be used: {_message(error)}", file=path) from error
     return BottleneckGrader(about, digest, backbone, model, head)
 
 
@@ -222,18 +228,18 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], About, str]:
     """Tensors, metadata and digest of a file."""
     try:
         with safe_open(path, "pt") as file:
-            told = (file.metadata() or {}).get(_ABOUT)
+            metadata = (file.metadata() or {}).get(_ABOUT)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, SafetensorError) as error:
-        raise InputError(f"this is no whole grader file: {_said(error)}", file=path) from error
-    if told is None:
+        raise InputError(f"this is no whole grader file: {_message(error)}", file=path) from error
+    if metadata is None:
         raise InputError("this file holds no grader of rubricflow's", file=path)
-    if not all(one.isfinite().all() for one in tensors.values()):
+    if not all(tensor.isfinite().all() for tensor in tensors.values()):
         raise InputError("this grader holds numbers that are not finite", file=path)
     try:
-        return tensors, About.model_validate_json(told), digest
+        return tensors, About.model_validate_json(metadata), digest
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -247,26 +253,26 @@ def _backbone(about: About, weights: dict[str, Tensor], base: Path) -> Backbone:
         try:
             return backbones.rebuilt(about.backbone_digest, about.blueprint, weights)
         except Exception as error:  # the tokenizers library raises nothing narrower
-            raise ValueError(f"its text encoder cannot be rebuilt: {_said(error)}") from error
+            raise ValueError(f"its text encoder cannot be rebuilt: {_message(error)}") from error
     name = str(base / about.backbone) if (base / about.backbone).is_dir() else about.backbone
     rounds = about.arithmetic == "bfloat16"
-    found = backbones.load(name, about.max_tokens, about.match, about.layer, rounds)
-    if found.name != about.backbone_digest:
-        raise ValueError(f"it was trained on the text encoder {about.backbone_digest}, and here is {found.name}")
+    backbone = backbones.load(name, about.max_tokens, about.match, about.layer, rounds)
+    if backbone.name != about.backbone_digest:
+        raise ValueError(f"it was trained on the text encoder {about.backbone_digest}, and here is {backbone.name}")
     if about.adapter is not None:
-        found = adapted(found, about.adapter)
-        take(found, weights)
-    return found
+        backbone = adapted(backbone, about.adapter)
+        load_adapter(backbone, weights)
+    return backbone
 
 
 def _head(arrays: Mapping[str, Tensor], grades: int, concepts: int, temperature: float) -> Head:
     """The head; ValueError for shapes, variances, a precision or a temperature that no head has."""
     shapes = {"weights": (grades, concepts), "bias": (grades,), "precision": (concepts, concepts), "noise": (concepts,)}
-    given = {name: one.numpy().astype(np.float64) for name, one in arrays.items()}
-    found = {name: one.shape for name, one in given.items()}
-    if found not in (shapes, {name: shapes[name] for name in ("weights", "bias")}):
+    without_correction = {name: shapes[name] for name in ("weights", "bias")}
+    values = {name: tensor.numpy().astype(np.float64) for name, tensor in arrays.items()}
+    if {name: array.shape for name, array in values.items()} not in (shapes, without_correction):
         raise ValueError("its head has other shapes than its concepts and grades ask for")
-    head = Head(**given, temperature=temperature)
+    head = Head(**values, temperature=temperature)
     if not 0 < temperature < np.inf or (head.noise is not None and not (head.noise > 0).all()):
         raise ValueError("its head has a temperature or noise that is not above 0")
     if head.precision is not None and np.linalg.eigvalsh(head.precision).min() <= 0:
@@ -276,18 +282,18 @@ def _head(arrays: Mapping[str, Tensor], grades: int, concepts: int, temperature:
 
 def _arrays(head: Head) -> dict[str, Floats]:
     named = {"weights": head.weights, "bias": head.bias, "precision": head.precision, "noise": head.noise}
-    return {name: one for name, one in named.items() if one is not None}
+    return {name: values for name, values in named.items() if values is not None}
 
 
-def _of_response(tokens: BatchTokens, row: int, weights: Floats) -> Attention:
+def _response_attention(tokens: BatchTokens, row: int, weights: Floats) -> Attention:
     """The part of the attention (K, T) to an input that lies on its response."""
-    at = tokens.row(row)
-    mine = np.flatnonzero(tokens.segments[at] == RESPONSE)
-    return Attention(tokens.spans[at][mine].astype(np.int64), weights[:, mine])
+    input_tokens = tokens.row(row)
+    in_response = np.flatnonzero(tokens.segments[input_tokens] == RESPONSE)
+    return Attention(tokens.spans[input_tokens][in_response].astype(np.int64), weights[:, in_response])
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _version(library: str) -> str | None:
@@ -297,5 +303,5 @@ def _version(library: str) -> str | None:
         return None
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return " ".join(str(error).split())[:_LONGEST] or type(error).__name__

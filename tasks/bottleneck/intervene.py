@@ -24,7 +24,7 @@ SUMMED: dict[GradeMetric, str] = {"task_accuracy": "exact", "task_macro_f1": "ma
 """What `tasks.stats.pair_sums` calls the metrics."""
 
 
-def curves(
+def intervention_rows(
     shares: Floats,
     head: Head,
     data: LabelledData,
@@ -52,12 +52,12 @@ def curves(
         "wrong": wrong_values(head, shares, order, levels, tops, right),
         "random": random_values(len(rows), tops, seed),
     }
-    found = []
+    records = []
     for kind, set_to in values.items():
         grades = grades_after(head, shares, order, set_to)
-        for row in _measured(grades, right, len(data.scores), draws, seed):
-            found.append({"method": method, "seed": seed, "kind": kind, "order": first} | row)
-    return found
+        for measured in _measured(grades, right, len(data.scores), draws, seed):
+            records.append({"method": method, "seed": seed, "kind": kind, "order": first} | measured)
+    return records
 
 
 def oracle_values(levels: Ints, tops: Ints) -> Floats:
@@ -78,16 +78,16 @@ def wrong_values(head: Head, shares: Floats, order: Ints, levels: Ints, tops: In
     all those before it being set already. Found by trying every level; the lower one of equals. right: (n,) grades.
     """
     each, grid = np.arange(len(shares)), np.arange(int(tops.max()) + 1)
-    now, chosen = shares.copy(), np.full(shares.shape, np.nan)
+    shares_so_far, chosen = shares.copy(), np.full(shares.shape, np.nan)
     for k in order.T:
-        tried = np.repeat(now[:, None], len(grid), axis=1)
+        tried = np.repeat(shares_so_far[:, None], len(grid), axis=1)
         tried[each, :, k] = grid / tops[k][:, None]
         likely = head.probabilities(tried)[each, :, right]
         likely[(grid > tops[k][:, None]) | (grid == levels[each, k][:, None])] = np.inf
         worst = likely.argmin(axis=1) / tops[k]
-        known = levels[each, k] != MISSING
-        now[each, k] = np.where(known, worst, now[each, k])
-        chosen[each, k] = np.where(known, worst, np.nan)
+        labelled = levels[each, k] != MISSING
+        shares_so_far[each, k] = np.where(labelled, worst, shares_so_far[each, k])
+        chosen[each, k] = np.where(labelled, worst, np.nan)
     return chosen
 
 
@@ -106,17 +106,17 @@ def grades_after(head: Head, shares: Floats, order: Ints, values: Floats) -> Int
 def _measured(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> list[dict[str, Any]]:
     """The metrics of each row of `grades`, and their change against its first row."""
     drawn = drawn_metrics(grades, right, classes, draws, seed)
-    found = []
+    records = []
     for name, measure in MEASURES.items():
         metric = f"task_{name}"
-        stats: list[Stat] = [measure(right, given, 0, classes - 1) for given in grades]
-        none = stats[0].value
-        for asked, stat in enumerate(stats):
-            change = None if none is None or stat.value is None else stat.value - none
-            low, high = interval(drawn[metric][asked] - drawn[metric][0], len(right))[:2]
-            row = {"asked": asked, "metric": metric, "value": stat.value, "change": change, "low": low, "high": high}
-            found.append(row | {"n": len(right)})
-    return found
+        stats: list[Stat] = [measure(right, chosen, 0, classes - 1) for chosen in grades]
+        start = stats[0].value
+        for questions, stat in enumerate(stats):
+            change = None if start is None or stat.value is None else stat.value - start
+            low, high = interval(drawn[metric][questions] - drawn[metric][0], len(right))[:2]
+            measured = {"asked": questions, "metric": metric, "value": stat.value, "change": change}
+            records.append(measured | {"low": low, "high": high, "n": len(right)})
+    return records
 
 
 def drawn_metrics(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> dict[str, Floats]:
@@ -125,7 +125,10 @@ def drawn_metrics(grades: Ints, right: Ints, classes: int, draws: int, seed: int
     grades: (ways, n), right: (n,), classes: their number. NaN where undefined; macro-F1 is above 15 classes.
     """
     codes, size = cluster_codes(np.arange(len(right)))
-    blocks = [pair_sums(right, given, codes, size, (0.0, classes - 1.0, 1.0)) for given in grades]
+    blocks = [pair_sums(right, chosen, codes, size, (0.0, classes - 1.0, 1.0)) for chosen in grades]
     drawn = [statistics_of_totals(totals) for totals in draw_totals(blocks, draws, seed)]
-    none = np.full(draws, np.nan)
-    return {metric: np.stack([one.get(name, none) for one in drawn]) for metric, name in SUMMED.items()}
+    undefined = np.full(draws, np.nan)
+    metrics: dict[str, Floats] = {}
+    for metric, name in SUMMED.items():
+        metrics[metric] = np.stack([statistics.get(name, undefined) for statistics in drawn])
+    return metrics

@@ -20,15 +20,16 @@ MEAN = "mean"
 
 def concepts_of(bundle: Bundle) -> Concepts:
     """The decided criteria of a bundle, in its order."""
+    criteria = bundle.criteria
     return Concepts(
-        ids=tuple(c.id for c in bundle.criteria),
+        ids=tuple(criterion.id for criterion in criteria),
         names=tuple(bundle.names.values()),
-        texts=tuple(c.text for c in bundle.criteria),
-        anchors=tuple(c.levels for c in bundle.criteria),
+        texts=tuple(criterion.text for criterion in criteria),
+        anchors=tuple(criterion.levels for criterion in criteria),
     )
 
 
-def one_of(bundles: Mapping[str, Bundle]) -> Bundle:
+def common_bundle(bundles: Mapping[str, Bundle]) -> Bundle:
     """The first bundle, where all have the same concepts and scale; InputError where they do not.
 
     Rubrics of several questions may word a concept differently; its id and its number of levels make it one.
@@ -49,12 +50,12 @@ def one_of(bundles: Mapping[str, Bundle]) -> Bundle:
 def lone_traits(bundle: Bundle) -> dict[str, str]:
     """Trait → the criterion that alone makes it up, where their levels are as many: a score of the trait is then a
     label of the criterion."""
-    found = {}
+    criterion_of = {}
     for trait in bundle.traits:
         mine = list(bundle.of_trait(trait.id))
         if len(mine) == 1 and len(mine[0].levels) == trait.levels:
-            found[trait.id] = mine[0].id
-    return found
+            criterion_of[trait.id] = mine[0].id
+    return criterion_of
 
 
 def marks_of(judgments: pa.Table, gradings: pa.Table, bundle: Bundle, response_ids: Sequence[str]) -> dict[str, Floats]:
@@ -63,24 +64,25 @@ def marks_of(judgments: pa.Table, gradings: pa.Table, bundle: Bundle, response_i
     judgments: response_id, criterion_id, rater_id, decision. gradings: response_id, rater_id, trait_scores, for
     concepts that alone make up their trait. A judgment wins over a trait's score.
     """
-    row = {name: at for at, name in enumerate(response_ids)}
-    column = {c.id: at for at, c in enumerate(bundle.criteria)}
-    found: dict[str, Floats] = {}
+    row_of = {response_id: row for row, response_id in enumerate(response_ids)}
+    column_of = {criterion.id: column for column, criterion in enumerate(bundle.criteria)}
+    marks: dict[str, Floats] = {}
 
     def levels(rater: str) -> Floats:
-        return found.setdefault(rater, np.full((len(row), len(column)), np.nan))
+        return marks.setdefault(rater, np.full((len(row_of), len(column_of)), np.nan))
 
     scales = {trait.id: trait for trait in bundle.traits}
-    alone = lone_traits(bundle)
-    for one in gradings.to_pylist(maps_as_pydicts="strict"):
-        for trait, score in one["trait_scores"].items():
-            if trait in alone and one["response_id"] in row:
-                place = row[one["response_id"]], column[alone[trait]]
-                levels(one["rater_id"])[place] = round((score - scales[trait].min) / scales[trait].step)
-    for one in judgments.to_pylist():
-        if one["decision"] is not None and one["response_id"] in row and one["criterion_id"] in column:
-            levels(one["rater_id"])[row[one["response_id"]], column[one["criterion_id"]]] = one["decision"]
-    return found
+    criterion_of = lone_traits(bundle)
+    for grading in gradings.to_pylist(maps_as_pydicts="strict"):
+        for trait, score in grading["trait_scores"].items():
+            if trait in criterion_of and grading["response_id"] in row_of:
+                place = row_of[grading["response_id"]], column_of[criterion_of[trait]]
+                levels(grading["rater_id"])[place] = round((score - scales[trait].min) / scales[trait].step)
+    for judgment in judgments.to_pylist():
+        row, column = row_of.get(judgment["response_id"]), column_of.get(judgment["criterion_id"])
+        if judgment["decision"] is not None and row is not None and column is not None:
+            levels(judgment["rater_id"])[row, column] = judgment["decision"]
+    return marks
 
 
 def levels_of(marks: Mapping[str, Floats], whose: str, persons: Sequence[str]) -> Floats:
@@ -90,13 +92,13 @@ def levels_of(marks: Mapping[str, Floats], whose: str, persons: Sequence[str]) -
     """
     if whose != MEAN:
         if whose not in marks:
-            known = ", ".join(sorted(marks)) or "nobody"
-            raise InputError(f"'{whose}' marked no concept; {known} did", field="bottleneck.labels")
+            raters = ", ".join(sorted(marks)) or "nobody"
+            raise InputError(f"'{whose}' marked no concept; {raters} did", field="bottleneck.labels")
         return marks[whose]
-    given = [marks[name] for name in persons if name in marks]
-    if not given:
+    persons_levels = [marks[name] for name in persons if name in marks]
+    if not persons_levels:
         raise InputError("no person marked a concept", field="bottleneck.labels")
-    stacked = np.stack(given)
+    stacked = np.stack(persons_levels)
     count = (~np.isnan(stacked)).sum(axis=0)
     total = np.nansum(stacked, axis=0)
     return np.where(count > 0, np.floor(total / np.maximum(count, 1) + 0.5), np.nan)
@@ -112,7 +114,7 @@ def grade_classes(scale: Scale, bands: int | None) -> Floats:
     if bands > scale.levels:
         raise InputError(f"{bands} bands of {scale.levels} scores", field="bottleneck.bands")
     band = _band(np.arange(scale.levels), scale.levels, bands)
-    middles = [math.floor(np.flatnonzero(band == at).mean() + 0.5) for at in range(bands)]
+    middles = [math.floor(np.flatnonzero(band == number).mean() + 0.5) for number in range(bands)]
     return scale.min + scale.step * np.array(middles, np.float64)
 
 
@@ -138,33 +140,33 @@ def labelled(
     human score that counts.
     """
     ids = responses["response_id"].to_pylist()
-    given = np.array([scores.get(name, np.nan) for name in ids], np.float64)
+    targets = np.array([scores.get(response_id, np.nan) for response_id in ids], np.float64)
+    split = np.array(responses["split"].to_pylist(), np.str_)
+    if weights is None:
+        weights = np.ones(levels.shape)
     return LabelledData(
         response_ids=tuple(ids),
         concepts=concepts_of(bundle),
         levels=np.where(np.isnan(levels), MISSING, levels).astype(np.int64),
-        weights=np.ones(levels.shape) if weights is None else weights,
-        grades=grades_of(given, bundle.scale, bands),
+        weights=weights,
+        grades=grades_of(targets, bundle.scale, bands),
         scores=grade_classes(bundle.scale, bands),
-        split=np.array(responses["split"].to_pylist(), np.str_),
+        split=split,
     )
 
 
 def weighed(marks: Mapping[str, Floats], persons: Sequence[str], tops: Ints) -> tuple[Floats, Floats, Sequence[str]]:
     """(n, K) levels, NaN without marks, and weights by the persons' own noise, and what is to be known about it, see
     `rater_noise.consensus`. InputError where fewer than two persons marked."""
-    given = [marks[name] for name in persons if name in marks]
-    if len(given) < 2:
+    persons_levels = [marks[name] for name in persons if name in marks]
+    if len(persons_levels) < 2:
         raise InputError("rater_noise needs the marks of at least two persons", field="bottleneck.rater_noise")
-    found = consensus(np.stack(given, axis=2), tops)
-    return (
-        np.where(found.levels == MISSING, np.nan, found.levels),
-        found.weights,
-        [note for note in found.notes if note],
-    )
+    labels = consensus(np.stack(persons_levels, axis=2), tops)
+    levels = np.where(labels.levels == MISSING, np.nan, labels.levels)
+    return levels, labels.weights, [note for note in labels.notes if note]
 
 
 def _band(index: Ints, levels: int, bands: int) -> Ints:
     """Equal bands of the scale's scores."""
-    found: Ints = index * bands // levels
-    return found
+    band: Ints = index * bands // levels
+    return band

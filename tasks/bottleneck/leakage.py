@@ -67,16 +67,19 @@ def leakage_rows(
     task = task_leakage(shares, levels, data.grades[rows], tops, seed)
     between = concept_leakage(shares, levels, seed)
     part = None if task.value is None or not task.entropy else task.value / task.entropy
-    found = [
-        ("leakage_task", "", task.value, task.n, _said(task)),
-        ("leakage_task_share", "", part, task.n, task.note),
-        ("leakage_task_control", "", task.control, task.n, task.note),
-        ("leakage_concepts", "all", between.value, between.n, _said(between)),
-        ("leakage_concepts_control", "all", between.control, between.n, between.note),
+    values = [
+        ("leakage_task", "", task.value, _intervals(task)),
+        ("leakage_task_share", "", part, task.note),
+        ("leakage_task_control", "", task.control, task.note),
+        ("leakage_concepts", "all", between.value, _intervals(between)),
+        ("leakage_concepts_control", "all", between.control, between.note),
     ]
-    names = ("metric", "criterion_id", "value", "n", "note")
-    of = {"method": method, "seed": seed, "setting": setting, "split": split}
-    return [of | dict(zip(names, row, strict=True)) for row in found]
+    grader = {"method": method, "seed": seed, "setting": setting, "split": split}
+    records = []
+    for metric, criterion, value, note in values:
+        n = between.n if criterion else task.n
+        records.append(grader | {"metric": metric, "criterion_id": criterion, "value": value, "n": n, "note": note})
+    return records
 
 
 def task_leakage(shares: Floats, levels: Ints, grades: Ints, tops: Ints, seed: int) -> Leak:
@@ -85,17 +88,18 @@ def task_leakage(shares: Floats, levels: Ints, grades: Ints, tops: Ints, seed: i
     On responses with a grade and all labels; labels enter as indicators of each level, so that only what they say
     together, not by sum, is left to s̃. A grade with fewer responses than folds leaves.
     """
-    kept = (levels != MISSING).all(axis=1) & (grades != MISSING)
-    kept[kept] = _in_every_fold(grades[kept])
-    y = grades[kept]
+    complete = (levels != MISSING).all(axis=1) & (grades != MISSING)
+    complete[complete] = _in_every_fold(grades[complete])
+    y = grades[complete]
     if _too_few(y):
         return Leak(len(y), note=TOO_FEW)
-    shares, levels = shares[kept], levels[kept]
-    known = np.hstack([levels[:, [k]] == np.arange(1, top + 1) for k, top in enumerate(tops)]).astype(np.float64)
+    shares, levels = shares[complete], levels[complete]
+    indicators = [levels[:, [k]] == np.arange(1, top + 1) for k, top in enumerate(tops)]
+    labels = np.hstack(indicators).astype(np.float64)
     shuffled = within_labels(shares, levels, seed)
-    base = cross_fitted(known, y, seed)
-    gain = base - cross_fitted(np.hstack([known, shares]), y, seed)
-    control = base - cross_fitted(np.hstack([known, shuffled]), y, seed)
+    base = cross_fitted(labels, y, seed)
+    gain = base - cross_fitted(np.hstack([labels, shares]), y, seed)
+    control = base - cross_fitted(np.hstack([labels, shuffled]), y, seed)
     return _leak(gain, control, _entropy(y), seed)
 
 
@@ -105,25 +109,26 @@ def concept_leakage(shares: Floats, levels: Ints, seed: int) -> Leak:
     On responses with all labels. Related concepts tell of each other without any leak: read it against the control. A
     concept with fewer than two levels of `FOLDS` responses is not predicted.
     """
-    kept = (levels != MISSING).all(axis=1)
-    shares, levels = shares[kept], levels[kept]
+    complete = (levels != MISSING).all(axis=1)
+    shares, levels = shares[complete], levels[complete]
     shuffled = within_labels(shares, levels, seed)
     frequent = [_in_every_fold(column) for column in levels.T]
     usable = {k: on for k, on in enumerate(frequent) if not _too_few(levels[on, k])}
     if not usable or levels.shape[1] < 2:
         return Leak(len(levels), note=TOO_FEW)
-    gain, control, seen = np.zeros((3, len(levels)))
+    gain, control, pairs = np.zeros((3, len(levels)))
     base = {k: cross_fitted(shares[on][:, [k]], levels[on, k], seed) for k, on in usable.items()}
     for k, j in permutations(range(levels.shape[1]), 2):
         if k not in usable:
             continue
-        on, own = usable[k], shares[:, k]
+        on = usable[k]
         for total, other in ((gain, shares), (control, shuffled)):
-            total[on] += base[k] - cross_fitted(np.stack([own, other[:, j]], axis=1)[on], levels[on, k], seed)
-        seen[on] += 1
-    on = seen > 0
+            both = np.stack([shares[:, k], other[:, j]], axis=1)[on]
+            total[on] += base[k] - cross_fitted(both, levels[on, k], seed)
+        pairs[on] += 1
+    on = pairs > 0
     mean_entropy = float(np.mean([_entropy(levels[some, k]) for k, some in usable.items()]))
-    return _leak(gain[on] / seen[on], control[on] / seen[on], mean_entropy, seed)
+    return _leak(gain[on] / pairs[on], control[on] / pairs[on], mean_entropy, seed)
 
 
 def within_labels(shares: Floats, levels: Ints, seed: int) -> Floats:
@@ -154,16 +159,17 @@ def cross_fitted(features: Floats, classes: Ints, seed: int) -> Floats:
     return loss
 
 
-def _leak(gain: Floats, control: Floats, of: float, seed: int) -> Leak:
+def _leak(gain: Floats, control: Floats, predicted_entropy: float, seed: int) -> Leak:
     (totals,) = draw_totals([np.stack([gain, gain - control, np.ones_like(gain)], axis=1)], DRAWS, seed)
-    within, excess = (interval(total / totals[:, 2], len(gain)) for total in totals[:, :2].T)
-    return Leak(len(gain), float(gain.mean()), float(control.mean()), within, excess, of)
+    within = interval(totals[:, 0] / totals[:, 2], len(gain))
+    excess = interval(totals[:, 1] / totals[:, 2], len(gain))
+    return Leak(len(gain), float(gain.mean()), float(control.mean()), within, excess, predicted_entropy)
 
 
 def _in_every_fold(classes: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """(n,) whether a response's class is frequent enough to be in every fold."""
-    _, at, counts = np.unique(classes, return_inverse=True, return_counts=True)
-    return np.asarray(counts[at] >= FOLDS, np.bool_)
+    _, codes, counts = np.unique(classes, return_inverse=True, return_counts=True)
+    return np.asarray(counts[codes] >= FOLDS, np.bool_)
 
 
 def _too_few(classes: Ints) -> bool:
@@ -174,7 +180,7 @@ def _entropy(classes: Ints) -> float:
     return float(entropy(np.unique(classes, return_counts=True)[1]))
 
 
-def _said(leak: Leak) -> str | None:
+def _intervals(leak: Leak) -> str | None:
     if leak.value is None or leak.control is None:
         return leak.note
     (low, high), (least, most) = leak.within[:2], leak.excess[:2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -49,10 +50,10 @@ def minimise(
     loss is no longer finite, as with too high a learning rate.
     """
     optimizer = torch.optim.AdamW(groups)
-    parameters = [one for group in groups for one in group["params"]]
+    parameters = list(chain.from_iterable(group["params"] for group in groups))
     epoch_batches = batches()
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _slope(plan, plan.epochs * len(epoch_batches)))
-    best, kept = (-math.inf, -math.inf), _copied(parameters)
+    best, best_values = (-math.inf, -math.inf), _copied(parameters)
     least, since = math.inf, 0
     history: list[dict[str, Any]] = []
     for epoch in range(1, plan.epochs + 1):
@@ -65,12 +66,12 @@ def minimise(
         since = 0 if measure > best[0] or lost < least else since + 1
         least = min(least, lost)
         if (measure, -lost) > best:
-            best, kept = (measure, -lost), _copied(parameters)
+            best, best_values = (measure, -lost), _copied(parameters)
         if since == plan.patience:
             break
         epoch_batches = batches()
     with torch.no_grad():
-        for parameter, value in zip(parameters, kept, strict=True):
+        for parameter, value in zip(parameters, best_values, strict=True):
             parameter.copy_(value)
     return Course(len(history), best[0] if best[0] > -math.inf else None, history)
 
@@ -93,7 +94,7 @@ def train_on_states(
     one, and so does an adapter. The same seed gives the same numbers on one machine, and no global state is left
     changed.
     """
-    drawn = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
     encoder.load_state_dict(None)
     model.to(encoder.device)
     rate = plan.learning_rate if encoder.learning == "tuned" else plan.head_learning_rate
@@ -106,16 +107,16 @@ def train_on_states(
 
     def validation() -> tuple[float, float]:
         _train(model, encoder, False)
-        found = validate()
+        measured = validate()
         _train(model, encoder, True)
-        return found
+        return measured
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # dropout draws from the global generator
         _train(model, encoder, True)
         course = minimise(
             groups,
-            lambda: [rows[at] for at in batches(encoder.lengths[rows], plan.batch_size, drawn)],
+            lambda: [rows[places] for places in batches(encoder.lengths[rows], plan.batch_size, rng)],
             training_loss,
             validation,
             plan,
@@ -129,8 +130,8 @@ def decayed(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> li
     """AdamW's groups: weight decay for matrices, none for biases and norms."""
     ordered = list(parameters)
     return [
-        {"params": [one for one in ordered if one.ndim > 1], "lr": rate, "weight_decay": decay},
-        {"params": [one for one in ordered if one.ndim < 2], "lr": rate, "weight_decay": 0.0},
+        {"params": [parameter for parameter in ordered if parameter.ndim > 1], "lr": rate, "weight_decay": decay},
+        {"params": [parameter for parameter in ordered if parameter.ndim < 2], "lr": rate, "weight_decay": 0.0},
     ]
 
 
@@ -160,7 +161,7 @@ def _slope(plan: Training, steps: int) -> Callable[[int], float]:
 
 
 def _copied(parameters: Sequence[Tensor]) -> list[Tensor]:
-    return [one.detach().clone() for one in parameters]
+    return [parameter.detach().clone() for parameter in parameters]
 
 
 def _train(model: nn.Module, encoder: StateEncoder, mode: bool) -> None:

@@ -22,8 +22,8 @@ def ranking_loss(expected: Tensor, levels: Tensor) -> Tensor:
 
     expected (B, K) expected levels ĉ; levels (B, K) integers. 0, with gradient 0, where there is no pair.
     """
-    known = levels != MISSING
-    above = (levels[:, None] > levels[None]) & known[:, None] & known[None]
+    labelled = levels != MISSING
+    above = (levels[:, None] > levels[None]) & labelled[:, None] & labelled[None]
     # −log σ(ĉ_i − ĉ_j) is the softplus of the difference the other way round.
     each = softplus(expected[None] - expected[:, None]) * above
     pairs = above.sum((0, 1))
@@ -45,9 +45,9 @@ def denoising_loss(posterior: Tensor, levels: Tensor, tops: Tensor, weights: Ten
 
     posterior (B, K); levels (B, K) integers; tops (K,) M_k; weights (B, K). 0, with gradient 0, without any label.
     """
-    known = levels != MISSING
+    labelled = levels != MISSING
     each = (posterior - levels.to(posterior.dtype) / tops) ** 2 * weights
-    return (each * known).sum() / known.sum().clamp(min=1)
+    return (each * labelled).sum() / labelled.sum().clamp(min=1)
 
 
 def sparsity_loss(factor: Tensor) -> Tensor:

@@ -39,11 +39,11 @@ def trial_rows(
     rows = data.rows(split)
     if len(estimates.grades) != len(rows):
         raise ValueError(f"{len(estimates.grades)} estimates for the {len(rows)} responses of split {split}")
-    found = _task(data.grades[rows], estimates.grade, data.scores)
-    found += _probabilities(data.grades[rows], estimates.grades, calibrated)
+    values = _task(data.grades[rows], estimates.grade, data.scores)
+    values += _probabilities(data.grades[rows], estimates.grades, calibrated)
     if estimates.levels is not None:
-        found = _concepts(data.levels[rows], estimates.chosen(), data.concepts) + found
-    return [_row(method, seed, setting, split, *one) for one in found]
+        values = _concepts(data.levels[rows], estimates.chosen(), data.concepts) + values
+    return [_row(method, seed, setting, split, *measured) for measured in values]
 
 
 def human_rows(
@@ -54,54 +54,56 @@ def human_rows(
     levels: (n, K), grades: (n,) classes, MISSING where a person gave none; scores: (S + 1,) of the classes. All
     measures are symmetric, so that it does not matter who is a.
     """
-    found = _concepts(np.where(levels_b == MISSING, MISSING, levels_a), levels_b, concepts)
-    found += _task(np.where(grades_b == MISSING, MISSING, grades_a), grades_b, scores)
-    return [_row("human", 0, "", split, *one) for one in found]
+    values = _concepts(np.where(levels_b == MISSING, MISSING, levels_a), levels_b, concepts)
+    values += _task(np.where(grades_b == MISSING, MISSING, grades_a), grades_b, scores)
+    return [_row("human", 0, "", split, *measured) for measured in values]
 
 
 Measured = tuple[str, str, Stat, int]
 """Metric, concept, its value, responses."""
 
 
-def _concepts(given: Ints, chosen: Ints, concepts: Concepts) -> list[Measured]:
+def _concepts(labels: Ints, chosen: Ints, concepts: Concepts) -> list[Measured]:
     """Every concept by itself, then the mean over those where a measure is defined."""
     count = chosen.shape[1]
-    labelled = given[:, :count] != MISSING
-    found: list[Measured] = []
+    labelled = labels[:, :count] != MISSING
+    values: list[Measured] = []
     for name, measure in MEASURES.items():
         each = []
         for k in range(count):
             on = labelled[:, k]
-            each.append(measure(given[on, k], chosen[on, k], 0, int(concepts.tops[k])))
-            found.append((f"concept_{name}", concepts.ids[k], each[-1], int(on.sum())))
-        found.append((f"concept_{name}", "all", _mean(each), int(labelled.any(axis=1).sum())))
-    return found
+            each.append(measure(labels[on, k], chosen[on, k], 0, int(concepts.tops[k])))
+            values.append((f"concept_{name}", concepts.ids[k], each[-1], int(on.sum())))
+        values.append((f"concept_{name}", "all", _mean(each), int(labelled.any(axis=1).sum())))
+    return values
 
 
 def _mean(each: list[Stat]) -> Stat:
-    known = [stat.value for stat in each if stat.value is not None]
-    if not known:
+    defined = [stat.value for stat in each if stat.value is not None]
+    if not defined:
         return Stat(None, "undefined: for every concept")
-    note = None if len(known) == len(each) else f"over the {len(known)} of {len(each)} concepts where it is defined"
-    return Stat(float(np.mean(known)), note)
+    note = None if len(defined) == len(each) else f"over the {len(defined)} of {len(each)} concepts where it is defined"
+    return Stat(float(np.mean(defined)), note)
 
 
-def _task(given: Ints, chosen: Ints, scores: Floats) -> list[Measured]:
-    on = given != MISSING
-    y, by = given[on], chosen[on]
-    found = [(f"task_{name}", "", measure(y, by, 0, len(scores) - 1), len(y)) for name, measure in MEASURES.items()]
-    return [*found, ("task_mae", "", mae(scores[y], scores[by]), len(y))]
+def _task(labels: Ints, chosen: Ints, scores: Floats) -> list[Measured]:
+    on = labels != MISSING
+    y, by = labels[on], chosen[on]
+    values = []
+    for name, measure in MEASURES.items():
+        values.append((f"task_{name}", "", measure(y, by, 0, len(scores) - 1), len(y)))
+    return [*values, ("task_mae", "", mae(scores[y], scores[by]), len(y))]
 
 
-def _probabilities(given: Ints, raw: Floats, calibrated: Floats | None) -> list[Measured]:
-    on = given != MISSING
-    y = given[on]
-    found: list[Measured] = []
+def _probabilities(labels: Ints, raw: Floats, calibrated: Floats | None) -> list[Measured]:
+    on = labels != MISSING
+    y = labels[on]
+    values: list[Measured] = []
     for name, measure in (("task_rps", rps), ("task_ece", ordinal_ece)):
         before = measure(raw[on], y)
         after = Stat(before.value, before.note or NOT_CALIBRATED) if calibrated is None else measure(calibrated[on], y)
-        found += [(name, "", after, len(y)), (f"{name}_uncalibrated", "", before, len(y))]
-    return found
+        values += [(name, "", after, len(y)), (f"{name}_uncalibrated", "", before, len(y))]
+    return values
 
 
 def _row(

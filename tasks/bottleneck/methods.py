@@ -35,8 +35,8 @@ def train(
     say: Say = quiet,
 ) -> Trained:
     """Trains a method. texts: (n,) responses, in the rows of `data`; embed: texts to unit vectors (n, width)."""
-    how = methods(texts, embed)[method]
-    return how(data, encoder, plan, seed, method=method, setting=setting, say=say)
+    fit = methods(texts, embed)[method]
+    return fit(data, encoder, plan, seed, method=method, setting=setting, say=say)
 
 
 def methods(texts: Sequence[str], embed: Embed) -> Mapping[Method, Callable[..., Trained]]:
@@ -57,18 +57,18 @@ def sweep(plan: Training, values: Mapping[str, Sequence[float]]) -> list[tuple[s
 
     InputError for a field that settings do not have, or a value that it cannot take.
     """
-    found = []
+    settings_by_name = []
     for field, of_field in values.items():
         if field not in Training.model_fields:
-            known = ", ".join(Training.model_fields)
-            raise InputError(f"'{field}' is no training setting", field="sweep", hint=f"one of {known}")
+            settings = ", ".join(Training.model_fields)
+            raise InputError(f"'{field}' is no training setting", field="sweep", hint=f"one of {settings}")
         for value in of_field:
             try:
                 changed = Training.model_validate(plan.model_dump() | {field: value})
             except ValidationError as error:
                 raise InputError(f"{field}={value:g}: {error.errors()[0]['msg']}", field="sweep") from error
-            found.append((f"{field}={value:g}", changed))
-    return found
+            settings_by_name.append((f"{field}={value:g}", changed))
+    return settings_by_name
 
 
 def _ablated(name: Method) -> Callable[..., Trained]:

@@ -39,14 +39,14 @@ class ConceptEncoder(nn.Module):
     ) -> None:
         """width: of the states; projection: d, the width that they are first brought to, None for their own."""
         super().__init__()
-        drawn = torch.Generator().manual_seed(seed)
+        rng = torch.Generator().manual_seed(seed)
         highest, d = torch.as_tensor(np.asarray(tops, np.int64)), projection or width
         self.temperature, self.rubric_aware = temperature, rubric_aware
         self.register_buffer("tops", highest)
         self.register_buffer("beyond", torch.arange(int(highest.max()) + 1) > highest[:, None])
-        self.projection = None if projection is None else nn.Parameter(_uniform((d, width), drawn))
-        self.queries = nn.Parameter(orthogonal(len(highest), d, drawn)) if rubric_aware else None
-        self.classifiers = nn.Parameter(_uniform((*self.beyond.shape, d), drawn))
+        self.projection = None if projection is None else nn.Parameter(_uniform((d, width), rng))
+        self.queries = nn.Parameter(orthogonal(len(highest), d, rng)) if rubric_aware else None
+        self.classifiers = nn.Parameter(_uniform((*self.beyond.shape, d), rng))
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(B, K, M + 1) logits, −inf beyond a concept's top, of states (B, T, width) and mask (B, T)."""
@@ -114,14 +114,19 @@ class LatentHead(nn.Module):
 
     def as_head(self) -> Head:
         """The same as plain arrays."""
-        precision, noise = (None if one is None else _array(one) for one in (self.precision, self.noise))
-        return Head(_array(self.weights), _array(self.bias), precision, noise)
+        precision, noise = self.precision, self.noise
+        return Head(
+            _array(self.weights),
+            _array(self.bias),
+            None if precision is None else _array(precision),
+            None if noise is None else _array(noise),
+        )
 
     @property
     def numbers(self) -> int:
         """Numbers that are trained: of L only those on and below the diagonal."""
         upper = 0 if self.factor is None else len(self.factor) * (len(self.factor) - 1) // 2
-        return sum(one.numel() for one in self.parameters()) - upper
+        return sum(parameter.numel() for parameter in self.parameters()) - upper
 
 
 def expected_levels(logits: Tensor) -> Tensor:
@@ -136,10 +141,10 @@ def orthogonal(rows: int, width: int, generator: torch.Generator) -> Tensor:
 
     Orthogonal to each other within blocks of `width` rows: no more can be.
     """
-    blocks = [
-        torch.linalg.qr(torch.randn(width, min(width, rows - at), generator=generator)).Q.T
-        for at in range(0, rows, width)
-    ]
+    blocks = []
+    for start in range(0, rows, width):
+        gaussian = torch.randn(width, min(width, rows - start), generator=generator)
+        blocks.append(torch.linalg.qr(gaussian).Q.T)
     return torch.cat(blocks).contiguous()
 
 

@@ -14,7 +14,7 @@ from scipy.special import softmax
 from torch import Tensor, nn
 
 from tasks.bottleneck.data import Estimates, LabelledData
-from tasks.bottleneck.fit import Trained, grade_validation, rows_with
+from tasks.bottleneck.fit import Trained, grade_validation, parameter_count, rows_with
 from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.losses import task_loss
 from tasks.bottleneck.model import ConceptEncoder
@@ -93,7 +93,7 @@ def plm(
     Keeps the epoch with the best macro-F1 of the grade on the calibration split. InputError where a split has no grade.
     """
     began = time.perf_counter()
-    rows, held = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
+    rows, validation_rows = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
     encoder, grades = pooled(encoder), torch.from_numpy(data.grades)
     model = GradeHead(encoder.width, len(data.scores), plan.width, seed)
 
@@ -101,10 +101,10 @@ def plm(
         return {"task": task_loss(model(states, mask), grades[batch].to(states.device))}
 
     def validate() -> tuple[float, float]:
-        return grade_validation(_probabilities(model, encoder, held), data.grades[held])
+        return grade_validation(_probabilities(model, encoder, validation_rows), data.grades[validation_rows])
 
-    course = train_on_states(model, encoder, rows, loss, validate, plan, seed, say)
-    weights = encoder.state_dict()
+    course = train_on_states(model, encoder, rows, loss, validate, plan=plan, seed=seed, say=say)
+    weights, parameters = encoder.state_dict(), parameter_count(model, encoder)
     model.cpu()
 
     def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
@@ -120,7 +120,7 @@ def plm(
         encoder_state=weights,
         epochs=(course.epochs, 0),
         validation=course.validation,
-        parameters=numbers(model, encoder),
+        parameters=parameters,
         seconds=time.perf_counter() - began,
         history=course.history,
         predict=predict,
@@ -134,22 +134,20 @@ def mean_state(states: Tensor, mask: Tensor) -> Tensor:
 
 def read(model: Read, encoder: StateEncoder, rows: Ints) -> Floats:
     """What a model says of the states of some rows, (len(rows), …) in their order, without gradients."""
-    places = list(by_length(encoder.lengths[rows], _READ_TOKENS))
+    batches = list(by_length(encoder.lengths[rows], _READ_TOKENS))
+    outputs = []
     with torch.inference_mode():
-        values = [model(*_to_model(model, *encoder(rows[at]))).double().cpu().numpy() for at in places]
-    found: Floats = np.concatenate(values)[np.argsort(np.concatenate(places))]
-    return found
-
-
-def numbers(model: nn.Module, encoder: StateEncoder) -> int:
-    """Numbers trained."""
-    return sum(one.numel() for one in [*model.parameters(), *encoder.parameters()])
+        for places in batches:
+            states, mask = _to_model(model, *encoder(rows[places]))
+            outputs.append(model(states, mask).double().cpu().numpy())
+    in_order: Floats = np.concatenate(outputs)[np.argsort(np.concatenate(batches))]
+    return in_order
 
 
 def _to_model(model: Read, *tensors: Tensor) -> Sequence[Tensor]:
     """Tensors where the model's parameters lie: a tuned encoder may be elsewhere."""
     first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    return tensors if first is None else [one.to(first.device) for one in tensors]
+    return tensors if first is None else [tensor.to(first.device) for tensor in tensors]
 
 
 def _probabilities(model: GradeHead, encoder: StateEncoder, rows: Ints) -> Floats:

@@ -64,13 +64,14 @@ def expected_change(levels: Floats, head: Head, shares: Floats, tops: Ints) -> F
     """
     effects = (head.weights @ head.correction) / head.temperature
     logits = head.logits(shares) / head.temperature
-    now = softmax(logits, axis=1)
-    found = np.empty(shares.shape)
+    before = softmax(logits, axis=1)
+    changes = np.empty(shares.shape)
     for k, top in enumerate(tops):
         moved = np.arange(top + 1) / top - shares[:, k, None]
-        then = softmax(logits[:, None] + moved[..., None] * effects[:, k], axis=2)
-        found[:, k] = (levels[:, k, : top + 1] * np.abs(then - now[:, None]).sum(axis=2)).sum(axis=1) / 2
-    return found
+        after = softmax(logits[:, None] + moved[..., None] * effects[:, k], axis=2)
+        distances = np.abs(after - before[:, None]).sum(axis=2)
+        changes[:, k] = (levels[:, k, : top + 1] * distances).sum(axis=1) / 2
+    return changes
 
 
 class Questions(NamedTuple):
@@ -101,14 +102,14 @@ def _adaptive(levels: Floats, head: Head, answers: Floats, tops: Ints) -> tuple[
     each, state = np.arange(len(answers)), expected_shares(levels, tops)
     open_ = ~np.isnan(answers)
     order, priority = np.empty(answers.shape, np.int64), np.empty(answers.shape)
-    left = np.ones(answers.shape, np.bool_)
+    unasked = np.ones(answers.shape, np.bool_)
     for turn in range(answers.shape[1]):
         value = np.where(open_, expected_change(levels, head, state, tops), -np.inf)
         # What is asked already stands behind what cannot be asked, so that the order holds every concept once.
-        k = np.where(left, np.maximum(value, -1.0), -2.0).argmax(axis=1)
+        k = np.where(unasked, np.maximum(value, -1.0), -2.0).argmax(axis=1)
         order[:, turn], priority[:, turn] = k, value[each, k]
         state[each, k] = np.where(open_[each, k], answers[each, k], state[each, k])
-        open_[each, k] = left[each, k] = False
+        open_[each, k] = unasked[each, k] = False
     return order, priority
 
 
@@ -177,32 +178,37 @@ def savings(
     shares, questions = np.linspace(0, 1, STEPS + 1), int((~np.isnan(answers)).sum())
     budgets = np.round(shares * questions).astype(np.int64)
     classes = len(data.scores)
-    grades = [
-        _bought(ask(policy, levels, head, answers, tops, seed), budgets, head, expected_shares(levels, tops), answers)
-        for policy in POLICIES
-    ]
-    values = np.array([[_value(metric, right, given, classes) for given in of] for of in grades])
+    grades = []
+    for policy in POLICIES:
+        plan = ask(policy, levels, head, answers, tops, seed)
+        grades.append(_grades_within(budgets, plan, head, expected_shares(levels, tops), answers))
+    values = np.array([_values(metric, right, of_policy, classes) for of_policy in grades])
     sample = drawn_metrics(np.concatenate(grades), right, classes, draws, seed)[metric]
     drawn = np.moveaxis(sample.reshape(len(POLICIES), len(shares), draws), 2, 1)
     areas = _compared(_area(values, shares), _area(drawn, shares), len(rows))
     needs = _compared(_needed(values, shares), _needed(drawn, shares), len(rows))
     return [
-        Saving(policy, metric, len(rows), questions, shares, values[at], areas[at], needs[at])
-        for at, policy in enumerate(POLICIES)
+        Saving(policy, metric, len(rows), questions, shares, values=curve, area=area, needed=needed)
+        for policy, curve, area, needed in zip(POLICIES, values, areas, needs, strict=True)
     ]
 
 
-def _bought(asked: Questions, budgets: Ints, head: Head, shares: Floats, answers: Floats) -> Ints:
+def _grades_within(budgets: Ints, plan: Questions, head: Head, shares: Floats, answers: Floats) -> Ints:
     """(budgets, n) grades when so many questions were asked over the whole set."""
-    after = grades_after(head, shares, asked.order, answers)
-    answered = (asked.turn < budgets[:, None, None]).sum(axis=2)
-    bought: Ints = after[answered, np.arange(len(shares))]
-    return bought
+    after = grades_after(head, shares, plan.order, answers)
+    answered = (plan.turn < budgets[:, None, None]).sum(axis=2)
+    grades: Ints = after[answered, np.arange(len(shares))]
+    return grades
 
 
-def _value(metric: GradeMetric, right: Ints, given: Ints, classes: int) -> float:
-    value = MEASURES[metric.removeprefix("task_")](right, given, 0, classes - 1).value
-    return np.nan if value is None else value
+def _values(metric: GradeMetric, right: Ints, grades: Ints, classes: int) -> list[float]:
+    """The metric of each row of grades (budgets, n), NaN where it is undefined."""
+    measure = MEASURES[metric.removeprefix("task_")]
+    values = []
+    for chosen in grades:
+        value = measure(right, chosen, 0, classes - 1).value
+        values.append(np.nan if value is None else value)
+    return values
 
 
 def _area(values: Floats, shares: Floats) -> Floats:
@@ -215,52 +221,45 @@ def _needed(values: Floats, shares: Floats) -> Floats:
     start, gain = values[..., :1], values[..., -1:] - values[..., :1]
     with np.errstate(divide="ignore", invalid="ignore"):
         reached = np.where(gain > 0, (values - start) / gain, np.nan)
-    at = np.argmax(reached >= GAIN, axis=-1)[..., None]
-    high, low = (np.take_along_axis(reached, i, axis=-1)[..., 0] for i in (at, np.maximum(at - 1, 0)))
-    at = at[..., 0]
+    first = np.argmax(reached >= GAIN, axis=-1)
+    high = np.take_along_axis(reached, first[..., None], axis=-1)[..., 0]
+    low = np.take_along_axis(reached, np.maximum(first - 1, 0)[..., None], axis=-1)[..., 0]
     # At the first point nothing is gained, so a curve that gains reaches it later.
-    return np.where(at > 0, shares[at] - (high - GAIN) / np.where(at > 0, high - low, 1) * shares[1], np.nan)
+    gains = first > 0
+    beyond = (high - GAIN) / np.where(gains, high - low, 1)
+    return np.where(gains, shares[first] - beyond * shares[1], np.nan)
 
 
 def _compared(values: Floats, drawn: Floats, responses: int) -> list[OverRandom]:
     """Each policy's number beside that of random; values: (policies,), drawn: (policies, draws), of so many
     responses."""
-    by = POLICIES.index("random")
-    found = []
+    random = POLICIES.index("random")
+    comparisons = []
     for value, sample in zip(values, drawn, strict=True):
-        low, high = interval(sample - drawn[by], responses)[:2]
-        found.append(OverRandom(_plain(value), _plain(value - values[by]), low, high))
-    return found
+        low, high = interval(sample - drawn[random], responses)[:2]
+        comparisons.append(OverRandom(_plain(value), _plain(value - values[random]), low, high))
+    return comparisons
 
 
 def _plain(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def saving_rows(found: list[Saving], method: str, seed: int, split: str) -> list[dict[str, Any]]:
+def saving_rows(savings: list[Saving], method: str, seed: int, split: str) -> list[dict[str, Any]]:
     """Rows of table `trials`: saving_area_<policy> and saving_questions_<policy>; the note compares with random."""
+    grader = {"method": method, "seed": seed, "setting": "", "split": split}
     rows = []
-    for one in found:
-        for name, number in (("area", one.area), ("questions", one.needed)):
-            rows.append(
-                {
-                    "method": method,
-                    "seed": seed,
-                    "setting": "",
-                    "split": split,
-                    "metric": f"saving_{name}_{one.policy}",
-                    "criterion_id": "",
-                    "value": number.value,
-                    "n": one.n,
-                    "note": _against_random(one, number),
-                }
-            )
+    for saving in savings:
+        for name, number in (("area", saving.area), ("questions", saving.needed)):
+            metric = f"saving_{name}_{saving.policy}"
+            value = {"metric": metric, "criterion_id": "", "value": number.value, "n": saving.n}
+            rows.append(grader | value | {"note": _against_random(saving, number)})
     return rows
 
 
-def _against_random(one: Saving, number: OverRandom) -> str:
+def _against_random(saving: Saving, number: OverRandom) -> str:
     if number.value is None:
-        return f"undefined: the answers do not raise {one.metric}"
+        return f"undefined: the answers do not raise {saving.metric}"
     if number.low is None or number.change is None:
-        return f"of {one.metric}"
-    return f"of {one.metric}; {number.change:+.3f} [{number.low:+.3f}, {number.high:+.3f}] against random"
+        return f"of {saving.metric}"
+    return f"of {saving.metric}; {number.change:+.3f} [{number.low:+.3f}, {number.high:+.3f}] against random"

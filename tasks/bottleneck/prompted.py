@@ -57,22 +57,23 @@ class Prompted:
     """Replies asked for, the repair among them: 1 or 2."""
 
 
-def drawn(answered: Sequence[Answered], scores: Floats, rows: Ints, count: int, seed: int) -> tuple[Shot, ...]:
+def drawn_shots(answered: Sequence[Answered], scores: Floats, rows: Ints, count: int, seed: int) -> tuple[Shot, ...]:
     """Examples spread evenly over the scores that occur, lowest first; which responses show them is drawn.
 
     scores: (n,) human scores, NaN where there is none. rows: of the train split. InputError where fewer than `count`
     of them have a score.
     """
-    known = rows[~np.isnan(scores[rows])]
-    if len(known) < count:
-        raise InputError(f"{count} examples are asked for, but only {len(known)} training responses have a score")
-    levels, rank = np.unique(scores[known], return_inverse=True)
-    left = np.random.default_rng(seed).permutation(len(known)).tolist()
+    scored = rows[~np.isnan(scores[rows])]
+    if len(scored) < count:
+        raise InputError(f"{count} examples are asked for, but only {len(scored)} training responses have a score")
+    levels, rank = np.unique(scores[scored], return_inverse=True)
+    unused = np.random.default_rng(seed).permutation(len(scored)).tolist()
     shown: list[int] = []
-    for wanted in np.floor((np.arange(count) + 0.5) * len(levels) / count):
-        shown.append(min(left, key=lambda at: abs(rank[at] - wanted)))
-        left.remove(shown[-1])
-    return tuple(Shot(answered[known[at]], float(scores[known[at]])) for at in sorted(shown, key=lambda at: rank[at]))
+    for target in np.floor((np.arange(count) + 0.5) * len(levels) / count):
+        shown.append(min(unused, key=lambda place: abs(rank[place] - target)))
+        unused.remove(shown[-1])
+    lowest_first = scored[sorted(shown, key=lambda place: rank[place])]
+    return tuple(Shot(answered[row], float(scores[row])) for row in lowest_first)
 
 
 def prompted(
@@ -97,25 +98,24 @@ def prompted(
     if not backend.reads_prose:
         raise InputError(f"backend '{backend.name}' reads no prompts; a prompted grader needs a language model")
     system = Message("system", _instructions(shots, scale, rubric, anchors))
+    schema = record({"score": {"type": "number", "minimum": scale.min, "maximum": scale.max}})
     first = Request(
         messages=(system,),
         role="grade",
         subject="",
         keys=_KEYS,
-        schema=record({"score": {"type": "number", "minimum": scale.min, "maximum": scale.max}})
-        if structured
-        else None,
+        schema=schema if structured else None,
         sampling=sampling or Sampling(),
     )
     requests = [
         replace(first, messages=(system, Message("user", _shown(response))), subject=response_id)
         for response_id, response in zip(response_ids, answered, strict=True)
     ]
-    asked = ask(requests, backend, replies, partial(_check, scale=scale), partial(_repair, scale=scale), on_wave)
+    answers = ask(requests, backend, replies, partial(_check, scale=scale), partial(_repair, scale=scale), on_wave)
     return Prompted(
-        scores=tuple(one.value for one in asked),
-        reasons=tuple(_reason(one) for one in asked),
-        attempts=tuple(len(one.attempts) for one in asked),
+        scores=tuple(answer.value for answer in answers),
+        reasons=tuple(_reason(answer) for answer in answers),
+        attempts=tuple(len(answer.attempts) for answer in answers),
     )
 
 
@@ -190,5 +190,5 @@ def _repair(request: Request, history: tuple[Attempt[float], ...], scale: Scale)
     return replace(request, messages=(system, mended), role="contract_repair", mends=("score",))
 
 
-def _reason(asked: Asked[float]) -> str | None:
-    return asked.attempts[-1].checked.violations[0] if asked.value is None else None
+def _reason(answer: Asked[float]) -> str | None:
+    return answer.attempts[-1].checked.violations[0] if answer.value is None else None

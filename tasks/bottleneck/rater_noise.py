@@ -77,13 +77,16 @@ def rater_noise(marks: Floats, tops: Ints) -> RaterNoise:
     if not ((~np.isnan(marks)).sum(axis=2) > 1).any():
         raise InputError(NOBODY_SHARES, hint="leave rater_noise off, or have some responses marked by several")
     shares = marks / tops[:, None]
-    fits = [_one_concept(shares[:, k]) for k in range(len(tops))]
-    severity, noise, mean, variance, latent, spread = (
-        np.stack([np.asarray(fit[at]) for fit in fits]) for at in range(6)
-    )
+    fits = [_concept_fit(shares[:, k]) for k in range(len(tops))]
+    severity = np.stack([fit.severity for fit in fits])
+    noise = np.stack([fit.noise for fit in fits])
+    mean = np.array([fit.mean for fit in fits])
+    variance = np.array([fit.variance for fit in fits])
+    latent = np.stack([fit.latent for fit in fits]).T
+    latent_variance = np.stack([fit.latent_variance for fit in fits]).T
     reliability = variance[:, None] / (variance[:, None] + noise**2)
     notes = tuple(fit.note for fit in fits)
-    return RaterNoise(severity, noise, reliability, mean, variance, latent.T, spread.T, notes)
+    return RaterNoise(severity, noise, reliability, mean, variance, latent, latent_variance, notes)
 
 
 def consensus(marks: Floats, tops: Ints) -> Consensus:
@@ -98,9 +101,9 @@ def consensus(marks: Floats, tops: Ints) -> Consensus:
     end of five levels, or a rater keeps to the middle (tests/studies/rater_noise.py).
     """
     fit = rater_noise(marks, tops)
-    given = ~np.isnan(marks)
-    marked, counts = given.any(axis=2), given.sum(axis=2)
-    plain = np.where(given, marks, 0.0).sum(axis=2) / np.maximum(counts, 1)
+    present = ~np.isnan(marks)
+    marked, counts = present.any(axis=2), present.sum(axis=2)
+    plain = np.where(present, marks, 0.0).sum(axis=2) / np.maximum(counts, 1)
     fitted = marked & ~np.isnan(fit.latent)
     weights = np.where(fitted, 1 - fit.latent_variance / fit.variance, 1.0)
     spread = fit.mean + (fit.latent - fit.mean) / np.sqrt(weights)
@@ -120,73 +123,74 @@ class _Fit(NamedTuple):
     note: str | None
 
 
-def _one_concept(shares: Floats) -> _Fit:
+def _concept_fit(shares: Floats) -> _Fit:
     """shares: (n, R), NaN where there is none."""
     # Marks are few whole levels, so that many responses have the same ones.
     coded, back, counts = np.unique(
         np.where(np.isnan(shares), -1.0, shares), axis=0, return_inverse=True, return_counts=True
     )
-    given, times = coded >= 0, counts.astype(np.float64)
-    marks = np.where(given, coded, 0.0)
-    if not (given.sum(axis=1) > 1).any():
+    present, times = coded >= 0, counts.astype(np.float64)
+    marks = np.where(present, coded, 0.0)
+    if not (present.sum(axis=1) > 1).any():
         return _no_fit(shares, NOBODY_SHARES)
-    if np.ptp(marks[given]) == 0:
+    if np.ptp(marks[present]) == 0:
         return _no_fit(shares, ONE_MARK)
-    pool, tied, lone = _pools(given, times)
-    severity, noise, mean, variance = at = _maximise(marks, given, times, pool, lone)
-    used = given.any(axis=0)
+    pool, tied, lone = _pools(present, times)
+    severity, noise, mean, variance = _maximise(marks, present, times, pool, lone)
+    used = present.any(axis=0)
     if variance < CHANCE * (variance + noise[used].mean()):
         return _no_fit(shares, BY_CHANCE)
-    latent, spread = _posterior(marks, given, *at)
+    latent, spread = _posterior(marks, present, severity, noise, mean, variance)
     severity, noise = np.where(used, severity, np.nan), np.where(used, np.sqrt(noise), np.nan)
-    return _Fit(severity, noise, mean, variance, latent[back], spread[back], EQUAL if tied else None)
+    note = EQUAL if tied else None
+    return _Fit(severity, noise, mean, variance, latent=latent[back], latent_variance=spread[back], note=note)
 
 
-def _no_fit(shares: Floats, why: str) -> _Fit:
-    nothing, unknown = np.full(shares.shape[1], np.nan), np.full(len(shares), np.nan)
-    return _Fit(nothing, nothing, np.nan, np.nan, unknown, unknown, why)
+def _no_fit(shares: Floats, note: str) -> _Fit:
+    of_raters, of_responses = np.full(shares.shape[1], np.nan), np.full(len(shares), np.nan)
+    return _Fit(of_raters, of_raters, np.nan, np.nan, latent=of_responses, latent_variance=of_responses, note=note)
 
 
-def _pools(given: Bools, times: Floats) -> tuple[Floats, bool, Bools]:
+def _pools(present: Bools, times: Floats) -> tuple[Floats, bool, Bools]:
     """(pool, tied, lone): pool (R, R) says whose residuals a rater's noise is the mean of; tied, whether any are
     pooled; lone (R,), who shares no response with anybody."""
-    there = given.astype(np.float64)
+    there = present.astype(np.float64)
     together = (there * times[:, None]).T @ there
     np.fill_diagonal(together, 0.0)
-    several = given[given.sum(axis=1) > 1]
-    shared = times[given.sum(axis=1) > 1] @ several
+    several = present[present.sum(axis=1) > 1]
+    shared = times[present.sum(axis=1) > 1] @ several
     linked = together > 0
     # A graph's signless Laplacian has one null vector for each part without an odd cycle, and it spans that part.
     values, vectors = np.linalg.eigh(np.diag(linked.sum(axis=1)) + linked.astype(np.float64))
     no_cycle = (vectors[:, values < 1e-9] ** 2).sum(axis=1) > 1e-9
-    lone, own = shared == 0, ~no_cycle & (shared >= FEWEST)
-    rest = ~own & ~lone
-    pool = np.diag(own.astype(np.float64))
-    pool[rest] = rest
+    lone, separate = shared == 0, ~no_cycle & (shared >= FEWEST)
+    pooled = ~separate & ~lone
+    pool = np.diag(separate.astype(np.float64))
+    pool[pooled] = pooled
     pool[lone] = ~lone
-    return pool, bool((~own & given.any(axis=0)).any()), lone
+    return pool, bool((~separate & present.any(axis=0)).any()), lone
 
 
 def _maximise(
-    marks: Floats, given: Bools, times: Floats, pool: Floats, lone: Bools
+    marks: Floats, present: Bools, times: Floats, pool: Floats, lone: Bools
 ) -> tuple[Floats, Floats, float, float]:
     """(severity, noise variance, m, v) by expectation-maximisation, rows counting `times`."""
-    weight, heard = times @ given, times * given.any(axis=1)
+    weight, heard = times @ present, times * present.any(axis=1)
     shared, everybody = np.where(lone, 0.0, weight), heard.sum()
     mean = float(times @ marks.sum(axis=1) / weight.sum())
-    variance = max(float(times @ ((marks - mean) ** 2 * given).sum(axis=1) / weight.sum()) / 2, LEAST)
+    variance = max(float(times @ ((marks - mean) ** 2 * present).sum(axis=1) / weight.sum()) / 2, LEAST)
     severity, noise = np.zeros(len(weight)), np.full(len(weight), variance)
     for _ in range(ITERATIONS):
-        latent, spread = _posterior(marks, given, severity, noise, mean, variance)
+        latent, spread = _posterior(marks, present, severity, noise, mean, variance)
         before = np.append(noise, variance)
-        apart = np.where(given, marks - latent[:, None], 0.0)
+        apart = np.where(present, marks - latent[:, None], 0.0)
         severity = np.where(lone, 0.0, times @ apart / np.maximum(weight, 1))
         mean = float(heard @ latent / everybody)
         # What all raters have in common is the mean's.
         shift = float(shared @ severity / shared.sum())
         severity, mean = np.where(lone, 0.0, severity - shift), mean + shift
         variance = max(float(heard @ (spread + (latent + shift - mean) ** 2) / everybody), LEAST)
-        apart = np.where(given, (marks - severity - latent[:, None] - shift) ** 2 + spread[:, None], 0.0)
+        apart = np.where(present, (marks - severity - latent[:, None] - shift) ** 2 + spread[:, None], 0.0)
         noise = np.maximum(pool @ (times @ apart) / np.maximum(pool @ weight, 1), LEAST)
         if np.abs(np.append(noise, variance) - before).max() < SETTLED:
             break
@@ -194,12 +198,12 @@ def _maximise(
 
 
 def _posterior(
-    marks: Floats, given: Bools, severity: Floats, noise: Floats, mean: float, variance: float
+    marks: Floats, present: Bools, severity: Floats, noise: Floats, mean: float, variance: float
 ) -> tuple[Floats, Floats]:
     """Mean and variance of z given each row's marks."""
-    spread = 1 / (1 / variance + given @ (1 / noise))
-    told = np.where(given, marks - severity, 0.0) @ (1 / noise)
-    return spread * (mean / variance + told), spread
+    spread = 1 / (1 / variance + present @ (1 / noise))
+    evidence = np.where(present, marks - severity, 0.0) @ (1 / noise)
+    return spread * (mean / variance + evidence), spread
 
 
 def _check(marks: Floats, tops: Ints) -> None:

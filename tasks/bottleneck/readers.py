@@ -36,8 +36,8 @@ def positions_of(model: Any) -> float:
     positions = getattr(model.config, "max_position_embeddings", None)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     # RoBERTa's positions begin behind that of its padding.
-    taken = 0 if table is None or table.padding_idx is None else table.padding_idx + 1
-    return float("inf") if positions is None else positions - taken
+    reserved = 0 if table is None or table.padding_idx is None else table.padding_idx + 1
+    return float("inf") if positions is None else positions - reserved
 
 
 def _shorten(model: Any, layer: int, name: str) -> None:
@@ -50,7 +50,7 @@ def _shorten(model: Any, layer: int, name: str) -> None:
     stack = _stack(model)
     if layer > len(stack):
         raise InputError(f"backbone '{name}' has {len(stack)} layers, and so no layer {layer}", field="layer")
-    final = next((one for one in _FINAL if isinstance(getattr(model, one, None), nn.Module)), None)
+    final = next((part for part in _FINAL if isinstance(getattr(model, part, None), nn.Module)), None)
     if final is not None:
         if layer < len(stack):
             setattr(model, final, _first_like(getattr(model, final), stack[layer]))
@@ -64,20 +64,24 @@ def _shorten(model: Any, layer: int, name: str) -> None:
 def _scale(norm: nn.Module) -> None:
     """Makes states of `_LENGTH`: a norm leaves them as long as its own weights are, by and large."""
     with torch.no_grad():
-        size = dict(norm.named_parameters())["weight"].norm()
-        for one in norm.parameters():
-            one.mul_(_LENGTH / size)
+        size = _weight(norm).norm()
+        for parameter in norm.parameters():
+            parameter.mul_(_LENGTH / size)
 
 
 def _stack(model: Any) -> Any:
     """A model's layers, lowest first."""
     count = model.config.num_hidden_layers
-    return next(one for one in model.modules() if isinstance(one, nn.ModuleList) and len(one) == count)
+    return next(part for part in model.modules() if isinstance(part, nn.ModuleList) and len(part) == count)
 
 
 def _first_like(final: nn.Module, block: nn.Module) -> nn.Module:
     """What a layer first does to the states that it reads: its first part of the final norm's kind and width."""
-    (wanted,) = (one.shape for name, one in final.named_parameters() if name == "weight")
+    shape = _weight(final).shape
     # Parts of parts last: some models also norm what attention compares.
-    alike = (one for one in [*block.children(), *block.modules()] if type(one) is type(final))
-    return next(one for one in alike if dict(one.named_parameters())["weight"].shape == wanted)
+    alike = (part for part in [*block.children(), *block.modules()] if type(part) is type(final))
+    return next(part for part in alike if _weight(part).shape == shape)
+
+
+def _weight(norm: nn.Module) -> nn.Parameter:
+    return dict(norm.named_parameters())["weight"]

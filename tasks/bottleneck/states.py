@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tasks.bottleneck.adapters import adapted, take
+from tasks.bottleneck.adapters import adapted, load_adapter
 from tasks.bottleneck.backbone import MARK, Backbone, BatchTokens
 from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.bottleneck import Learning
@@ -105,7 +105,7 @@ class Cached:
     def load_state_dict(self, weights: Weights | None) -> None:
         """Nothing; ValueError for weights, which belong to a tuned encoder."""
         if weights is not None:
-            raise ValueError("kept states cannot take an encoder's weights")
+            raise ValueError("kept states cannot load_adapter an encoder's weights")
 
 
 class TunedBackbone:
@@ -120,9 +120,9 @@ class TunedBackbone:
 
     def _learning(self, backbone: Backbone) -> Backbone:
         """What is trained."""
-        several = copy(backbone)
-        several.model = deepcopy(backbone.model)
-        return several
+        trainable = copy(backbone)
+        trainable.model = deepcopy(backbone.model)
+        return trainable
 
     def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         """H (B, T, d) float32, 0 at padding, and mask (B, T), on the backbone's device."""
@@ -139,7 +139,9 @@ class TunedBackbone:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """A copy of the weights, in main memory."""
-        return {name: one.detach().to("cpu", copy=True) for name, one in self._backbone.model.state_dict().items()}
+        return {
+            name: weights.detach().to("cpu", copy=True) for name, weights in self._backbone.model.state_dict().items()
+        }
 
     def load_state_dict(self, weights: Weights | None) -> None:
         """Takes such a copy; None for the backbone's own weights."""
@@ -162,16 +164,16 @@ class Adapted(TunedBackbone):
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The adapter's."""
-        return [one for one in self._backbone.model.parameters() if one.requires_grad]
+        return [weights for weights in self._backbone.model.parameters() if weights.requires_grad]
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """A copy of the adapter's weights, in main memory."""
-        named = self._backbone.model.named_parameters()
-        return {name: one.detach().to("cpu", copy=True) for name, one in named if one.requires_grad}
+        parameters = self._backbone.model.named_parameters()
+        return {name: weights.detach().to("cpu", copy=True) for name, weights in parameters if weights.requires_grad}
 
     def load_state_dict(self, weights: Weights | None) -> None:
         """Takes such a copy; None for an adapter that changes nothing yet."""
-        take(self._backbone, self._start if weights is None else weights)
+        load_adapter(self._backbone, self._start if weights is None else weights)
 
 
 def encode(backbone: Backbone, tokens: BatchTokens, say: Say = quiet, folder: Path | None = None) -> States:
@@ -207,20 +209,20 @@ def batches(lengths: Ints, size: int, generator: torch.Generator) -> list[Ints]:
     Random pools of some batches are sorted by length and cut; then the batches are shuffled.
     """
     places = torch.randperm(len(lengths), generator=generator).numpy()
-    pools = [places[at : at + _POOL * size] for at in range(0, len(places), _POOL * size)]
+    pools = [places[start : start + _POOL * size] for start in range(0, len(places), _POOL * size)]
     alike = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
-    cut = [alike[at : at + size] for at in range(0, len(alike), size)]
-    return [cut[at] for at in torch.randperm(len(cut), generator=generator).tolist()]
+    cut = [alike[start : start + size] for start in range(0, len(alike), size)]
+    return [cut[number] for number in torch.randperm(len(cut), generator=generator).tolist()]
 
 
 def by_length(lengths: Ints, most: int) -> Iterator[Ints]:
     """Places 0…n − 1, longest first, in batches of at most `most` tokens with padding, or of one input."""
     order = np.argsort(-lengths, kind="stable")
-    at = 0
-    while at < len(order):
-        size = max(1, most // int(lengths[order[at]]))
-        yield order[at : at + size]
-        at += size
+    start = 0
+    while start < len(order):
+        size = max(1, most // int(lengths[order[start]]))
+        yield order[start : start + size]
+        start += size
 
 
 def mask_of(lengths: Ints) -> torch.Tensor:
@@ -235,9 +237,10 @@ def _encode(backbone: Backbone, tokens: BatchTokens, values: npt.NDArray[np.floa
     done = 0
     for rows in by_length(tokens.lengths, _BATCH_TOKENS.get(backbone.device.type, _BATCH_TOKENS["cpu"])):
         with torch.inference_mode():
-            states = backbone.states(*padded(backbone, tokens, rows)).clamp(-limit, limit).half().cpu().numpy()
-        for row, found in zip(rows, states, strict=True):
-            values[tokens.row(row)] = found[: tokens.lengths[row]]
+            states = backbone.states(*padded(backbone, tokens, rows))
+            halves = states.clamp(-limit, limit).half().cpu().numpy()
+        for row, padded_states in zip(rows, halves, strict=True):
+            values[tokens.row(row)] = padded_states[: tokens.lengths[row]]
         done += len(rows)
         say(f"{done:,} of {len(tokens.lengths):,} responses encoded")
 
@@ -247,10 +250,11 @@ def padded(backbone: Backbone, tokens: BatchTokens, rows: Rows) -> tuple[torch.T
     lengths = tokens.lengths[rows]
     shape = len(rows), int(lengths.max())
     ids, segments = np.full(shape, backbone.marks.padding, np.int64), np.full(shape, MARK, np.int64)
-    for at, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-        ids[at, :length], segments[at, :length] = tokens.ids[tokens.row(row)], tokens.segments[tokens.row(row)]
-    on = backbone.device
-    return torch.from_numpy(ids).to(on), mask_of(lengths).to(on), torch.from_numpy(segments).to(on)
+    for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        ids[place, :length] = tokens.ids[tokens.row(row)]
+        segments[place, :length] = tokens.segments[tokens.row(row)]
+    device = backbone.device
+    return torch.from_numpy(ids).to(device), mask_of(lengths).to(device), torch.from_numpy(segments).to(device)
 
 
 @contextmanager

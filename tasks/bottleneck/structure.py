@@ -22,18 +22,21 @@ def link_rows(data: LabelledData, head: Head, method: str, seed: int) -> list[di
         return []
     partial = partial_correlations(head.precision)
     labels, n = label_correlations(data.levels[data.rows("train")])
-    return [
-        {
-            "method": method,
-            "seed": seed,
-            "a": data.concepts.ids[a],
-            "b": data.concepts.ids[b],
-            "label_correlation": None if np.isnan(labels[a, b]) else float(labels[a, b]),
-            "partial_correlation": float(partial[a, b]),
-            "n": int(n[a, b]),
-        }
-        for a, b in combinations(range(len(partial)), 2)
-    ]
+    rows = []
+    for a, b in combinations(range(len(partial)), 2):
+        label_correlation = None if np.isnan(labels[a, b]) else float(labels[a, b])
+        rows.append(
+            {
+                "method": method,
+                "seed": seed,
+                "a": data.concepts.ids[a],
+                "b": data.concepts.ids[b],
+                "label_correlation": label_correlation,
+                "partial_correlation": float(partial[a, b]),
+                "n": int(n[a, b]),
+            }
+        )
+    return rows
 
 
 def label_correlations(levels: Ints) -> tuple[Floats, Ints]:
@@ -41,13 +44,13 @@ def label_correlations(levels: Ints) -> tuple[Floats, Ints]:
 
     levels: (n, K), MISSING where there is none. NaN where a concept does not vary on the common responses.
     """
-    given = (levels != MISSING).astype(np.float64)
+    present = (levels != MISSING).astype(np.float64)
     x = np.where(levels == MISSING, 0, levels).astype(np.float64)
     # Sums over common responses; of whole numbers, so that a constant column leaves an exact zero.
-    n, sums, squares, products = given.T @ given, x.T @ given, (x * x).T @ given, x.T @ x
+    n, sums, squares, products = present.T @ present, x.T @ present, (x * x).T @ present, x.T @ x
     spread = n * squares - sums**2
-    whole = np.sqrt(spread * spread.T)
-    r = np.divide(n * products - sums * sums.T, whole, out=np.full_like(whole, np.nan), where=whole > 0)
+    scale = np.sqrt(spread * spread.T)
+    r = np.divide(n * products - sums * sums.T, scale, out=np.full_like(scale, np.nan), where=scale > 0)
     return np.clip(r, -1.0, 1.0), n.astype(np.int64)
 
 

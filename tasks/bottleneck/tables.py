@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tasks.bottleneck.arm import SharedGround
 from tasks.bottleneck.backbone import Backbone, load
 from tasks.bottleneck.class_set import ClassSet
-from tasks.bottleneck.labelled import labelled, levels_of, marks_of, one_of, weighed
+from tasks.bottleneck.labelled import common_bundle, labelled, levels_of, marks_of, weighed
 from tasks.bottleneck.states import Adapted, Cached, StateEncoder, TunedBackbone, encode
 from tasks.bottleneck.states import load as load_states
 from tasks.contracts.bundle import Bundle, unlocked
@@ -47,48 +47,61 @@ def class_set(
     plan = study.bottleneck
     assert plan is not None
     locked = run.read(bundles).to_pylist()
-    bundle = one_of(unlocked(locked))
+    bundle = common_bundle(unlocked(locked))
     rows = run.read(responses, ["response_id", "item_id", "text", "split"]).sort_by("response_id")
     ids = rows["response_id"].to_pylist()
     gradings, judgments = run.read(people), run.read(marks)
-    kinds = {one["rater_id"]: one["rater_kind"] for table in (gradings, judgments) for one in _raters(table)}
-    known = marks_of(judgments, gradings, bundle, ids)
+    kinds = _rater_kinds(gradings) | _rater_kinds(judgments)
+    levels_by_rater = marks_of(judgments, gradings, bundle, ids)
     persons = [name for name, kind in kinds.items() if kind == "human"]
-    final = None if labels is None else _final(run, labels, bundle, ids)
-    levels, weights = (final, None) if final is not None else _levels(plan, bundle, known, persons, len(ids))
+    if labels is None:
+        levels, weights = _levels(plan, bundle, levels_by_rater, persons, len(ids))
+    else:
+        levels, weights = _final(run, labels, bundle, ids), None
     target = target_scores(gradings, study.evaluation.target)
     scores = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
     data = labelled(rows, bundle, levels, scores, plan.bands, weights)
-    sheets = {one["item_id"]: one for one in run.read(items).to_pylist()}
+    item_rows = {item["item_id"]: item for item in run.read(items).to_pylist()}
     item_ids, texts = rows["item_id"].to_pylist(), rows["text"].to_pylist()
-    answered = tuple(_answered(sheets[item], text) for item, text in zip(item_ids, texts, strict=True))
+    answered = tuple(_answered(item_rows[item], text) for item, text in zip(item_ids, texts, strict=True))
     name = str(base / plan.backbone) if (base / plan.backbone).is_dir() else plan.backbone
     backbone = load(name, plan.max_tokens, plan.match, plan.layer, plan.arithmetic == "bfloat16")
     ground = SharedGround(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan)
-    given = np.array([scores.get(name) for name in ids], np.float64)
-    by_rater = {name: _scores_of(gradings, name, ids) for name in kinds}
+    targets = np.array([scores.get(response_id) for response_id in ids], np.float64)
+    scores_by_rater = {rater: _scores_of(gradings, rater, ids) for rater in kinds}
     return ClassSet(
-        ground, backbone, bundle, locked[0]["bundle_id"], tuple(item_ids), answered, given, known, by_rater, kinds
+        ground=ground,
+        backbone=backbone,
+        bundle=bundle,
+        bundle_id=locked[0]["bundle_id"],
+        item_ids=tuple(item_ids),
+        answered=answered,
+        target=targets,
+        marks=levels_by_rater,
+        scores=scores_by_rater,
+        kinds=kinds,
     )
 
 
 def _levels(
-    plan: Bottleneck, bundle: Bundle, known: Mapping[str, Floats], persons: list[str], n: int
+    plan: Bottleneck, bundle: Bundle, marks: Mapping[str, Floats], persons: list[str], n: int
 ) -> tuple[Floats, Floats | None]:
     """(n, K) the levels that the data's raters give, NaN where there is none, and their weights where noise tells."""
-    if set(plan.methods) <= {"plm", "cb_llm"} and not known:  # neither learns from labels of concepts
+    if set(plan.methods) <= {"plm", "cb_llm"} and not marks:  # neither learns from labels of concepts
         return np.full((n, len(bundle.criteria)), np.nan), None
     if not plan.rater_noise:
-        return levels_of(known, plan.labels, persons), None
-    levels, weights, notes = weighed(known, persons, np.array([c.top for c in bundle.criteria]))
+        return levels_of(marks, plan.labels, persons), None
+    levels, weights, notes = weighed(marks, persons, np.array([criterion.top for criterion in bundle.criteria]))
     for note in notes:
         print(f"bottleneck: {note}")
     return levels, weights
 
 
-def _raters(table: Any) -> list[dict[str, str]]:
+def _rater_kinds(table: Any) -> dict[str, str]:
+    """Rater → kind, in the order of their ids."""
     kinds = table.select(["rater_id", "rater_kind"]).group_by(["rater_id", "rater_kind"]).aggregate([])
-    return sorted(kinds.to_pylist(), key=lambda one: str(one["rater_id"]))
+    raters = sorted(kinds.to_pylist(), key=lambda rater: str(rater["rater_id"]))
+    return {rater["rater_id"]: rater["rater_kind"] for rater in raters}
 
 
 def _answered(item: Mapping[str, Any], text: str) -> Answered:
@@ -97,19 +110,19 @@ def _answered(item: Mapping[str, Any], text: str) -> Answered:
 
 def _final(run: Run, labels: TableRef, bundle: Bundle, ids: list[str]) -> Floats:
     """(n, K) final labels, NaN where one is open."""
-    row = {name: at for at, name in enumerate(ids)}
-    column = {c.id: at for at, c in enumerate(bundle.criteria)}
-    found = np.full((len(row), len(column)), np.nan)
-    for one in run.read(labels, ["response_id", "criterion_id", "level"]).to_pylist():
-        if one["level"] is not None:
-            found[row[one["response_id"]], column[one["criterion_id"]]] = one["level"]
-    return found
+    row_of = {response_id: row for row, response_id in enumerate(ids)}
+    column_of = {criterion.id: column for column, criterion in enumerate(bundle.criteria)}
+    levels = np.full((len(row_of), len(column_of)), np.nan)
+    for label in run.read(labels, ["response_id", "criterion_id", "level"]).to_pylist():
+        if label["level"] is not None:
+            levels[row_of[label["response_id"]], column_of[label["criterion_id"]]] = label["level"]
+    return levels
 
 
 def _scores_of(gradings: Any, rater: str, ids: list[str]) -> Floats:
-    mine = gradings.filter(pc.equal(gradings["rater_id"], rater))
-    given = dict(zip(mine["response_id"].to_pylist(), mine["score"].to_pylist(), strict=True))
-    return np.array([given.get(name) for name in ids], np.float64)
+    of_rater = gradings.filter(pc.equal(gradings["rater_id"], rater))
+    scores = dict(zip(of_rater["response_id"].to_pylist(), of_rater["score"].to_pylist(), strict=True))
+    return np.array([scores.get(response_id) for response_id in ids], np.float64)
 
 
 def _encoder(

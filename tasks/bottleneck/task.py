@@ -13,9 +13,9 @@ from tasks.bottleneck.arm import arms
 from tasks.bottleneck.arm import run as run_arm
 from tasks.bottleneck.class_set import ClassSet, against, people_rows
 from tasks.bottleneck.data import MISSING
-from tasks.bottleneck.export import exported, line
+from tasks.bottleneck.export import exported, progress_line
 from tasks.bottleneck.labelled import grades_of
-from tasks.bottleneck.prompted import drawn, prompted
+from tasks.bottleneck.prompted import drawn_shots, prompted
 from tasks.bottleneck.tables import class_set
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
@@ -67,47 +67,51 @@ def train(
     plan = study.bottleneck
     assert plan is not None  # or the flow would have refused the study
     todo = [arm for arm in arms(plan) if not run.done(STAGE, arm.name)]
-    shown = plan.prompted.shots if plan.prompted else ()
-    asked = [shots for shots in shown if not run.done(STAGE, f"prompted-{shots}")]
-    if todo or asked or not run.done(STAGE, "people"):
-        learned = class_set(run, study, base, items, responses, people, marks, bundles, labels)
-        run.commit(STAGE, "people", {row: [] for row in TABLES} | {Trials: list(people_rows(learned))})
+    shot_counts = plan.prompted.shots if plan.prompted else ()
+    unprompted = [shots for shots in shot_counts if not run.done(STAGE, f"prompted-{shots}")]
+    if todo or unprompted or not run.done(STAGE, "people"):
+        study_set = class_set(
+            run, study, base, items, responses, people=people, marks=marks, bundles=bundles, labels=labels
+        )
+        run.commit(STAGE, "people", {row: [] for row in TABLES} | {Trials: list(people_rows(study_set))})
         for number, arm in enumerate(todo, 1):
-            outcome = run_arm(arm, learned.ground)
+            outcome = run_arm(arm, study_set.ground)
             tables = dict(outcome.tables)
             if arm == arms(plan)[0] and outcome.trained.concept_encoder is not None:
-                tables |= exported(run, study, base, learned, arm, outcome)
+                tables |= exported(run, study, base, study_set, arm, outcome)
             run.commit(STAGE, arm.name, tables)
-            print(line(arm, outcome, number, len(todo)))
-        for shots in asked:
+            print(progress_line(arm, outcome, number, len(todo)))
+        for shots in unprompted:
             assert plan.prompted is not None
-            rows = _prompted_rows(run, study, base, learned, plan.prompted, shots, key_of)
+            rows = _prompted_rows(run, base, study_set, plan.prompted, shots, key_of)
             run.commit(STAGE, f"prompted-{shots}", {Trials: rows})
     return Taught(*(run.ref(row, STAGE) for row in TABLES))
 
 
 def _prompted_rows(
-    run: Run, study: Study, base: Path, of: ClassSet, plan: Prompting, shots: int, key_of: KeyOf
+    run: Run, base: Path, responses: ClassSet, plan: Prompting, shots: int, key_of: KeyOf
 ) -> list[dict[str, Any]]:
     """What a prompted language model is worth on the test split."""
-    data = of.ground.data
-    rows = data.rows("test")
-    examples = drawn(of.answered, of.target, data.rows("train"), shots, seed=plan.sampling.seed)
+    data = responses.ground.data
+    rows, scale = data.rows("test"), responses.bundle.scale
+    examples = drawn_shots(responses.answered, responses.target, data.rows("train"), shots, seed=plan.sampling.seed)
+    tested = [responses.answered[row] for row in rows]
     with open_replies(run.warehouse.replies) as replies:
-        said = prompted(
-            [of.answered[row] for row in rows],
+        backend = open_backend(plan, base, replies, key_of)
+        answers = prompted(
+            tested,
             examples,
-            of.bundle.scale,
-            open_backend(plan, base, replies, key_of),
+            scale,
+            backend,
             replies,
             response_ids=[data.response_ids[row] for row in rows],
-            rubric=of.bundle.text,
+            rubric=responses.bundle.text,
             sampling=plan.sampling,
             structured=plan.engine.structured if plan.engine else True,
         )
-    scores = np.array([np.nan if score is None else score for score in said.scores], np.float64)
+    scores = np.array([np.nan if score is None else score for score in answers.scores], np.float64)
     grades = np.full(len(data.grades), MISSING)
-    grades[rows] = grades_of(scores, of.bundle.scale, of.ground.plan.bands)
-    unknown = np.full_like(data.levels, MISSING)
-    method = f"prompted_{shots}_shot"
-    return [row | {"method": method} for row in against(of, (data.levels, data.grades), (unknown, grades))]
+    grades[rows] = grades_of(scores, scale, responses.ground.plan.bands)
+    no_levels = np.full_like(data.levels, MISSING)
+    trials = against(responses, (data.levels, data.grades), (no_levels, grades))
+    return [row | {"method": f"prompted_{shots}_shot"} for row in trials]

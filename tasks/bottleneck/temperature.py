@@ -34,17 +34,18 @@ def fit(logits: Floats, grades: Ints) -> Fitted:
     """
     labelled = grades != MISSING
     if len(np.unique(grades[labelled])) < 2:
-        seen = "all labels are one grade" if labelled.any() else "there are no labels"
-        return Fitted(1.0, f"not fitted: {seen}")
-    of = logits[labelled], grades[labelled]
+        reason = "all labels are one grade" if labelled.any() else "there are no labels"
+        return Fitted(1.0, f"not fitted: {reason}")
+
+    def loss_at(log_temperature: float) -> float:
+        return loss(logits[labelled], grades[labelled], np.exp(log_temperature))
+
     # Convex in 1/T and so with one minimum in log T.
-    found = minimize_scalar(
-        lambda log: loss(*of, np.exp(log)), bounds=(-np.log(BOUND), np.log(BOUND)), method="bounded"
-    )
-    if found.fun >= loss(*of, 1.0):
+    best = minimize_scalar(loss_at, bounds=(-np.log(BOUND), np.log(BOUND)), method="bounded")
+    if best.fun >= loss_at(0.0):
         return Fitted(1.0)
-    at_bound = abs(found.x) > np.log(BOUND) - 1e-3
-    return Fitted(float(np.exp(found.x)), "at its bound" if at_bound else None)
+    at_bound = abs(best.x) > np.log(BOUND) - 1e-3
+    return Fitted(float(np.exp(best.x)), "at its bound" if at_bound else None)
 
 
 def loss(logits: Floats, grades: Ints, temperature: float) -> float:

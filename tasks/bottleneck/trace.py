@@ -56,30 +56,25 @@ def traces(
     corrected, logits, likely = head.posterior(shares), head.logits(shares), head.probabilities(shares)
     ranked = np.argsort(-logits, axis=1, kind="stable")
     added = head.contributions(shares, ranked[:, 0])
+    numbers = {"expected": expected, "share": shares, "corrected": corrected, "contribution": added}
+    unknown = dict.fromkeys(("level_probabilities", "expected", "share", "corrected"))
     rows: list[dict[str, Any]] = []
     for n, response_id in enumerate(response_ids):
-        grade, runner_up = ranked[n, 0], ranked[n, 1] if len(scores) > 1 else None
-        given = {
+        grade = ranked[n, 0]
+        response = {
             "response_id": response_id,
             "score": float(scores[grade]),
             "probability": float(likely[n, grade]),
             "logit": float(logits[n, grade]),
-            "runner_up": None if runner_up is None else float(scores[runner_up]),
+            "runner_up": float(scores[ranked[n, 1]]) if len(scores) > 1 else None,
         }
-        seen = looked_at(texts[n], attention[n])
+        words = looked_at(texts[n], attention[n])
         for k, criterion_id in enumerate(concepts.ids):
-            found = {
-                "level_probabilities": levels[n, k, : concepts.tops[k] + 1].tolist(),
-                "expected": float(expected[n, k]),
-                "share": float(shares[n, k]),
-                "corrected": float(corrected[n, k]),
-                "contribution": float(added[n, k]),
-                "attention": seen[k],
-            }
-            rows.append({**given, "criterion_id": criterion_id, **found})
-        unseen = dict.fromkeys(("level_probabilities", "expected", "share", "corrected"))
-        bias = {"contribution": float(head.bias[grade]), "attention": []}
-        rows.append({**given, "criterion_id": BIAS, **unseen, **bias})
+            likely_levels = levels[n, k, : concepts.tops[k] + 1].tolist()
+            concept = {"criterion_id": criterion_id, "level_probabilities": likely_levels, "attention": words[k]}
+            rows.append({**response, **concept, **{name: float(values[n, k]) for name, values in numbers.items()}})
+        bias = {"criterion_id": BIAS, "contribution": float(head.bias[grade]), "attention": []}
+        rows.append({**response, **unknown, **bias})
     return rows
 
 
@@ -93,33 +88,39 @@ def looked_at(text: str, attention: Attention) -> list[list[dict[str, float]]]:
     starts = np.minimum.reduceat(attention.spans[:, 0], first)
     ends = np.maximum.reduceat(attention.spans[:, 1], first)
     # Some tokenizers count the space before a word to it.
-    starts += [len(word) - len(word.lstrip()) for word in map(text.__getitem__, map(slice, starts, ends))]
+    words = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+    starts += [len(word) - len(word.lstrip()) for word in words]
     weights[:, starts == ends] = 0
-    heaviest = np.argsort(-weights, axis=1, kind="stable")[:, :MOST]
-    return [
-        [{"start": int(starts[at]), "end": int(ends[at]), "weight": float(of[at])} for at in best if of[at] > 0]
-        for best, of in zip(heaviest, weights, strict=True)
-    ]
+    return [_heaviest(starts, ends, of_concept) for of_concept in weights]
+
+
+def _heaviest(starts: Ints, ends: Ints, weights: Floats) -> list[dict[str, float]]:
+    """The words of the largest weights, heaviest first; all (words,)."""
+    words = []
+    for word in np.argsort(-weights, kind="stable")[:MOST]:
+        if weights[word] > 0:
+            words.append({"start": int(starts[word]), "end": int(ends[word]), "weight": float(weights[word])})
+    return words
 
 
 def contribution_error(rows: Iterable[Mapping[str, Any]]) -> float:
     """The largest difference, over responses, between the sum of the contributions and the logit that they make up; 0
     without rows."""
-    left: dict[str, float] = {}
+    logits: dict[str, float] = {}
     sums: defaultdict[str, float] = defaultdict(float)
     for row in rows:
-        left[row["response_id"]] = row["logit"]
+        logits[row["response_id"]] = row["logit"]
         sums[row["response_id"]] += row["contribution"]
-    return max((abs(sums[name] - logit) for name, logit in left.items()), default=0.0)
+    return max((abs(sums[response] - logit) for response, logit in logits.items()), default=0.0)
 
 
 def _words(text: str, spans: Ints) -> list[int]:
     """The first token of each word: one that goes on where the token before it ends, letter to letter, or that shares a
     character with it, belongs to the same word."""
     before, first = -1, []
-    for at, (start, end) in enumerate(spans.tolist()):
+    for token, (start, end) in enumerate(spans.tolist()):
         goes_on = start == before < end and text[start - 1].isalnum() and text[start].isalnum()
         if not goes_on and start >= before:
-            first.append(at)
+            first.append(token)
         before = max(before, end)
     return first

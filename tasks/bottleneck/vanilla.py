@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from tasks.bottleneck.data import Estimates, LabelledData
-from tasks.bottleneck.fit import Trained, concept_levels, grade_validation, narrowed, rows_with
+from tasks.bottleneck.fit import Trained, concept_levels, grade_validation, narrowed, parameter_count, rows_with
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.loop import Losses, train_on_states
 from tasks.bottleneck.losses import concept_loss, task_loss
 from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
-from tasks.bottleneck.plm import numbers, pooled
+from tasks.bottleneck.plm import pooled
 from tasks.bottleneck.states import Say, StateEncoder, quiet
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.arrays import Floats, Ints
@@ -41,8 +41,8 @@ class Targets:
     @classmethod
     def of(cls, data: LabelledData, rows: Ints, device: torch.device) -> Targets:
         """The labels of some rows."""
-        levels, weights, grades = data.levels[rows], data.weights[rows].astype(np.float32), data.grades[rows]
-        return cls(*(torch.from_numpy(one).to(device) for one in (levels, weights, grades)))
+        labels = data.levels[rows], data.weights[rows].astype(np.float32), data.grades[rows]
+        return cls(*(torch.from_numpy(values).to(device) for values in labels))
 
 
 class Joint(nn.Module):
@@ -120,16 +120,18 @@ def train_jointly(
     """Trains a joint model with a loss of its own, on all responses that have a label of any kind."""
     began = time.perf_counter()
     data, encoder = narrowed(data, plan.concepts), pooled(encoder)
-    rows, held = labelled_rows(data), rows_with(data, "calibration", "grade")
+    rows, validation_rows = labelled_rows(data), rows_with(data, "calibration", "grade")
     model = Joint(encoder.width, data, plan, seed, bool(encoder.parameters()))
 
     def batch_loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
         return loss(model, states, mask, Targets.of(data, batch, states.device))
 
     def validate() -> tuple[float, float]:
-        return grade_validation(estimates(model.reader, model.as_head(), encoder, held).grades, data.grades[held])
+        estimated = estimates(model.reader, model.as_head(), encoder, validation_rows)
+        return grade_validation(estimated.grades, data.grades[validation_rows])
 
-    course = train_on_states(model, encoder, rows, batch_loss, validate, plan, seed, say)
+    course = train_on_states(model, encoder, rows, batch_loss, validate, plan=plan, seed=seed, say=say)
+    parameters = parameter_count(model, encoder)
     reader, head, weights = model.cpu().reader, model.as_head(), encoder.state_dict()
 
     def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
@@ -145,7 +147,7 @@ def train_jointly(
         encoder_state=weights,
         epochs=(course.epochs, 0),
         validation=course.validation,
-        parameters=numbers(model, encoder),
+        parameters=parameters,
         seconds=time.perf_counter() - began,
         history=course.history,
         predict=predict,

@@ -142,8 +142,8 @@ def latent_scores(alignment: Alignment, matrix: npt.ArrayLike) -> Floats:
 
 def second_order(matrix: Floats) -> Floats:
     """The features, then all their products of two, squares included: (n, d) -> (n, d + d (d + 1) / 2)."""
-    left, right = np.triu_indices(matrix.shape[1])
-    return np.hstack([matrix, matrix[:, left] * matrix[:, right]])
+    first, second = np.triu_indices(matrix.shape[1])
+    return np.hstack([matrix, matrix[:, first] * matrix[:, second]])
 
 
 def knots(latent: Floats, target: Floats, tie: float) -> tuple[Floats, Floats]:
@@ -156,16 +156,16 @@ def knots(latent: Floats, target: Floats, tie: float) -> tuple[Floats, Floats]:
     first = np.flatnonzero(np.concatenate([[True], np.diff(z) > tie]))
     last = np.concatenate([first[1:], [len(z)]]) - 1
     score = np.interp((first + last) / 2, np.arange(len(y)), y)
-    at, score = np.column_stack([z[first], z[last]]).ravel(), np.repeat(score, 2)
-    rising = np.concatenate([[True], np.diff(at) > 0])
-    return _without_flat_middles(at[rising], score[rising])
+    latents, score = np.column_stack([z[first], z[last]]).ravel(), np.repeat(score, 2)
+    rising = np.concatenate([[True], np.diff(latents) > 0])
+    return _without_flat_middles(latents[rising], score[rising])
 
 
-def _without_flat_middles(at: Floats, score: Floats) -> tuple[Floats, Floats]:
+def _without_flat_middles(latents: Floats, score: Floats) -> tuple[Floats, Floats]:
     """The same piecewise linear map without the knots inside its level stretches."""
-    bend = np.ones(len(at), dtype=np.bool_)
+    bend = np.ones(len(latents), dtype=np.bool_)
     bend[1:-1] = (score[1:-1] != score[:-2]) | (score[1:-1] != score[2:])
-    return at[bend], score[bend]
+    return latents[bend], score[bend]
 
 
 def _checked(matrix: npt.ArrayLike, target: npt.ArrayLike) -> tuple[Floats, Floats]:

@@ -74,7 +74,8 @@ class ScaleMapping(Frozen):
         """What may be released of an item; of one without a rule, levels seen on the same scale."""
         if item_id in self.rules:
             return self.rules[item_id]
-        levels = {level for rule in self.rules.values() if rule.scale == scale.bounds for level in rule.levels}
+        same_scale = [rule.levels for rule in self.rules.values() if rule.scale == scale.bounds]
+        levels = set[float]().union(*same_scale)
         return ReleaseRule(scale=scale.bounds, levels=tuple(sorted(levels)), threshold=self.new)
 
     @property
@@ -96,9 +97,9 @@ class ScaleMapping(Frozen):
 def read_calibration(content: str) -> ScaleMapping:
     """A calibration from its stored content; ContractError for another format or content that is none."""
     try:
-        found = json.loads(content).get("format")
-        if found != FORMAT:
-            raise ContractError(f"calibration has format {found}; this version reads format {FORMAT}")
+        stored_format = json.loads(content).get("format")
+        if stored_format != FORMAT:
+            raise ContractError(f"calibration has format {stored_format}; this version reads format {FORMAT}")
         return ScaleMapping.model_validate_json(content)
     except (ValidationError, ValueError, AttributeError) as error:
         raise ContractError(f"not the content of a calibration: {error}") from error

@@ -57,12 +57,8 @@ class MethodTrial:
     def row(self, scope: str, n: int, folds: int, chosen: bool) -> dict[str, object]:
         """Its row of table `candidates`."""
         names = ("method", "note", "qwk", "qwk_within", "rmse", "sd_ratio", "distinct", "behind", "behind_se")
-        return {name: getattr(self, name) for name in names} | {
-            "scope": scope,
-            "n": n,
-            "folds": folds,
-            "chosen": chosen,
-        }
+        figures = {name: getattr(self, name) for name in names}
+        return figures | {"scope": scope, "n": n, "folds": folds, "chosen": chosen}
 
 
 class MethodChoice(NamedTuple):
@@ -149,8 +145,9 @@ def _try(
     human, level = labels.levels(labels.human), labels.levels(tried.aligned)
     if method != "identity" and (flat := _one_score_each(labels, human, level)):
         return MethodTrial(method, note=flat)
-    qwk = _jackknifed("qwk_continuous", human / labels.top, level / labels.top, labels)
-    within = _within_items(human / labels.top, level / labels.top, labels) if len(labels.items) > 1 else None
+    human_share, machine_share = human / labels.top, level / labels.top
+    qwk = _jackknifed("qwk_continuous", human_share, machine_share, labels)
+    within = _within_items(human_share, machine_share, labels) if len(labels.items) > 1 else None
     rmse = _jackknifed("rmse", labels.shares(labels.human), labels.shares(tried.aligned), labels) * labels.span
     agreement = qwk if within is None or np.isnan(within[0]) else within
     worth = agreement if plan.choose_by == "qwk" else -rmse
@@ -160,25 +157,26 @@ def _try(
         note=f"{NAMES[plan.choose_by]} is undefined" if np.isnan(worth[0]) else None,
         tried=tried,
         worth=worth,
-        qwk=_known(qwk[0]),
-        qwk_within=None if within is None else _known(within[0]),
+        qwk=_defined(qwk[0]),
+        qwk_within=None if within is None else _defined(within[0]),
         rmse=float(rmse[0]),
         sd_ratio=float(tried.aligned.std()) / spread if spread > 0 else None,
-        distinct=len(np.unique(level / labels.top)),
+        distinct=len(np.unique(machine_share)),
     )
 
 
 def _one_score_each(labels: LabelledRows, human: Floats, level: Floats) -> str | None:
     """Why scores that do not tell responses of an item apart are refused: in every item where people and the judge do,
     they are the same."""
-    telling = [rows for rows in _rows_of_items(labels) if np.ptp(human[rows]) > 0 and np.ptp(labels.raw[rows]) > 0]
+    by_item = _rows_of_items(labels)
+    telling = [rows for rows in by_item if np.ptp(human[rows]) > 0 and np.ptp(labels.raw[rows]) > 0]
     if not telling or any(np.ptp(level[rows]) > 0 for rows in telling):
         return None
     return "it gives all responses of an item one score, where people and the judge tell them apart"
 
 
 def _rows_of_items(labels: LabelledRows) -> list[Bools]:
-    return [labels.item == at for at in np.unique(labels.item)]
+    return [labels.item == index for index in np.unique(labels.item)]
 
 
 def _within_items(human: Floats, machine: Floats, labels: LabelledRows) -> Floats:
@@ -186,25 +184,25 @@ def _within_items(human: Floats, machine: Floats, labels: LabelledRows) -> Float
     within items over both variances within items and the squared differences of the items' means, summed over items."""
     size = np.maximum(np.bincount(labels.item), 1)
     means = [np.bincount(labels.item, weights=scores) / size for scores in (human, machine)]
-    own, other = human - means[0][labels.item], machine - means[1][labels.item]
-    apart = (means[0] - means[1])[labels.item]
-    terms = np.column_stack([2 * own * other, own**2 + other**2 + apart**2])
+    human_gap, machine_gap = human - means[0][labels.item], machine - means[1][labels.item]
+    mean_gap = (means[0] - means[1])[labels.item]
+    terms = np.column_stack([2 * human_gap * machine_gap, human_gap**2 + machine_gap**2 + mean_gap**2])
     sums = cluster_sums(terms, labels.cluster)
-    whole = sums.sum(axis=0, keepdims=True)
-    totals = np.vstack([whole, whole - sums])
-    unknown = np.full(len(totals), np.nan)
-    worth: Floats = np.divide(totals[:, 0], totals[:, 1], out=unknown, where=totals[:, 1] > 0)
+    total = sums.sum(axis=0, keepdims=True)
+    totals = np.vstack([total, total - sums])
+    undefined = np.full(len(totals), np.nan)
+    worth: Floats = np.divide(totals[:, 0], totals[:, 1], out=undefined, where=totals[:, 1] > 0)
     return worth
 
 
 def _jackknifed(name: str, human: Floats, machine: Floats, labels: LabelledRows) -> Floats:
     """A statistic on all rows, then without each author, shape (1 + authors,)."""
     sums = cluster_sums(pair_terms(human, machine, UNIT), labels.cluster)
-    whole = sums.sum(axis=0, keepdims=True)
-    return statistics_of_totals(np.vstack([whole, whole - sums]))[name]
+    total = sums.sum(axis=0, keepdims=True)
+    return statistics_of_totals(np.vstack([total, total - sums]))[name]
 
 
-def _known(value: float) -> float | None:
+def _defined(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
@@ -227,10 +225,10 @@ def _standard(candidates: list[MethodTrial]) -> MethodTrial | None:
 
 def _jackknife_se(without: Floats) -> float | None:
     """Standard error of a statistic from its values without each cluster (Tukey 1958), undefined ones left out."""
-    known = without[~np.isnan(without)]
-    if len(known) < 2:
+    defined = without[~np.isnan(without)]
+    if len(defined) < 2:
         return None
-    return float(np.sqrt((len(known) - 1) / len(known) * np.sum((known - known.mean()) ** 2)))
+    return float(np.sqrt((len(defined) - 1) / len(defined) * np.sum((defined - defined.mean()) ** 2)))
 
 
 def _choice(
@@ -238,7 +236,7 @@ def _choice(
 ) -> tuple[CalibrationMethod, str]:
     """The method to take and why."""
     if plan.method != "choose":
-        return _named(next(trial for trial in candidates if trial.method == plan.method), labels)
+        return _by_name(next(trial for trial in candidates if trial.method == plan.method), labels)
     name, standard = NAMES[plan.choose_by], _standard(candidates)
     if standard is None:
         _raw_is_kept(labels, f"{name} is undefined for every method")
@@ -261,11 +259,11 @@ def _clearly_better(trial: MethodTrial, standard: MethodTrial) -> bool:
     return trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0)
 
 
-def _named(asked: MethodTrial, labels: LabelledRows) -> tuple[CalibrationMethod, str]:
-    if asked.tried is None:
-        _raw_is_kept(labels, f"the study asks for {asked.method}, but {asked.note}")
-        return "identity", f"the study asks for {asked.method}, but {asked.note}: the raw score is kept"
-    return asked.method, "asked for by the study"
+def _by_name(trial: MethodTrial, labels: LabelledRows) -> tuple[CalibrationMethod, str]:
+    if trial.tried is None:
+        _raw_is_kept(labels, f"the study asks for {trial.method}, but {trial.note}")
+        return "identity", f"the study asks for {trial.method}, but {trial.note}: the raw score is kept"
+    return trial.method, "asked for by the study"
 
 
 def _figure(trial: MethodTrial, plan: Plan) -> float:

@@ -67,8 +67,8 @@ def fit_linear(
     slope, intercept = _line(x, y, w)
     if slope <= FLAT:
         raise Refusal(f"its slope is {slope:.3g}, not above 0")
-    at = np.array([x.min(), x.max()])
-    return _curve(at, intercept + slope * at, ends, offsets(y - (intercept + slope * x), w, item, items))
+    ends_seen = np.array([x.min(), x.max()])
+    return _curve(ends_seen, intercept + slope * ends_seen, ends, offsets(y - (intercept + slope * x), w, item, items))
 
 
 def fit_isotonic(
@@ -94,8 +94,13 @@ def fit_linking(raw: Floats, human: Floats, weight: Floats, ends: tuple[float, f
     spreads = [float(np.sqrt(np.average((z - np.average(z, weights=w)) ** 2, weights=w))) for z in (x, y)]
     if min(spreads) <= FLAT:
         raise Refusal("raw or human scores have no spread")
-    at = np.array([x.min(), x.max()])
-    return _curve(at, np.average(y, weights=w) + (at - np.average(x, weights=w)) * (spreads[1] / spreads[0]), ends, {})
+    ends_seen = np.array([x.min(), x.max()])
+    return _curve(
+        ends_seen,
+        np.average(y, weights=w) + (ends_seen - np.average(x, weights=w)) * (spreads[1] / spreads[0]),
+        ends,
+        {},
+    )
 
 
 def offsets(residual: Floats, weight: Floats, item: Ints, items: tuple[str, ...]) -> dict[str, float]:
@@ -106,20 +111,20 @@ def offsets(residual: Floats, weight: Floats, item: Ints, items: tuple[str, ...]
     weights n_k is their sum and sigma^2 the variance of a row of weight 1.
     """
     total = np.bincount(item, weights=weight, minlength=len(items))
-    seen = np.flatnonzero(total > 0)
-    if not 1 < len(seen) < len(residual):
+    items_seen = np.flatnonzero(total > 0)
+    if not 1 < len(items_seen) < len(residual):
         return {}
-    mean = np.bincount(item, weights=weight * residual, minlength=len(items))[seen] / total[seen]
-    size = total[seen]
+    mean = np.bincount(item, weights=weight * residual, minlength=len(items))[items_seen] / total[items_seen]
+    size = total[items_seen]
     centre = np.zeros(len(items))
-    centre[seen] = mean
-    within = float(np.sum(weight * (residual - centre[item]) ** 2)) / (len(residual) - len(seen))
+    centre[items_seen] = mean
+    within = float(np.sum(weight * (residual - centre[item]) ** 2)) / (len(residual) - len(items_seen))
     between = float(np.sum(size * (mean - np.average(mean, weights=size)) ** 2))
-    tau2 = max(0.0, (between - (len(seen) - 1) * within) / (size.sum() - np.sum(size**2) / size.sum()))
+    tau2 = max(0.0, (between - (len(items_seen) - 1) * within) / (size.sum() - np.sum(size**2) / size.sum()))
     if tau2 == 0:
         return {}
     shrunk = mean * tau2 / (tau2 + within / size)
-    return {items[k]: float(value) for k, value in zip(seen, shrunk, strict=True)}
+    return {items[k]: float(value) for k, value in zip(items_seen, shrunk, strict=True)}
 
 
 def _line(x: Floats, y: Floats, w: Floats) -> tuple[float, float]:
@@ -138,7 +143,7 @@ def _ordered(raw: Floats, human: Floats, weight: Floats, item: Ints) -> tuple[Fl
     return x[order], human[order], weight[order], item[order]
 
 
-def _curve(at: Floats, to: Floats, ends: tuple[float, float], added: dict[str, float]) -> ScoreCurve:
+def _curve(knots: Floats, to: Floats, ends: tuple[float, float], added: dict[str, float]) -> ScoreCurve:
     return ScoreCurve(
-        low=ends[0], high=ends[1], raw_knots=tuple(at.tolist()), score_knots=tuple(to.tolist()), offsets=added
+        low=ends[0], high=ends[1], raw_knots=tuple(knots.tolist()), score_knots=tuple(to.tolist()), offsets=added
     )

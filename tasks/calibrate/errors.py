@@ -19,7 +19,7 @@ from tasks.stats.arrays import Bools, Floats, Ints
 STRENGTH = 0.1
 """Inverse strength of the ridge of standardised terms. On recorded judges (tests/studies/promise.py)."""
 FREE = 2.0
-"""By so much larger are the told log odds, the level and the item, whose ridge is weaker by its square."""
+"""By so much larger are the log odds, the level and the item, whose ridge is weaker by its square."""
 PARTS = 12
 """The scale is cut into as many parts, in which levels share a coefficient."""
 FARTHEST = 4.0
@@ -36,7 +36,7 @@ class ErrorModel(Frozen):
     least: float
     """Told risks are held between this and 1 less it."""
     means: tuple[float, ...]
-    """Mean of each term: log odds told, steps from the level, share of the scale to its nearer end, the features."""
+    """Mean of each term: log odds, steps from the level, share of the scale to its nearer end, the features."""
     scales: tuple[float, ...]
     """Its standard deviation; 1 where it is constant."""
     coefficients: tuple[float, ...]
@@ -56,13 +56,13 @@ class ErrorModel(Frozen):
 class Placed(NamedTuple):
     """Scores as the error model sees them, (n,) each, in steps above the lowest level.
 
-    aligned: unrounded; level: the one given; top: the highest level of the scale; told: risk by the distribution.
+    aligned: unrounded; level: the one given; top: the highest level of the scale; by_distribution: its risk.
     """
 
     aligned: Floats
     level: Floats
     top: Floats
-    told: Floats
+    by_distribution: Floats
 
     def take(self, rows: Bools) -> Placed:
         """Some of the scores."""
@@ -81,18 +81,20 @@ def fit_errors(
     terms = _terms(placed, features, least)
     means, deviations = terms.mean(axis=0), terms.std(axis=0)
     scales = np.where(deviations > CONSTANT * (1 + np.abs(means)), deviations, 1.0)
-    weights = np.concatenate([[FREE], np.ones(terms.shape[1] - 1), np.full(PARTS + len(items), FREE)])
-    design = np.column_stack([_standard(terms, means, scales), np.eye(PARTS)[_part(placed)], np.eye(len(items))[item]])
+    width = terms.shape[1]
+    weights = np.concatenate([[FREE], np.ones(width - 1), np.full(PARTS + len(items), FREE)])
+    in_part, of_item = np.eye(PARTS)[_part(placed)], np.eye(len(items))[item]
+    design = np.column_stack([_standard(terms, means, scales), in_part, of_item])
     fitted = LogisticRegression(C=STRENGTH, solver="newton-cholesky").fit(design * weights, wrong)
-    own, parts, apart = np.split(fitted.coef_[0] * weights, [terms.shape[1], terms.shape[1] + PARTS])
+    coefficients, parts, effects = np.split(fitted.coef_[0] * weights, [width, width + PARTS])
     return ErrorModel(
         features=tuple(names),
         least=least,
         means=tuple(means.tolist()),
         scales=tuple(scales.tolist()),
-        coefficients=tuple(own.tolist()),
+        coefficients=tuple(coefficients.tolist()),
         parts=tuple(parts.tolist()),
-        items=dict(zip(items, apart.tolist(), strict=True)),
+        items=dict(zip(items, effects.tolist(), strict=True)),
         intercept=float(fitted.intercept_[0]),
     )
 
@@ -104,16 +106,18 @@ def error_risk(model: ErrorModel, placed: Placed, features: Floats, effect: floa
     """
     means, scales, coefficients = (np.array(v) for v in (model.means, model.scales, model.coefficients))
     # A product with BLAS may sum the same row in another order at another place.
-    own = (_standard(_terms(placed, features, model.least), means, scales) * coefficients).sum(axis=1)
-    odds = own + np.array(model.parts)[_part(placed)] + effect + model.intercept
+    standard = _standard(_terms(placed, features, model.least), means, scales)
+    odds = (standard * coefficients).sum(axis=1) + np.array(model.parts)[_part(placed)] + effect + model.intercept
     return np.asarray(expit(odds), dtype=np.float64)
 
 
 def _terms(placed: Placed, features: Floats, least: float) -> Floats:
     """Columns in the order of `ErrorModel.means`."""
-    aligned, level, top, told = placed
-    odds = logit(np.clip(told, least, 1 - least))
-    return np.column_stack([odds, np.abs(aligned - level), np.minimum(aligned, top - aligned) / top, features])
+    aligned, level, top, by_distribution = placed
+    odds = logit(np.clip(by_distribution, least, 1 - least))
+    from_level = np.abs(aligned - level)
+    from_end = np.minimum(aligned, top - aligned) / top
+    return np.column_stack([odds, from_level, from_end, features])
 
 
 def _standard(terms: Floats, means: Floats, scales: Floats) -> Floats:

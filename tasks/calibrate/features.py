@@ -41,11 +41,11 @@ def features(parts: Sequence[tuple[pa.Table, Bundle]], pooled: bool) -> Features
     full = np.concatenate([matrix(gradings, bundle, names, pooled) for gradings, bundle in parts])
     scored = np.concatenate([is_scored(gradings) for gradings, _ in parts])
     # Without any scored grading nothing is known to be missing.
-    given = np.isfinite(full[scored]).any(axis=0) | (not scored.any())
-    kept = [name for name, there in zip(names, given, strict=True) if there]
-    left_out += [name for name, there in zip(names, given, strict=True) if not there]
-    found = without_absent_counts(full[:, given], kept)
-    return Features(tuple(kept), found, scored & np.isfinite(found).all(axis=1), tuple(left_out))
+    is_given = np.isfinite(full[scored]).any(axis=0) | (not scored.any())
+    given_names = [name for name, there in zip(names, is_given, strict=True) if there]
+    left_out += [name for name, there in zip(names, is_given, strict=True) if not there]
+    given_columns = without_absent_counts(full[:, is_given], given_names)
+    return Features(tuple(given_names), given_columns, scored & np.isfinite(given_columns).all(axis=1), tuple(left_out))
 
 
 def feature_names(bundles: Sequence[Bundle], pooled: bool) -> tuple[list[str], list[str]]:
@@ -80,22 +80,22 @@ def matrix(gradings: pa.Table, bundle: Bundle, names: Sequence[str], pooled: boo
     shares of their ranges, 0 .. 1. The other signals stay as they are: shares, flags, and length and counts, which
     have no upper end. ContractError for a trait or criterion that the bundle does not have.
     """
-    given = _scores_and_traits(gradings, bundle, pooled)
-    signals = [name for name in names if name not in given]
-    known = LONE | {f"criterion.{criterion.id}" for criterion in bundle.criteria}
-    if unknown := [name for name in signals if name not in known]:
+    columns = _scores_and_traits(gradings, bundle, pooled)
+    signals = [name for name in names if name not in columns]
+    allowed = LONE | {f"criterion.{criterion.id}" for criterion in bundle.criteria}
+    if unknown := [name for name in signals if name not in allowed]:
         raise ContractError(f"bundle {bundle.bundle_id[:12]} gives no feature '{unknown[0]}'")
-    given |= dict(zip(signals, map_columns(gradings["signals"], signals).T, strict=True))
-    found = np.empty((len(gradings), len(names)))
-    for at, name in enumerate(names):
-        found[:, at] = given[name]
-    return found
+    columns |= dict(zip(signals, map_columns(gradings["signals"], signals).T, strict=True))
+    values = np.empty((len(gradings), len(names)))
+    for column, name in enumerate(names):
+        values[:, column] = columns[name]
+    return values
 
 
-def without_absent_counts(found: Floats, names: Sequence[str]) -> Floats:
+def without_absent_counts(values: Floats, names: Sequence[str]) -> Floats:
     """The matrix with 0 for an absent count: a response for which the judge quoted nothing has no invalid quote."""
     counts = np.array([name == COUNT for name in names], dtype=np.bool_)
-    return np.where(np.isnan(found) & counts, 0.0, found)
+    return np.where(np.isnan(values) & counts, 0.0, values)
 
 
 def is_scored(gradings: pa.Table) -> Bools:
@@ -121,16 +121,16 @@ def shares(scores: Floats, scale: Scale) -> Floats:
 
 def map_columns(column: pa.ChunkedArray, names: Sequence[str]) -> Floats:
     """The values of some keys of a map column, shape (n, len(names)), NaN where a row lacks the key."""
-    found = np.full((len(column), len(names)), np.nan)
-    wanted = pa.array(names, pa.string())
+    values = np.full((len(column), len(names)), np.nan)
+    keys = pa.array(names, pa.string())
     start = 0
     for chunk in column.chunks:
         row, entries = map_entries(chunk)
-        at = pc.index_in(entries["key"], value_set=wanted).fill_null(-1).to_numpy()
-        there = at >= 0
-        found[start + row[there], at[there]] = entries["value"].to_numpy()[there]
+        column_of_entry = pc.index_in(entries["key"], value_set=keys).fill_null(-1).to_numpy()
+        is_wanted = column_of_entry >= 0
+        values[start + row[is_wanted], column_of_entry[is_wanted]] = entries["value"].to_numpy()[is_wanted]
         start += len(chunk)
-    return found
+    return values
 
 
 def map_entries(chunk: pa.MapArray) -> tuple[Ints, pa.RecordBatch]:
@@ -156,17 +156,17 @@ def _scores_and_traits(gradings: pa.Table, bundle: Bundle, pooled: bool) -> dict
     means = map_columns(gradings["signals"], [f"mean.{trait.id}" for trait in graded])
     if pooled:
         score = shares(score, bundle.scale)
-        for at, trait in enumerate(graded):
-            traits[:, at] = shares(traits[:, at], trait)
-    given = {"score": score}
-    for at, trait in enumerate(graded):
-        given |= {f"trait.{trait.id}": traits[:, at], f"mean.{trait.id}": means[:, at]}
+        for index, trait in enumerate(graded):
+            traits[:, index] = shares(traits[:, index], trait)
+    columns = {"score": score}
+    for index, trait in enumerate(graded):
+        columns |= {f"trait.{trait.id}": traits[:, index], f"mean.{trait.id}": means[:, index]}
     if pooled and graded:
-        given |= {"trait.mean": traits.mean(axis=1), "mean.mean": means.mean(axis=1)}
-    return given
+        columns |= {"trait.mean": traits.mean(axis=1), "mean.mean": means.mean(axis=1)}
+    return columns
 
 
 def _same_traits(bundles: Sequence[Bundle]) -> bool:
     """Whether all bundles have the same trait ids; a trait called 'mean' would be taken for the mean of the traits."""
     ids = [{trait.id for trait in graded_traits(bundle)} for bundle in bundles]
-    return all(one == ids[0] for one in ids) and "mean" not in ids[0]
+    return all(bundle_ids == ids[0] for bundle_ids in ids) and "mean" not in ids[0]

@@ -51,55 +51,56 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
     decided: list[Decided] = []
     pool: list[Item] = []
     for item in sorted(items, key=lambda item: item.item_id):
-        found = collect([item], pooled=False)
-        if len(found.drawn) < max(study.calibration.minimum, FEWEST):
+        collected = collect([item], pooled=False)
+        if len(collected.drawn) < max(study.calibration.minimum, FEWEST):
             pool.append(item)
         else:
-            decided.append(_decide(found, item.bundle.bundle_id, study))
+            decided.append(_decide(collected, item.bundle.bundle_id, study))
     if pool:
         decided.append(_decide(collect(pool, pooled=True), None, study))
-    rules = release_rules([one.scope for one in decided], study.release)
+    rules = release_rules([fit_decision.scope for fit_decision in decided], study.release)
     mappings: dict[str, ScaleMapping] = {}
-    for one in decided:
-        mappings |= dict.fromkeys(one.labels.items, _calibration(one, rules, rater_id, study))
-    return FittedItems(
-        mappings, [row for one in decided for row in _candidates(one)], [r._asdict() for r in rules.promises]
-    )
+    for fit_decision in decided:
+        mappings |= dict.fromkeys(fit_decision.labels.items, _calibration(fit_decision, rules, rater_id, study))
+    candidates = list[dict[str, object]]()
+    for fit_decision in decided:
+        candidates += _candidates(fit_decision)
+    return FittedItems(mappings, candidates, [promise._asdict() for promise in rules.promises])
 
 
-def _decide(of: Collected, bundle_id: str | None, study: Study) -> Decided:
-    labels, chosen = of
+def _decide(collected: Collected, bundle_id: str | None, study: Study) -> Decided:
+    labels, chosen = collected
     decision = decide(labels, study.calibration, chosen)
     if decision.tried is None:
         return Decided(labels, len(chosen), bundle_id, decision, None, Scope(labels, None))
-    spread, found = outcome(labels, decision.tried, decision.fold, study.release)
-    return Decided(labels, len(chosen), bundle_id, decision, spread, Scope(labels, found))
+    spread, risk_rows = outcome(labels, decision.tried, decision.fold, study.release)
+    return Decided(labels, len(chosen), bundle_id, decision, spread, Scope(labels, risk_rows))
 
 
-def _candidates(one: Decided) -> list[dict[str, object]]:
-    decision = one.decision
+def _candidates(fit_decision: Decided) -> list[dict[str, object]]:
+    decision = fit_decision.decision
     return [
-        candidate.row(one.name, len(one.labels), decision.folds, candidate.method == decision.method)
+        candidate.row(fit_decision.name, len(fit_decision.labels), decision.folds, candidate.method == decision.method)
         for candidate in decision.candidates
     ]
 
 
-def _calibration(one: Decided, rules: Rules, rater_id: str, study: Study) -> ScaleMapping:
-    labels, decision = one.labels, one.decision
+def _calibration(fit_decision: Decided, rules: Rules, rater_id: str, study: Study) -> ScaleMapping:
+    labels, decision = fit_decision.labels, fit_decision.decision
     return ScaleMapping(
-        scope=one.name,
-        bundle_id=one.bundle_id,
+        scope=fit_decision.name,
+        bundle_id=fit_decision.bundle_id,
         rater_id=rater_id,
         method=decision.method,
         reason=decision.reason,
         features=inputs(decision.method, labels.names),
         left_out=labels.left_out,
-        n=len(labels) + one.chosen,
+        n=len(labels) + fit_decision.chosen,
         target=study.evaluation.target,
         mapping=decision.tried.mapping if decision.tried else None,
         text_only=decision.text_only,
         texts=study.calibration.texts if labels.blocks else (),
-        spread=one.spread,
+        spread=fit_decision.spread,
         rules={item: rules.items[item] for item in labels.items},
-        new=None if one.bundle_id else rules.new,
+        new=None if fit_decision.bundle_id else rules.new,
     )

@@ -105,8 +105,8 @@ class Collected(NamedTuple):
 def labelled(item: Item) -> Item:
     """The responses that a fit may look at: those with a human score that are drawn for calibration, or chosen to
     teach."""
-    known = pc.and_(pc.is_in(item.rows["split"], value_set=TAUGHT), pc.is_valid(item.rows["target"]))
-    rows = np.asarray(pc.fill_null(known, False).to_numpy(), dtype=np.bool_)
+    may_teach = pc.and_(pc.is_in(item.rows["split"], value_set=TAUGHT), pc.is_valid(item.rows["target"]))
+    rows = np.asarray(pc.fill_null(may_teach, False).to_numpy(), dtype=np.bool_)
     return item._replace(rows=item.rows.filter(pa.array(rows)), blocks=taken(item.blocks, rows))
 
 
@@ -116,33 +116,34 @@ def collect(items: Sequence[Item], pooled: bool) -> Collected:
     Usable is a row of the calibration split, or a chosen one, with a human score, judged, scored and with every feature
     that the judge gives for any. Pooled scores are shares of each item's scale.
     """
-    known = [labelled(item) for item in items]
-    given = features([(item.rows, item.bundle) for item in known], pooled)
+    labelled_items = [labelled(item) for item in items]
+    judged = features([(item.rows, item.bundle) for item in labelled_items], pooled)
     unit = UNIT if pooled else items[0].bundle.scale
-    sizes = [len(item.rows) for item in known]
-    rows = pa.concat_tables([item.rows.select(["response_id", "author_id", "ratings"]) for item in known])
-    human = [floats(item.rows["target"]) for item in known]
+    sizes = [len(item.rows) for item in labelled_items]
+    rows = pa.concat_tables([item.rows.select(["response_id", "author_id", "ratings"]) for item in labelled_items])
+    raw = [matrix(item.rows, item.bundle, RAW, pooled)[:, 0] for item in labelled_items]
+    human = [floats(item.rows["target"]) for item in labelled_items]
     if pooled:
-        human = [shares(scores, item.bundle.scale) for scores, item in zip(human, known, strict=True)]
+        human = [shares(scores, item.bundle.scale) for scores, item in zip(human, labelled_items, strict=True)]
     every = LabelledRows(
-        names=given.names,
-        left_out=given.left_out,
-        items=tuple(item.item_id for item in known),
-        scales=tuple(item.bundle.scale for item in known),
+        names=judged.names,
+        left_out=judged.left_out,
+        items=tuple(item.item_id for item in labelled_items),
+        scales=tuple(item.bundle.scale for item in labelled_items),
         low=unit.min,
         high=unit.max,
-        item=np.repeat(np.arange(len(known)), sizes),
-        raw=np.concatenate([matrix(item.rows, item.bundle, RAW, pooled)[:, 0] for item in known]),
+        item=np.repeat(np.arange(len(labelled_items)), sizes),
+        raw=np.concatenate(raw),
         human=np.concatenate(human),
-        matrix=given.matrix,
+        matrix=judged.matrix,
         weight=floats(rows["ratings"]),
         cluster=_clusters(rows),
-        weak=np.concatenate([is_weak(item.rows) for item in known]),
+        weak=np.concatenate([is_weak(item.rows) for item in labelled_items]),
         has_score=all(_has_score(item.bundle.protocol.signals) for item in items),
-        blocks=stacked_blocks([item.blocks for item in known]),
+        blocks=stacked_blocks([item.blocks for item in labelled_items]),
     )
-    chosen = np.concatenate([np.asarray(pc.equal(item.rows["split"], "chosen").to_numpy()) for item in known])
-    return Collected(every.take(given.usable & ~chosen), every.take(given.usable & chosen))
+    chosen = np.concatenate([np.asarray(pc.equal(item.rows["split"], "chosen").to_numpy()) for item in labelled_items])
+    return Collected(every.take(judged.usable & ~chosen), every.take(judged.usable & chosen))
 
 
 def _clusters(rows: pa.Table) -> npt.NDArray[np.str_]:

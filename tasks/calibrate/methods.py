@@ -76,21 +76,21 @@ def apply_method(
         return apply(mapping, matrix, scale)
     if isinstance(mapping, ScoreCurve):
         return apply_curve(mapping, matrix[:, 0], offset, scale)
-    kept = np.round(stretch(np.clip(matrix[:, 0], *fitted), fitted, scale), DIGITS)
-    return Aligned(np.full(len(kept), np.nan), kept, snap(kept, scale), np.zeros(len(kept), dtype=np.bool_))
+    raw = np.round(stretch(np.clip(matrix[:, 0], *fitted), fitted, scale), DIGITS)
+    return Aligned(np.full(len(raw), np.nan), raw, snap(raw, scale), np.zeros(len(raw), dtype=np.bool_))
 
 
 def apply_to_labels(mapping: Mapping, labels: LabelledRows) -> Aligned:
     """The same for labels, on the scale fitted on; `score` is not on the steps of the rows' own scales."""
     ends = labels.low, labels.high
-    whole = (*ends, labels.high - labels.low)
+    one_step_scale = (*ends, labels.high - labels.low)
     if isinstance(mapping, Stack):
-        return apply_stack(mapping, _stacked_rows(labels), whole)[0]
+        return apply_stack(mapping, _stacked_rows(labels), one_step_scale)[0]
     offset: float | Floats = 0.0
     if isinstance(mapping, ScoreCurve):
         offset = np.array([mapping.offset(item) for item in labels.items])[labels.item]
-    given = labels.matrix if isinstance(mapping, Alignment) else labels.raw[:, None]
-    return apply_method(mapping, given, offset, ends, whole)
+    inputs_of_method = labels.matrix if isinstance(mapping, Alignment) else labels.raw[:, None]
+    return apply_method(mapping, inputs_of_method, offset, ends, one_step_scale)
 
 
 def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
@@ -99,8 +99,9 @@ def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
     if labels.blocks and with_judge and not labels.has_score:
         raise Refusal("the study's signals leave the judge's score out, so that text has no place beside them")
     ends, fold = (labels.low, labels.high), folds(labels.cluster)
-    seen = [labels.items[at] for at in np.unique(labels.item)]
-    return fit_stack(_stacked_rows(labels), labels.human, labels.weight, fold, ends, seen, with_judge)
+    items_seen = [labels.items[index] for index in np.unique(labels.item)]
+    rows = _stacked_rows(labels)
+    return fit_stack(rows, labels.human, labels.weight, fold, ends, items=items_seen, with_judge=with_judge)
 
 
 def _stacked_rows(labels: LabelledRows) -> StackedRows:

@@ -63,52 +63,47 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
     """
     if not items:
         return []
-    given = features([(item.rows, item.bundle) for item in items], pooled=len(items) > 1)
+    judged = features([(item.rows, item.bundle) for item in items], pooled=len(items) > 1)
     names = ["response_id", "item_id", "author_id", "split", "target"]
-    rows = pa.concat_tables([item.rows.select(names) for item in items]).filter(pa.array(given.usable))
+    rows = pa.concat_tables([item.rows.select(names) for item in items]).filter(pa.array(judged.usable))
     if not len(rows):
         return []
     taught = _bools(pc.and_(pc.is_valid(rows["target"]), pc.is_in(rows["split"], value_set=TAUGHT)))
-    asked = _bools(pc.is_null(rows["target"]))
+    askable = _bools(pc.is_null(rows["target"]))
     item = rows["item_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     order = by_chance(rows["response_id"].to_pylist(), study.split.seed)
-    ridge, choosable = design(given.matrix[given.usable], item), asked & _alone(rows, study)
-    found = proposals(ridge, taught, asked, choosable, order, count)
-    known = Counter(rows["item_id"].filter(pa.array(taught)).to_pylist())
+    ridge, choosable = design(judged.matrix[judged.usable], item), askable & _alone(rows, study)
+    proposed = proposals(ridge, taught, askable, choosable, order, count)
+    label_counts = Counter(rows["item_id"].filter(pa.array(taught)).to_pylist())
     unseen = predictions.filter(pc.equal(predictions["route_reason"], "level_unseen"))
     level_of = dict(zip(unseen["response_id"].to_pylist(), unseen["score"].to_pylist(), strict=True))
-    named = (
-        rows.select(["response_id", "item_id"])
-        .take(pa.array([proposal.row for proposal in found], pa.int64()))
-        .to_pylist()
-    )
-    return [
-        {
-            **row,
-            "rank": rank,
-            "sampled": proposal.sampled,
-            "gain": proposal.gain,
-            "why": _why(proposal, level_of.get(row["response_id"]), known[row["item_id"]] if len(items) > 1 else None),
-        }
-        for rank, (row, proposal) in enumerate(zip(named, found, strict=True), 1)
-    ]
+    places = pa.array([proposal.row for proposal in proposed], pa.int64())
+    answers = rows.select(["response_id", "item_id"]).take(places).to_pylist()
+    records = list[dict[str, object]]()
+    for rank, (answer, proposal) in enumerate(zip(answers, proposed, strict=True), 1):
+        labels_of_item = label_counts[answer["item_id"]] if len(items) > 1 else None
+        why = _why(proposal, level_of.get(answer["response_id"]), labels_of_item)
+        records.append(answer | {"rank": rank, "sampled": proposal.sampled, "gain": proposal.gain, "why": why})
+    return records
 
 
 def held_out(items: Sequence[Item], predictions: pa.Table, tolerance: float) -> HeldOut:
     """Risk of the held-out labelled scores, and whether each lies more than the tolerance, in steps, from its label."""
-    rows = [
-        item.rows.select(["response_id", "target"])
-        .append_column("step", pa.repeat(item.bundle.scale.step, len(item.rows)))
-        .filter(pc.and_(pc.equal(item.rows["split"], "test"), pc.is_valid(item.rows["target"])))
-        for item in items
-    ]
-    if not rows:
+    if not items:
         return HeldOut(np.empty(0), np.empty(0, dtype=np.bool_))
-    kept = pc.is_in(predictions["route_reason"], value_set=pa.array([None, "no_promise", "risk"]))
-    counted = predictions.filter(pc.and_(kept, pc.is_valid(predictions["risk"])))
+    rows = [_held_out_targets(item) for item in items]
+    by_risk_alone = pc.is_in(predictions["route_reason"], value_set=pa.array([None, "no_promise", "risk"]))
+    counted = predictions.filter(pc.and_(by_risk_alone, pc.is_valid(predictions["risk"])))
     both = pa.concat_tables(rows).join(counted, "response_id", join_type="inner").sort_by("response_id")
     off = pc.divide(pc.abs(pc.subtract(both["score"], both["target"])), both["step"])
     return HeldOut(both["risk"].to_numpy(), _bools(pc.greater(off, tolerance + SLACK)))
+
+
+def _held_out_targets(item: Item) -> pa.Table:
+    """The item's held-out responses with a human score, and the step of its scale."""
+    chosen = pc.and_(pc.equal(item.rows["split"], "test"), pc.is_valid(item.rows["target"]))
+    targets = item.rows.select(["response_id", "target"]).filter(chosen)
+    return targets.append_column("step", pa.repeat(item.bundle.scale.step, len(targets)))
 
 
 def _alone(rows: pa.Table, study: Study) -> Bools:

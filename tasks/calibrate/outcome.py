@@ -1,4 +1,4 @@
-"""What cross-fitted scores of labelled rows are worth: residuals, the risk told for each, and whether it was wrong."""
+"""What cross-fitted scores of labelled rows are worth: residuals, the risk of each, and whether it was wrong."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tasks.stats.conformal import conformal_quantile
 class RiskRows(NamedTuple):
     """Labelled rows with cross-fitted scores, (n,) each.
 
-    level: of the score, in steps from 0; told: risk by the residuals of other folds; risk: as an error model of other
-    folds has learned it; wrong: whether the human score differs from the level by more than the tolerance; clipped: as
-    cross-fitted.
+    level: of the score, in steps from 0; by_distribution: risk by the residuals of other folds; risk: as an error
+    model of other folds has learned it; wrong: whether the human score differs from the level by more than the
+    tolerance; clipped: as cross-fitted.
     """
 
     level: Floats
-    told: Floats
+    by_distribution: Floats
     risk: Floats
     wrong: Bools
     clipped: Bools
@@ -71,14 +71,14 @@ def _cross_fitted(labels: LabelledRows, tried: CrossFitted, fold: Ints, signals:
     level = labels.levels(tried.aligned)
     wrong = np.abs(labels.steps(labels.human) - level) > spread.tolerance + SLACK
     residual, span = labels.human - tried.aligned, labels.high - labels.low
-    told, risk = np.empty(len(labels)), np.empty(len(labels))
+    by_distribution, risk = np.empty(len(labels)), np.empty(len(labels))
     for out in _folds(fold):
         sigma = sigmas(fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span), tried.aligned, signals)
         placed = _placed(labels, tried, sigma, thinned((residual / sigma)[~out]), spread)
         model = _errors(labels.take(~out), placed.take(~out), wrong[~out])
-        told[out] = placed.told[out]
-        risk[out] = told[out] if model is None else _learned(model, labels.take(out), placed.take(out))
-    return RiskRows(level, told, risk, wrong, tried.clipped)
+        by_distribution[out] = placed.by_distribution[out]
+        risk[out] = by_distribution[out] if model is None else _learned(model, labels.take(out), placed.take(out))
+    return RiskRows(level, by_distribution, risk, wrong, tried.clipped)
 
 
 def _folds(fold: Ints) -> Iterator[Bools]:
@@ -90,12 +90,13 @@ def _placed(labels: LabelledRows, tried: CrossFitted, sigma: Floats, epsilon: Fl
     """Where the cross-fitted scores lie, and the risk that sigma, (n,), and the epsilons, rising, tell."""
     aligned, level, top = labels.steps(tried.aligned), labels.levels(tried.aligned), labels.top
     steps = sigma / (labels.high - labels.low) * top
-    return Placed(aligned, level, top, risks(aligned, steps, level, top, epsilon, spread.tolerance, spread.grain))
+    risk = risks(aligned, steps, level, top, epsilon, tolerance=spread.tolerance, grain=spread.grain)
+    return Placed(aligned, level, top, risk)
 
 
 def _errors(labels: LabelledRows, placed: Placed, wrong: Bools) -> ErrorModel | None:
     least = 0.5 / len(labels)
-    return fit_errors(placed, labels.matrix, labels.names, labels.item, labels.items, wrong, least)
+    return fit_errors(placed, labels.matrix, labels.names, labels.item, labels.items, wrong=wrong, least=least)
 
 
 def _learned(model: ErrorModel, labels: LabelledRows, placed: Placed) -> Floats:

@@ -46,9 +46,9 @@ def design(matrix: Floats, item: Ints) -> RidgeDesign:
     matrix: (n, d) finite features; item: (n,) number of each row's item. The penalties take the features together to
     explain as much as they leave, an item's offset a quarter of that, and the mean to be worth one label.
     """
-    given = np.round(matrix, DIGITS)
-    varies = np.ptp(given, axis=0) > 0 if len(given) else np.zeros(given.shape[1], dtype=np.bool_)
-    features = zscore(given[:, varies], axis=0)
+    rounded = np.round(matrix, DIGITS)
+    varies = np.ptp(rounded, axis=0) > 0 if len(rounded) else np.zeros(rounded.shape[1], dtype=np.bool_)
+    features = zscore(rounded[:, varies], axis=0)
     offsets = np.equal.outer(item, np.unique(item)).astype(np.float64)
     offsets = offsets if offsets.shape[1] > 1 else offsets[:, :0]
     columns = features.shape[1]
@@ -57,7 +57,7 @@ def design(matrix: Floats, item: Ints) -> RidgeDesign:
 
 
 def proposals(
-    given: RidgeDesign, taught: Bools, askable: Bools, choosable: Bools, order: Ints, count: int
+    ridge: RidgeDesign, taught: Bools, askable: Bools, choosable: Bools, order: Ints, count: int
 ) -> list[LabelProposal]:
     """The responses to mark next, first to mark first; a longer proposal begins with a shorter one.
 
@@ -70,24 +70,24 @@ def proposals(
     """
     if not askable.any():
         return []
-    variance = _Variance(given, taught, askable)
-    left = askable.copy()
+    variance = _Variance(ridge, taught, askable)
+    unproposed = askable.copy()
     drawn = iter(order[askable[order]].tolist())
-    found: list[LabelProposal] = []
+    proposed: list[LabelProposal] = []
     owed = 0.0
     for _ in range(min(count, int(askable.sum()))):
         before = variance.mean
         owed += before / (1 + before)
-        sampled: Sampled = "chosen" if owed >= 0.5 and (left & choosable).any() else "drawn"
+        sampled: Sampled = "chosen" if owed >= 0.5 and (unproposed & choosable).any() else "drawn"
         if sampled == "chosen":
             owed -= 1
-            row = int(np.argmax(np.where(left & choosable, variance.gains(), -np.inf)))
+            row = int(np.argmax(np.where(unproposed & choosable, variance.gains(), -np.inf)))
         else:
-            row = next(row for row in drawn if left[row])
-        left[row] = False
+            row = next(row for row in drawn if unproposed[row])
+        unproposed[row] = False
         variance.add(row)
-        found.append(LabelProposal(row, sampled, max(0.0, 1 - variance.mean / before)))
-    return found
+        proposed.append(LabelProposal(row, sampled, max(0.0, 1 - variance.mean / before)))
+    return proposed
 
 
 def by_chance(response_ids: Sequence[str], seed: int) -> Ints:
@@ -100,13 +100,15 @@ def by_chance(response_ids: Sequence[str], seed: int) -> Ints:
 class _Variance:
     """The variance of a ridge's predictions, in units of the residual's, as rows are labelled one after the other."""
 
-    def __init__(self, given: RidgeDesign, taught: Bools, askable: Bools) -> None:
-        self._terms = given.terms
-        known = given.terms[taught]
-        self._leverage = given.terms @ np.linalg.inv(known.T @ known + np.diag(given.penalty))  # (n, p): X C
-        asked = given.terms[askable]
-        self._wanted = asked.T @ asked / len(asked)  # (p, p): the mean of x x' over what can be asked about
-        self._own = (self._leverage * given.terms).sum(axis=1)  # (n,): x' C x
+    def __init__(self, ridge: RidgeDesign, taught: Bools, askable: Bools) -> None:
+        self._terms = ridge.terms
+        labelled = ridge.terms[taught]
+        self._leverage = ridge.terms @ np.linalg.inv(labelled.T @ labelled + np.diag(ridge.penalty))  # (n, p): X C
+        askable_terms = ridge.terms[askable]
+        self._wanted = (
+            askable_terms.T @ askable_terms / len(askable_terms)
+        )  # (p, p): the mean of x x' over what can be asked about
+        self._own = (self._leverage * ridge.terms).sum(axis=1)  # (n,): x' C x
         self._askable = askable
 
     @property

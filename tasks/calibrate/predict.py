@@ -48,7 +48,7 @@ def apply_later(
     a pooled one is for any item whose bundle gives its features.
     """
     calibration = read_calibration(content)
-    rater, items = only_rater(gradings), pc.unique(gradings["item_id"]).to_pylist()
+    rater, items = only_rater(gradings["rater_id"].unique().to_pylist()), pc.unique(gradings["item_id"]).to_pylist()
     item = items[0] if items else ""
     if rater not in ("", calibration.rater_id):
         raise ContractError(f"calibration was fitted for rater '{calibration.rater_id}', not for '{rater}'")
@@ -73,51 +73,61 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
     """
     gradings, bundle = item.rows, item.bundle
     raw = floats(gradings["score"])
-    found, signals, hints = _features(calibration, gradings, bundle)
-    inputs = StackedRows(found, item.blocks, np.full(len(gradings), item.item_id))
+    inputs_of_mapping, signals, hints = _features(calibration, gradings, bundle)
+    inputs = StackedRows(inputs_of_mapping, item.blocks, np.full(len(gradings), item.item_id))
     mapped, points, ready = _mapped(calibration, inputs, is_scored(gradings), bundle)
-    told = _told(calibration.spread, mapped, signals, calibration.unit(bundle.scale), bundle.scale)
-    told = told._replace(risk=_learned_risk(calibration.spread, mapped, told.risk, hints, item.item_id, bundle.scale))
+    predicted = _by_distribution(calibration.spread, mapped, signals, calibration.unit(bundle.scale), bundle.scale)
+    predicted = predicted._replace(
+        risk=_learned_risk(calibration.spread, mapped, predicted.risk, hints, item.item_id, bundle.scale)
+    )
     prechecked = pc.equal(gradings["status"], "precheck").to_numpy()
     score = np.where(prechecked, raw, mapped.score)
     rule = calibration.rule(item.item_id, bundle.scale)
-    route_reason = reasons(score, prechecked, is_weak(gradings), mapped.clipped, told.risk, rule)
+    route_reason = reasons(score, prechecked, is_weak(gradings), mapped.clipped, predicted.risk, rule)
+    unscored_reason = pc.fill_null(gradings["unscored_reason"], "criterion_unscored")
     columns = {
         "response_id": gradings["response_id"],
         "item_id": gradings["item_id"],
         "rater_id": gradings["rater_id"],
         "calibration_id": pc.if_else(pa.array(ready), calibration.calibration_id, None),
-        "raw": pa.array(raw, from_pandas=True),
-        "latent": pa.array(mapped.latent, from_pandas=True),
-        "aligned": pa.array(mapped.aligned, from_pandas=True),
-        "points_judge": pa.array(points.judge, from_pandas=True),
-        "points_text": pa.array(points.text, from_pandas=True),
-        "points_item": pa.array(points.item, from_pandas=True),
-        "text_only": pa.array(_text_only(calibration.text_only, inputs, ready, bundle.scale), from_pandas=True),
-        "score": pa.array(score, from_pandas=True),
+        "raw": _nullable(raw),
+        "latent": _nullable(mapped.latent),
+        "aligned": _nullable(mapped.aligned),
+        "points_judge": _nullable(points.judge),
+        "points_text": _nullable(points.text),
+        "points_item": _nullable(points.item),
+        "text_only": _nullable(_text_only(calibration.text_only, inputs, ready, bundle.scale)),
+        "score": _nullable(score),
         "clipped": pa.array(mapped.clipped),
-        "low": pa.array(told.low, from_pandas=True),
-        "high": pa.array(told.high, from_pandas=True),
-        "risk": pa.array(told.risk, from_pandas=True),
-        "level_probabilities": _lists(told.levels),
+        "low": _nullable(predicted.low),
+        "high": _nullable(predicted.high),
+        "risk": _nullable(predicted.risk),
+        "level_probabilities": _lists(predicted.levels),
         "route": pc.if_else(pc.is_null(route_reason), "release", "review"),
         "route_reason": route_reason,
-        "unscored_reason": pc.if_else(
-            pa.array(np.isnan(score)), pc.fill_null(gradings["unscored_reason"], "criterion_unscored"), None
-        ),
+        "unscored_reason": pc.if_else(pa.array(np.isnan(score)), unscored_reason, None),
     }
     return pa.table(columns)
+
+
+def _nullable(values: Floats) -> pa.Array:
+    """A column, null where a value is NaN."""
+    return pa.array(values, from_pandas=True)
 
 
 def _features(calibration: ScaleMapping, gradings: pa.Table, bundle: Bundle) -> tuple[Floats, Floats, Floats]:
     """The features that the mapping takes, the signals of its spread and the features of its error model, (n, d) each,
     NaN where absent."""
     spread = calibration.spread
-    wanted = calibration.features, spread.signals if spread else (), spread.hints if spread else ()
-    names = list(dict.fromkeys(name for part in wanted for name in part))
-    found = without_absent_counts(matrix(gradings, bundle, names, calibration.pooled), names)
-    taken, signals, hints = (found[:, [names.index(name) for name in part]] for part in wanted)
-    return taken, signals, hints
+    of_spread, of_errors = (spread.signals, spread.hints) if spread else ((), ())
+    names = list(dict.fromkeys([*calibration.features, *of_spread, *of_errors]))
+    values = without_absent_counts(matrix(gradings, bundle, names, calibration.pooled), names)
+    column = {name: index for index, name in enumerate(names)}
+
+    def columns(chosen: Sequence[str]) -> Floats:
+        return values[:, [column[name] for name in chosen]]
+
+    return columns(calibration.features), columns(of_spread), columns(of_errors)
 
 
 def _mapped(
@@ -125,8 +135,8 @@ def _mapped(
 ) -> tuple[Aligned, Points, Bools]:
     """The aligned rows and what adds to them, NaN where a row cannot be mapped or a method does not tell, and whether
     it can, (n,). ContractError without the blocks that a stack was fitted on."""
-    wanted = _blocks(calibration.mapping) | _blocks(calibration.text_only)
-    if lacking := sorted(wanted - rows.blocks.keys()):
+    needed = _blocks(calibration.mapping) | _blocks(calibration.text_only)
+    if lacking := sorted(needed - rows.blocks.keys()):
         raise ContractError(f"calibration {calibration.calibration_id[:12]} goes by {', '.join(lacking)} of the texts")
     ready = scored & np.isfinite(rows.matrix).all(axis=1)
     latent, aligned, score, judge, text, item = np.full((6, len(ready)), np.nan)
@@ -162,46 +172,50 @@ def _offset(calibration: ScaleMapping, rows: StackedRows) -> float:
     return 0.0
 
 
-def _some(rows: StackedRows, kept: Bools) -> StackedRows:
-    return StackedRows(rows.matrix[kept], taken(rows.blocks, kept), rows.item[kept])
+def _some(rows: StackedRows, chosen: Bools) -> StackedRows:
+    return StackedRows(rows.matrix[chosen], taken(rows.blocks, chosen), rows.item[chosen])
 
 
-def _told(spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, scale: Scale) -> PredictedScores:
+def _by_distribution(
+    spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, scale: Scale
+) -> PredictedScores:
     """What the spread tells of aligned rows; signals: (n, d); unit: the scale that the spread was fitted on."""
     n = len(mapped.aligned)
     low, high, risk = np.full((3, n), np.nan)
     levels = np.full((n, scale.levels), np.nan)
-    known = np.isfinite(mapped.aligned) & np.isfinite(signals).all(axis=1)
-    if spread is None or not known.any():
+    is_known = np.isfinite(mapped.aligned) & np.isfinite(signals).all(axis=1)
+    if spread is None or not is_known.any():
         return PredictedScores(low, high, risk, levels)
-    aligned, epsilon, top = mapped.aligned[known], np.array(spread.epsilon), scale.levels - 1
+    aligned, epsilon, top = mapped.aligned[is_known], np.array(spread.epsilon), scale.levels - 1
     fitted = stretch(aligned, (scale.min, scale.max), unit.bounds)
-    sigma = sigmas(spread.sigma, fitted, signals[known]) / (unit.max - unit.min)
+    sigma = sigmas(spread.sigma, fitted, signals[is_known]) / (unit.max - unit.min)
     steps, sigma_steps = (aligned - scale.min) / scale.step, sigma * top
-    level = to_levels(mapped.score[known], *scale.bounds).astype(np.float64)
+    level = to_levels(mapped.score[is_known], *scale.bounds).astype(np.float64)
     reach = np.inf if spread.reach is None else spread.reach
     q = reach * sigma * (scale.max - scale.min)
-    low[known], high[known] = interval(aligned, q, scale.bounds, spread.grain)
-    risk[known] = risks(steps, sigma_steps, level, top, epsilon, spread.tolerance, spread.grain)
-    levels[known] = level_probabilities(steps, sigma_steps, top, epsilon)
+    low[is_known], high[is_known] = interval(aligned, q, scale.bounds, spread.grain)
+    risk[is_known] = risks(steps, sigma_steps, level, top, epsilon, tolerance=spread.tolerance, grain=spread.grain)
+    levels[is_known] = level_probabilities(steps, sigma_steps, top, epsilon)
     return PredictedScores(low, high, risk, levels)
 
 
 def _learned_risk(
-    spread: Spread | None, mapped: Aligned, told: Floats, hints: Floats, item_id: str, scale: Scale
+    spread: Spread | None, mapped: Aligned, by_distribution: Floats, hints: Floats, item_id: str, scale: Scale
 ) -> Floats:
     """Risk by the error model, (n,), NaN where a row lacks what it takes; as told where none was learned.
 
     told: (n,) by the distribution; hints: (n, d) the features that the model takes.
     """
     if spread is None or spread.errors is None:
-        return told
-    known = np.isfinite(told) & np.isfinite(hints).all(axis=1)
-    level = to_levels(mapped.score[known], *scale.bounds).astype(np.float64)
-    steps, top = (mapped.aligned[known] - scale.min) / scale.step, np.full(len(level), scale.levels - 1.0)
-    risk = np.full(len(told), np.nan)
+        return by_distribution
+    is_known = np.isfinite(by_distribution) & np.isfinite(hints).all(axis=1)
+    level = to_levels(mapped.score[is_known], *scale.bounds).astype(np.float64)
+    steps, top = (mapped.aligned[is_known] - scale.min) / scale.step, np.full(len(level), scale.levels - 1.0)
+    risk = np.full(len(by_distribution), np.nan)
     effect = spread.errors.effect(item_id)
-    risk[known] = error_risk(spread.errors, Placed(steps, level, top, told[known]), hints[known], effect)
+    risk[is_known] = error_risk(
+        spread.errors, Placed(steps, level, top, by_distribution[is_known]), hints[is_known], effect
+    )
     return risk
 
 

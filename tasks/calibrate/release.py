@@ -91,18 +91,19 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     scales: dict[str, tuple[float, float, float]] = {}
     rows: dict[str, Vouching] = {}
     for scope in scopes:
-        seen = seen_levels(scope.labels)
-        levels |= seen
-        scales |= {item: one.bounds for item, one in zip(scope.labels.items, scope.labels.scales, strict=True)}
-        rows |= vouching(scope, seen)
+        levels_seen = seen_levels(scope.labels)
+        levels |= levels_seen
+        bounds = (scale.bounds for scale in scope.labels.scales)
+        scales |= zip(scope.labels.items, bounds, strict=True)
+        rows |= vouching(scope, levels_seen)
     if release.by == "set":
-        together = Vouching(*(np.concatenate(columns) for columns in zip(*rows.values(), strict=True)))
-        every = sorted({level for seen in levels.values() for level in seen})
-        promises = [_promise(ALL, together, every, release)]
+        all_rows = Vouching(*(np.concatenate(columns) for columns in zip(*rows.values(), strict=True)))
+        every = sorted(set[float]().union(*levels.values()))
+        promises = [_promise(ALL, all_rows, every, release)]
         thresholds = dict.fromkeys(levels, promises[0].threshold)
     else:
         promises = [_promise(item, rows[item], list(levels[item]), release) for item in sorted(levels)]
-        thresholds = {one.scope: one.threshold for one in promises}
+        thresholds = {promised.scope: promised.threshold for promised in promises}
     rules = {
         item: ReleaseRule(scale=scales[item], levels=levels[item], threshold=thresholds[item])
         for item in sorted(levels)
@@ -126,17 +127,18 @@ def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk:
         "no_promise": np.full(len(score), rule.threshold is None),
         "risk": risk > (1.0 if rule.threshold is None else rule.threshold),
     }
-    found = np.select(list(first.values()), list(first), default="")
-    return pa.array(found, pa.string(), mask=found == "")
+    reason = np.select(list(first.values()), list(first), default="")
+    return pa.array(reason, pa.string(), mask=reason == "")
 
 
 def seen_levels(labels: LabelledRows) -> Levels:
     """Item → human scores in the labels of all items on its scale, rounded to the scale's steps, rising."""
     level = labels.levels(labels.human)
     on_scale: dict[tuple[float, float, float], set[float]] = {}
-    for at, scale in enumerate(labels.scales):
-        steps = np.unique(level[labels.item == at])
-        on_scale.setdefault(scale.bounds, set()).update(snap(scale.min + scale.step * steps, scale.bounds).tolist())
+    for index, scale in enumerate(labels.scales):
+        steps = np.unique(level[labels.item == index])
+        scores = snap(scale.min + scale.step * steps, scale.bounds)
+        on_scale.setdefault(scale.bounds, set()).update(scores.tolist())
     return {
         item: tuple(sorted(on_scale[scale.bounds])) for item, scale in zip(labels.items, labels.scales, strict=True)
     }
@@ -148,20 +150,30 @@ def vouching(scope: Scope, levels: Levels) -> dict[str, Vouching]:
     if outcome is None:
         return dict.fromkeys(labels.items, Vouching(np.empty(0), np.empty(0, dtype=np.bool_), np.empty(0, np.str_)))
     vouches = {}
-    for at, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
-        rows = (labels.item == at) & ~outcome.clipped & ~labels.weak
+    for index, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
+        rows = (labels.item == index) & ~outcome.clipped & ~labels.weak
         rows[rows] = np.isin(snap(scale.min + scale.step * outcome.level[rows], scale.bounds), levels[item])
         vouches[item] = Vouching(outcome.risk[rows], outcome.wrong[rows], labels.cluster[rows])
     return vouches
 
 
 def _promise(scope: str, rows: Vouching, levels: list[float], release: Release) -> ReleasePromise:
-    plan, n = (release.tolerance, release.risk, release.confidence), len(rows.risk)
-    made = promise(rows.risk, rows.wrong, release.risk, release.confidence, rows.cluster)
+    best = promise(rows.risk, rows.wrong, release.risk, release.confidence, rows.cluster)
     promised = ReleasePromise(
-        scope, *plan, n, made.threshold, made.released, made.wrong, made.worth, made.upper, levels, None
+        scope=scope,
+        tolerance=release.tolerance,
+        target=release.risk,
+        confidence=release.confidence,
+        n=len(rows.risk),
+        threshold=best.threshold,
+        released=best.released,
+        wrong=best.wrong,
+        worth=best.worth,
+        upper=best.upper,
+        levels=levels,
+        note=None,
     )
-    if made.threshold is not None:
+    if best.threshold is not None:
         return promised
     target, threshold = _possible(rows, release)
     return promised._replace(note=_why_none(rows, release), possible_target=target, possible_threshold=threshold)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -65,8 +65,8 @@ def graded_items(
         ("ratings", _ratings(people, human, target), "ratings"),
     )
     for name, table, column in lookups:
-        at = pc.index_in(rows["response_id"], value_set=table["response_id"])
-        rows = rows.append_column(name, table[column].take(at))
+        row_of_response = pc.index_in(rows["response_id"], value_set=table["response_id"])
+        rows = rows.append_column(name, table[column].take(row_of_response))
     rows = rows.sort_by([("item_id", "ascending"), ("response_id", "ascending")]).combine_chunks()
     counts = rows.group_by("item_id").aggregate([("response_id", "count")]).to_pydict()
     sizes = dict(zip(counts["item_id"], counts["response_id_count"], strict=True))
@@ -80,33 +80,46 @@ def graded_items(
     return items
 
 
-def shards(items: Sequence[Item], rows: int) -> Iterator[list[Item]]:
-    """The items' responses in parts of at most `rows`, in their order; an item may go on in the next part."""
-    part: list[Item] = []
-    free = rows
-    for item in items:
-        for start in range(0, len(item.rows), rows):
-            piece = item.take(start, rows)
-            if len(piece.rows) > free:
-                yield part
-                part, free = [], rows
-            part.append(piece)
-            free -= len(piece.rows)
-    if part:
-        yield part
+def whole_responses(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Tables of `rows` rows, the last one of fewer, with all rows of a response in one table.
+
+    batches: in the order of the responses, so that rows of the same one follow each other.
+    """
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += len(batch)
+        while count > rows:
+            table = pa.Table.from_batches(waiting)
+            end = _end_of_response(table["response_id"], rows)
+            if end == len(table):  # it may go on in the next batch
+                break
+            yield table.slice(0, end)
+            waiting, count = table.slice(end).to_batches(), count - end
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
-def only_rater(gradings: pa.Table) -> str:
+def _end_of_response(ids: pa.ChunkedArray, rows: int) -> int:
+    """The first place from `rows` on at which another response begins, the end where there is none."""
+    last = ids[rows - 1].as_py()
+    others = pc.not_equal(ids.slice(rows), last)
+    first = pc.index(others, True).as_py()
+    return len(ids) if first < 0 else rows + int(first)
+
+
+def only_rater(raters: Iterable[str]) -> str:
     """The rater of all gradings, '' without any; ContractError for several."""
-    raters = sorted(pc.unique(gradings["rater_id"]).to_pylist())
-    if len(raters) > 1:
-        raise ContractError(f"gradings of one rater are calibrated at a time, not of {', '.join(raters)}")
-    return raters[0] if raters else ""
+    names = sorted(set(raters))
+    if len(names) > 1:
+        raise ContractError(f"gradings of one rater are calibrated at a time, not of {', '.join(names)}")
+    return names[0] if names else ""
 
 
 def _ratings(people: pa.Table, human: pa.Table, target: str) -> pa.Table:
     """Columns `response_id` and `ratings`: 1 for a rater's score, the number of persons for what is made of theirs."""
     if target not in OF_SEVERAL:
         return human.select(["response_id"]).append_column("ratings", pa.array([1] * len(human), pa.int64()))
-    given = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
-    return given.group_by("response_id").aggregate([("score", "count")]).rename_columns(["response_id", "ratings"])
+    scores = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
+    return scores.group_by("response_id").aggregate([("score", "count")]).rename_columns(["response_id", "ratings"])

@@ -25,12 +25,12 @@ def one_per_response(gradings: pa.Table) -> pa.Table:
     response = ranked["response_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     first = np.concatenate([[True], np.diff(response) > 0])
     counts = first | (ranked["rank"].to_numpy() == 0)
-    kept, group = ranked.filter(pa.array(counts)), response[counts]
-    scores = kept.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
+    counted, group = ranked.filter(pa.array(counts)), response[counts]
+    scores = counted.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
     table = ranked.filter(pa.array(first)).drop_columns(["rank"])
     table = _replace(table, "score", scores["score_mean"])
     for name in ("trait_scores", "signals"):
-        table = _replace(table, name, _mean_map(kept[name].combine_chunks(), group, len(table)))
+        table = _replace(table, name, _mean_map(counted[name].combine_chunks(), group, len(table)))
     return table
 
 

@@ -18,11 +18,11 @@ def folds(cluster: npt.NDArray[np.str_]) -> Ints:
     clusters if that is smaller. The largest clusters are dealt first, each to the smallest fold, equal ones by hash.
     """
     names, index, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
-    wanted = min(5 if len(cluster) < FEW else 10, len(names))
+    fold_count = min(5 if len(cluster) < FEW else 10, len(names))
     hashed = [hashlib.sha256(name.encode()).digest() for name in names.tolist()]
-    filled = [0] * wanted
+    filled = [0] * fold_count
     fold_of = np.empty(len(names), dtype=np.int64)
-    for at in sorted(range(len(names)), key=lambda at: (-sizes[at], hashed[at])):
-        fold_of[at] = filled.index(min(filled))
-        filled[fold_of[at]] += int(sizes[at])
+    for code in sorted(range(len(names)), key=lambda code: (-sizes[code], hashed[code])):
+        fold_of[code] = filled.index(min(filled))
+        filled[fold_of[code]] += int(sizes[code])
     return fold_of[index]

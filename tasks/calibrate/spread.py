@@ -98,8 +98,8 @@ def sigmas(sigma: Sigma, aligned: Floats, signals: Floats) -> Floats:
     """Sigma of every row, shape (n,), > 0. Equal rows have equal sigmas, to the last bit."""
     means, scales, coefficients = (np.array(v) for v in (sigma.means, sigma.scales, sigma.coefficients))
     # As for latents: a product with BLAS may sum the same row in another order at another place.
-    found = ((_terms(aligned, signals) - means) / scales * coefficients).sum(axis=1) + sigma.intercept
-    return np.asarray(np.clip(found, sigma.low, sigma.high), dtype=np.float64)
+    predicted = ((_terms(aligned, signals) - means) / scales * coefficients).sum(axis=1) + sigma.intercept
+    return np.asarray(np.clip(predicted, sigma.low, sigma.high), dtype=np.float64)
 
 
 def thinned(epsilon: Floats) -> Floats:
@@ -132,8 +132,8 @@ def level_probabilities(aligned: Floats, sigma: Floats, top: int, epsilon: Float
     below = np.zeros((len(aligned), top + 2))
     below[:, -1] = 1.0
     for level in range(1, top + 1):
-        at = (level - 0.5 - SLACK - aligned) / sigma
-        below[:, level] = np.searchsorted(epsilon, at, side="left") / len(epsilon)
+        standardised = (level - 0.5 - SLACK - aligned) / sigma
+        below[:, level] = np.searchsorted(epsilon, standardised, side="left") / len(epsilon)
     return np.diff(below, axis=1)
 
 

@@ -102,37 +102,40 @@ def fit_stack(
     """
     if np.ptp(human) == 0:
         raise Refusal("all human scores are the same")
-    kept = _thinned(len(human))
-    if np.ptp(fold[kept]) == 0:
+    fitted_rows = _thinned(len(human))
+    if np.ptp(fold[fitted_rows]) == 0:
         raise Refusal("all labels are of one author, none is left to map the latents by")
-    judge = judge_scaling(rows.matrix[kept]) if with_judge and rows.matrix.shape[1] else None
-    grams = gram_scaling(rows.blocks["characters"][kept]) if "characters" in rows.blocks else None
+    judge = judge_scaling(rows.matrix[fitted_rows]) if with_judge and rows.matrix.shape[1] else None
+    grams = gram_scaling(rows.blocks["characters"][fitted_rows]) if "characters" in rows.blocks else None
+    hidden = packed_floats(_spread(rows.blocks["hidden"][fitted_rows])) if "hidden" in rows.blocks else None
     empty = Stack(
         low=ends[0],
         high=ends[1],
         judge=judge,
         grams=grams,
-        hidden=packed_floats(_spread(rows.blocks["hidden"][kept])) if "hidden" in rows.blocks else None,
+        hidden=hidden,
         items=tuple(items) if len(items) > 1 else (),
         blocks=(),
         intercept=0.0,
         latent_knots=(),
         score_knots=(),
     )
-    every = {name: block[kept] for name, block in _columns(empty, rows).items()}
+    every = {name: block[fitted_rows] for name, block in _columns(empty, rows).items()}
     kernels = {name: _kernel(block) for name, block in every.items()}
     sizes = {name: float(np.trace(kernel)) / len(kernel) for name, kernel in kernels.items()}
     used = [name for name, size in sizes.items() if size > TIE]
     if not used:
         raise Refusal("no feature varies")
     gram = np.sum([kernels[name] / (sizes[name] * len(used)) for name in used], axis=0)
-    solved = _ridge(gram, human[kept], STRENGTH * weight[kept].mean() / weight[kept])
+    solved = _ridge(gram, human[fitted_rows], STRENGTH * weight[fitted_rows].mean() / weight[fitted_rows])
     blocks = [_block(name, every[name], solved.dual / (sizes[name] * len(used))) for name in used]
-    latents, scores = knots(_unseen(solved, human[kept], fold[kept]), human[kept], TIE * (ends[1] - ends[0]))
+    latents, scores = knots(
+        _unseen(solved, human[fitted_rows], fold[fitted_rows]), human[fitted_rows], TIE * (ends[1] - ends[0])
+    )
     return empty.model_copy(
         update={
             "blocks": tuple(blocks),
-            "intercept": float(np.mean(human[kept] - solved.residual)),
+            "intercept": float(np.mean(human[fitted_rows] - solved.residual)),
             "latent_knots": tuple(latents.tolist()),
             "score_knots": tuple(scores.tolist()),
         }
@@ -148,10 +151,10 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
     n, fitted = len(rows.item), (stack.low, stack.high)
     added = {"judge": np.zeros(n), "text": np.zeros(n), "item": np.zeros(n)}
     for block in stack.blocks:
-        given = _times(every[block.name], unpacked_floats(block.coefficients)) - block.mean
+        points_of_block = _times(every[block.name], unpacked_floats(block.coefficients)) - block.mean
         if block.name == "item":
-            given = np.where(np.isin(rows.item, stack.items), given, 0.0)
-        added[PARTS.get(block.name, "text")] += given
+            points_of_block = np.where(np.isin(rows.item, stack.items), points_of_block, 0.0)
+        added[PARTS.get(block.name, "text")] += points_of_block
     latent = stack.intercept + added["judge"] + added["text"] + added["item"]
     mapped = np.clip(np.interp(latent, stack.latent_knots, stack.score_knots), *fitted)
     aligned = stretch(mapped, fitted, scale)

@@ -27,9 +27,11 @@ Record = Mapping[str, Any]
 def read_agreement(run: Run) -> list[Record]:
     """QWK of the calibrated scores with the target on all held-out responses, and that of people with each other."""
     figures = run.ref(Metrics, "evaluate")
-    whole = (pc.field("metric") == "qwk") & (pc.field("slice") == "all")
-    wanted = (pc.field("stage") == "human") | ((pc.field("stage") == "calibrated") & (pc.field("rater_a") == "target"))
-    return list(run.read(figures, ["stage", "value", "low", "high", "n", "note"], whole & wanted).to_pylist())
+    of_all = (pc.field("metric") == "qwk") & (pc.field("slice") == "all")
+    of_stage = (pc.field("stage") == "human") | (
+        (pc.field("stage") == "calibrated") & (pc.field("rater_a") == "target")
+    )
+    return list(run.read(figures, ["stage", "value", "low", "high", "n", "note"], of_all & of_stage).to_pylist())
 
 
 def read_promises(run: Run) -> list[Record]:
@@ -39,12 +41,14 @@ def read_promises(run: Run) -> list[Record]:
 
 def labels(items: Sequence[Item]) -> str:
     """How many labels there are and what becomes of them."""
-    splits = Counter(
-        split for item in items for split in item.rows.filter(pc.is_valid(item.rows["target"]))["split"].to_pylist()
-    )
-    told = ", ".join(f"{say.count(splits[name])} {name}" for name in SPLITS if splits[name])
+    splits = Counter[str]()
+    for item in items:
+        labelled = item.rows.filter(pc.is_valid(item.rows["target"]))
+        splits.update(labelled["split"].to_pylist())
+    counts_in_words = ", ".join(f"{say.count(splits[name])} {name}" for name in SPLITS if splits[name])
     graded = sum(len(item.rows) for item in items)
-    return f"{say.plural(splits.total(), 'label')} of {say.plural(graded, 'graded response')}: {told or 'none yet'}"
+    of_responses = f"{say.plural(splits.total(), 'label')} of {say.plural(graded, 'graded response')}"
+    return f"{of_responses}: {counts_in_words or 'none yet'}"
 
 
 def agreement(figures: Iterable[Record]) -> str:
@@ -55,38 +59,38 @@ def agreement(figures: Iterable[Record]) -> str:
     if machine is None or machine["value"] is None:
         return f"agreement: QWK is not known: {machine['note'] if machine else 'no labels are held out'}"
     beside = f"; two people: {say.number(people['value'])} on {say.count(people['n'])}" if people else ""
-    told = f"agreement: QWK {say.number(machine['value'])}"
+    sentence = f"agreement: QWK {say.number(machine['value'])}"
     if machine["low"] is None or machine["high"] is None:
-        return f"{told} on {say.plural(machine['n'], 'held-out response')}, without an interval{beside}"
+        return f"{sentence} on {say.plural(machine['n'], 'held-out response')}, without an interval{beside}"
     needed = labels_for_width(machine["low"], machine["high"], machine["n"], HALF) - machine["n"]
-    known = f"it within ±{HALF}"
-    more = f"about {say.count(needed)} more held out would tell {known}" if needed else f"they tell {known}"
+    precision = f"it within ±{HALF}"
+    more = f"about {say.count(needed)} more held out would tell {precision}" if needed else f"they tell {precision}"
     ends = f"[{say.number(machine['low'])}, {say.number(machine['high'])}]"
-    return f"{told}, 95% interval {ends}, on {say.plural(machine['n'], 'held-out response')}{beside}; {more}"
+    return f"{sentence}, 95% interval {ends}, on {say.plural(machine['n'], 'held-out response')}{beside}; {more}"
 
 
 def promise(rules: Sequence[Record], held_out: HeldOut, release: Release) -> str:
     """What may be released by the promise now, and about how many labels a promise would take."""
-    asked = f"promise of at most {say.rate(release.risk)} wrong at {say.rate(release.confidence)} confidence"
-    kept = [rule for rule in rules if rule["threshold"] is not None]
-    if not kept:
-        return f"{asked}: nothing may be released; {_needed(held_out, release)}"
+    target = f"promise of at most {say.rate(release.risk)} wrong at {say.rate(release.confidence)} confidence"
+    promises_kept = [rule for rule in rules if rule["threshold"] is not None]
+    if not promises_kept:
+        return f"{target}: nothing may be released; {_needed(held_out, release)}"
     if len(rules) == 1 and rules[0]["scope"] == ALL:
         rule = rules[0]
         bound = f"{rule['wrong']} wrong, at most {say.share(rule['upper'])}"
-        return f"{asked}: kept for {rule['released']} of {say.plural(rule['n'], 'label')} ({bound})"
-    told = f"{asked}: kept for {len(kept)} of {say.plural(len(rules), 'item')}"
-    return told if len(kept) == len(rules) else f"{told}; for the others, {_needed(held_out, release)}"
+        return f"{target}: kept for {rule['released']} of {say.plural(rule['n'], 'label')} ({bound})"
+    sentence = f"{target}: kept for {len(promises_kept)} of {say.plural(len(rules), 'item')}"
+    return sentence if len(promises_kept) == len(rules) else f"{sentence}; for the others, {_needed(held_out, release)}"
 
 
 def _needed(held_out: HeldOut, release: Release) -> str:
     """About how many labels a promise takes, by the held-out scores."""
     if not len(held_out.risk):
         return "no held-out score tells how many labels it takes"
-    found = labels_for_promise(held_out.risk, held_out.wrong, release.risk, release.confidence)
-    if found is None:
-        of = say.plural(len(held_out.risk), "held-out score")
-        return f"by {of}, the least risky are wrong too often for any number of labels, or too few to tell"
-    needed, coverage = found
-    of = " of each item" if release.by == "item" else ""
-    return f"about {say.count(needed)} calibration labels{of} would do for {say.share(coverage)} of the scores"
+    estimate = labels_for_promise(held_out.risk, held_out.wrong, release.risk, release.confidence)
+    if estimate is None:
+        scores = say.plural(len(held_out.risk), "held-out score")
+        return f"by {scores}, the least risky are wrong too often for any number of labels, or too few to tell"
+    needed, coverage = estimate
+    each = " of each item" if release.by == "item" else ""
+    return f"about {say.count(needed)} calibration labels{each} would do for {say.share(coverage)} of the scores"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import count
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,7 +13,7 @@ from tasks.calibrate.calibration import ScaleMapping
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.labels import TAUGHT
 from tasks.calibrate.predict import predict
-from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, shards
+from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, whole_responses
 from tasks.calibrate.texts import Blocks, Readers, TextSource, text_blocks
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
@@ -25,13 +23,17 @@ from tasks.contracts.tables.calibration import Calibrations, Candidates, Predict
 from tasks.llm.encoder import minilm
 from tasks.llm.hidden import HiddenStates
 from tasks.monitor.runs import task
+from tasks.store.counted import counted
 from tasks.store.naming import named
-from tasks.store.ordered import packed
+from tasks.store.ordered import in_order
 from tasks.store.shards import Rows
 from tasks.store.warehouse import Run
 
 SHARD_ROWS = 20_000
-"""Predictions written at a time."""
+"""Gradings that are predicted and written at a time, more only where one response has more."""
+TEXT_ROWS = 2_000
+"""Responses whose texts are read at a time: what they tell takes a hundred times the room of a grading."""
+RESPONSE = ["response_id", "split", "author_id"]
 
 
 class Calibrated(NamedTuple):
@@ -64,26 +66,19 @@ def calibrate(
     def make() -> dict[type[Row], Rows]:
         bundle_of = _bundle_of(run, items, bundles)
         texts = Texts(run, study, items, responses, bundle_of)
-        known = run.read(responses, ["response_id", "split", "author_id"])
-        taught = known.filter(pc.is_in(known["split"], value_set=TAUGHT))["response_id"]
-        labelled = pc.field("response_id").isin(taught.combine_chunks())
-        told = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
-        rater_id = only_rater(run.read(gradings, ["rater_id"]))
-        graded = graded_items(bundle_of, run.read(gradings, GRADING, labelled), known, told, target)
-        fitted = fit_items(texts.beside(graded, labelled), rater_id, study)
-        counts = Counter(run.read(gradings, ["item_id"])["item_id"].to_pylist())
-        at = count()
-        for names in packed(counts, SHARD_ROWS):
-            named_items = pc.field("item_id").isin(names)
-            rows = run.read(gradings, GRADING, named_items)
-            some = graded_items(
-                {name: bundle_of[name] for name in names if name in bundle_of}, rows, known, told, target
-            )
-            for shard in shards(some, SHARD_ROWS):
-                mapped = [fitted.mappings[item.item_id] for item in shard]
-                beside = texts.beside(shard, named_items) if any(one.texts for one in mapped) else shard
-                predicted = [_predicted(fitted.mappings[item.item_id], item) for item in beside]
-                run.commit("calibrate", f"predictions-{next(at):05d}", {Predictions: pa.concat_tables(predicted)})
+        teaching = run.read(responses, RESPONSE, pc.field("split").isin(TAUGHT))
+        labelled = _among(teaching["response_id"])
+        scores = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
+        rater_id = only_rater(counted(run, gradings, "rater_id"))
+        graded = graded_items(bundle_of, run.read(gradings, GRADING, labelled), teaching, scores, target)
+        fitted = fit_items(texts.beside(graded), rater_id, study)
+        in_turn = in_order(run, gradings, GRADING, ("item_id", "response_id"))
+        for number, rows in enumerate(whole_responses(in_turn, SHARD_ROWS)):
+            split_of = run.read(responses, RESPONSE, _among(rows["response_id"]))
+            named = {name: bundle_of[name] for name in rows["item_id"].unique().to_pylist() if name in bundle_of}
+            shard = graded_items(named, rows, split_of, scores, target)
+            predicted = [_predicted(fitted.mappings[item.item_id], item, texts) for item in shard]
+            run.commit("calibrate", f"predictions-{number:05d}", {Predictions: pa.concat_tables(predicted)})
         mappings = {mapping.calibration_id: mapping for mapping in fitted.mappings.values()}
         return {
             Calibrations: [mapping.row() for mapping in mappings.values()],
@@ -98,8 +93,18 @@ def calibrate(
     return Calibrated(*tables)
 
 
-def _predicted(calibration: ScaleMapping, item: Item) -> pa.Table:
-    return predict(calibration, item).append_column("split", item.rows["split"])
+def _among(response_ids: pa.ChunkedArray) -> pc.Expression:
+    """Whether a row is about one of these responses."""
+    return pc.field("response_id").isin(response_ids.combine_chunks())
+
+
+def _predicted(calibration: ScaleMapping, item: Item, texts: Texts) -> pa.Table:
+    """Predictions for an item's gradings, where the mapping reads texts a part of them at a time."""
+    rows = TEXT_ROWS if calibration.texts else SHARD_ROWS
+    parts = [item.take(start, rows) for start in range(0, len(item.rows), rows)]
+    if calibration.texts:
+        parts = (texts.beside([part])[0] for part in parts)
+    return pa.concat_tables(predict(calibration, part).append_column("split", part.rows["split"]) for part in parts)
 
 
 class Texts:
@@ -121,11 +126,12 @@ class Texts:
             hidden=HiddenStates(self._plan.language_model) if self._plan.language_model else None,
         )
 
-    def beside(self, items: Sequence[Item], chosen: pc.Expression) -> list[Item]:
-        """The items with a row of every block for each of their rows; chosen: the responses that these are among."""
+    def beside(self, items: Sequence[Item]) -> list[Item]:
+        """The items with a row of every block for each of their rows."""
         if not self._plan.texts or not any(len(item.rows) for item in items):
             return [*items]
-        texts = self._run.read(self._responses, ["response_id", "text"], chosen)
+        ids = pa.chunked_array([chunk for item in items for chunk in item.rows["response_id"].chunks])
+        texts = self._run.read(self._responses, ["response_id", "text"], _among(ids))
         return [item._replace(blocks=self._blocks(item, texts)) for item in items]
 
     def _blocks(self, item: Item, texts: pa.Table) -> Blocks:

@@ -6,6 +6,7 @@ No label enters a block, so that none can leak through it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -52,7 +53,7 @@ class Readers(NamedTuple):
     hidden: Callable[[str, Sequence[str]], Floats] | None = None
 
 
-def text_blocks(source: TextSource, wanted: Sequence[Feature], readers: Readers) -> dict[str, Matrix]:
+def text_blocks(source: TextSource, features: Sequence[Feature], readers: Readers) -> dict[str, Matrix]:
     """The blocks of one item's responses, each with a row per response.
 
     characters: (n, BUCKETS) counts of hashed n-grams; embedding: (n, e) unit vectors or means of some; reference:
@@ -60,16 +61,16 @@ def text_blocks(source: TextSource, wanted: Sequence[Feature], readers: Readers)
     item has none; hidden: (n, h).
     """
     blocks: dict[str, Matrix] = {}
-    if "characters" in wanted:
+    if "characters" in features:
         blocks["characters"] = _characters(source.texts)
-    if "embedding" in wanted and readers.encode:
-        own = embed(source.texts, readers.encode)
-        blocks["embedding"] = own
-        blocks["reference"] = np.zeros((len(own), 2 * own.shape[1]))
+    if "embedding" in features and readers.encode:
+        vectors = embed(source.texts, readers.encode)
+        blocks["embedding"] = vectors
+        blocks["reference"] = np.zeros((len(vectors), 2 * vectors.shape[1]))
         if source.reference.strip():
             model = embed([source.reference], readers.encode)
-            blocks["reference"] = np.hstack([PRODUCT * own * model, np.abs(own - model)])
-    if "hidden" in wanted and readers.hidden:
+            blocks["reference"] = np.hstack([PRODUCT * vectors * model, np.abs(vectors - model)])
+    if "hidden" in features and readers.hidden:
         blocks["hidden"] = readers.hidden(_before(source), source.texts)
     return blocks
 
@@ -77,7 +78,7 @@ def text_blocks(source: TextSource, wanted: Sequence[Feature], readers: Readers)
 def embed(texts: Sequence[str], encode: Encoder) -> Floats:
     """Mean vector of the windows of each text, (n, e)."""
     windows = [_windows(text) for text in texts]
-    vectors = encode([window for part in windows for window in part])
+    vectors = encode(list(chain.from_iterable(windows)))
     sizes = np.array([len(part) for part in windows], dtype=np.int64)
     if not len(sizes):
         return np.zeros((0, vectors.shape[1]))
@@ -114,11 +115,11 @@ def _windows(text: str) -> list[str]:
     words = text.split()
     count = max(1, -(-len(words) // WINDOW))
     size = max(1, -(-len(words) // count))
-    return [" ".join(words[at : at + size]) for at in range(0, max(1, len(words)), size)]
+    return [" ".join(words[start : start + size]) for start in range(0, max(1, len(words)), size)]
 
 
 def _before(source: TextSource) -> str:
     """What a language model reads before an answer."""
-    asked = (("Question", source.question), ("Rubric", source.rubric), ("Model answer", source.reference))
-    shown = [f"{title}: {words.strip()}" for title, words in asked if words.strip()]
+    parts = (("Question", source.question), ("Rubric", source.rubric), ("Model answer", source.reference))
+    shown = [f"{title}: {words.strip()}" for title, words in parts if words.strip()]
     return "\n\n".join([*shown, "Answer of a student: "])

@@ -20,15 +20,15 @@ def shared_heads() -> Iterator[None]:
 
     library = ALL_ATTENTION_FUNCTIONS["sdpa"]
 
-    def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, **more: Any) -> tuple[torch.Tensor, None]:
+    def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> tuple[torch.Tensor, None]:
         rows, heads, tokens, width = query.shape
-        if tokens > 1 or heads == key.shape[1] or more.get("dropout"):
-            found: tuple[torch.Tensor, None] = library(module, query, key, value, mask, **more)
-            return found
+        if tokens > 1 or heads == key.shape[1] or options.get("dropout"):
+            output: tuple[torch.Tensor, None] = library(module, query, key, value, mask, **options)
+            return output
         grouped = query.reshape(rows, key.shape[1], -1, width)
-        seen = None if mask is None else mask[..., : key.shape[2]]
+        key_mask = None if mask is None else mask[..., : key.shape[2]]
         read = torch.nn.functional.scaled_dot_product_attention(
-            grouped, key, value, attn_mask=seen, scale=more.get("scaling")
+            grouped, key, value, attn_mask=key_mask, scale=options.get("scaling")
         )
         return read.reshape(rows, 1, heads, width), None
 

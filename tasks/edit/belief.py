@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -37,13 +37,13 @@ def pieces(text: str) -> list[str]:
     >>> pieces("P1 is met.\\nP2 is not. So one.\\nFinal mark: 1"), pieces("Met. Not.")
     (['P1 is met.\\n', 'P2 is not. So one.\\n'], ['Met.', ' Not.'])
     """
-    found, begin = [], 0
+    texts, begin = [], 0
     for step in cut(text):
         after = _TO_LINE_END.match(text, step.end)
         end = after.end() if after else step.end
-        found.append(text[begin:end])
+        texts.append(text[begin:end])
         begin = end
-    return found
+    return texts
 
 
 def beliefs(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]]) -> list[Floats]:
@@ -54,10 +54,14 @@ def beliefs(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str]
     not tell marks apart.
     """
     lines = _Lines(policy)
-    probed = [_probes(_reading(policy, prompts, lines, *case), case[0]) for case in cases]
+    probes_of = [_probes(_reading(policy, prompts, lines, *case), case[0]) for case in cases]
     with policy.reading():
-        sums = iter(score(policy.model, [probe.tree for probes in probed for probe in probes]))
-    return [np.concatenate([_weighed(probe, next(sums)) for probe in probes]) for probes in probed]
+        sums = iter(score(policy.model, [probe.tree for probe in chain.from_iterable(probes_of)]))
+    believed = []
+    for probes in probes_of:
+        parts = [_weighed(probe, next(sums)) for probe in probes]
+        believed.append(np.concatenate(parts))
+    return believed
 
 
 def expected(p: Floats) -> Floats:
@@ -95,24 +99,24 @@ class _Lines:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._known: dict[tuple[int, str], _MarkLines] = {}
+        self._cache: dict[tuple[int, str], _MarkLines] = {}
 
     def after(self, text: str, top: int) -> _MarkLines:
         """The lines that go on after this text, on a line of their own; after nothing at the start of the reply."""
         lead = "\n" if text and not text.endswith("\n") else ""
-        if (top, lead) not in self._known:
-            self._known[top, lead] = self._made(top, lead)
-        return self._known[top, lead]
+        if (top, lead) not in self._cache:
+            self._cache[top, lead] = self._mark_lines(top, lead)
+        return self._cache[top, lead]
 
-    def _made(self, top: int, lead: str) -> _MarkLines:
+    def _mark_lines(self, top: int, lead: str) -> _MarkLines:
         lines = [self._policy.ids(f"{lead}{SCAFFOLD}{mark}") for mark in range(top + 1)]
         if len(set(map(tuple, lines))) <= top:
             raise BackendError(f"the tokenizer of '{self._policy.name}' does not tell the marks 0 to {top} apart")
         common = shared(lines)
-        rest = [line[common:] for line in lines]
-        if any(len(one) != 1 for one in rest):
-            rest = [[*one, self._policy.tokenizer.eos_token_id] for one in rest]
-        return _MarkLines(lines[0][:common], rest)
+        candidates = [line[common:] for line in lines]
+        if any(len(candidate) != 1 for candidate in candidates):
+            candidates = [[*candidate, self._policy.tokenizer.eos_token_id] for candidate in candidates]
+        return _MarkLines(lines[0][:common], candidates)
 
 
 class _Reading(NamedTuple):
@@ -150,11 +154,11 @@ def _probes(reading: _Reading, sample: Sample) -> list[_Probe]:
 
 def _probe(reading: _Reading, sample: Sample, begin: int, end: int) -> _Probe:
     """The boundaries from begin to before end."""
-    tree, ends, at = Tree(sample.response_id), [], ROOT
+    tree, ends, node = Tree(sample.response_id), [], ROOT
     for k, (piece, marks) in enumerate(zip(reading.pieces[:end], reading.marks, strict=False)):
-        at = tree.add(piece, at)
+        node = tree.add(piece, node)
         if k >= begin:
-            ends.append(tree.branch(marks.candidates, tree.add(marks.scaffold, at), scored=True))
+            ends.append(tree.branch(marks.candidates, tree.add(marks.scaffold, node), scored=True))
     return _Probe(tree, ends)
 
 

@@ -91,9 +91,11 @@ def read(reply: str, scheme: str, answer: str) -> Checklist | Unusable:
     nothing. A point decided twice in the same way counts once. Where the scheme names no points, any are taken.
     """
     ids = {name.casefold(): name for name in point_ids(scheme)}
-    found: dict[str, Point] = {}
+    points: dict[str, Point] = {}
     unknown, unproven = [], []
-    for line in (line for line in reply.split("\n") if "|" in line):
+    for line in reply.split("\n"):
+        if "|" not in line:
+            continue
         parts = _parts(line)
         if parts is None:
             return "checklist_unreadable"
@@ -105,12 +107,12 @@ def read(reply: str, scheme: str, answer: str) -> Checklist | Unusable:
         if point.quote and find(point.quote, answer) is None:
             unproven.append(name)
             point = point._replace(covered=False, quote="")
-        if found.setdefault(name, point).covered != point.covered:
+        if points.setdefault(name, point).covered != point.covered:
             return "checklist_contradictory"
-    if not found:
+    if not points:
         return "checklist_empty"
-    missing = tuple(name for name in ids.values() if name not in found)
-    return Checklist(tuple(found.values()), missing, tuple(unknown), tuple(dict.fromkeys(unproven)))
+    missing = tuple(name for name in ids.values() if name not in points)
+    return Checklist(tuple(points.values()), missing, tuple(unknown), tuple(dict.fromkeys(unproven)))
 
 
 def _parts(line: str) -> Point | None:

@@ -64,10 +64,10 @@ def up_to_scaffold(begun: str, reply: str) -> str:
     >>> up_to_scaffold("", "P1 is met.\\nP2 is no"), up_to_scaffold("P1 is met.\\n", "")
     ('P1 is met.\\nFinal mark:', 'Final mark:')
     """
-    whole = reply if _SENTENCE_ENDS.search(reply) else _without_last_line(reply)
-    text = begun + whole
+    unbroken = reply if _SENTENCE_ENDS.search(reply) else _without_last_line(reply)
+    text = begun + unbroken
     lead = "" if not text or text.endswith("\n") else "\n"
-    return f"{whole}{lead}{SCAFFOLD.rstrip()}"
+    return f"{unbroken}{lead}{SCAFFOLD.rstrip()}"
 
 
 def _without_last_line(reply: str) -> str:

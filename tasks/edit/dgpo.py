@@ -26,8 +26,8 @@ def hellinger(policy: Tensor, reference: Tensor) -> Tensor:
 
 def entropy(policy: Tensor) -> Tensor:
     """H = −Σ_v π(v) log π(v) / log |V| in [0, 1]; log-probabilities (…, V) to (…)."""
-    found: Tensor = torch.special.entr(policy.exp()).sum(-1) / math.log(policy.shape[-1])
-    return found.clamp(0, 1)
+    share: Tensor = torch.special.entr(policy.exp()).sum(-1) / math.log(policy.shape[-1])
+    return share.clamp(0, 1)
 
 
 def weights(hellinger: Tensor, entropy: Tensor, mask: Tensor) -> Tensor:

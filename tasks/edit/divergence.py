@@ -30,12 +30,12 @@ def divergence(policy: Sequence[Floats], reference: Sequence[Floats]) -> Diverge
     """Table 7. policy, reference: beliefs at the boundaries of the same rollouts, each (T + 1, M + 1), rows that sum
     to 1. A rollout without steps has no relative position and so no part. ValueError where rollouts or shapes differ.
     """
-    if [one.shape for one in policy] != [one.shape for one in reference]:
+    if [belief.shape for belief in policy] != [belief.shape for belief in reference]:
         raise ValueError("beliefs must be of the same boundaries and marks")
     kl = _joined([_kl(p, q) for p, q in zip(policy, reference, strict=True)])
-    jsd = _joined([(_kl(p, (p + q) / 2) + _kl(q, (p + q) / 2)) / 2 for p, q in zip(policy, reference, strict=True)])
-    part = _joined([_parts(len(p) - 1) for p in policy])
-    early, mid, late = (_mean(jsd[part == at]) for at in range(3))
+    jsd = _joined([_jsd(p, q) for p, q in zip(policy, reference, strict=True)])
+    third = _joined([_thirds(len(p) - 1) for p in policy])
+    early, mid, late = (_mean(jsd[third == number]) for number in range(3))
     return Divergence(_mean(kl), _mean(jsd), early, mid, late)
 
 
@@ -43,10 +43,17 @@ def _kl(p: Floats, q: Floats) -> Floats:
     return np.asarray(rel_entr(p, q).sum(axis=1), dtype=np.float64)
 
 
-def _parts(steps: int) -> Floats:
+def _jsd(p: Floats, q: Floats) -> Floats:
+    between = (p + q) / 2
+    return (_kl(p, between) + _kl(q, between)) / 2
+
+
+def _thirds(steps: int) -> Floats:
     """Third of the chain that each boundary lies in, 0…2; whole numbers, so that k/T = 1/3 is exact."""
-    at = np.arange(steps + 1)
-    return np.where(3 * at <= steps, 0.0, np.where(3 * at <= 2 * steps, 1.0, 2.0)) if steps else np.array([np.nan])
+    if not steps:
+        return np.array([np.nan])
+    boundary = np.arange(steps + 1)
+    return np.where(3 * boundary <= steps, 0.0, np.where(3 * boundary <= 2 * steps, 1.0, 2.0))
 
 
 def _joined(parts: Sequence[Floats]) -> Floats:

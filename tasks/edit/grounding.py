@@ -40,11 +40,11 @@ def supports(policy: Policy, prompts: Prompts, cases: Sequence[tuple[Sample, str
     audits = [_audit(policy, prompts, *case) for case in cases]
     with policy.reading():
         sums = score(policy.model, [audit.tree for audit in audits])
-    found = []
+    measured = []
     for audit, values in zip(audits, sums, strict=True):
-        full, scheme, answer, alone = (-values[at] for at in audit.steps)
-        found.append(Support(scheme - full, answer - full, alone - full))
-    return found
+        full, scheme, answer, alone = (-values[nodes] for nodes in audit.steps)
+        measured.append(Support(scheme - full, answer - full, alone - full))
+    return measured
 
 
 def residual(prefixes: Sequence[Floats]) -> list[Floats]:
@@ -78,11 +78,11 @@ def _audit(policy: Policy, prompts: Prompts, sample: Sample, text: str) -> _Audi
     steps = [policy.ids(piece) for piece in pieces(text)]
     contexts = tree.branch(_prompts(policy, prompts, sample))
     chains = []
-    for at in contexts:
-        chain = []
+    for context in contexts:
+        chain, node = [], context
         for ids in steps:
-            at = tree.add(ids, at, scored=True)
-            chain.append(at)
+            node = tree.add(ids, node, scored=True)
+            chain.append(node)
         chains.append(chain)
     full, scheme, answer = chains
     alone = full[:1] + [tree.add(ids, contexts[0], scored=True) for ids in steps[1:]]

@@ -42,13 +42,13 @@ def read(reply: str, steps: int) -> Proposal:
     >>> read("Step 2: P2 is not met.", 3)
     Proposal(step=1, text='P2 is not met.', reason=None)
     """
-    found = list(_STEP.finditer(reply))
-    if len(found) != 1:
-        return Proposal(None, "", "several_steps" if found else "no_step")
-    step = int(found[0]["number"]) - 1
+    lines = list(_STEP.finditer(reply))
+    if len(lines) != 1:
+        return Proposal(None, "", "several_steps" if lines else "no_step")
+    step = int(lines[0]["number"]) - 1
     if not 0 <= step < steps:
         return Proposal(None, "", "out_of_range")
-    return Proposal(step, found[0]["text"].strip(), None)
+    return Proposal(step, lines[0]["text"].strip(), None)
 
 
 def ask(
@@ -56,13 +56,15 @@ def ask(
 ) -> list[str]:
     """The policy's reply on the first wrong step of every attempt; '' for one without steps, which is not asked about.
 
-    `read` reads it for InT, `tasks.edit.select.named` for the ablation without internal signals.
+    `read` reads it for InT, `tasks.edit.select.named_step` for the ablation without internal signals.
     """
     texts = [step_texts(attempt.text) for attempt in attempts]
-    asked = {at: prompts.intervene(attempts[at].sample, steps) for at, steps in enumerate(texts) if steps}
-    replies = sampled(write, list(asked.values()), plan, max_tokens=max_tokens, seed=seed)
-    found = dict(zip(asked, replies, strict=True))
-    return [found.get(at, "") for at in range(len(attempts))]
+    prompt_of = {
+        number: prompts.intervene(attempts[number].sample, steps) for number, steps in enumerate(texts) if steps
+    }
+    replies = sampled(write, list(prompt_of.values()), plan, max_tokens=max_tokens, seed=seed)
+    reply_of = dict(zip(prompt_of, replies, strict=True))
+    return [reply_of.get(number, "") for number in range(len(attempts))]
 
 
 def intervene(
@@ -74,8 +76,8 @@ def intervene(
     the mark or leaves the step as it is is refused; no other rule of locality is InT's.
     """
     replies = ask(attempts, prompts, write, plan, max_tokens=max_tokens, seed=seed)
-    found = [_proposed(attempt, reply) for attempt, reply in zip(attempts, replies, strict=True)]
-    return continued(found, prompts, write, plan, max_tokens=max_tokens, seed=seed + 1)
+    revisions = [_proposed(attempt, reply) for attempt, reply in zip(attempts, replies, strict=True)]
+    return continued(revisions, prompts, write, plan, max_tokens=max_tokens, seed=seed + 1)
 
 
 def _proposed(attempt: FailedRollout, reply: str) -> Revision:

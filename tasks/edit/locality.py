@@ -68,8 +68,8 @@ def breach(
         return "too_long"
     if gives_away(text, step, sample):
         return "states_gold"
-    seen = (sample.question, sample.scheme, sample.answer, "\n".join(attempt))
-    return mimicry(revision, checklist, sample.scheme, seen, "\n".join(attempt[: chosen + 1]))
+    visible = (sample.question, sample.scheme, sample.answer, "\n".join(attempt))
+    return mimicry(revision, checklist, sample.scheme, visible, "\n".join(attempt[: chosen + 1]))
 
 
 def is_mark_line(line: str) -> bool:
@@ -97,11 +97,15 @@ def totals(text: str, top: int) -> set[int]:
     >>> totals("P1 earns 1. That makes a total of three.", 4), totals("P1 earns 1 of its 2 marks.", 4)
     ({3}, set())
     """
-    found = {int(match["mark"]) for match in _OF_TOP.finditer(text) if int(match["top"]) == top}
+    numbers = {int(match["mark"]) for match in _OF_TOP.finditer(text) if int(match["top"]) == top}
     for clause in _CLAUSE.split(text):
         if _TOTAL.search(clause):
-            words = (match[0].casefold() for match in _NUMBER.finditer(clause))
-            found |= {
-                _WORDS[word] if word in _WORDS else int(word) for word in words if word in _WORDS or word.isdecimal()
-            }
-    return found
+            numbers |= _whole_numbers(clause)
+    return numbers
+
+
+def _whole_numbers(clause: str) -> set[int]:
+    """The whole numbers of a clause, in digits or words."""
+    words = [match[0].casefold() for match in _NUMBER.finditer(clause)]
+    numbers = {_WORDS[word] for word in words if word in _WORDS}
+    return numbers | {int(word) for word in words if word not in _WORDS and word.isdecimal()}

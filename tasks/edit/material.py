@@ -16,90 +16,106 @@ from tasks.edit.grounding import supports
 from tasks.edit.phases import SIGNALLED, chosen, is_wrong, revised, revision_row, selected, separated, step_rows
 from tasks.edit.pool import repaired
 from tasks.edit.rollout import Sample
-from tasks.edit.shards import STAGE, Tables, by, chunks, in_chunks, luck, rows_of, table_of
-from tasks.edit.work import Work, attempts_of, written
+from tasks.edit.shards import STAGE, Tables, chunks, in_chunks, of_arm, rows_of, sampling_seed, table_of
+from tasks.edit.workspace import Workspace, attempts_of, written
 
 
-def gather(work: Work, seed: int) -> None:
+def gather(workspace: Workspace, seed: int) -> None:
     """What is told of the base policy, as far as an arm of the plan learns from it."""
-    arms = work.plan.wanted()
+    arms = workspace.plan.wanted()
     if any(arm in TUNED for arm in arms):
-        _rollouts(work, seed)
+        _rollouts(workspace, seed)
     if any(arm in SIGNALLED for arm in arms):
-        _signals(work, seed)
-        _selection(work, seed)
+        _signals(workspace, seed)
+        _selection(workspace, seed)
 
 
-def revise_for(work: Work, arm: Arm, seed: int) -> None:
+def revise_for(workspace: Workspace, arm: Arm, seed: int) -> None:
     """Attempts to mend the wrong rollouts for the arm's pool, and what is believed along those that succeed."""
 
     def fill(shard: str, samples: Sequence[Sample]) -> Tables:
-        return _revisions(work, arm, seed, shard, samples)
+        return _revisions(workspace, arm, seed, shard, samples)
 
-    what = f"seed {seed}: {arm}: revisions of responses"
-    in_chunks(work.run, f"revisions-{arm}-{seed}", work.cases.train, fill, what)
+    label = f"seed {seed}: {arm}: revisions of responses"
+    in_chunks(workspace.run, f"revisions-{arm}-{seed}", workspace.samples.train, fill, label)
 
 
-def _rollouts(work: Work, seed: int) -> None:
-    plan = work.plan.revising
+def _rollouts(workspace: Workspace, seed: int) -> None:
+    plan = workspace.plan.revising
 
     def fill(shard: str, samples: Sequence[Sample]) -> Tables:
-        return {Rollouts: written(work, shard, "base", seed, work.policy, samples, plan.rollouts, plan.temperature)}
+        rollouts = written(
+            workspace, shard, "base", seed, workspace.policy, samples, count=plan.rollouts, temperature=plan.temperature
+        )
+        return {Rollouts: rollouts}
 
-    in_chunks(work.run, f"rollouts-{seed}", work.cases.train, fill, f"seed {seed}: rollouts", plan.rollouts)
+    in_chunks(workspace.run, f"rollouts-{seed}", workspace.samples.train, fill, f"seed {seed}: rollouts", plan.rollouts)
 
 
-def _signals(work: Work, seed: int) -> None:
+def _signals(workspace: Workspace, seed: int) -> None:
     """What the base policy believes at every boundary of its rollouts, and what every step rests on."""
 
     def fill(_: str, samples: Sequence[Sample]) -> Tables:
-        attempts = attempts_of(work, seed, samples)
-        read = [(attempt.sample, attempt.text) for attempt in attempts]
-        believed = beliefs(work.policy, work.prompts, read)
-        told = zip(attempts, believed, supports(work.policy, work.prompts, read), strict=True)
-        return {Steps: [row for case in told for row in step_rows("base", seed, *case)]}
+        attempts = attempts_of(workspace, seed, samples)
+        texts = [(attempt.sample, attempt.text) for attempt in attempts]
+        believed = beliefs(workspace.policy, workspace.prompts, texts)
+        rested = supports(workspace.policy, workspace.prompts, texts)
+        rows: list[dict[str, Any]] = []
+        for attempt, belief, support in zip(attempts, believed, rested, strict=True):
+            rows += step_rows("base", seed, attempt, belief, support)
+        return {Steps: rows}
 
-    count = work.plan.revising.rollouts
-    in_chunks(work.run, f"signals-{seed}", work.cases.train, fill, f"seed {seed}: signals of rollouts", count)
+    count = workspace.plan.revising.rollouts
+    in_chunks(
+        workspace.run, f"signals-{seed}", workspace.samples.train, fill, f"seed {seed}: signals of rollouts", count
+    )
 
 
-def _selection(work: Work, seed: int) -> None:
+def _selection(workspace: Workspace, seed: int) -> None:
     """Adds to the signals what only all of them tell. That rests on columns which a shard has with and without it, so a
     kill between two shards does no harm."""
-    run, train = work.run, work.cases.train
+    run, train = workspace.run, workspace.samples.train
     if run.done(STAGE, f"selection-{seed}"):
         return
-    wrong = [attempt for attempt in attempts_of(work, seed, train) if is_wrong(attempt)]
+    wrong = [attempt for attempt in attempts_of(workspace, seed, train) if is_wrong(attempt)]
     keys = [(attempt.sample.response_id, attempt.number) for attempt in wrong]
-    whole = selected(table_of(run, Steps, by("base", seed)), keys, work.plan.revising)
+    steps = selected(table_of(run, Steps, of_arm("base", seed)), keys, workspace.plan.revising)
     for shard, samples in chunks(f"signals-{seed}", train):
-        mine = pc.is_in(whole["response_id"], pa.array([sample.response_id for sample in samples]))
-        run.commit(STAGE, shard, {Steps: whole.filter(mine)})
-    run.commit(STAGE, f"selection-{seed}", {Separations: _separations(work, seed, whole)})
-    fates = {one["values"]: one["counts"] for one in whole["fate"].drop_null().value_counts().to_pylist()}
-    told = ", ".join(f"{count:,} {fate}" for fate, count in fates.items()) or "none"
-    print(f"edit: seed {seed}: {len(wrong):,} rollouts are wrong; their steps: {told}")
+        in_shard = pc.is_in(steps["response_id"], pa.array([sample.response_id for sample in samples]))
+        run.commit(STAGE, shard, {Steps: steps.filter(in_shard)})
+    run.commit(STAGE, f"selection-{seed}", {Separations: _separations(workspace, seed, steps)})
+    fates = steps["fate"].drop_null().value_counts().to_pylist()
+    counts = ", ".join(f"{fate['counts']:,} {fate['values']}" for fate in fates) or "none"
+    print(f"edit: seed {seed}: {len(wrong):,} rollouts are wrong; their steps: {counts}")
 
 
-def _separations(work: Work, seed: int, steps: pa.Table) -> list[dict[str, Any]]:
+def _separations(workspace: Workspace, seed: int, steps: pa.Table) -> list[dict[str, Any]]:
     """How the signals tell kinds of steps apart, where the plan has a pattern for these."""
-    if not work.plan.synthesis:
+    if not workspace.plan.synthesis:
         return []
-    rows = rows_of(work.run, Rollouts, by("base", seed))
+    rows = rows_of(workspace.run, Rollouts, of_arm("base", seed))
     texts = {(row["response_id"], row["sample"]): row["text"] for row in rows}
-    return separated(steps, texts, work.plan.synthesis, seed)
+    return separated(steps, texts, workspace.plan.synthesis, seed)
 
 
-def _revisions(work: Work, arm: Arm, seed: int, shard: str, samples: Sequence[Sample]) -> Tables:
-    attempts = [attempt for attempt in attempts_of(work, seed, samples) if is_wrong(attempt)]
-    steps = chosen(rows_of(work.run, Steps, by("base", seed, samples))) if arm in SIGNALLED else {}
-    more: dict[str, Any] = {"max_tokens": work.plan.max_tokens, "seed": luck(shard)}
-    revisions = revised(arm, attempts, steps, work.prompts, work.policy.write, work.plan.revising, **more)
+def _revisions(workspace: Workspace, arm: Arm, seed: int, shard: str, samples: Sequence[Sample]) -> Tables:
+    attempts = [attempt for attempt in attempts_of(workspace, seed, samples) if is_wrong(attempt)]
+    steps = chosen(rows_of(workspace.run, Steps, of_arm("base", seed, samples))) if arm in SIGNALLED else {}
+    revisions = revised(
+        arm,
+        attempts,
+        steps,
+        workspace.prompts,
+        workspace.policy.write,
+        workspace.plan.revising,
+        max_tokens=workspace.plan.max_tokens,
+        seed=sampling_seed(shard),
+    )
     wrong = {(attempt.sample.response_id, attempt.number): attempt for attempt in attempts}
     texts = repaired(revisions) if arm != "int_sft" else []
     mended = [wrong[text.response_id, text.sample]._replace(text=text.completion) for text in texts]
-    believed = beliefs(work.policy, work.prompts, [(attempt.sample, attempt.text) for attempt in mended])
-    return {
-        Revisions: [revision_row(arm, seed, revision) for revision in revisions],
-        Steps: [row for case in zip(mended, believed, strict=True) for row in step_rows(arm, seed, *case)],
-    }
+    believed = beliefs(workspace.policy, workspace.prompts, [(attempt.sample, attempt.text) for attempt in mended])
+    rows: list[dict[str, Any]] = []
+    for attempt, belief in zip(mended, believed, strict=True):
+        rows += step_rows(arm, seed, attempt, belief)
+    return {Revisions: [revision_row(arm, seed, revision) for revision in revisions], Steps: rows}

@@ -44,31 +44,33 @@ class Copied(NamedTuple):
 
 
 def mimicry(
-    revision: Sequence[str], checklist: str | None, scheme: str, seen: Sequence[str], before: str
+    revision: Sequence[str], checklist: str | None, scheme: str, visible: Sequence[str], before: str
 ) -> Mimicry | None:
     """How a revision, given as its lines, imitates the checklist; None where it does not.
 
-    checklist: None where the reviser was shown none; its words cannot be copied then. scheme: ρ (rho). seen: what the
-    grader sees in any case: question, scheme, answer, attempt. before: the attempt up to and with the replaced step;
-    points named there may be named again, so that a step that adds up can be mended, and a form used there may be kept.
+    checklist: None where the reviser was shown none; its words cannot be copied then. scheme: ρ (rho). visible: what
+    the grader sees in any case: question, scheme, answer, attempt. before: the attempt up to and with the replaced
+    step; points named there may be named again, so that a step that adds up can be mended, and a form used there may
+    be kept.
     """
     text = "\n".join(revision)
     if any(map(is_line, revision)) and not any(map(is_line, before.split("\n"))):
         return "checklist_form"
-    if "checklist" in tokens(text) and not any("checklist" in tokens(source) for source in seen):
+    if "checklist" in tokens(text) and not any("checklist" in tokens(source) for source in visible):
         return "checklist_form"
     if checklist is not None:
-        found = copied(text, checklist, seen)
-        if found.longest >= LONGEST or found.share >= DENSE:
+        runs = copied(text, checklist, visible)
+        if runs.longest >= LONGEST or runs.share >= DENSE:
             return "copies_checklist"
     others = _named(text, scheme) - _named(before, scheme)
     return "lists_points" if len(others) >= POINTS else None
 
 
-def copied(revision: str, checklist: str, seen: Iterable[str]) -> Copied:
-    """Runs of at least `RUN` tokens of the revision that stand in the checklist, and nowhere in what is seen.
+def copied(revision: str, checklist: str, visible: Iterable[str]) -> Copied:
+    """Runs of at least `RUN` tokens of the revision that stand in the checklist, and nowhere in what is visible.
 
-    A token is taken from what is seen where it is part of `KNOWN` in a row that stand in one such text; it ends a run.
+    A token is taken from what is visible where it is part of `KNOWN` in a row that stand in one such text; it ends a
+    run.
 
     >>> copied("so the wall stops it from bursting", "P1 | covered | so the wall stops it from bursting", ["the cell"])
     Copied(longest=7, share=1.0)
@@ -76,23 +78,25 @@ def copied(revision: str, checklist: str, seen: Iterable[str]) -> Copied:
     words = tokens(revision)
     signs = sum(map(bool, map(_SIGN.match, words))) * 2 > len(words)
     times = 2 if signs else 1
-    taken = _covered(words, [checklist], RUN * times) & ~_covered(words, seen, KNOWN * times)
-    runs = [run for run in _runs(taken) if run >= RUN * times]
+    from_checklist = _covered(words, [checklist], RUN * times) & ~_covered(words, visible, KNOWN * times)
+    runs = [run for run in _runs(from_checklist) if run >= RUN * times]
     return Copied(max(runs, default=0) // times, sum(runs) / len(words) if words else 0.0)
 
 
 def _covered(words: Sequence[str], sources: Iterable[str], length: int) -> Bools:
     """(n,) tokens that are part of a run of `length` that stands in one of the sources."""
-    known = {gram for source in sources for gram in _grams(tokens(source), length)}
+    source_grams: set[tuple[str, ...]] = set()
+    for source in sources:
+        source_grams.update(_grams(tokens(source), length))
     mask = np.zeros(len(words), np.bool_)
-    for at, gram in enumerate(_grams(words, length)):
-        if gram in known:
-            mask[at : at + length] = True
+    for start, gram in enumerate(_grams(words, length)):
+        if gram in source_grams:
+            mask[start : start + length] = True
     return mask
 
 
 def _grams(words: Sequence[str], length: int) -> list[tuple[str, ...]]:
-    return [tuple(words[at : at + length]) for at in range(len(words) - length + 1)]
+    return [tuple(words[start : start + length]) for start in range(len(words) - length + 1)]
 
 
 def _runs(mask: Bools) -> list[int]:

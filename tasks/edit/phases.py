@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from tasks.edit.belief import change, error, expected
 from tasks.edit.closing import Write, closed
 from tasks.edit.grounding import Support, residual
 from tasks.edit.intervene import ask, intervene
-from tasks.edit.pool import Demonstration, Pool, interventions, natural, pool, repaired, told
+from tasks.edit.pool import Demonstration, Pool, interventions, natural, pool, repaired, summary
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import Candidate, FailedRollout, Revision, diagnosis, revise
 from tasks.edit.rollout import Sample, cut, read_mark
-from tasks.edit.select import candidates, named, thresholds, weak
+from tasks.edit.select import candidates, named_step, thresholds, weak
 from tasks.edit.tuning import Tuned
 from tasks.stats.arrays import Floats
 from tasks.text.patterns import begins
@@ -32,6 +33,8 @@ Record = Mapping[str, Any]
 """A row."""
 SIGNALLED = tuple(arm for arm in TUNED if arm not in ("int_sft", "no_signals"))
 """Arms whose pool rests on the signals."""
+GROUNDING = ("grounding_scheme", "grounding_answer", "grounding_prefix")
+"""Columns of what a step rests on, in the order of `Support`."""
 _REASONS = {"no_mark": "unreadable_reply", "off_scale": "off_scale"}
 
 
@@ -46,17 +49,18 @@ def rolled(
     seed: int,
 ) -> list[FailedRollout]:
     """`count` rollouts of every sample, in their order; those that state no mark are closed."""
-    each = [(sample, number) for sample in samples for number in range(count)]
-    asked = [prompts.grade(sample) for sample, _ in each]
-    texts = write(asked, temperature=temperature, max_tokens=max_tokens, seed=seed) if asked else []
-    replies = closed(write, asked, texts)
-    return [FailedRollout(*which, *reply) for which, reply in zip(each, replies, strict=True)]
+    attempts = list(product(samples, range(count)))
+    prompt_texts = [prompts.grade(sample) for sample, _ in attempts]
+    texts = write(prompt_texts, temperature=temperature, max_tokens=max_tokens, seed=seed) if prompt_texts else []
+    replies = closed(write, prompt_texts, texts)
+    return [FailedRollout(*attempt, *reply) for attempt, reply in zip(attempts, replies, strict=True)]
 
 
 def rollout_row(arm: Arm, seed: int, part: Part, attempt: FailedRollout, seconds: float) -> dict[str, Any]:
     """A row of `rollouts`."""
     sample, number, text, is_closed = attempt
     mark, reason = read_mark(text, sample.top)
+    unmarked = "closed" if is_closed and reason is None else reason
     return {
         "arm": arm,
         "seed": seed,
@@ -67,7 +71,7 @@ def rollout_row(arm: Arm, seed: int, part: Part, attempt: FailedRollout, seconds
         "text": text,
         "steps": len(cut(text)),
         "mark": mark,
-        "unmarked": "closed" if is_closed and reason is None else reason,
+        "unmarked": unmarked,
         "gold": sample.gold,
         "top": sample.top,
         "seconds": seconds,
@@ -77,14 +81,16 @@ def rollout_row(arm: Arm, seed: int, part: Part, attempt: FailedRollout, seconds
 def grading_row(rollout: Record, bundle_id: str) -> dict[str, Any]:
     """A greedy rollout, as a row of `rollouts`, as a row of `gradings`."""
     mark = rollout["mark"]
+    score = None if mark is None else float(mark)
+    rater_kind = "llm" if rollout["arm"] == "base" else "trained"
     return {
         "response_id": rollout["response_id"],
         "item_id": rollout["item_id"],
         "rater_id": f"{rollout['arm']}-{rollout['seed']}",
-        "rater_kind": "llm" if rollout["arm"] == "base" else "trained",
+        "rater_kind": rater_kind,
         "sample": 0,
         "bundle_id": bundle_id,
-        "score": None if mark is None else float(mark),
+        "score": score,
         "trait_scores": {},
         "signals": {},
         "status": "unscored" if mark is None else "scored",
@@ -108,22 +114,17 @@ def step_rows(
     assert sample.gold is not None  # a training sample has one
     means, errors = expected(belief), error(belief, sample.gold)
     gains, spans = change(errors), cut(text)
+    rollout = {"arm": arm, "seed": seed, "response_id": sample.response_id, "sample": number}
+    no_step = dict.fromkeys(("start", "end", "change", *GROUNDING))
     for k, row in enumerate(belief):
-        grounding = [float(of[k - 1]) for of in support] if k and support else [None] * 3
-        yield {
-            "arm": arm,
-            "seed": seed,
-            "response_id": sample.response_id,
-            "sample": number,
-            "step": k,
-            "start": spans[k - 1].start if k else None,
-            "end": spans[k - 1].end if k else None,
-            "belief": row.tolist(),
-            "expected": float(means[k]),
-            "error": float(errors[k]),
-            "change": float(gains[k - 1]) if k else None,
-            **dict(zip(("grounding_scheme", "grounding_answer", "grounding_prefix"), grounding, strict=True)),
-        }
+        boundary = {"step": k, "belief": row.tolist(), "expected": float(means[k]), "error": float(errors[k])}
+        if k == 0:
+            yield rollout | boundary | no_step
+            continue
+        span = spans[k - 1]
+        step = {"start": span.start, "end": span.end, "change": float(gains[k - 1])}
+        grounding = [float(values[k - 1]) for values in support] if support else [None] * len(GROUNDING)
+        yield rollout | boundary | step | dict(zip(GROUNDING, grounding, strict=True))
 
 
 def selected(steps: pa.Table, wrong: Iterable[Key], plan: Revising) -> pa.Table:
@@ -134,24 +135,24 @@ def selected(steps: pa.Table, wrong: Iterable[Key], plan: Revising) -> pa.Table:
     """
     firsts = np.flatnonzero(steps["step"].to_numpy() == 0)
     ends = np.append(firsts[1:], steps.num_rows)
-    grounding = np.column_stack([_column(steps, f"grounding_{name}") for name in ("scheme", "answer", "prefix")])
-    changes, known = _column(steps, "change"), set(wrong)
-    for rows, values in zip(
-        _inside(firsts, ends), residual([grounding[rows, 2] for rows in _inside(firsts, ends)]), strict=True
-    ):
+    grounding = np.column_stack([_column(steps, name) for name in GROUNDING])
+    changes, wrong_keys = _column(steps, "change"), set(wrong)
+    rollouts = _inside(firsts, ends)
+    prefixes = residual([grounding[rows, 2] for rows in rollouts])
+    for rows, values in zip(rollouts, prefixes, strict=True):
         grounding[rows, 2] = values
     is_step = np.ones(steps.num_rows, bool)
     is_step[firsts] = False
     is_weak = weak(grounding, thresholds(grounding[is_step], plan.weak_below))
     fates: list[str | None] = [None] * steps.num_rows
     keys = zip(steps["response_id"].take(firsts).to_pylist(), steps["sample"].take(firsts).to_pylist(), strict=True)
-    for key, rows in zip(keys, _inside(firsts, ends), strict=True):
-        if key in known:
+    for key, rows in zip(keys, rollouts, strict=True):
+        if key in wrong_keys:
             fates[rows] = candidates(changes[rows], is_weak[rows], plan.candidates, plan.near_tie).fates
     residuals = pa.array(grounding[:, 2], pa.float64(), mask=~is_step)
-    found = {"prefix_residual": residuals, "fate": pa.array(fates, pa.string())}
-    for name, values in found.items():
-        steps = steps.set_column(steps.column_names.index(name), steps.schema.field(name), values)
+    columns = {"prefix_residual": residuals, "fate": pa.array(fates, pa.string())}
+    for name, column in columns.items():
+        steps = steps.set_column(steps.column_names.index(name), steps.schema.field(name), column)
     return steps
 
 
@@ -165,15 +166,13 @@ def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: i
         "prefix": _column(steps, "grounding_prefix"),
         "prefix_residual": _column(steps, "prefix_residual"),
     }
-    rows = steps.select(["response_id", "sample", "start", "end"]).to_pylist()
-    labels: list[Label] = [
-        "synthesis"
-        if begins(synthesis, texts[row["response_id"], row["sample"]][row["start"] : row["end"]], "edit.synthesis")
-        else "grounding"
-        for row in rows
-    ]
-    names = [f"{row['response_id']} {row['sample']}" for row in rows]
-    return [{"seed": seed, **one._asdict()} for one in separations(labels, signals, names)]
+    labels: list[Label] = []
+    names = []
+    for row in steps.select(["response_id", "sample", "start", "end"]).to_pylist():
+        text = texts[row["response_id"], row["sample"]][row["start"] : row["end"]]
+        labels.append("synthesis" if begins(synthesis, text, "edit.synthesis") else "grounding")
+        names.append(f"{row['response_id']} {row['sample']}")
+    return [{"seed": seed, **separation._asdict()} for separation in separations(labels, signals, names)]
 
 
 def chosen(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
@@ -183,16 +182,20 @@ def chosen(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
     for row in steps:
         if row["fate"] == "chosen":
             words = diagnosis(row["change"], before, row["expected"])
-            of = ranked.setdefault((row["response_id"], row["sample"]), [])
-            of.append((row["change"], Candidate(row["step"] - 1, words)))
+            steps_of = ranked.setdefault((row["response_id"], row["sample"]), [])
+            steps_of.append((row["change"], Candidate(row["step"] - 1, words)))
         before = row["expected"]
-    return {key: [one for _, one in sorted(of, key=lambda ranked: ranked[0])] for key, of in ranked.items()}
+    return {key: _most_harmful_first(candidates) for key, candidates in ranked.items()}
+
+
+def _most_harmful_first(changes: list[tuple[float, Candidate]]) -> list[Candidate]:
+    return [candidate for _, candidate in sorted(changes, key=lambda pair: pair[0])]
 
 
 def revised(
     arm: Arm,
     attempts: Sequence[FailedRollout],
-    found: Mapping[Key, Sequence[Candidate]],
+    chosen_steps: Mapping[Key, Sequence[Candidate]],
     prompts: Prompts,
     write: Write,
     plan: Revising,
@@ -201,68 +204,73 @@ def revised(
     seed: int,
 ) -> list[Revision]:
     """The revisions of wrong rollouts that an arm's pool is made of. found: what the signals chose, see `chosen`."""
-    more: dict[str, Any] = {"max_tokens": max_tokens, "seed": seed}
+    options: dict[str, Any] = {"max_tokens": max_tokens, "seed": seed}
     if arm == "int_sft":
-        return intervene(attempts, prompts, write, plan, **more)
+        return intervene(attempts, prompts, write, plan, **options)
     if arm == "no_signals":
-        replies = ask(attempts, prompts, write, plan, **more)
-        steps = [named(reply, len(cut(one.text))) for one, reply in zip(attempts, replies, strict=True)]
-        ranked: list[Sequence[Candidate]] = [[Candidate(step) for step in of] for of in steps]
-        more["seed"] += 1
+        replies = ask(attempts, prompts, write, plan, **options)
+        ranked: list[Sequence[Candidate]] = []
+        for attempt, reply in zip(attempts, replies, strict=True):
+            ranked.append([Candidate(step) for step in named_step(reply, len(cut(attempt.text)))])
+        options["seed"] += 1
     else:
-        ranked = [found.get((one.sample.response_id, one.number), ()) for one in attempts]
-    without = {"with_checklist": arm != "no_checklist", "local": arm != "no_locality"}
-    return revise(attempts, ranked, prompts, write, plan, **more, **without)
+        ranked = [chosen_steps.get((attempt.sample.response_id, attempt.number), ()) for attempt in attempts]
+    ablation = {"with_checklist": arm != "no_checklist", "local": arm != "no_locality"}
+    return revise(attempts, ranked, prompts, write, plan, **options, **ablation)
 
 
-def revision_row(arm: Arm, seed: int, one: Revision) -> dict[str, Any]:
+def revision_row(arm: Arm, seed: int, revision: Revision) -> dict[str, Any]:
     """A row of `revisions`."""
+    attempt = revision.attempt
+    step = None if revision.step is None else revision.step + 1
+    sub_steps = [] if revision.refused else list(revision.sub_steps)
     return {
         "arm": arm,
         "seed": seed,
-        "response_id": one.attempt.sample.response_id,
-        "sample": one.attempt.number,
-        "rank": one.rank,
-        "step": None if one.step is None else one.step + 1,
-        "steps": len(cut(one.attempt.text)),
-        "checklist": one.checklist,
-        "sub_steps": [] if one.refused else list(one.sub_steps),
-        "refused": one.refused,
-        "reply": one.reply,
-        "begun": one.begun or None,
-        "marks": list(one.marks),
-        "kept": one.repaired is not None,
-        "repaired": one.repaired,
+        "response_id": attempt.sample.response_id,
+        "sample": attempt.number,
+        "rank": revision.rank,
+        "step": step,
+        "steps": len(cut(attempt.text)),
+        "checklist": revision.checklist,
+        "sub_steps": sub_steps,
+        "refused": revision.refused,
+        "reply": revision.reply,
+        "begun": revision.begun or None,
+        "marks": list(revision.marks),
+        "kept": revision.repaired is not None,
+        "repaired": revision.repaired,
     }
 
 
 def revision_of(row: Record, attempt: FailedRollout) -> Revision:
     """The revision that a row of `revisions` tells of."""
+    step = None if row["step"] is None else row["step"] - 1
     return Revision(
-        attempt,
-        row["rank"],
-        None if row["step"] is None else row["step"] - 1,
-        row["checklist"],
-        tuple(row["sub_steps"]),
-        row["refused"],
-        row["reply"],
-        row["begun"] or "",
-        tuple(row["marks"]),
-        row["repaired"],
+        attempt=attempt,
+        rank=row["rank"],
+        step=step,
+        checklist=row["checklist"],
+        sub_steps=tuple(row["sub_steps"]),
+        refused=row["refused"],
+        reply=row["reply"],
+        begun=row["begun"] or "",
+        marks=tuple(row["marks"]),
+        repaired=row["repaired"],
     )
 
 
 def pooled(arm: Arm, revisions: Sequence[Revision], attempts: Sequence[FailedRollout], share: float, seed: int) -> Pool:
     """The pool of an arm; InputError where it is empty. attempts: all rollouts of the seed."""
     mended = (interventions if arm == "int_sft" else repaired)(revisions)
-    lost = told(revisions, sum(map(is_wrong, attempts)))
+    lost = summary(revisions, sum(map(is_wrong, attempts)))
     # InT learns its interventions and nothing else.
     return pool(mended, [] if arm == "int_sft" else natural(attempts), share, seed, lost=lost)
 
 
-def demonstration_row(arm: Arm, seed: int, one: Demonstration) -> dict[str, Any]:
+def demonstration_row(arm: Arm, seed: int, demonstration: Demonstration) -> dict[str, Any]:
     """A row of `demonstrations`."""
-    return {"arm": arm, "seed": seed, **one._asdict()}
+    return {"arm": arm, "seed": seed, **demonstration._asdict()}
 
 
 def curve_rows(arm: Arm, seed: int, tuned: Tuned) -> Iterator[dict[str, Any]]:

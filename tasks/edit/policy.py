@@ -67,12 +67,10 @@ class Policy:
             raise BackendError(f"the policy '{name}' has no end-of-sequence token, so no reply of it would end")
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token_id = tokenizer.eos_token_id
-        return cls(
-            (model.to(torch.bfloat16) if is_rounded else model).to(device).eval(),  # type: ignore[arg-type]
-            tokenizer,
-            "/".join([str(name), *(folder.name for folder in adapters)]),
-            is_rounded,
-        )
+        if is_rounded:
+            model = model.to(torch.bfloat16)  # type: ignore[arg-type]
+        full_name = "/".join([str(name), *(folder.name for folder in adapters)])
+        return cls(model.to(device).eval(), tokenizer, full_name, is_rounded)  # type: ignore[arg-type]
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -122,64 +120,67 @@ class Policy:
         machine give the same replies; with other prompts beside it a sampled reply is another one.
         """
         torch.manual_seed(seed)
-        replies = self.continued(self.asked(prompts, begun), temperature, max_tokens)
+        replies = self.continued(self.input_ids(prompts, begun), temperature, max_tokens)
         return [self.text(ids, max_tokens) for ids in replies]
 
     def continued(
-        self, asked: Sequence[list[int]], temperature: float, max_tokens: int, model: Any = None
+        self, texts: Sequence[list[int]], temperature: float, max_tokens: int, model: Any = None
     ) -> list[list[int]]:
         """The tokens that follow each text, up to the end-of-sequence token or the end of a line that states a mark: a
         weak model would go on with the next answer, and be marked by what it says there.
 
         What texts begin with alike is read once. model: this policy's with an adapter that is being trained.
         """
-        replies: list[list[int]] = [[]] * len(asked)
+        replies: list[list[int]] = [[]] * len(texts)
         model = model or self.model
         room = _BATCH_TOKENS.get(model.device.type, _BATCH_TOKENS["cpu"])
         with self.reading(), shared_heads():
-            for group, common in groups(asked) if looks_back_wholly(model) else [(range(len(asked)), 0)]:
-                order = sorted(group, key=lambda at: (len(asked[at]), at))
+            for group, common in groups(texts) if looks_back_wholly(model) else [(range(len(texts)), 0)]:
+                order = sorted(group, key=lambda number: (len(texts[number]), number))
                 # A text that is all beginning still has to be asked what follows its last token.
-                common = min(common, len(asked[order[0]]) - 1)
-                memory = remembered(model, asked[order[0]][:common]) if common else None
+                common = min(common, len(texts[order[0]]) - 1)
+                memory = remembered(model, texts[order[0]][:common]) if common else None
                 while order:
-                    size = max(1, room // (len(asked[order[-1]]) + max_tokens))
+                    size = max(1, room // (len(texts[order[-1]]) + max_tokens))
                     batch, order = order[:size], order[size:]
-                    told = [asked[at] for at in batch]
-                    made = self._replies(model, told, common, memory, temperature, max_tokens)
-                    for at, reply in zip(batch, made, strict=True):
-                        replies[at] = reply
+                    batch_ids = [texts[number] for number in batch]
+                    batch_replies = self._replies(model, batch_ids, common, memory, temperature, max_tokens)
+                    for number, reply in zip(batch, batch_replies, strict=True):
+                        replies[number] = reply
         return replies
 
-    def asked(self, prompts: Sequence[str], begun: Sequence[str] | None = None) -> list[list[int]]:
+    def input_ids(self, prompts: Sequence[str], begun: Sequence[str] | None = None) -> list[list[int]]:
         """The tokens that replies go on from: of each prompt, and of what its reply begins with."""
         starts = begun or [""] * len(prompts)
         return [self.prompt_ids(prompt) + self.ids(start) for prompt, start in zip(prompts, starts, strict=True)]
 
     def _replies(
-        self, model: Any, asked: Sequence[list[int]], common: int, memory: Any, temperature: float, max_tokens: int
+        self, model: Any, texts: Sequence[list[int]], common: int, memory: Any, temperature: float, max_tokens: int
     ) -> list[list[int]]:
         """The padding of a shorter text stands behind what all texts begin with."""
-        width = max(map(len, asked))
-        tokens = np.full((len(asked), width), self.tokenizer.pad_token_id, np.int64)
+        width = max(map(len, texts))
+        tokens = np.full((len(texts), width), self.tokenizer.pad_token_id, np.int64)
         real = np.zeros_like(tokens)
-        for row, ids in enumerate(asked):
+        for row, ids in enumerate(texts):
             for begin, part in ((0, ids[:common]), (width - len(ids) + common, ids[common:])):
                 tokens[row, begin : begin + len(part)] = part
                 real[row, begin : begin + len(part)] = 1
-        drawn: dict[str, Any] = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        made = model.generate(
+        drawing: dict[str, Any] = {"do_sample": False}
+        if temperature > 0:
+            drawing = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        past = None if memory is None else copies(memory, len(texts))
+        generated = model.generate(
             input_ids=torch.from_numpy(tokens).to(model.device),
             attention_mask=torch.from_numpy(real).to(model.device),
-            past_key_values=None if memory is None else copies(memory, len(asked)),
+            past_key_values=past,
             max_new_tokens=max_tokens,
             pad_token_id=self.tokenizer.pad_token_id,
             eos_token_id=self.tokenizer.eos_token_id,
             stopping_criteria=[self._marked],
             repetition_penalty=1.0,  # a checkpoint's own settings may say otherwise
-            **(drawn if temperature > 0 else {"do_sample": False}),
+            **drawing,
         )
-        return [self._ended(ids) for ids in made[:, width:].tolist()]
+        return [self._ended(ids) for ids in generated[:, width:].tolist()]
 
     def _marked(self, ids: torch.Tensor, _: Any) -> torch.Tensor:
         """Which replies end with a line that states a mark, and its line break."""

@@ -38,28 +38,32 @@ class Pool(NamedTuple):
 
 def repaired(revisions: Sequence[Revision]) -> list[Demonstration]:
     """The mended rollouts, one for each attempt: that of the best-ranked candidate that was kept."""
-    kept: dict[tuple[str, int], Revision] = {}
-    for one in sorted((one for one in revisions if one.repaired is not None), key=lambda one: one.rank):
-        kept.setdefault((one.attempt.sample.response_id, one.attempt.number), one)
-    return [Demonstration(*key, "repaired", one.repaired or "", True) for key, one in sorted(kept.items())]
+    successful = [revision for revision in revisions if revision.repaired is not None]
+    best: dict[tuple[str, int], str] = {}
+    for revision in sorted(successful, key=lambda revision: revision.rank):
+        key = revision.attempt.sample.response_id, revision.attempt.number
+        best.setdefault(key, revision.repaired or "")
+    return [Demonstration(*key, "repaired", text, True) for key, text in sorted(best.items())]
 
 
 def interventions(revisions: Sequence[Revision]) -> list[Demonstration]:
     """InT: the kept attempts up to and with the intervention, without what followed, so that they do not end."""
-    return [
-        Demonstration(one.attempt.sample.response_id, one.attempt.number, "intervention", one.begun, False)
-        for one in revisions
-        if one.repaired is not None
-    ]
+    demonstrations = []
+    for revision in revisions:
+        if revision.repaired is not None:
+            response_id, number = revision.attempt.sample.response_id, revision.attempt.number
+            demonstrations.append(Demonstration(response_id, number, "intervention", revision.begun, False))
+    return demonstrations
 
 
 def natural(rollouts: Sequence[FailedRollout]) -> list[Demonstration]:
     """Of all rollouts those that state the gold mark, up to it."""
-    return [
-        Demonstration(sample.response_id, number, "natural", up_to_mark(text, sample.top), True)
-        for sample, number, text, _ in rollouts
-        if sample.gold is not None and read_mark(text, sample.top).mark == sample.gold
-    ]
+    demonstrations = []
+    for sample, number, text, _ in rollouts:
+        if sample.gold is not None and read_mark(text, sample.top).mark == sample.gold:
+            completion = up_to_mark(text, sample.top)
+            demonstrations.append(Demonstration(sample.response_id, number, "natural", completion, True))
+    return demonstrations
 
 
 def pool(
@@ -69,11 +73,12 @@ def pool(
 
     mended: repaired rollouts or interventions, all of which are in. natural: a seeded choice of these makes up at most
     `share`, in [0, 1], of the pool; where nothing is mended, all of them are the pool, and its note says so. The same
-    text of the same response is in once. lost: why no more was mended, as `told` puts it. InputError for an empty pool.
+    text of the same response is in once. lost: why no more was mended, as `summary` puts it. InputError for an empty
+    pool.
     """
     mended = _distinct(mended)
-    there = {(one.response_id, one.completion) for one in mended}
-    others = [one for one in _distinct(natural) if (one.response_id, one.completion) not in there]
+    mended_texts = {(text.response_id, text.completion) for text in mended}
+    others = [text for text in _distinct(natural) if (text.response_id, text.completion) not in mended_texts]
     if not mended and not (others and share):
         raise InputError(
             f"the pool is empty: {lost}; {len(others)} rollouts were right by themselves", field="edit.revising"
@@ -82,12 +87,12 @@ def pool(
         # n / (n + mended) ≤ share, with slack for the division's rounding
         count = math.floor(len(mended) * share / (1 - share) + 1e-9)
         drawn = np.random.default_rng(seed).permutation(len(others))[:count]
-        others = [others[at] for at in drawn]
+        others = [others[number] for number in drawn]
     note = None if mended else f"nothing was mended, the pool is naturally correct rollouts alone: {lost}"
     return Pool(tuple(sorted([*mended, *others])), note)
 
 
-def told(revisions: Sequence[Revision], wrong: int) -> str:
+def summary(revisions: Sequence[Revision], wrong: int) -> str:
     """Where the wrong rollouts went, in words: how many there were, had a candidate, were refused, and why, or kept.
 
     wrong: rollouts without the gold mark.
@@ -96,18 +101,18 @@ def told(revisions: Sequence[Revision], wrong: int) -> str:
         return "no rollout was wrong"
     if not revisions:
         return f"none of {wrong} wrong rollouts had a step to mend"
-    refused = Counter(one.refused for one in revisions if one.refused is not None)
+    refused = Counter(revision.refused for revision in revisions if revision.refused is not None)
     reasons = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
-    kept = sum(one.repaired is not None for one in revisions)
+    repaired = sum(revision.repaired is not None for revision in revisions)
     return (
         f"{wrong} wrong rollouts, {len(revisions)} revisions, {refused.total()} refused"
-        f"{f' ({reasons})' if reasons else ''}, {kept} reached the gold mark"
+        f"{f' ({reasons})' if reasons else ''}, {repaired} reached the gold mark"
     )
 
 
 def _distinct(rows: Sequence[Demonstration]) -> list[Demonstration]:
     """In order of response and rollout, each text of a response once."""
-    found: dict[tuple[str, str], Demonstration] = {}
+    distinct: dict[tuple[str, str], Demonstration] = {}
     for row in sorted(rows):
-        found.setdefault((row.response_id, row.completion), row)
-    return list(found.values())
+        distinct.setdefault((row.response_id, row.completion), row)
+    return list(distinct.values())

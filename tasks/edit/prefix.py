@@ -21,18 +21,19 @@ def groups(texts: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
     >>> list(groups([[1] * 40 + [2, 3], [9], [1] * 40 + [4]]))
     [([0, 2], 40), ([1], 0)]
     """
-    order = sorted(range(len(texts)), key=lambda at: (list(texts[at]), at))
+    order = sorted(range(len(texts)), key=lambda number: (list(texts[number]), number))
     group: list[int] = []
     common = least = 0
-    for at in order:
-        alike = _alike(texts[group[-1]], texts[at]) if group else 0
-        if group and 2 * min(common, alike) >= min(least, len(texts[at])):
-            common, least = min(common, alike), min(least, len(texts[at]))
-            group.append(at)
+    for number in order:
+        length = len(texts[number])
+        alike = _alike(texts[group[-1]], texts[number]) if group else 0
+        if group and 2 * min(common, alike) >= min(least, length):
+            common, least = min(common, alike), min(least, length)
+            group.append(number)
             continue
         if group:
             yield group, _worth(group, common)
-        group, common, least = [at], len(texts[at]), len(texts[at])
+        group, common, least = [number], length, length
     if group:
         yield group, _worth(group, common)
 
@@ -56,10 +57,12 @@ def looks_back_wholly(model: Any) -> bool:
     return not windowed and not set(getattr(model.config, "layer_types", None) or ()) - {"full_attention"}
 
 
-def _alike(one: Sequence[int], other: Sequence[int]) -> int:
+def _alike(first: Sequence[int], second: Sequence[int]) -> int:
     """How many tokens two texts begin with alike."""
-    ends = (at for at, (mine, its) in enumerate(zip(one, other, strict=False)) if mine != its)
-    return next(ends, min(len(one), len(other)))
+    for place, (a, b) in enumerate(zip(first, second, strict=False)):
+        if a != b:
+            return place
+    return min(len(first), len(second))
 
 
 def _worth(group: list[int], common: int) -> int:

@@ -12,9 +12,9 @@ _SILENT_S = 30.0
 class TrainingProgress:
     """Says a line now and then (plain text, so that it reads in any log)."""
 
-    def __init__(self, what: str, total: int, done: int | None = None) -> None:
+    def __init__(self, label: str, total: int, done: int | None = None) -> None:
         """done: what an earlier session did, which does not count for the speed; None for what is reached first."""
-        self._what, self._total, self._before = what, total, done
+        self._label, self._total, self._before = label, total, done
         self._start = self._last = self._heard = time.monotonic()
 
     def reached(self, done: int) -> None:
@@ -26,8 +26,8 @@ class TrainingProgress:
             return
         self._last = now
         rate = (done - self._before) / max(now - self._start, 1e-9)
-        left = f", {_words((self._total - done) / rate)} left" if rate and done < self._total else ""
-        print(f"edit: {self._what} {done:,} of {self._total:,}, {rate:.3g}/s{left}")
+        remaining = f", {_words((self._total - done) / rate)} left" if rate and done < self._total else ""
+        print(f"edit: {self._label} {done:,} of {self._total:,}, {rate:.3g}/s{remaining}")
 
     def look(self) -> None:
         """A line where nothing was reached for long: the chunk is still worked on."""
@@ -35,7 +35,8 @@ class TrainingProgress:
         if now - max(self._heard, self._last) < _SILENT_S:
             return
         self._last = now
-        print(f"edit: {self._what}, {self._total:,} in all: at work on the same chunk for {_words(now - self._heard)}")
+        silent = _words(now - self._heard)
+        print(f"edit: {self._label}, {self._total:,} in all: at work on the same chunk for {silent}")
 
 
 def _words(seconds: float) -> str:

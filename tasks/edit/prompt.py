@@ -38,10 +38,10 @@ class Prompts:
 
         The fence's nonce is that of the unmasked answer, so that nothing but the masked input differs.
         """
-        given = self._given(sample)
+        values = self._values(sample)
         if masked != "none":
-            given[masked] = MASK
-        return self._templates.fill("grade", given)
+            values[masked] = MASK
+        return self._templates.fill("grade", values)
 
     def checklist(self, sample: Sample) -> str:
         """Asks for every marking point with a verdict and a quote; the gold mark is given (section 2.2). ValueError
@@ -52,7 +52,7 @@ class Prompts:
         if sample.gold is None:
             raise ValueError(f"{sample.response_id}: a checklist needs the gold mark")
         lines = ", ".join(line_ids(sample.scheme)) or "every point"
-        return self._templates.fill("checklist", self._given(sample) | {"gold": str(sample.gold), "points": lines})
+        return self._templates.fill("checklist", self._values(sample) | {"gold": str(sample.gold), "points": lines})
 
     def revise(self, sample: Sample, attempt: Sequence[str], chosen: int, diagnosis: str, checklist: str | None) -> str:
         """Asks for 1-3 sub-steps in place of step `chosen` (0-based) of an attempt (appendix F).
@@ -73,10 +73,10 @@ class Prompts:
             raise ValueError(f"{sample.response_id}: an intervention needs the gold mark")
         numbered = "\n".join(f"{number}: {step}" for number, step in enumerate(attempt, 1))
         return self._templates.fill(
-            "intervene", self._given(sample, numbered) | {"attempt": numbered, "gold": str(sample.gold)}
+            "intervene", self._values(sample, numbered) | {"attempt": numbered, "gold": str(sample.gold)}
         )
 
-    def _given(self, sample: Sample, attempt: str = "") -> dict[str, str]:
+    def _values(self, sample: Sample, attempt: str = "") -> dict[str, str]:
         """attempt: the policy saw the fence of the answer alone when it wrote it, and may have been told to repeat
         it."""
         nonce = hashlib.sha256((sample.answer + attempt).encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -91,6 +91,7 @@ class Prompts:
     def _attempted(
         self, sample: Sample, attempt: Sequence[str], chosen: int, diagnosis: str, checklist: str | None
     ) -> dict[str, str]:
-        marked = "\n".join(f">> {step} <<" if at == chosen else step for at, step in enumerate(attempt))
-        more = {"attempt": marked, "diagnosis": diagnosis, "checklist": "none" if checklist is None else checklist}
-        return self._given(sample, marked) | more
+        steps = [f">> {step} <<" if number == chosen else step for number, step in enumerate(attempt)]
+        marked = "\n".join(steps)
+        shown = "none" if checklist is None else checklist
+        return self._values(sample, marked) | {"attempt": marked, "diagnosis": diagnosis, "checklist": shown}

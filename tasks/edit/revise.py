@@ -91,7 +91,9 @@ def diagnosis(
     >>> diagnosis(-0.8, 1.0, 1.8, ["answer"])
     'The expected mark went from 1.0 to 1.8, clearly away from what is right; the step hardly rests on the answer.'
     """
-    size = "slightly" if change > -0.5 else "clearly" if change > -1 else "far"
+    size = "slightly" if change > -0.5 else "clearly"
+    if change <= -1:
+        size = "far"
     names = {"scheme": "the mark scheme", "answer": "the answer", "prefix": "the steps before it"}
     listed = " or ".join(names[source] for source in weak)
     rests = f"; the step hardly rests on {listed}" if weak else ""
@@ -116,26 +118,28 @@ def revise(
     none, the response's revisions are refused. with_checklist: off for the ablation `no_checklist`. local: off for
     `no_locality`, where the reply takes the place of all that follows, its mark included, by no rule.
     """
-    work = [
-        Revision(attempt, rank, candidate.step)
-        for attempt, ranked in zip(attempts, candidates, strict=True)
-        for rank, candidate in enumerate(ranked)
-    ]
-    told = [candidate.diagnosis for ranked in candidates for candidate in ranked]
+    revisions: list[Revision] = []
+    diagnoses: list[str] = []
+    for attempt, ranked in zip(attempts, candidates, strict=True):
+        for rank, candidate in enumerate(ranked):
+            revisions.append(Revision(attempt, rank, candidate.step))
+            diagnoses.append(candidate.diagnosis)
     if with_checklist:
-        samples = [one.attempt.sample for one in work]
+        samples = [revision.attempt.sample for revision in revisions]
         listed = write_checklists(samples, prompts, write, max_tokens=max_tokens, seed=seed)
-        work = [_with_checklist(one, listed[one.attempt.sample.response_id]) for one in work]
+        revisions = [_with_checklist(revision, listed[revision.attempt.sample.response_id]) for revision in revisions]
     ask = prompts.revise if local else prompts.rewrite
-    asked = {
-        at: ask(one.attempt.sample, step_texts(one.attempt.text), one.step, told[at], one.checklist)
-        for at, one in enumerate(work)
-        if one.refused is None and one.step is not None
-    }
-    replies = sampled(write, list(asked.values()), plan, max_tokens=max_tokens, seed=seed + 1)
-    for at, reply in zip(asked, replies, strict=True):
-        work[at] = _replaced(work[at], reply, plan.sub_steps) if local else _rewritten(work[at], reply)
-    return continued(work, prompts, write, plan, max_tokens=max_tokens, seed=seed + 2)
+    prompt_of = {}
+    for number, revision in enumerate(revisions):
+        if revision.refused is None and revision.step is not None:
+            steps = step_texts(revision.attempt.text)
+            sample = revision.attempt.sample
+            prompt_of[number] = ask(sample, steps, revision.step, diagnoses[number], revision.checklist)
+    replies = sampled(write, list(prompt_of.values()), plan, max_tokens=max_tokens, seed=seed + 1)
+    for number, reply in zip(prompt_of, replies, strict=True):
+        revision = revisions[number]
+        revisions[number] = _replaced(revision, reply, plan.sub_steps) if local else _rewritten(revision, reply)
+    return continued(revisions, prompts, write, plan, max_tokens=max_tokens, seed=seed + 2)
 
 
 def write_checklists(
@@ -146,9 +150,9 @@ def write_checklists(
     max_tokens: a rollout's; a checklist of many points may be longer.
     """
     distinct = {sample.response_id: sample for sample in samples}
-    asked = [prompts.checklist(sample) for sample in distinct.values()]
+    prompt_texts = [prompts.checklist(sample) for sample in distinct.values()]
     longest = max((checklists.room(sample.scheme, max_tokens) for sample in distinct.values()), default=max_tokens)
-    replies = write(asked, max_tokens=longest, seed=seed) if asked else []
+    replies = write(prompt_texts, max_tokens=longest, seed=seed) if prompt_texts else []
     return {
         sample.response_id: ChecklistReply(reply, checklists.read(reply, sample.scheme, sample.answer))
         for sample, reply in zip(distinct.values(), replies, strict=True)
@@ -160,21 +164,24 @@ def continued(
 ) -> list[Revision]:
     """The revisions with their outcome: `plan.continuations` are sampled of every one that is begun and has no mark
     yet, by the grading prompt, and closed where they state none. It is kept where one comes to the gold mark."""
-    waiting = [at for at, one in enumerate(revisions) if one.begun and not one.marks]
-    each = [at for at in waiting for _ in range(plan.continuations)]
-    asked = [prompts.grade(revisions[at].attempt.sample) for at in each]
-    begun = [revisions[at].begun for at in each]
-    written = sampled(write, asked, plan, begun=begun, max_tokens=max_tokens, seed=seed)
-    replies = [reply.text for reply in closed(write, asked, written, begun)]
+    waiting = [number for number, revision in enumerate(revisions) if revision.begun and not revision.marks]
+    prompt_texts: list[str] = []
+    begun: list[str] = []
+    for number in waiting:
+        prompt_texts += [prompts.grade(revisions[number].attempt.sample)] * plan.continuations
+        begun += [revisions[number].begun] * plan.continuations
+    written = sampled(write, prompt_texts, plan, begun=begun, max_tokens=max_tokens, seed=seed)
+    replies = [reply.text for reply in closed(write, prompt_texts, written, begun)]
     done = list(revisions)
-    for row, at in enumerate(waiting):
-        done[at] = _outcome(done[at], replies[row * plan.continuations : (row + 1) * plan.continuations])
+    for place, number in enumerate(waiting):
+        first = place * plan.continuations
+        done[number] = _outcome(done[number], replies[first : first + plan.continuations])
     return done
 
 
 def sampled(
     write: Write,
-    asked: Sequence[str],
+    prompts: Sequence[str],
     plan: Revising,
     *,
     begun: Sequence[str] | None = None,
@@ -182,9 +189,9 @@ def sampled(
     seed: int,
 ) -> list[str]:
     """One sampled reply to each prompt; the policy is not asked about nothing."""
-    if not asked:
+    if not prompts:
         return []
-    return write(asked, begun=begun, temperature=plan.temperature, max_tokens=max_tokens, seed=seed)
+    return write(prompts, begun=begun, temperature=plan.temperature, max_tokens=max_tokens, seed=seed)
 
 
 def opened(text: str, steps: Sequence[Step], chosen: int, lines: Sequence[str]) -> str:
@@ -200,47 +207,47 @@ def step_texts(text: str) -> list[str]:
     return [text[step.start : step.end] for step in cut(text)]
 
 
-def _with_checklist(one: Revision, written: ChecklistReply) -> Revision:
+def _with_checklist(revision: Revision, written: ChecklistReply) -> Revision:
     text, checklist = written
     if isinstance(checklist, Checklist):
-        return replace(one, checklist=checklist.text)
-    return replace(one, refused=checklist, reply=text)
+        return replace(revision, checklist=checklist.text)
+    return replace(revision, refused=checklist, reply=text)
 
 
-def _replaced(one: Revision, reply: str, most: int) -> Revision:
+def _replaced(revision: Revision, reply: str, most: int) -> Revision:
     """The reply's lines in the place of the step, where they keep the locality constraint."""
-    assert one.step is not None
-    steps, texts = cut(one.attempt.text), step_texts(one.attempt.text)
+    assert revision.step is not None
+    steps, texts = cut(revision.attempt.text), step_texts(revision.attempt.text)
     lines = tuple(_lines(reply))
-    broken = breach(lines, texts, one.step, one.attempt.sample, one.checklist, most)
+    broken = breach(lines, texts, revision.step, revision.attempt.sample, revision.checklist, most)
     if broken:
-        return replace(one, sub_steps=lines, refused=broken, reply=reply)
-    return replace(one, sub_steps=lines, begun=opened(one.attempt.text, steps, one.step, lines))
+        return replace(revision, sub_steps=lines, refused=broken, reply=reply)
+    return replace(revision, sub_steps=lines, begun=opened(revision.attempt.text, steps, revision.step, lines))
 
 
-def _rewritten(one: Revision, reply: str) -> Revision:
+def _rewritten(revision: Revision, reply: str) -> Revision:
     """The reply in the place of the step and all after it; with its mark, where it states one."""
-    assert one.step is not None
+    assert revision.step is not None
     lines = tuple(_lines(reply))
     if not lines:
-        return replace(one, refused="empty", reply=reply)
-    kept, rest = one.attempt.text[: cut(one.attempt.text)[one.step].start], "\n".join(lines)
-    if read_mark(rest, one.attempt.sample.top).reason == "no_mark":
-        return replace(one, sub_steps=lines, begun=f"{kept}{rest}\n")
-    return replace(_outcome(replace(one, sub_steps=lines, begun=kept), [rest]), begun=kept + rest)
+        return replace(revision, refused="empty", reply=reply)
+    before, written = revision.attempt.text[: cut(revision.attempt.text)[revision.step].start], "\n".join(lines)
+    if read_mark(written, revision.attempt.sample.top).reason == "no_mark":
+        return replace(revision, sub_steps=lines, begun=f"{before}{written}\n")
+    return replace(_outcome(replace(revision, sub_steps=lines, begun=before), [written]), begun=before + written)
 
 
-def _outcome(one: Revision, replies: Sequence[str]) -> Revision:
+def _outcome(revision: Revision, replies: Sequence[str]) -> Revision:
     """What the replies make of a beginning. A mark counts where the reply states it, not the beginning."""
-    sample = one.attempt.sample
-    texts = [one.begun + reply for reply in replies]
+    sample = revision.attempt.sample
+    texts = [revision.begun + reply for reply in replies]
     marks = tuple(
         None if read_mark(reply, sample.top).reason == "no_mark" else read_mark(text, sample.top).mark
         for reply, text in zip(replies, texts, strict=True)
     )
     right = (text for text, mark in zip(texts, marks, strict=True) if mark is not None and mark == sample.gold)
-    kept = next(right, None)
-    return replace(one, marks=marks, repaired=kept and up_to_mark(kept, sample.top))
+    first_right = next(right, None)
+    return replace(revision, marks=marks, repaired=first_right and up_to_mark(first_right, sample.top))
 
 
 def _lines(reply: str) -> list[str]:

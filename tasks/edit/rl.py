@@ -73,19 +73,19 @@ def reinforce(
     if not samples:
         raise InputError("there are no responses to train on", field="samples")
     _refuse_learned_positions(policy)
-    asked = []
+    prompt_ids = []
     for sample in samples:
         if sample.gold is None:
             raise InputError(f"response '{sample.response_id}' has no gold mark", field="gold")
-        asked.append(policy.prompt_ids(prompts.grade(sample)))
-        fits(policy, len(asked[-1]) + max_tokens, f"response '{sample.response_id}' with its rollout")
+        prompt_ids.append(policy.prompt_ids(prompts.grade(sample)))
+        fits(policy, len(prompt_ids[-1]) + max_tokens, f"response '{sample.response_id}' with its rollout")
     plans = {"plan": plan.model_dump_json(), "adapter": adapter.model_dump_json(), "method": method}
     probe = "" if frozen is None else frozen.name
-    identity = {"policy": policy.name, "frozen": probe, "seed": seed, "max_tokens": max_tokens, "asked": asked}
+    identity = {"policy": policy.name, "frozen": probe, "seed": seed, "max_tokens": max_tokens, "asked": prompt_ids}
     done = claim(folder, plans | identity | {"gold": [(sample.gold, sample.top) for sample in samples]})
     if done is not None:
         return done
-    rewards = _Rewards(policy, samples, prompts, plan, asked, max_tokens, frozen)
+    rewards = _Rewards(policy, samples, prompts, plan, prompt_ids, max_tokens=max_tokens, frozen=frozen)
     with quiet(), lent(policy):
         trainer = _trainer(rewards, adapter, method, seed, folder)
         if look is not None:
@@ -110,7 +110,7 @@ class _Rewards:
     samples: Sequence[Sample]
     prompts: Prompts
     plan: Reinforcement
-    asked: list[list[int]]
+    prompt_ids: list[list[int]]
     """Token ids of every sample's prompt."""
     max_tokens: int
     frozen: Policy | None
@@ -123,33 +123,35 @@ class _Rewards:
         Drawn at once, so that a training that goes on needs no sampler's state. The numbers are text because they
         stand where TRL expects a prompt.
         """
-        draw, wanted = np.random.default_rng(seed), self.plan.steps * self.plan.responses
-        rounds = -(-wanted // len(self.samples))
-        return [str(at) for _ in range(rounds) for at in draw.permutation(len(self.samples))][:wanted]
+        rng, groups = np.random.default_rng(seed), self.plan.steps * self.plan.responses
+        numbers: list[str] = []
+        while len(numbers) < groups:
+            numbers += map(str, rng.permutation(len(self.samples)))
+        return numbers[:groups]
 
     def outcome(
         self, prompts: list[str], completions: list[str], completion_ids: list[list[int]], log_metric: Any, **_: Any
     ) -> list[float]:
         """Eq. 5."""
-        asked = [self.samples[int(at)] for at in prompts]
+        samples = [self.samples[int(number)] for number in prompts]
         marks = [
             read_mark(text, sample.top).mark if self._ended(ids) else None
-            for sample, text, ids in zip(asked, completions, completion_ids, strict=True)
+            for sample, text, ids in zip(samples, completions, completion_ids, strict=True)
         ]
         log_metric("unmarked", sum(mark is None for mark in marks) / len(marks))
-        golds = [sample.gold or 0 for sample in asked]
-        return [float(one) for one in outcomes(marks, golds, [sample.top for sample in asked])]
+        golds = [sample.gold or 0 for sample in samples]
+        return [float(reward) for reward in outcomes(marks, golds, [sample.top for sample in samples])]
 
     def shaping(self, prompts: list[str], completions: list[str], **_: Any) -> list[float]:
         """Eq. 6, of what the frozen policy believes at the steps' boundaries; with or without a mark at the end."""
-        cases = [(self.samples[int(at)], text) for at, text in zip(prompts, completions, strict=True)]
-        with ExitStack() as off:
+        cases = [(self.samples[int(number)], text) for number, text in zip(prompts, completions, strict=True)]
+        with ExitStack() as adapter_off:
             if self.frozen is None:
-                off.enter_context(_resting(self.adapted))
-            found = beliefs(self.frozen or self.policy, self.prompts, cases)
+                adapter_off.enter_context(_resting(self.adapted))
+            believed = beliefs(self.frozen or self.policy, self.prompts, cases)
         return [
             shape(expected(belief), sample.gold or 0, sample.top, self.plan.tolerance)
-            for belief, (sample, _) in zip(found, cases, strict=True)
+            for belief, (sample, _) in zip(believed, cases, strict=True)
         ]
 
     def _ended(self, ids: list[int]) -> bool:
@@ -173,29 +175,35 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
     from trl.trainer.grpo_config import GRPOConfig
 
     policy, plan = rewards.policy, rewards.plan
-    longest = max(map(len, rewards.asked)) + rewards.max_tokens
-    trainer = _kind(rewards, method)(
+    longest = max(map(len, rewards.prompt_ids)) + rewards.max_tokens
+    functions: list[Callable[..., list[float]]] = [rewards.outcome]
+    weights = [1.0]
+    if method == "edit":  # Eq. 7
+        functions.append(rewards.shaping)
+        weights.append(plan.shaping)
+    arguments = GRPOConfig(
+        **settings(policy, folder, batch=plan.group * plan.responses, longest=longest, seed=seed),
+        reward_weights=weights,
+        max_steps=plan.steps,
+        learning_rate=plan.learning_rate,
+        warmup_steps=plan.warmup,
+        num_generations=plan.group,
+        max_completion_length=rewards.max_tokens,
+        temperature=plan.temperature,
+        top_k=0,
+        top_p=1.0,
+        beta=0.0 if method == "dgpo" else plan.divergence,
+        loss_type="grpo",
+        importance_sampling_level="token",
+        num_iterations=1,
+        shuffle_dataset=False,
+        use_vllm=False,
+        save_steps=plan.save_every,
+    )
+    trainer = _trainer_class(rewards, method)(
         model=policy.model,
-        reward_funcs=[rewards.outcome, rewards.shaping] if method == "edit" else [rewards.outcome],
-        args=GRPOConfig(
-            **settings(policy, folder, batch=plan.group * plan.responses, longest=longest, seed=seed),
-            reward_weights=[1.0, plan.shaping] if method == "edit" else [1.0],  # Eq. 7
-            max_steps=plan.steps,
-            learning_rate=plan.learning_rate,
-            warmup_steps=plan.warmup,
-            num_generations=plan.group,
-            max_completion_length=rewards.max_tokens,
-            temperature=plan.temperature,
-            top_k=0,
-            top_p=1.0,
-            beta=0.0 if method == "dgpo" else plan.divergence,
-            loss_type="grpo",
-            importance_sampling_level="token",
-            num_iterations=1,
-            shuffle_dataset=False,
-            use_vllm=False,
-            save_steps=plan.save_every,
-        ),
+        reward_funcs=functions,
+        args=arguments,
         train_dataset=Dataset.from_dict({"prompt": rewards.order(seed)}),
         processing_class=policy.tokenizer,
         peft_config=lora(policy, adapter),
@@ -204,25 +212,25 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
     return trainer
 
 
-def _kind(rewards: _Rewards, method: Method) -> Any:
+def _trainer_class(rewards: _Rewards, method: Method) -> Any:
     from trl.models.utils import unwrap_model_for_generation
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class Trainer(GRPOTrainer):
         def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
-            return [rewards.asked[int(at)] for at in prompts], None, {}
+            return [rewards.prompt_ids[int(number)] for number in prompts], None, {}
 
         def _generate_single_turn(
             self, prompt_ids: list[list[int]], *_: Any, **__: Any
         ) -> tuple[list[list[int]], None]:
             """A group's prompt is read once; the library would read it for every rollout."""
             checkpoints: Any = self.args.gradient_checkpointing_kwargs
-            whole = unwrap_model_for_generation(
+            unwrapped = unwrap_model_for_generation(
                 self.model_wrapped, self.accelerator, gradient_checkpointing_kwargs=checkpoints
             )
-            with whole as model:
-                heat, longest = rewards.plan.temperature, rewards.max_tokens
-                return rewards.policy.continued(prompt_ids, heat, longest, model), None
+            with unwrapped as model:
+                temperature, longest = rewards.plan.temperature, rewards.max_tokens
+                return rewards.policy.continued(prompt_ids, temperature, longest, model), None
 
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
             batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
@@ -240,11 +248,11 @@ def token_advantages(rewards: _Rewards, batch: dict[str, Any]) -> Tensor:
     size = max(1, _CHUNK // (length * rewards.policy.model.config.vocab_size))
     parts = []
     for start in range(0, len(tokens), size):
-        given = tokens[start : start + size], real[start : start + size], length, rewards.plan.temperature
-        now = _distributions(rewards.adapted, *given)
+        batch_tokens, batch_real = tokens[start : start + size], real[start : start + size]
+        current = _distributions(rewards.adapted, batch_tokens, batch_real, length, rewards.plan.temperature)
         with _resting(rewards.adapted):
-            began = _distributions(rewards.adapted, *given)
-        parts.append(torch.stack([dgpo.hellinger(now, began), dgpo.entropy(now)]))
+            initial = _distributions(rewards.adapted, batch_tokens, batch_real, length, rewards.plan.temperature)
+        parts.append(torch.stack([dgpo.hellinger(current, initial), dgpo.entropy(current)]))
     distance, entropy = torch.cat(parts, 1)
     return dgpo.reallocate(distance, entropy, batch["completion_mask"], batch["advantages"])
 

@@ -110,12 +110,12 @@ def _last(text: str) -> re.Match[str] | None:
 
 def _pieces(text: str, start: int, end: int, between: re.Pattern[str]) -> list[Step]:
     """text[start:end] between separators, stripped, the empty ones left out."""
-    ends = [*((m.start(), m.end()) for m in between.finditer(text, start, end)), (end, end)]
-    found, begin = [], start
-    for stop, after in ends:
+    ends = [match.span() for match in between.finditer(text, start, end)]
+    steps, begin = [], start
+    for stop, after in [*ends, (end, end)]:
         piece = text[begin:stop]
         if piece.strip():
             lead = len(piece) - len(piece.lstrip())
-            found.append(Step(begin + lead, begin + len(piece.rstrip())))
+            steps.append(Step(begin + lead, begin + len(piece.rstrip())))
         begin = after
-    return found
+    return steps

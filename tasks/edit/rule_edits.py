@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
@@ -120,8 +121,8 @@ def totals(bundle: Bundle) -> Totals:
 
 def _edited(bundle: Bundle, kind: Family, edit: RuleEdit) -> Edited:
     marks, plain = moved(bundle, edit), restated(bundle)
-    made = _shifted(plain, marks) if kind == "levels" else _multiplied(plain, FACTORS[edit])
-    new = made.model_copy(update={"scale": Scale(min=0, max=marks[-1])})
+    changed = _shifted(plain, marks) if kind == "levels" else _multiplied(plain, FACTORS[edit])
+    new = changed.model_copy(update={"scale": Scale(min=0, max=marks[-1])})
     return Edited(edit, kind, marks, new, new.bundle_id)
 
 
@@ -141,20 +142,24 @@ def _shifted(bundle: Bundle, marks: Sequence[int]) -> Bundle:
     """A levels scheme with every mark replaced. Its bands may lie apart then, which anchors do not tell, so they are
     replaced as printed: no other words of it state marks."""
     (criterion,) = bundle.criteria
-    text, count = _BAND.subn(lambda band: _span(*(marks[int(mark)] for mark in band.groups() if mark)), bundle.text)
+
+    def new_span(band: re.Match[str]) -> str:
+        return _span(*(marks[int(mark)] for mark in band.groups() if mark))
+
+    text, count = _BAND.subn(new_span, bundle.text)
     assert count == len(criterion.levels)  # or `edits` would have refused the scheme
-    traits = [_trait_moved(t, marks) if t.id == criterion.trait else t for t in bundle.traits]
+    traits = [_trait_moved(trait, marks) if trait.id == criterion.trait else trait for trait in bundle.traits]
     weighted = _weighted(bundle, marks[-1] / bundle.scale.max)
     return bundle.model_copy(update={"traits": tuple(traits), "text": text, **weighted})
 
 
 def _trait_moved(trait: Trait, marks: Sequence[int]) -> Trait:
-    anchors = tuple(one.model_copy(update={"score": float(marks[round(one.score)])}) for one in trait.anchors)
-    return trait.model_copy(update={"min": 0.0, "max": float(marks[-1]), "step": 1.0, "anchors": anchors})
+    anchors = [anchor.model_copy(update={"score": float(marks[round(anchor.score)])}) for anchor in trait.anchors]
+    return trait.model_copy(update={"min": 0.0, "max": float(marks[-1]), "step": 1.0, "anchors": tuple(anchors)})
 
 
 def _trait_times(trait: Trait, factor: float) -> Trait:
-    anchors = tuple(one.model_copy(update={"score": one.score * factor}) for one in trait.anchors)
+    anchors = tuple(anchor.model_copy(update={"score": anchor.score * factor}) for anchor in trait.anchors)
     return trait.model_copy(update={"anchors": anchors, **_times(trait, factor).model_dump()})
 
 
@@ -164,25 +169,29 @@ def _times(scale: Scale, factor: float) -> Scale:
 
 def _weighted(bundle: Bundle, factor: float) -> dict[str, tuple[Criterion, ...]]:
     """Criteria and composites with their weights multiplied."""
-    return {
-        name: tuple(c.model_copy(update={"weight": c.weight * factor}) for c in criteria)
-        for name, criteria in (("criteria", bundle.criteria), ("composites", bundle.composites))
-    }
+    return {"criteria": _heavier(bundle.criteria, factor), "composites": _heavier(bundle.composites, factor)}
+
+
+def _heavier(criteria: Sequence[Criterion], factor: float) -> tuple[Criterion, ...]:
+    return tuple(criterion.model_copy(update={"weight": criterion.weight * factor}) for criterion in criteria)
 
 
 def _span(low: int, high: int | None = None) -> str:
     """Marks as `printed` writes them."""
-    return f"{low} mark{'' if low == 1 else 's'}" if high is None else f"{low}-{high} marks"
+    if high is not None:
+        return f"{low}-{high} marks"
+    return f"{low} mark{'' if low == 1 else 's'}"
 
 
 def _checked_bands(bundle: Bundle) -> list[tuple[int, int]]:
     """The bands of a levels scheme; InputError unless they hold every mark 0…M_q once."""
-    found, top = bands(bundle), top_mark(bundle)
-    if [mark for low, high in found for mark in range(low, high + 1)] != list(range(top + 1)):
-        ends = ", ".join(str(high) for _, high in found)
+    checked, top = bands(bundle), top_mark(bundle)
+    marks = chain.from_iterable(range(low, high + 1) for low, high in checked)
+    if list(marks) != list(range(top + 1)):
+        ends = ", ".join(str(high) for _, high in checked)
         rule = f"the levels end at {ends}: they do not part the marks 0 to {top}"
         raise InputError(rule, field="anchors", hint="the score of an anchor is the highest mark of its level")
-    return found
+    return checked
 
 
 def _refuse_stated_marks(bundle: Bundle) -> None:
@@ -195,6 +204,9 @@ def _refuse_stated_marks(bundle: Bundle) -> None:
 def _words(bundle: Bundle) -> Iterator[tuple[str, str]]:
     """(where it stands, text) of all that judges are shown beside the prose."""
     for criterion in bundle.criteria:
-        yield from ((f"criteria.{criterion.id}", text) for text in (criterion.text, *criterion.levels))
+        for text in (criterion.text, *criterion.levels):
+            yield f"criteria.{criterion.id}", text
     for trait in bundle.traits:
-        yield from ((f"traits.{trait.id}", text) for text in (trait.name, *(one.text for one in trait.anchors)))
+        yield f"traits.{trait.id}", trait.name
+        for anchor in trait.anchors:
+            yield f"traits.{trait.id}", anchor.text

@@ -34,7 +34,8 @@ def bands(bundle: Bundle) -> list[tuple[int, int]]:
     (criterion,) = bundle.criteria
     (trait,) = (trait for trait in bundle.traits if trait.id == criterion.trait)
     ends = [round(anchor.score) for anchor in trait.anchors]
-    return [(below + 1 if at else 0, end) for at, (below, end) in enumerate(zip([0, *ends], ends, strict=False))]
+    starts = [0, *(end + 1 for end in ends)]
+    return list(zip(starts, ends, strict=False))
 
 
 def printed(bundle: Bundle) -> str:
@@ -47,11 +48,15 @@ def printed(bundle: Bundle) -> str:
     if any(composite.count for composite in bundle.composites):
         return _counted(bundle)
     if family(bundle) == "levels":
-        told = zip(bands(bundle), bundle.criteria[0].levels, strict=True)
-        return "\n".join(f"Level {at}: {text} ({_range(*band)})" for at, (band, text) in enumerate(told))
+        levels = zip(bands(bundle), bundle.criteria[0].levels, strict=True)
+        return "\n".join(f"Level {number}: {text} ({_range(*band)})" for number, (band, text) in enumerate(levels))
     earned = sum(criterion.weight for criterion in bundle.criteria if criterion.weight > 0)
     unit = bundle.scale.max / earned if earned else 1.0
-    return "\n".join(f"{c.id}: {' '.join(c.text.split())} ({_marks(c.weight * unit)})" for c in bundle.criteria)
+    lines = []
+    for criterion in bundle.criteria:
+        text = " ".join(criterion.text.split())
+        lines.append(f"{criterion.id}: {text} ({_marks(criterion.weight * unit)})")
+    return "\n".join(lines)
 
 
 def refuse_counted(bundle: Bundle) -> None:
@@ -63,33 +68,34 @@ def refuse_counted(bundle: Bundle) -> None:
 
 def _counted(bundle: Bundle) -> str:
     """The points that one criterion counts, and how many of them earn what."""
-    whole, *others = bundle.composites
-    if others or not _is_plain(whole, bundle.criteria):
-        rule = f"criterion '{whole.id}' counts sub-points in a way that cannot be printed for the policy"
+    counter, *others = bundle.composites
+    if others or not _is_plain(counter, bundle.criteria):
+        rule = f"criterion '{counter.id}' counts sub-points in a way that cannot be printed for the policy"
         raise InputError(rule, field="count", hint="one criterion that counts all points, met or not, or weights")
     points = [f"{point.id}: {' '.join(point.text.split())} (counts)" for point in bundle.criteria]
-    return "\n".join([*points, f"What they earn: {_earned(whole, bundle.scale.max)}"])
+    return "\n".join([*points, f"What they earn: {_earned(counter, bundle.scale.max)}"])
 
 
-def _is_plain(whole: Criterion, points: Sequence[Criterion]) -> bool:
+def _is_plain(counter: Criterion, points: Sequence[Criterion]) -> bool:
     """Whether a criterion does nothing but count all the points, each met or not, and gives marks for them."""
-    counts_alone = whole.count is not None and not whole.count.needs and whole.weight > 0
-    return counts_alone and all(point.parent == whole.id and point.top == 1 for point in points)
+    counts_alone = counter.count is not None and not counter.count.needs and counter.weight > 0
+    return counts_alone and all(point.parent == counter.id and point.top == 1 for point in points)
 
 
-def _earned(whole: Criterion, most: float) -> str:
+def _earned(counter: Criterion, most: float) -> str:
     """How many points earn how many marks.
 
     >>> _earned(Criterion(id="K", trait="t", text="Steps.", count={"points": [0, 1, 1, 2]}), 4)
     'none of them 0 marks; 1 or 2 of them 2 marks; 3 or more of them 4 marks'
     """
-    assert whole.count is not None
-    top = len(whole.count.points) - 1
-    bands = [[met for met, _ in band] for _, band in groupby(enumerate(whole.count.points), key=lambda step: step[1])]
-    marks = [_marks(whole.count.points[band[0]] / whole.weight * most) for band in bands]
-    return "; ".join(
-        f"{_how_many(band[0], band[-1], top)} of them {mark}" for band, mark in zip(bands, marks, strict=True)
-    )
+    assert counter.count is not None
+    top = len(counter.count.points) - 1
+    bands = []
+    for points, steps in groupby(enumerate(counter.count.points), key=lambda step: step[1]):
+        met = [number for number, _ in steps]
+        mark = _marks(points / counter.weight * most)
+        bands.append(f"{_how_many(met[0], met[-1], top)} of them {mark}")
+    return "; ".join(bands)
 
 
 def _how_many(first: int, last: int, top: int) -> str:

@@ -49,16 +49,15 @@ def candidates(change: Floats, unsupported: Bools, count: int, near_tie: float) 
         raise ValueError("changes of belief are finite")
     harmful = change < -near_tie
     ranked = [int(step) for step in np.argsort(change, kind="stable") if harmful[step]][:count]
-    fates: list[Fate] = [
-        "not_top_k" if harm else "helped" if gain > 0 else "near_tie"
-        for gain, harm in zip(change, harmful, strict=True)
-    ]
+    fates: list[Fate] = ["helped" if gain > 0 else "near_tie" for gain in change]
+    for step in np.flatnonzero(harmful).tolist():
+        fates[step] = "not_top_k"
     for step in ranked:
         fates[step] = "chosen" if unsupported[step] else "grounded"
     return Selection(tuple(step for step in ranked if unsupported[step]), tuple(fates))
 
 
-def named(reply: str, steps: int) -> tuple[int, ...]:
+def named_step(reply: str, steps: int) -> tuple[int, ...]:
     """The step that the policy names itself, 0-based; none where it names none of the rollout's `steps`.
 
     The ablation without internal signals: a prompted self-audit, by the reply to `Prompts.intervene`. What that reply

@@ -47,9 +47,9 @@ def fine_tune(
 
 def _row(policy: Policy, prompt: str, completion: str, ends: bool) -> dict[str, list[int]]:
     """The tokens that the policy would read and write, with labels for what it would write."""
-    asked = policy.prompt_ids(prompt)
+    prompt_ids = policy.prompt_ids(prompt)
     written = policy.ids(completion) + [policy.tokenizer.eos_token_id] * ends
-    return {"input_ids": asked + written, "labels": [_UNSCORED] * len(asked) + written}
+    return {"input_ids": prompt_ids + written, "labels": [_UNSCORED] * len(prompt_ids) + written}
 
 
 def _trainer(
@@ -61,17 +61,18 @@ def _trainer(
 
     steps = plan.epochs * -(-len(rows) // plan.batch_size)
     longest = max(len(row["input_ids"]) for row in rows)
+    arguments = SFTConfig(
+        **settings(policy, folder, batch=plan.batch_size, longest=longest, seed=seed),
+        num_train_epochs=plan.epochs,
+        learning_rate=plan.learning_rate,
+        warmup_steps=plan.warmup,
+        save_steps=max(1, steps // 5),
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
     return SFTTrainer(
         model=policy.model,
-        args=SFTConfig(
-            **settings(policy, folder, batch=plan.batch_size, longest=longest, seed=seed),
-            num_train_epochs=plan.epochs,
-            learning_rate=plan.learning_rate,
-            warmup_steps=plan.warmup,
-            save_steps=max(1, steps // 5),
-            max_length=None,
-            dataset_kwargs={"skip_prepare_dataset": True},
-        ),
+        args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=policy.tokenizer,
         peft_config=lora(policy, adapter),

@@ -31,11 +31,11 @@ def chunks(name: str, samples: Sequence[Sample]) -> list[tuple[str, Sequence[Sam
     return [(f"{name}-{number:05d}", samples[start : start + CHUNK]) for number, start in enumerate(starts)]
 
 
-def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, what: str, each: int = 1) -> None:
-    """Fill every chunk that is not done. what, each: the line about it, and what a sample counts in it."""
+def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, label: str, each: int = 1) -> None:
+    """Fill every chunk that is not done. label, each: the line about it, and what a sample counts in it."""
     todo = [(shard, part) for shard, part in chunks(name, samples) if not run.done(STAGE, shard)]
     done = len(samples) - sum(len(part) for _, part in todo)
-    progress = TrainingProgress(what, len(samples) * each, done * each)
+    progress = TrainingProgress(label, len(samples) * each, done * each)
     with looking(progress.look):
         for shard, part in todo:
             run.commit(STAGE, shard, fill(shard, part))
@@ -43,7 +43,7 @@ def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, what: 
             progress.reached(done * each)
 
 
-def luck(shard: str) -> int:
+def sampling_seed(shard: str) -> int:
     """The seed of a shard's sampling: by its name, so that it is the same whatever was done before it."""
     return int(digest_of([STAGE, shard])[:8], 16)
 
@@ -58,8 +58,9 @@ def rows_of(run: Run, row: type[Row], where: pc.Expression | None = None) -> lis
     return list(table_of(run, row, where).to_pylist())
 
 
-def by(arm: Arm, seed: int, samples: Sequence[Sample] | None = None) -> pc.Expression:
+def of_arm(arm: Arm, seed: int, samples: Sequence[Sample] | None = None) -> pc.Expression:
     """Rows of an arm and a seed, on these samples where they are given."""
-    mine = (pc.field("arm") == arm) & (pc.field("seed") == seed)
-    ids = [sample.response_id for sample in samples or ()]
-    return mine if samples is None else mine & pc.field("response_id").isin(ids)
+    condition = (pc.field("arm") == arm) & (pc.field("seed") == seed)
+    if samples is None:
+        return condition
+    return condition & pc.field("response_id").isin([sample.response_id for sample in samples])

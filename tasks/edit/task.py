@@ -13,11 +13,11 @@ from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Po
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
-from tasks.edit.cases import GradingSamples, cases
 from tasks.edit.course import go_through, prove
+from tasks.edit.samples import GradingSamples, grading_samples
 from tasks.edit.shards import STAGE
 from tasks.edit.testing import worth
-from tasks.edit.work import Work
+from tasks.edit.workspace import Workspace
 from tasks.monitor.runs import task
 from tasks.stats.target import target_scores
 from tasks.store.naming import named
@@ -70,19 +70,19 @@ def train(
     if not run.done(STAGE, "worth"):
         assert study.edit is not None  # or the flow would have refused the study
         run.commit(STAGE, "start", {row: [] for row in TABLES})
-        work = Work(run, study.edit, base, _cases(run, study, items, responses, people, bundles))
-        prove(work)
+        workspace = Workspace(run, study.edit, base, _grading_samples(run, study, items, responses, people, bundles))
+        prove(workspace)
         for seed in study.edit.seeds:
-            go_through(work, seed)
-        run.commit(STAGE, "worth", worth(work, study.evaluation.draws, study.evaluation.seed))
+            go_through(workspace, seed)
+        run.commit(STAGE, "worth", worth(workspace, study.evaluation.draws, study.evaluation.seed))
     return EditTables(*(run.ref(row, STAGE) for row in TABLES))
 
 
-def _cases(
+def _grading_samples(
     run: Run, study: Study, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
 ) -> GradingSamples:
     target = target_scores(run.read(people), study.evaluation.target)
     gold = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
     rows = run.read(responses, ["response_id", "item_id", "text", "split"]).to_pylist()
     locked = unlocked(run.read(bundles).to_pylist())
-    return cases(rows, run.read(items).to_pylist(), locked, gold)
+    return grading_samples(rows, run.read(items).to_pylist(), locked, gold)

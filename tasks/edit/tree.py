@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,12 +62,14 @@ class Tree:
         """Paths below a node that share the tokens they begin with, those that most share first; for each the node that
         it ends in."""
         common = shared(paths)
-        at = self.add(paths[0][:common], parent, scored=scored)
-        ends = [at] * len(paths)
-        rest = sorted((path[common], number) for number, path in enumerate(paths) if len(path) > common)
-        forks = [[number for _, number in group] for _, group in groupby(rest, key=lambda one: one[0])]
-        for numbers in sorted(forks, key=len, reverse=True):
-            below = self.branch([paths[number][common:] for number in numbers], at, scored=scored)
+        node = self.add(paths[0][:common], parent, scored=scored)
+        ends = [node] * len(paths)
+        forks: dict[int, list[int]] = {}
+        longer = sorted((path[common], number) for number, path in enumerate(paths) if len(path) > common)
+        for token, number in longer:
+            forks.setdefault(token, []).append(number)
+        for numbers in sorted(forks.values(), key=len, reverse=True):
+            below = self.branch([paths[number][common:] for number in numbers], node, scored=scored)
             for number, end in zip(numbers, below, strict=True):
                 ends[number] = end
         return ends
@@ -76,7 +78,10 @@ class Tree:
 def shared(paths: Sequence[Sequence[int]]) -> int:
     """How many tokens all paths begin with."""
     length = min(map(len, paths))
-    return next((at for at in range(length) if len({path[at] for path in paths}) > 1), length)
+    for place in range(length):
+        if len({path[place] for path in paths}) > 1:
+            return place
+    return length
 
 
 def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
@@ -91,16 +96,17 @@ def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
     longest = getattr(model.config, "max_position_embeddings", None)
     for tree, flat in zip(trees, flats, strict=True):
         _refuse_long(tree, flat.depth, longest)
-    found: list[Floats] = [np.zeros(0)] * len(trees)
+    sums: list[Floats] = [np.zeros(0)] * len(trees)
     with torch.no_grad():
         for group, common in groups([flat.ids.tolist() for flat in flats]):
-            alike = _alike([flats[at] for at in group], common)
+            alike = _alike([flats[number] for number in group], common)
             memory = remembered(model, flats[group[0]].ids[:alike].tolist()) if alike else None
-            for batch in _batches(group, [len(flats[at].ids) for at in group]):
-                chosen = [flats[at] for at in batch]
-                for at, flat, values in zip(batch, chosen, _logprobs(model, chosen, alike, memory), strict=True):
-                    found[at] = np.bincount(flat.owners, values, len(trees[at].nodes)).astype(np.float64)
-    return found
+            for batch in _batches(group, [len(flats[number].ids) for number in group]):
+                logprobs = _logprobs(model, [flats[number] for number in batch], alike, memory)
+                for number, values in zip(batch, logprobs, strict=True):
+                    nodes = len(trees[number].nodes)
+                    sums[number] = np.bincount(flats[number].owners, values, nodes).astype(np.float64)
+    return sums
 
 
 def _refuse_long(tree: Tree, tokens: int, longest: int | None) -> None:
@@ -149,12 +155,16 @@ def _flat(tree: Tree) -> _Flat:
         if parent != ROOT:
             ends[parent] = max(ends[parent], ends[number])
     within = np.arange(total) - np.repeat(begins[places], counts)
+    path_lengths = [int(depth) + len(node.ids) for depth, node in zip(depths, tree.nodes, strict=True)]
+    sources, targets, owners = _scored(tree, begins)
     return _Flat(
-        np.fromiter((token for ids in read for token in ids), np.int64, total),
-        np.repeat(depths[places], counts) + within,
-        np.repeat(ends[places], counts),
-        *_asked(tree, begins),
-        max((int(depth) + len(node.ids) for depth, node in zip(depths, tree.nodes, strict=True)), default=0),
+        ids=np.fromiter(chain.from_iterable(read), np.int64, total),
+        positions=np.repeat(depths[places], counts) + within,
+        ends=np.repeat(ends[places], counts),
+        sources=sources,
+        targets=targets,
+        owners=owners,
+        depth=max(path_lengths, default=0),
     )
 
 
@@ -172,7 +182,7 @@ def _order(tree: Tree) -> tuple[list[int], list[bool]]:
     return order, [bool(children) for children in below]
 
 
-def _asked(tree: Tree, begins: Ints) -> tuple[Ints, Ints, Ints]:
+def _scored(tree: Tree, begins: Ints) -> tuple[Ints, Ints, Ints]:
     """Sources, targets and owners of the scored tokens."""
     sources: list[int] = []
     targets: list[int] = []
@@ -191,9 +201,10 @@ def _asked(tree: Tree, begins: Ints) -> tuple[Ints, Ints, Ints]:
 def _alike(flats: Sequence[_Flat], common: int) -> int:
     """How many tokens, at most `common`, can be read once for all trees: those on the path that each begins with, as
     long as no probability is asked for."""
-    straight = [_straight(flat) for flat in flats]
-    asked = [int(flat.sources.min(initial=common)) for flat in flats]
-    return max(0, min([common, *straight, *asked, *(len(flat.ids) - 1 for flat in flats)]))
+    limits = [common]
+    for flat in flats:
+        limits += [_straight(flat), int(flat.sources.min(initial=common)), len(flat.ids) - 1]
+    return max(0, min(limits))
 
 
 def _straight(flat: _Flat) -> int:
@@ -204,12 +215,12 @@ def _straight(flat: _Flat) -> int:
 def _batches(places: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:
     """Trees of like lengths, as many as tokens and masks allow; one that is longer than that goes alone."""
     batch: list[int] = []
-    for length, at in sorted(zip(lengths, places, strict=True)):
+    for length, place in sorted(zip(lengths, places, strict=True)):
         rows = len(batch) + 1
         if batch and (rows * length > _BATCH_TOKENS or rows * length**2 > _BATCH_MASK):
             yield batch
             batch = []
-        batch.append(at)
+        batch.append(place)
     if batch:
         yield batch
 
@@ -225,13 +236,16 @@ def _logprobs(model: Any, flats: Sequence[_Flat], read: int, memory: Any) -> lis
         positions[row, : len(flat.ids)] = flat.positions
         ends[row, : len(flat.ids)] = flat.ends
     device = model.device
-    states = model.get_decoder()(
+    mask = _mask(torch.from_numpy(ends).to(device), model.dtype)
+    past = {} if memory is None else {"past_key_values": copies(memory, len(flats))}
+    output = model.get_decoder()(
         input_ids=torch.from_numpy(ids[:, read:]).to(device),
         position_ids=torch.from_numpy(positions[:, read:]).to(device),
-        attention_mask=_mask(torch.from_numpy(ends).to(device), model.dtype)[:, :, read:],
+        attention_mask=mask[:, :, read:],
         use_cache=False,
-        **({} if memory is None else {"past_key_values": copies(memory, len(flats))}),
-    ).last_hidden_state
+        **past,
+    )
+    states = output.last_hidden_state
     places = np.concatenate([row * (width - read) + flat.sources - read for row, flat in enumerate(flats)])
     targets = np.concatenate([flat.targets for flat in flats])
     values = _read(model.get_output_embeddings(), states.reshape(-1, states.shape[-1]), places, targets)
@@ -241,32 +255,34 @@ def _logprobs(model: Any, flats: Sequence[_Flat], read: int, memory: Any) -> lis
 def _mask(ends: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
     """(B, 1, L, L) what is added to attention: 0 where a row's token sees a column's, its ancestor or itself."""
     places = torch.arange(ends.shape[1], device=ends.device)
-    seen = (places <= places[:, None]) & (places[:, None] < ends[:, None, :])
-    return torch.zeros(seen.shape, dtype=kind, device=ends.device).masked_fill_(~seen, torch.finfo(kind).min)[:, None]
+    sees = (places <= places[:, None]) & (places[:, None] < ends[:, None, :])
+    mask = torch.zeros(sees.shape, dtype=kind, device=ends.device)
+    return mask.masked_fill_(~sees, torch.finfo(kind).min)[:, None]
 
 
 def _read(head: Any, states: torch.Tensor, places: Ints, targets: Ints) -> Floats:
     """Log-probability of each target after the state in its place; the head reads every place once, some at a time."""
     once, which = np.unique(places, return_inverse=True)
-    found = np.zeros(len(places))
+    logprobs = np.zeros(len(places))
     rows = max(1, _HEAD // head.weight.shape[0])
     for begin in range(0, len(once), rows):
         chosen = np.flatnonzero((which >= begin) & (which < begin + rows))
         logits = head(states[torch.from_numpy(once[begin : begin + rows]).to(states.device)]).float()
-        at = torch.from_numpy(which[chosen] - begin).to(states.device)
-        of = torch.from_numpy(targets[chosen]).to(states.device)
-        found[chosen] = (logits[at, of] - logits.logsumexp(1)[at]).double().cpu().numpy()
-    return found
+        row = torch.from_numpy(which[chosen] - begin).to(states.device)
+        token = torch.from_numpy(targets[chosen]).to(states.device)
+        logprobs[chosen] = (logits[row, token] - logits.logsumexp(1)[row]).double().cpu().numpy()
+    return logprobs
 
 
 def _refuse(model: Any) -> None:
     """BackendError for a model whose attention or head is not what the mask and `_read` take it to be."""
     config = model.config
+    kind = config._attn_implementation
+    takes = inspect.signature(model.get_decoder().forward).parameters
     reasons = {
-        f"its attention is '{config._attn_implementation}', not sdpa or eager": config._attn_implementation
-        not in ("sdpa", "eager"),
+        f"its attention is '{kind}', not sdpa or eager": kind not in ("sdpa", "eager"),
         "its attention has a sliding window, or not all its layers have full attention": not looks_back_wholly(model),
-        "it takes no positions": "position_ids" not in inspect.signature(model.get_decoder().forward).parameters,
+        "it takes no positions": "position_ids" not in takes,
         "it scales its logits": any(getattr(config, name, None) not in (None, 1.0) for name in _SCALED),
     }
     for reason, holds in reasons.items():

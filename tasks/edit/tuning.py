@@ -12,7 +12,7 @@ import logging
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,7 +56,8 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> Tuned | None:
 
     identity: whatever the result depends on. A new folder is made and marked with it.
     """
-    mark, digest = folder / "plan.json", hashlib.sha256(repr(sorted(identity.items())).encode("utf-8")).hexdigest()
+    mark = folder / "plan.json"
+    digest = hashlib.sha256(repr(sorted(identity.items())).encode("utf-8")).hexdigest()
     if not mark.exists():
         write_atomically(mark, json.dumps({"sha256": digest}).encode())
     elif json.loads(mark.read_bytes()).get("sha256") != digest:
@@ -64,9 +65,9 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> Tuned | None:
     done = folder / "done.json"
     if not done.exists():
         return None
-    told = json.loads(done.read_bytes())
-    history = tuple((int(step), str(metric), float(value)) for step, metric, value in told.pop("history"))
-    return Tuned(adapter=folder / "adapter", history=history, **told)
+    content = json.loads(done.read_bytes())
+    history = tuple((int(step), str(metric), float(value)) for step, metric, value in content.pop("history"))
+    return Tuned(adapter=folder / "adapter", history=history, **content)
 
 
 def lora(policy: Policy, adapter: Adapter) -> Any:
@@ -85,12 +86,12 @@ def lora(policy: Policy, adapter: Adapter) -> Any:
     }
     if not linear:
         raise BackendError(f"the policy '{policy.name}' has no linear layers that an adapter could be put on")
-    known = sorted(linear.intersection(_PROJECTIONS))
+    projections = sorted(linear.intersection(_PROJECTIONS))
     return LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,
-        target_modules=known or "all-linear",
+        target_modules=projections or "all-linear",
         task_type="CAUSAL_LM",
     )
 
@@ -123,11 +124,11 @@ def settings(policy: Policy, folder: Path, *, batch: int, longest: int, seed: in
     }
 
 
-def fits(policy: Policy, tokens: int, what: str) -> None:
-    """InputError where a sequence has more tokens than the policy has positions for."""
+def fits(policy: Policy, tokens: int, name: str) -> None:
+    """InputError where a sequence has more tokens than the policy has positions for. name: of the sequence."""
     room = getattr(policy.model.config, "max_position_embeddings", None)
     if room is not None and tokens > room:
-        raise InputError(f"{what} has {tokens} tokens, and the policy has positions for {room}")
+        raise InputError(f"{name} has {tokens} tokens, and the policy has positions for {room}")
 
 
 @contextmanager
@@ -157,51 +158,57 @@ def train(trainer: Any, folder: Path, metrics: Metrics) -> Tuned:
     trainer.train(resume_from_checkpoint=None if last is None else str(last))
     trainer.model.save_pretrained(str(folder / "adapter"))
     rows = trainer.state.log_history
+    learning = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
     tuned = Tuned(
         adapter=folder / "adapter",
         steps=int(trainer.state.global_step),
         seconds=round(sum(row.get("seconds", 0.0) for row in rows), 3),
-        parameters=sum(one.numel() for one in trainer.model.parameters() if one.requires_grad),
-        history=tuple(
-            (int(row["step"]), ours, float(row[theirs]))
-            for row in rows
-            for theirs, ours in metrics.items()
-            if row.get(theirs) is not None
-        ),
+        parameters=sum(parameter.numel() for parameter in learning),
+        history=_history(rows, metrics),
     )
-    told = asdict(tuned)
-    del told["adapter"]
-    write_atomically(folder / "done.json", json.dumps(told).encode())
+    content = asdict(tuned)
+    del content["adapter"]
+    write_atomically(folder / "done.json", json.dumps(content).encode())
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return tuned
 
 
+def _history(rows: Sequence[Mapping[str, Any]], metrics: Metrics) -> tuple[tuple[int, str, float], ...]:
+    """What the library logged, under our names of the metrics."""
+    history = []
+    for row in rows:
+        for theirs, ours in metrics.items():
+            if row.get(theirs) is not None:
+                history.append((int(row["step"]), ours, float(row[theirs])))
+    return tuple(history)
+
+
 def last_checkpoint(folder: Path) -> Path | None:
     """The latest whole checkpoint: one whose state, written last, can be read. Half-written ones are left out."""
-    found = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*") if _whole(path)}
-    return found[max(found)] if found else None
+    checkpoints = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*") if _is_whole(path)}
+    return checkpoints[max(checkpoints)] if checkpoints else None
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """The libraries' bars and warnings off: our output shows our own lines only."""
     import datasets  # type: ignore[import-untyped]
-    from transformers.utils import logging as told
+    from transformers.utils import logging as library
 
-    level, bars = told.get_verbosity(), datasets.are_progress_bars_disabled()
-    told.set_verbosity(logging.ERROR)
+    level, bars = library.get_verbosity(), datasets.are_progress_bars_disabled()
+    library.set_verbosity(logging.ERROR)
     datasets.disable_progress_bars()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
-            told.set_verbosity(level)
+            library.set_verbosity(level)
             if not bars:
                 datasets.enable_progress_bars()
 
 
-def _whole(checkpoint: Path) -> bool:
+def _is_whole(checkpoint: Path) -> bool:
     try:
         return bool(json.loads((checkpoint / _STATE).read_bytes())["global_step"])
     except (OSError, ValueError, KeyError):

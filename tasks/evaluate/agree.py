@@ -38,11 +38,11 @@ def statistics(
 def pairs(people: list[str], machine: str) -> list[RaterPair]:
     """Human with human; the machine before and after calibration with the target and with each person; and what is
     released of it with the target."""
-    found = [RaterPair(a, b, "human", f"human:{a}", f"human:{b}") for a, b in combinations(people, 2)]
+    compared = [RaterPair(a, b, "human", f"human:{a}", f"human:{b}") for a, b in combinations(people, 2)]
     for stage in ("raw", "calibrated"):
-        found.append(RaterPair(TARGET, machine, stage, TARGET, stage))
-        found += [RaterPair(name, machine, stage, f"human:{name}", stage) for name in people]
-    return [*found, RaterPair(TARGET, machine, "released", TARGET, "released")]
+        compared.append(RaterPair(TARGET, machine, stage, TARGET, stage))
+        compared += [RaterPair(name, machine, stage, f"human:{name}", stage) for name in people]
+    return [*compared, RaterPair(TARGET, machine, "released", TARGET, "released")]
 
 
 def agree(
@@ -57,16 +57,16 @@ def agree(
     """Rows of `metrics`. scores: the score frame; intervals resample its clusters."""
     used = [*score_columns(scores), "item_id", "author_id", "type", "cluster", *(f"group:{name}" for name in groups)]
     with_released = scores[used].assign(released=scores["calibrated"].where(scores["route"] == "release"))
-    found: list[Record] = []
+    records: list[Record] = []
     for pair in compared:
         by_item: dict[str, float | None] = {}
         for part in slices(with_released, groups, scales):
             rows = list(_compare(part, pair, draws, seed, metrics))
-            found += rows
+            records += rows
             if part.slice == "item":
                 by_item[part.value_of] = next(r["value"] for r in rows if r["metric"] == "qwk")
-        found += _item_means(next(slices(with_released, [], scales)), scales, pair, by_item, draws, seed)
-    return found
+        records += _item_means(next(slices(with_released, [], scales)), scales, pair, by_item, draws, seed)
+    return records
 
 
 def both_scored(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
@@ -79,9 +79,9 @@ def _compare(part: ScoreSlice, pair: RaterPair, draws: int, seed: int, metrics: 
     # A response that no human of this pair scored is no loss of the machine's.
     unscored = int(part.rows[pair.column_a].notna().sum()) - len(rows)
 
-    def row(metric: str, stat: stats.Stat, found: Interval | None = None) -> Record:
+    def row(metric: str, stat: stats.Stat, ends: Interval | None = None) -> Record:
         names = pair.rater_a, pair.rater_b
-        return record(part, metric, stat, len(rows), stage=pair.stage, raters=names, interval=found, unscored=unscored)
+        return record(part, metric, stat, len(rows), stage=pair.stage, raters=names, interval=ends, unscored=unscored)
 
     if rows.empty or part.scale is None:
         why = "no response has both scores" if rows.empty else "items have different scales; see the mean over items"
@@ -129,7 +129,7 @@ def item_qwk(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], human: str, 
 
 
 def _item_means(
-    whole: ScoreSlice,
+    whole_set: ScoreSlice,
     scales: Mapping[str, ScaleBounds],
     pair: RaterPair,
     by_item: Mapping[str, float | None],
@@ -141,15 +141,12 @@ def _item_means(
     nulls = sorted(set(by_item) - set(defined))
     note = f"undefined for {len(nulls)} items, the first {nulls[0]}" if nulls else None
     kappas = np.array(list(defined.values()))
-    rows = both_scored(whole.rows, pair.column_a, pair.column_b)
-    drawn = item_draws(whole.rows, scales, pair, "qwk", draws, seed) if draws and len(kappas) else None
-    means = {
-        "qwk_item_mean": (
-            stats.Stat(float(kappas.mean()) if len(kappas) else None),
-            mean_of_items(drawn, rows) if drawn is not None else None,
-        ),
-        "qwk_item_fisher": (stats.fisher_mean_kappa(kappas, np.ones(len(kappas))), None),
-    }
-    for name, (mean, found) in means.items():
+    rows = both_scored(whole_set.rows, pair.column_a, pair.column_b)
+    drawn = item_draws(whole_set.rows, scales, pair, "qwk", draws, seed) if draws and len(kappas) else None
+    plain = stats.Stat(float(kappas.mean()) if len(kappas) else None)
+    plain_ends = mean_of_items(drawn, rows) if drawn is not None else None
+    by_fisher = stats.fisher_mean_kappa(kappas, np.ones(len(kappas)))
+    means = {"qwk_item_mean": (plain, plain_ends), "qwk_item_fisher": (by_fisher, None)}
+    for name, (mean, ends) in means.items():
         stat, names = stats.Stat(mean.value, note or mean.note), (pair.rater_a, pair.rater_b)
-        yield record(on_items(whole), name, stat, len(rows), stage=pair.stage, raters=names, interval=found)
+        yield record(on_items(whole_set), name, stat, len(rows), stage=pair.stage, raters=names, interval=ends)

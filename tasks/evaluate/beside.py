@@ -18,10 +18,10 @@ FEWEST = 30
 
 
 def by_item(
-    whole: ScoreSlice,
+    whole_set: ScoreSlice,
     rows: pd.DataFrame,
     scales: Mapping[str, ScaleBounds],
-    named: tuple[str, str],
+    metric_and_rater: tuple[str, str],
     values: Floats,
     drawn: Floats,
 ) -> Iterator[Record]:
@@ -29,15 +29,15 @@ def by_item(
 
     named: metric and rater; values, drawn: of the items in their order, (items,) and (items, draws).
     """
-    metric, raters = named[0], (TARGET, named[1])
+    metric, raters = metric_and_rater[0], (TARGET, metric_and_rater[1])
     for (item, part), value, draw in zip(rows.groupby("item_id", sort=True), values, drawn, strict=True):
         if len(part) >= FEWEST:
-            at = whole._replace(slice="item", value_of=str(item), scale=scales[str(item)])
-            around = interval(draw, part["cluster"].nunique())
-            yield record(at, metric, stat(value), len(part), stage="calibrated", raters=raters, interval=around)
+            part_of_item = whole_set._replace(slice="item", value_of=str(item), scale=scales[str(item)])
+            ends = interval(draw, part["cluster"].nunique())
+            yield record(part_of_item, metric, stat(value), len(part), stage="calibrated", raters=raters, interval=ends)
     mean = stat(float(over_items(values[:, None])[0]))
-    at, around = on_items(whole), mean_of_items(drawn, rows)
-    yield record(at, f"{metric}_item_mean", mean, len(rows), stage="calibrated", raters=raters, interval=around)
+    part_of_item, ends = on_items(whole_set), mean_of_items(drawn, rows)
+    yield record(part_of_item, f"{metric}_item_mean", mean, len(rows), stage="calibrated", raters=raters, interval=ends)
 
 
 def drawn_qwk(rows: pd.DataFrame, column: str, scales: Mapping[str, ScaleBounds], draws: int, seed: int) -> Floats:

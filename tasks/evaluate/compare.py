@@ -27,16 +27,16 @@ def compare(
     if not np.allclose(both["target_a"], both["target_b"]):
         raise UserError("the two runs compare with different human scores; give both the same target")
     resampled, clusters = _clusters(both)
-    found = paired_bootstrap(
+    differences = paired_bootstrap(
         both["target_a"].to_numpy(),
         both["calibrated_a"].to_numpy(),
         both["calibrated_b"].to_numpy(),
         clusters.to_numpy(),
         scale,
-        draws,
-        seed,
+        draws=draws,
+        seed=seed,
     )
-    return found, len(both), resampled
+    return differences, len(both), resampled
 
 
 def compare_over_items(
@@ -48,9 +48,9 @@ def compare_over_items(
     clusters, size = cluster_codes(_clusters(both)[1].to_numpy())
     rows = both.rename(columns={"item_id_a": "item_id"}).assign(cluster=clusters)
     couples = [RaterPair("", "", "", "target_a", f"calibrated_{run}") for run in "ab"]
-    own = [item_qwk(rows, scales, couple.column_a, couple.column_b)[:, None] for couple in couples]
+    kappas = [item_qwk(rows, scales, couple.column_a, couple.column_b)[:, None] for couple in couples]
     drawn = [item_draws(rows, scales, couple, "qwk", draws, seed) for couple in couples]
-    return difference(float(over_items(gap(*own))[0]), over_items(gap(*drawn)), size)
+    return difference(float(over_items(gap(*kappas))[0]), over_items(gap(*drawn)), size)
 
 
 def _clusters(both: pd.DataFrame) -> tuple[str, pd.Series]:
@@ -73,11 +73,12 @@ def alike(a: pd.DataFrame, b: pd.DataFrame, methods: tuple[Collection[str], Coll
     if not items.all():
         return f"equal scores on {int(items.sum())} of {len(items)} items"
     same_raw = np.allclose(raw["raw_x"], raw["raw_y"], equal_nan=True)
-    kept = all(set(names) <= {"identity"} for names in methods)
-    named = ", ".join(sorted(set().union(*methods)))
-    why = "both runs keep the raw score" if kept else f"the mappings ({named}) give the same scores"
-    of = f"{', and it is the same' if kept else ', of the same raw scores'}" if same_raw else ""
-    return f"equal scores on all {len(both):,} responses: {why}{of}"
+    if all(set(names) <= {"identity"} for names in methods):
+        why, about_raw = "both runs keep the raw score", ", and it is the same"
+    else:
+        mappings = ", ".join(sorted(set().union(*methods)))
+        why, about_raw = f"the mappings ({mappings}) give the same scores", ", of the same raw scores"
+    return f"equal scores on all {len(both):,} responses: {why}{about_raw if same_raw else ''}"
 
 
 def in_common(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:

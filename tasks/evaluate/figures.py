@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Evaluation, Release
@@ -38,33 +37,29 @@ def figures(
     if not frame["target"].notna().any():
         return [], []
     target, draws, seed = evaluation.target, evaluation.draws, evaluation.seed
-    found = agree(frame, groups, scales, pairs(raters, machine), draws, seed, metrics)
+    records = agree(frame, groups, scales, pairs(raters, machine), draws, seed, metrics=metrics)
     for part in slices(frame, groups, scales):
-        found += released(part, scales, likely, release, machine, draws, seed)
-        found += beside_people(part, scales, raters, machine, target, draws, seed)
+        records += released(part, scales, likely, release, machine, draws=draws, seed=seed)
+        records += beside_people(part, scales, raters, machine, target, draws=draws, seed=seed)
         if part.slice in ("all", "item"):
-            found += chain(
-                spread(part, scales, machine),
-                variety(part, machine),
-                again(part, machine, draws, seed),
-                validity(part, scales, machine, draws, seed),
-            )
-    whole = next(slices(frame, [], scales))
-    reliability = [row for row in found if (row["metric"], row["slice"]) == ("reliability", "all")]
+            records += spread(part, scales, machine)
+            records += variety(part, machine)
+            records += again(part, machine, draws, seed)
+            records += validity(part, scales, machine, draws, seed)
+    whole_set = next(slices(frame, [], scales))
+    reliability = [row for row in records if (row["metric"], row["slice"]) == ("reliability", "all")]
     reliable = Stat(reliability[0]["value"]) if reliability else Stat(None, "undefined: needs two people")
-    found += chain(
-        lost_over_items(whole, scales, raters, machine, _lost_by_item(found), draws, seed),
-        against_length(whole, scales, machine, draws, seed),
-        against_text(whole, scales, machine, draws, seed),
-        against_others(whole, scales, machine, draws, seed),
-        level_shares(whole, raters, machine, target, draws, seed),
-        fairness(whole, groups, scales, machine, reliable, draws, seed),
-        rater_effects(whole, scales, raters, draws, seed),
-    )
+    lost = _lost_by_item(records)
+    records += lost_over_items(whole_set, scales, raters, machine, lost, draws=draws, seed=seed)
+    for beside in (against_length, against_text, against_others):
+        records += beside(whole_set, scales, machine, draws, seed)
+    records += level_shares(whole_set, raters, machine, target, draws, seed)
+    records += fairness(whole_set, groups, scales, machine, reliable, draws=draws, seed=seed)
+    records += rater_effects(whole_set, scales, raters, draws, seed)
     doubles = int((frame[[f"human:{name}" for name in raters]].notna().sum(axis=1) >= 2).sum())
-    return found, list(gates(conform(Metrics, found).to_pandas(), groups, scales, release, doubles, metrics))
+    return records, list(gates(conform(Metrics, records).to_pandas(), groups, scales, release, doubles, metrics))
 
 
-def _lost_by_item(found: list[Record]) -> dict[str, Stat]:
-    rows = [row for row in found if row["metric"] == "degradation_qwk" and row["slice"] == "item"]
+def _lost_by_item(records: list[Record]) -> dict[str, Stat]:
+    rows = [row for row in records if row["metric"] == "degradation_qwk" and row["slice"] == "item"]
     return {row["value_of"]: Stat(row["value"]) for row in rows}

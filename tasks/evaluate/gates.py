@@ -41,25 +41,30 @@ def gates(
     metrics: rows of `metrics` as a frame; doubles: held-out responses that two people scored; registered: whose gates
     are asked.
     """
-    counted = NOTHING | dict.fromkeys(("value", "low", "high"), float(doubles)) | {"n": doubles}
+    double_count = NOTHING | dict.fromkeys(("value", "low", "high"), float(doubles)) | {"n": doubles}
     levels = {level_count(*scale) for scale in scales.values()}
     for metric in registered:
         for gate in metric.gates:
             bounds = _bound(gate.least, plan, levels), _bound(gate.most, plan, levels)
-            found = [(counted, False)] if metric.name == DOUBLES else list(_figures(metrics, metric.name, gate, groups))
-            if gate.always and not found:
-                found = [(NOTHING, False)]
+            figures = list(_figures(metrics, metric.name, gate, groups))
+            if metric.name == DOUBLES:
+                figures = [(double_count, False)]
+            if gate.always and not figures:
+                figures = [(NOTHING, False)]
             if gate.always or bounds != (None, None):
-                yield from (_row(gate, metric.name, bounds, figure, doubtful) for figure, doubtful in found)
+                yield from (_row(gate, metric.name, bounds, figure, doubtful) for figure, doubtful in figures)
 
 
 def _figures(
     metrics: pd.DataFrame, metric: str, gate: Gate, groups: list[str]
 ) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:
     """The figures that a gate is held against, and whether too few responses are behind one to decide."""
-    kinds = [part for part in gate.slices if part != "items"]
-    for kind in [name for part in kinds for name in (groups if part == "group" else [part])]:
-        for _, rows in _asked(metrics, metric, gate, kind).groupby("value_of", sort=True):
+    kinds = list[str]()
+    for part in gate.slices:
+        if part != "items":
+            kinds += groups if part == "group" else [part]
+    for kind in kinds:
+        for _, rows in _judged_rows(metrics, metric, gate, kind).groupby("value_of", sort=True):
             # Of several pairs of people the one that agrees least speaks.
             worst = rows.sort_values("value").iloc[0].to_dict()
             if kind not in groups:
@@ -73,9 +78,9 @@ def _figures(
 def _over_items(metrics: pd.DataFrame, metric: str, gate: Gate) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:
     """The mean over several items, beside the figure that pools them and so flatters; nothing where it speaks for that
     already."""
-    rows = _asked(metrics, f"{metric}_item_mean", gate, "all")
+    rows = _judged_rows(metrics, f"{metric}_item_mean", gate, "all")
     items = metrics.loc[metrics["slice"] == "item", "value_of"].nunique()
-    pooled = "all" not in gate.slices or _asked(metrics, metric, gate, "all")["metric"].eq(metric).any()
+    pooled = "all" not in gate.slices or _judged_rows(metrics, metric, gate, "all")["metric"].eq(metric).any()
     if len(rows) and items > 1 and pooled:
         yield rows.sort_values("value").iloc[0].to_dict() | {"value_of": ITEM_MEAN}, False
 
@@ -89,7 +94,7 @@ def _bound(bound: Bound, plan: Release, levels: set[int]) -> float | None:
     return bound
 
 
-def _asked(metrics: pd.DataFrame, metric: str, gate: Gate, kind: str) -> pd.DataFrame:
+def _judged_rows(metrics: pd.DataFrame, metric: str, gate: Gate, kind: str) -> pd.DataFrame:
     """The rows of `metrics` that a gate looks at; over the whole set the mean over items, where items have different
     scales and nothing can be pooled."""
     of_stage = metrics[(metrics["stage"] == gate.stage) & (metrics["slice"] == kind)]

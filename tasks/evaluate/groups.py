@@ -14,7 +14,7 @@ HIDDEN = 30
 
 
 def fairness(
-    whole: ScoreSlice,
+    whole_set: ScoreSlice,
     groups: list[str],
     scales: Mapping[str, ScaleBounds],
     machine: str,
@@ -28,7 +28,7 @@ def fairness(
     reliability: of a single person's score. People's scores are noisy, so that a machine which is fair to every true
     score still shows a difference at equal human scores; it is given beside (csd_of_noise).
     """
-    single = on_one_scale(whole, scales)
+    single = on_one_scale(whole_set, scales)
     names = TARGET, machine
     for variable in groups:
         rows = both_scored(single.rows, TARGET, "calibrated", f"group:{variable}")
@@ -36,25 +36,24 @@ def fairness(
         rows = rows[rows[f"group:{variable}"].isin(counts[counts >= HIDDEN].index)]
         if rows[f"group:{variable}"].nunique() < 2:
             continue
-        human, own = rows[TARGET].to_numpy(float), rows["calibrated"].to_numpy(float)
+        human, machine_scores = rows[TARGET].to_numpy(float), rows["calibrated"].to_numpy(float)
         member = rows[f"group:{variable}"].to_numpy(dtype=str)
-        intervals = dsm_intervals(human, own, member, rows["cluster"].to_numpy(), draws, seed) if draws else {}
-        for group, stat in dsm(human, own, member).items():
-            at, n, found = (
-                whole._replace(slice=variable, value_of=group),
-                int((member == group).sum()),
-                intervals.get(group),
-            )
-            yield record(at, "dsm", stat, n, stage="calibrated", raters=names, interval=found)
-        overall = overall_differences(human, own, member)
-        at = whole._replace(slice=variable, value_of="all")
+        clusters = rows["cluster"].to_numpy()
+        intervals = dsm_intervals(human, machine_scores, member, clusters, draws, seed) if draws else {}
+        for group, stat in dsm(human, machine_scores, member).items():
+            part = whole_set._replace(slice=variable, value_of=group)
+            n = int((member == group).sum())
+            yield record(part, "dsm", stat, n, stage="calibrated", raters=names, interval=intervals.get(group))
+        overall = overall_differences(human, machine_scores, member)
+        part = whole_set._replace(slice=variable, value_of="all")
         for name, stat in (("osa", overall.osa), ("osd", overall.osd), ("csd", overall.csd)):
-            yield record(at, name, stat, len(rows), stage="calibrated", raters=names)
+            yield record(part, name, stat, len(rows), stage="calibrated", raters=names)
         first = min(member)
         for group, difference in overall.csd_coefficients.items():
-            at, n = whole._replace(slice=variable, value_of=group), int((member == group).sum())
-            yield record(at, "csd_difference", Stat(difference), n, stage="calibrated", raters=names)
+            part = whole_set._replace(slice=variable, value_of=group)
+            n = int((member == group).sum())
+            yield record(part, "csd_difference", Stat(difference), n, stage="calibrated", raters=names)
             if reliability.value is not None:
                 gap = float(human[member == group].mean() - human[member == first].mean())
                 line = Stat(noise_line(reliability.value, gap))
-                yield record(at, "csd_of_noise", line, n, stage="calibrated", raters=names)
+                yield record(part, "csd_of_noise", line, n, stage="calibrated", raters=names)

@@ -18,7 +18,7 @@ FOLDS = 10
 
 
 def against_length(
-    whole: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
+    whole_set: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
 ) -> Iterator[Record]:
     """QWK of length alone with the target (length_qwk), and how much more the calibrated score has (over_length_qwk):
     of every item with enough responses, and the mean over items; intervals paired, over the same clusters. Of length
@@ -26,29 +26,29 @@ def against_length(
 
     Length alone is given more than the machine had: the held-out scores themselves, cross-fitted.
     """
-    if "signal:length" not in whole.rows:
+    if "signal:length" not in whole_set.rows:
         return
-    known = both_scored(whole.rows, TARGET, "calibrated", "signal:length")
-    rows = both_scored(known.assign(length=predicted(known, scales, seed)), LENGTH)
+    measured = both_scored(whole_set.rows, TARGET, "calibrated", "signal:length")
+    rows = both_scored(measured.assign(length=predicted(measured, scales, seed)), LENGTH)
     if rows.empty:
         return
-    own, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", LENGTH))
+    kappas, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", LENGTH))
     drawn, drawn_alone = (drawn_qwk(rows, column, scales, draws, seed) for column in ("calibrated", LENGTH))
-    yield from by_item(whole, rows, scales, ("length_qwk", LENGTH), alone, drawn_alone)
-    yield from _pooled(whole, rows, draws, seed)
+    yield from by_item(whole_set, rows, scales, ("length_qwk", LENGTH), alone, drawn_alone)
+    yield from _pooled(whole_set, rows, draws, seed)
     # Cross-fitted, length that tells nothing falls below 0: no length need be beaten by that.
-    more, drawn_more = own - np.maximum(alone, 0.0), drawn - np.maximum(drawn_alone, 0.0)
-    yield from by_item(whole, rows, scales, ("over_length_qwk", machine), more, drawn_more)
+    more, drawn_more = kappas - np.maximum(alone, 0.0), drawn - np.maximum(drawn_alone, 0.0)
+    yield from by_item(whole_set, rows, scales, ("over_length_qwk", machine), more, drawn_more)
 
 
-def _pooled(whole: ScoreSlice, rows: pd.DataFrame, draws: int, seed: int) -> Iterator[Record]:
+def _pooled(whole_set: ScoreSlice, rows: pd.DataFrame, draws: int, seed: int) -> Iterator[Record]:
     """What length alone reaches where items on one scale are pooled; nothing on several scales."""
-    if whole.scale is None:
+    if whole_set.scale is None:
         return
-    pooled, scale = rows.assign(item_id=whole.value_of), {whole.value_of: whole.scale}
-    around = mean_of_items(drawn_qwk(pooled, LENGTH, scale, draws, seed), pooled)
+    pooled, scale = rows.assign(item_id=whole_set.value_of), {whole_set.value_of: whole_set.scale}
+    ends = mean_of_items(drawn_qwk(pooled, LENGTH, scale, draws, seed), pooled)
     value, names = stat(float(item_qwk(pooled, scale, TARGET, LENGTH)[0])), (TARGET, LENGTH)
-    yield record(whole, "length_qwk", value, len(rows), stage="calibrated", raters=names, interval=around)
+    yield record(whole_set, "length_qwk", value, len(rows), stage="calibrated", raters=names, interval=ends)
 
 
 def predicted(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], seed: int) -> Floats:
@@ -59,28 +59,29 @@ def predicted(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], seed: int) 
     what it gives is put on the distribution of the target's scores, since a regression's shrunken spread costs QWK.
     """
     counts = rows["item_id"].map(rows["item_id"].value_counts())
-    alike = rows["item_id"].where(counts >= FEWEST, rows["item_id"].map({item: str(of) for item, of in scales.items()}))
+    scale_of = {item: str(scale) for item, scale in scales.items()}
+    alike = rows["item_id"].where(counts >= FEWEST, rows["item_id"].map(scale_of))
     length = rows["signal:length"].to_numpy(float)
     apart = length - rows["signal:length"].groupby(rows["item_id"]).transform("mean").to_numpy(float)
     target, folds = rows[TARGET].to_numpy(float), _folds(rows["cluster"].to_numpy(), seed)
-    given = np.full(len(rows), np.nan)
+    predictions = np.full(len(rows), np.nan)
     for places in rows.groupby([alike, counts >= FEWEST], sort=False).indices.values():
         for fold in np.unique(folds[places]) if len(places) >= FEWEST else ():
-            held, seen = places[folds[places] == fold], places[folds[places] != fold]
-            if len(seen):
-                given[held] = _like(apart[held], apart[seen], target[seen])
-    return given
+            test_rows, training_rows = places[folds[places] == fold], places[folds[places] != fold]
+            if len(training_rows):
+                predictions[test_rows] = _like(apart[test_rows], apart[training_rows], target[training_rows])
+    return predictions
 
 
-def _like(held: Floats, seen: Floats, target: Floats) -> Floats:
-    """Predictions for `held` of what was fitted to the target on `seen`."""
-    scale = float(np.abs(seen).max()) or 1.0  # powers of small numbers vanish
-    terms = [np.stack([np.ones_like(x), x / scale, (x / scale) ** 2], axis=1) for x in (seen, held)]
+def _like(test: Floats, training: Floats, target: Floats) -> Floats:
+    """Predictions for `test` of what was fitted to the target on `training`."""
+    scale = float(np.abs(training).max()) or 1.0  # powers of small numbers vanish
+    terms = [np.stack([np.ones_like(x), x / scale, (x / scale) ** 2], axis=1) for x in (training, test)]
     weights = np.linalg.lstsq(terms[0], target, rcond=None)[0]
-    fitted, wanted = (term @ weights for term in terms)
+    fitted, predictions = (term @ weights for term in terms)
     if np.ptp(fitted) == 0:
-        return np.full(len(held), np.median(target))
-    return np.interp(wanted, np.sort(fitted), np.sort(target))
+        return np.full(len(test), np.median(target))
+    return np.interp(predictions, np.sort(fitted), np.sort(target))
 
 
 def _folds(clusters: Ints, seed: int) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import combinations_with_replacement
 
 import numpy as np
 from scipy.stats import binom
@@ -37,19 +38,20 @@ def level_shares(
     if part.scale is None or rows.empty:
         return
     marks = rows[people].to_numpy(float)
-    given = ~np.isnan(marks)
-    levels = to_levels(np.where(given, marks, part.scale[0]), *part.scale)
-    own, ones, codes = to_levels(rows["calibrated"], *part.scale), np.ones(len(rows)), rows["cluster"].to_numpy()
+    is_marked = ~np.isnan(marks)
+    levels = to_levels(np.where(is_marked, marks, part.scale[0]), *part.scale)
+    machine_levels = to_levels(rows["calibrated"], *part.scale)
+    ones, codes = np.ones(len(rows)), rows["cluster"].to_numpy()
     for level in range(level_count(*part.scale)):
-        human = ((levels == level) & given).sum(axis=1) / given.sum(axis=1)
-        gap, found = share((own == level) - human, ones, codes, draws, seed)
-        at = part._replace(slice="level", value_of=f"{part.scale[0] + level * part.scale[2]:g}")
-        names = (TARGET, machine)
-        yield record(
-            at, "level_share", Stat(float(human.mean())), len(rows), stage="human", raters=("people", "people")
-        )
-        yield record(at, "level_share", Stat(float(np.mean(own == level))), len(rows), stage="calibrated", raters=names)
-        yield record(at, "level_share_gap", gap, len(rows), stage="calibrated", raters=names, interval=found)
+        human = ((levels == level) & is_marked).sum(axis=1) / is_marked.sum(axis=1)
+        gap, ends = share((machine_levels == level) - human, ones, codes, draws, seed)
+        of_people, of_machine = Stat(float(human.mean())), Stat(float(np.mean(machine_levels == level)))
+        name = f"{part.scale[0] + level * part.scale[2]:g}"
+        on_level = part._replace(slice="level", value_of=name)
+        n, names = len(rows), (TARGET, machine)
+        yield record(on_level, "level_share", of_people, n, stage="human", raters=("people", "people"))
+        yield record(on_level, "level_share", of_machine, n, stage="calibrated", raters=names)
+        yield record(on_level, "level_share_gap", gap, n, stage="calibrated", raters=names, interval=ends)
 
 
 def spread(part: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str) -> Iterator[Record]:
@@ -72,18 +74,19 @@ def variety(part: ScoreSlice, machine: str) -> Iterator[Record]:
     rows = both_scored(part.rows, TARGET, "calibrated")
     if part.slice != "item" or part.scale is None or rows.empty:
         return
-    own, human = (np.sort(np.bincount(to_levels(rows[name], *part.scale)))[::-1] for name in ("calibrated", TARGET))
-    held = int(np.searchsorted(np.cumsum(own), NEARLY_ALL * len(rows)) + 1)
-    if held == 1 and binom.sf(own[0] - 1, len(rows), human[0] / len(rows)) > CHANCE:
+    levels = [to_levels(rows[name], *part.scale) for name in ("calibrated", TARGET)]
+    machine_counts, human_counts = (np.sort(np.bincount(column))[::-1] for column in levels)
+    levels_used = int(np.searchsorted(np.cumsum(machine_counts), NEARLY_ALL * len(rows)) + 1)
+    if levels_used == 1 and binom.sf(machine_counts[0] - 1, len(rows), human_counts[0] / len(rows)) > CHANCE:
         return
     yield record(
         part,
         "levels_used",
-        Stat(float(held)),
+        Stat(float(levels_used)),
         len(rows),
         stage="calibrated",
         raters=(TARGET, machine),
-        interval=Interval(held, held, 0),
+        interval=Interval(levels_used, levels_used, 0),
         resampled=COUNTED,
     )
 
@@ -92,8 +95,8 @@ def again(part: ScoreSlice, machine: str, draws: int, seed: int) -> Iterator[Rec
     """Share of the responses judged more than once that got the same raw score every time."""
     rows = part.rows[part.rows["again"].notna()] if "again" in part.rows else part.rows.iloc[:0]
     if len(rows):
-        value, found = share(rows["again"].to_numpy(float), np.ones(len(rows)), rows["cluster"].to_numpy(), draws, seed)
-        yield record(part, "same_again", value, len(rows), stage="raw", raters=(machine, machine), interval=found)
+        value, ends = share(rows["again"].to_numpy(float), np.ones(len(rows)), rows["cluster"].to_numpy(), draws, seed)
+        yield record(part, "same_again", value, len(rows), stage="raw", raters=(machine, machine), interval=ends)
 
 
 def validity(
@@ -112,16 +115,15 @@ def validity(
     if part.slice != "item":
         return
     for name in [name for name in rows.columns if name.startswith("signal:criterion.")]:
-        known = rows[rows[name].notna()]
-        if len(known) < FEWEST:
+        scored = rows[rows[name].notna()]
+        if len(scored) < FEWEST:
             continue
-        human, own, length = (known[c].to_numpy(float) for c in (TARGET, name, "signal:length"))
-        at = part._replace(slice="criterion", value_of=f"{part.value_of} / {name.removeprefix('signal:criterion.')}")
-        for metric, stat in (
-            ("criterion_r", pearson(human, own)),
-            ("criterion_partial_r", _partial(human, own, length)),
-        ):
-            yield record(at, metric, stat, len(known), stage="raw", raters=(TARGET, machine))
+        human, criterion_scores, length = (scored[c].to_numpy(float) for c in (TARGET, name, "signal:length"))
+        criterion = name.removeprefix("signal:criterion.")
+        part_of_criterion = part._replace(slice="criterion", value_of=f"{part.value_of} / {criterion}")
+        plain, given_length = pearson(human, criterion_scores), _partial(human, criterion_scores, length)
+        for metric, stat in (("criterion_r", plain), ("criterion_partial_r", given_length)):
+            yield record(part_of_criterion, metric, stat, len(scored), stage="raw", raters=(TARGET, machine))
 
 
 def _by_length(
@@ -132,33 +134,40 @@ def _by_length(
     draws: int,
     seed: int,
 ) -> Record:
-    terms = np.column_stack(
-        [np.ones(len(codes)), *columns, *(a * b for i, a in enumerate(columns) for b in columns[i:])]
-    )
+    products = [a * b for a, b in combinations_with_replacement(columns, 2)]
+    terms = np.column_stack([np.ones(len(codes)), *columns, *products])
     sums = sums_by_code(terms, codes, int(codes.max()) + 1)
     sums = sums[np.bincount(codes, minlength=len(sums)) > 0]
     value = float(_length_share(sums.sum(axis=0, keepdims=True))[0])
-    found = interval(_length_share(draw_totals([sums], draws, seed)[0]), len(sums)) if draws else None
+    ends = interval(_length_share(draw_totals([sums], draws, seed)[0]), len(sums)) if draws else None
     stat = Stat(None, "undefined: constant scores") if np.isnan(value) else Stat(value)
-    return record(part, "length_share", stat, len(codes), stage="calibrated", raters=(TARGET, machine), interval=found)
+    return record(part, "length_share", stat, len(codes), stage="calibrated", raters=(TARGET, machine), interval=ends)
 
 
 def _length_share(totals: Floats) -> Floats:
-    """Squared correlation of length with the target over the squared multiple correlation of score and length."""
+    """Squared correlation of length with the target over the squared multiple correlation of score and length.
+
+    totals: (draws, 10) sums of 1, of human h, machine m and length x, and of their products.
+    """
     n, h, m, x, hh, hm, hx, mm, mx, xx = totals.T
-    s_hh, s_mm, s_xx = hh - h * h / n, mm - m * m / n, xx - x * x / n
-    s_hm, s_hx, s_mx = hm - h * m / n, hx - h * x / n, mx - m * x / n
+    s_hh = hh - h * h / n
+    s_mm = mm - m * m / n
+    s_xx = xx - x * x / n
     with np.errstate(divide="ignore", invalid="ignore"):
-        r_hm, r_hx, r_mx = s_hm / np.sqrt(s_hh * s_mm), s_hx / np.sqrt(s_hh * s_xx), s_mx / np.sqrt(s_mm * s_xx)
-        whole = (r_hm**2 + r_hx**2 - 2 * r_hm * r_hx * r_mx) / (1 - r_mx**2)
-        found = np.clip(r_hx**2 / whole, 0.0, 1.0)
-    return np.where(np.isfinite(found), found, np.nan)
+        r_hm = (hm - h * m / n) / np.sqrt(s_hh * s_mm)
+        r_hx = (hx - h * x / n) / np.sqrt(s_hh * s_xx)
+        r_mx = (mx - m * x / n) / np.sqrt(s_mm * s_xx)
+        multiple = (r_hm**2 + r_hx**2 - 2 * r_hm * r_hx * r_mx) / (1 - r_mx**2)
+        shares = np.clip(r_hx**2 / multiple, 0.0, 1.0)
+    return np.where(np.isfinite(shares), shares, np.nan)
 
 
-def _partial(human: Floats, own: Floats, given: Floats) -> Stat:
-    found = [pearson(human, own).value, pearson(human, given).value, pearson(own, given).value]
-    if None in found:
+def _partial(human: Floats, machine: Floats, length: Floats) -> Stat:
+    correlations = [pearson(human, machine).value, pearson(human, length).value, pearson(machine, length).value]
+    if None in correlations:
         return Stat(None, "undefined: constant scores")
-    r, with_human, with_own = (float(value or 0.0) for value in found)
-    rest = (1 - with_human**2) * (1 - with_own**2)
-    return Stat((r - with_human * with_own) / rest**0.5) if rest > 0 else Stat(None, "undefined: length explains all")
+    r, with_human, with_own = (float(value or 0.0) for value in correlations)
+    unexplained = (1 - with_human**2) * (1 - with_own**2)
+    if unexplained <= 0:
+        return Stat(None, "undefined: length explains all")
+    return Stat((r - with_human * with_own) / unexplained**0.5)

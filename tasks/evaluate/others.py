@@ -21,40 +21,41 @@ def other_column(name: str) -> str:
 
 
 def placed(
-    frame: pd.DataFrame, given: Mapping[str, float | None], scales: Mapping[str, ScaleBounds], name: str
+    frame: pd.DataFrame, score_of: Mapping[str, float | None], scales: Mapping[str, ScaleBounds], name: str
 ) -> pd.Series:
     """The scores of another run in the rows of the score frame, NaN where it has none.
 
     InputError where one lies off the scale that its item has here: the two would not compare.
     """
-    scores = frame["response_id"].map(given).astype(float)
-    low, high = (frame["item_id"].map({item: bounds[end] for item, bounds in scales.items()}) for end in (0, 1))
+    scores = frame["response_id"].map(score_of).astype(float)
+    low = frame["item_id"].map({item: bounds[0] for item, bounds in scales.items()})
+    high = frame["item_id"].map({item: bounds[1] for item, bounds in scales.items()})
     if ((scores < low) | (scores > high)).any():
         raise InputError(f"'{name}' scores some of the items on another scale", field="evaluation.beside")
     return scores
 
 
 def against_others(
-    whole: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
+    whole_set: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
 ) -> Iterator[Record]:
     """QWK of each other run's calibrated scores with the target (other_qwk), on the responses that both scored, and how
     much more the machine has there (over_other_qwk): of every item with enough responses, the mean over items and,
     where items are on one scale, pooled; intervals paired, over the same clusters."""
-    for column in (name for name in whole.rows.columns if name.startswith(_COLUMN)):
-        rows = both_scored(whole.rows, TARGET, "calibrated", column)
+    for column in (name for name in whole_set.rows.columns if name.startswith(_COLUMN)):
+        rows = both_scored(whole_set.rows, TARGET, "calibrated", column)
         name = column.removeprefix(_COLUMN)
         if rows.empty:
             continue
         names = ("other_qwk", name), ("over_other_qwk", f"{machine} beside {name}")
-        for of, (value, drawn) in zip(names, _figures(rows, scales, column, draws, seed), strict=True):
-            yield from by_item(whole, rows, scales, of, value, drawn)
-        if whole.scale is None:
+        for metric_and_rater, (value, drawn) in zip(names, _figures(rows, scales, column, draws, seed), strict=True):
+            yield from by_item(whole_set, rows, scales, metric_and_rater, value, drawn)
+        if whole_set.scale is None:
             continue
-        pooled, scale = rows.assign(item_id=whole.value_of), {whole.value_of: whole.scale}
+        pooled, scale = rows.assign(item_id=whole_set.value_of), {whole_set.value_of: whole_set.scale}
         for (metric, rater), (value, drawn) in zip(names, _figures(pooled, scale, column, draws, seed), strict=True):
             figure, interval = stat(float(value[0])), mean_of_items(drawn, pooled)
             raters = (TARGET, rater)
-            yield record(whole, metric, figure, len(pooled), stage="calibrated", raters=raters, interval=interval)
+            yield record(whole_set, metric, figure, len(pooled), stage="calibrated", raters=raters, interval=interval)
 
 
 def _figures(
@@ -62,6 +63,6 @@ def _figures(
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """QWK of the other's scores by item (items) with its draws (items, draws), and the machine's less it in the same
     way; the draws are paired."""
-    own, theirs = (item_qwk(rows, scales, TARGET, of) for of in ("calibrated", column))
-    drawn, drawn_theirs = (drawn_qwk(rows, of, scales, draws, seed) for of in ("calibrated", column))
-    return (theirs, drawn_theirs), (own - theirs, drawn - drawn_theirs)
+    kappas, theirs = (item_qwk(rows, scales, TARGET, name) for name in ("calibrated", column))
+    drawn, drawn_theirs = (drawn_qwk(rows, name, scales, draws, seed) for name in ("calibrated", column))
+    return (theirs, drawn_theirs), (kappas - theirs, drawn - drawn_theirs)

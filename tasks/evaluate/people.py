@@ -70,18 +70,18 @@ def _true_scores(part: ScoreSlice, ratings: np.ndarray, machine: str, draws: int
         if not usable.any():
             continue
         lost = int((~np.isnan(ratings).all(axis=1)).sum() - usable.sum())
-        given, own, clusters = ratings[usable], scores[usable], part.rows["cluster"].to_numpy()[usable]
-        found = true_score(given, own)
-        intervals = true_score_intervals(given, own, clusters, draws, seed) if draws else {}
-        losses = {name: Stat(getattr(found, name)) for name in ("loss_association", "loss_spread", "loss_bias")}
-        true = Stat(found.qwk_true, None if found.qwk_true is not None else found.prmse.note)
-        figures = {"prmse": found.prmse, "r_true": found.r_true, "qwk_true": true, **losses}
+        human, machine_scores, clusters = ratings[usable], scores[usable], part.rows["cluster"].to_numpy()[usable]
+        estimates = true_score(human, machine_scores)
+        intervals = true_score_intervals(human, machine_scores, clusters, draws, seed) if draws else {}
+        losses = {name: Stat(getattr(estimates, name)) for name in ("loss_association", "loss_spread", "loss_bias")}
+        true = Stat(estimates.qwk_true, None if estimates.qwk_true is not None else estimates.prmse.note)
+        figures = {"prmse": estimates.prmse, "r_true": estimates.r_true, "qwk_true": true, **losses}
         for name, stat in figures.items():
             yield record(
                 part,
                 name,
                 stat,
-                found.n,
+                estimates.n,
                 stage=stage,
                 raters=("people", machine),
                 interval=intervals.get(name),
@@ -93,40 +93,43 @@ def _lost(part: ScoreSlice, raters: list[str], machine: str, draws: int, seed: i
     """Agreement of the calibrated score with each of two people, less that of the two, on the same responses; the mean
     over pairs of people."""
     clusters, size = cluster_codes(part.rows["cluster"].to_numpy())  # of this part, which all pairs of people share
-    own = part.rows.assign(cluster=clusters)
+    with_codes = part.rows.assign(cluster=clusters)
     scale = part.scale or (0.0, 1.0, 1.0)
     gaps: list[dict[str, np.ndarray]] = []
     drawn: list[dict[str, np.ndarray]] = []
     shared = []
-    for one, two in combinations(raters, 2):
-        rows = both_scored(own, f"human:{one}", f"human:{two}", "calibrated")
+    for first, second in combinations(raters, 2):
+        rows = both_scored(with_codes, f"human:{first}", f"human:{second}", "calibrated")
         if len(rows) < 2:
             continue
-        couples = ((f"human:{one}", "calibrated"), (f"human:{two}", "calibrated"), (f"human:{one}", f"human:{two}"))
+        one_mark, other_mark = f"human:{first}", f"human:{second}"
+        couples = ((one_mark, "calibrated"), (other_mark, "calibrated"), (one_mark, other_mark))
         codes = rows["cluster"].to_numpy()
         shared.append(codes)
         blocks = [pair_sums(rows[a], rows[b], codes, size, scale) for a, b in couples]
         gaps.append(_gap([statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks]))
-        drawn.append(_gap([statistics_of_totals(total) for total in draw_totals(blocks, draws, seed)]) if draws else {})
-    together = np.concatenate(shared) if shared else np.empty(0)
-    n, held = len(together), len(np.unique(together))
+        if draws:
+            drawn.append(_gap([statistics_of_totals(total) for total in draw_totals(blocks, draws, seed)]))
+    codes_of_pairs = np.concatenate(shared) if shared else np.empty(0)
+    n, cluster_count = len(codes_of_pairs), len(np.unique(codes_of_pairs))
     # On shares there are no levels to be exact about.
     for name in LOST if part.scale else ("pearson",):
-        values = np.array([gap[name][0] for gap in gaps if not np.isnan(gap[name][0])])
+        values = np.array([gap[name][0] for gap in gaps])
+        values = values[~np.isnan(values)]
         value = Stat(float(values.mean())) if len(values) else Stat(None, "undefined: no two people scored the same")
-        found = interval(np.mean([one[name] for one in drawn], axis=0), held) if draws and drawn else None
+        ends = interval(np.mean([gap[name] for gap in drawn], axis=0), cluster_count) if drawn else None
         yield record(
-            part, f"degradation_{name}", value, n, stage="calibrated", raters=("people", machine), interval=found
+            part, f"degradation_{name}", value, n, stage="calibrated", raters=("people", machine), interval=ends
         )
 
 
-def _gap(found: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    with_one, with_two, between = found
-    return {name: (with_one[name] + with_two[name]) / 2 - between[name] for name in LOST}
+def _gap(statistics: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    with_first, with_second, between = statistics
+    return {name: (with_first[name] + with_second[name]) / 2 - between[name] for name in LOST}
 
 
 def lost_over_items(
-    whole: ScoreSlice,
+    whole_set: ScoreSlice,
     scales: Mapping[str, ScaleBounds],
     raters: list[str],
     machine: str,
@@ -138,21 +141,21 @@ def lost_over_items(
     values = [stat.value for stat in lost.values() if stat.value is not None]
     if not values:
         return
-    found = None
+    ends = None
     if draws and len(raters) == 2:  # pairs of several people rest on different responses, and share no draws
-        one, two = (f"human:{name}" for name in raters)
-        rows = both_scored(whole.rows, one, two, "calibrated")
-        couples = ((one, "calibrated"), (two, "calibrated"), (one, two))
+        first, second = (f"human:{name}" for name in raters)
+        rows = both_scored(whole_set.rows, first, second, "calibrated")
+        couples = ((first, "calibrated"), (second, "calibrated"), (first, second))
         a, b, c = (item_draws(rows, scales, RaterPair("", "", "", *couple), "qwk", draws, seed) for couple in couples)
-        found = mean_of_items((a + b) / 2 - c, rows)
+        ends = mean_of_items((a + b) / 2 - c, rows)
     yield record(
-        on_items(whole),
+        on_items(whole_set),
         "degradation_qwk_item_mean",
         Stat(float(np.mean(values))),
-        len(both_scored(whole.rows, "calibrated", TARGET)),
+        len(both_scored(whole_set.rows, "calibrated", TARGET)),
         stage="calibrated",
         raters=("people", machine),
-        interval=found,
+        interval=ends,
     )
 
 
@@ -168,11 +171,9 @@ def rater_effects(
     strict = severity(ratings, part.rows["cluster"].to_numpy(), draws, seed)
     use = central_tendency(ratings, low, high)
     for name, shift, tendency in zip(raters, strict, use, strict=True):
-        at, names = part._replace(slice="rater", value_of=name), ("others", name)
-        yield record(at, "severity", shift.difference, shift.n, stage="human", raters=names, interval=shift.interval)
-        for metric, stat in (
-            ("sd_ratio", tendency.sd_ratio),
-            ("ends", tendency.ends),
-            ("others_ends", tendency.others_ends),
-        ):
-            yield record(at, metric, stat, tendency.n, stage="human", raters=names)
+        of_rater, names = part._replace(slice="rater", value_of=name), ("others", name)
+        ends = shift.interval
+        yield record(of_rater, "severity", shift.difference, shift.n, stage="human", raters=names, interval=ends)
+        use_of_scale = {"sd_ratio": tendency.sd_ratio, "ends": tendency.ends, "others_ends": tendency.others_ends}
+        for metric, stat in use_of_scale.items():
+            yield record(of_rater, metric, stat, tendency.n, stage="human", raters=names)

@@ -43,8 +43,8 @@ def released(
     lost = int(part.rows[TARGET].notna().sum()) - len(rows)
     names, codes = (TARGET, machine), rows["cluster"].to_numpy()
 
-    went, found = share(out.astype(float), np.ones(len(out)), codes, draws, seed)
-    yield record(part, "released_share", went, len(rows), stage="released", raters=names, interval=found)
+    went, ends = share(out.astype(float), np.ones(len(out)), codes, draws, seed)
+    yield record(part, "released_share", went, len(rows), stage="released", raters=names, interval=ends)
     for stage, chosen in (("released", out), ("calibrated", np.ones_like(out))):
         n, bad = int(chosen.sum()), int((wrong & chosen).sum())
         value = Stat(bad / n) if n else Stat(None, "nothing is released")
@@ -55,10 +55,10 @@ def released(
     if bounded.any():
         low, high, human = (rows[name].to_numpy(float) for name in ("low", "high", TARGET))
         steps = _steps(rows, scales)
-        held = (human >= low - SLACK) & (human <= high + SLACK)
-        for name, top in (("interval_coverage", held), ("interval_width", (high - low) / steps)):
-            value, found = share(np.where(bounded, top, 0.0), bounded.astype(float), codes, draws, seed)
-            yield record(part, name, value, int(bounded.sum()), stage="calibrated", raters=names, interval=found)
+        covered = (human >= low - SLACK) & (human <= high + SLACK)
+        for name, top in (("interval_coverage", covered), ("interval_width", (high - low) / steps)):
+            value, ends = share(np.where(bounded, top, 0.0), bounded.astype(float), codes, draws, seed)
+            yield record(part, name, value, int(bounded.sum()), stage="calibrated", raters=names, interval=ends)
     yield from _ranking(part, rows, off, lost, names)
     yield from _probabilities(part, rows, likely, names)
 
@@ -100,10 +100,10 @@ def binomial(count: int, n: int, level: float = 0.95) -> Interval | None:
 
 
 def _ranking(part: ScoreSlice, rows: pd.DataFrame, off: Floats, lost: int, names: tuple[str, str]) -> Iterator[Record]:
-    known = rows["risk"].notna().to_numpy()
-    if known.sum() < 2:
+    has_risk = rows["risk"].notna().to_numpy()
+    if has_risk.sum() < 2:
         return
-    loss, confidence = off[known], -rows["risk"].to_numpy(float)[known]
+    loss, confidence = off[has_risk], -rows["risk"].to_numpy(float)[has_risk]
     figures = {
         "aurc": aurc(loss, confidence),
         "augrc": augrc(loss, confidence),
@@ -115,10 +115,10 @@ def _ranking(part: ScoreSlice, rows: pd.DataFrame, off: Floats, lost: int, names
             part,
             name,
             Stat(value),
-            int(known.sum()),
+            int(has_risk.sum()),
             stage="calibrated",
             raters=names,
-            unscored=lost + int((~known).sum()),
+            unscored=lost + int((~has_risk).sum()),
         )
 
 
@@ -127,9 +127,9 @@ def _probabilities(
 ) -> Iterator[Record]:
     if part.scale is None:
         return
-    given = rows[rows["risk"].notna()]
-    if given.empty:
+    with_risk = rows[rows["risk"].notna()]
+    if with_risk.empty:
         return
-    chances, levels = level_probabilities(likely, given["row"]), to_levels(given[TARGET], *part.scale)
+    chances, levels = level_probabilities(likely, with_risk["row"]), to_levels(with_risk[TARGET], *part.scale)
     for name, stat in (("ece", ordinal_ece(chances, levels)), ("rps", rps(chances, levels))):
-        yield record(part, name, stat, len(given), stage="calibrated", raters=names)
+        yield record(part, name, stat, len(with_risk), stage="calibrated", raters=names)

@@ -13,18 +13,18 @@ TEXT = "text_only"
 
 
 def against_text(
-    whole: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
+    whole_set: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
 ) -> Iterator[Record]:
     """QWK of the text alone with the target (text_qwk), and how much more the calibrated score has (over_text_qwk): of
     every item with enough responses, and the mean over items; intervals paired, over the same clusters. Nothing where
     no such baseline was fitted.
     """
-    if TEXT not in whole.rows:
+    if TEXT not in whole_set.rows:
         return
-    rows = both_scored(whole.rows, TARGET, "calibrated", TEXT)
+    rows = both_scored(whole_set.rows, TARGET, "calibrated", TEXT)
     if rows.empty:
         return
-    own, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", TEXT))
+    kappas, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", TEXT))
     drawn, drawn_alone = (drawn_qwk(rows, column, scales, draws, seed) for column in ("calibrated", TEXT))
-    yield from by_item(whole, rows, scales, ("text_qwk", TEXT), alone, drawn_alone)
-    yield from by_item(whole, rows, scales, ("over_text_qwk", machine), own - alone, drawn - drawn_alone)
+    yield from by_item(whole_set, rows, scales, ("text_qwk", TEXT), alone, drawn_alone)
+    yield from by_item(whole_set, rows, scales, ("over_text_qwk", machine), kappas - alone, drawn - drawn_alone)

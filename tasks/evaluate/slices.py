@@ -43,15 +43,15 @@ def common_scale(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> Scale
     return next(iter(used)) if len(used) == 1 else None
 
 
-def on_items(whole: ScoreSlice) -> ScoreSlice:
+def on_items(whole_set: ScoreSlice) -> ScoreSlice:
     """The whole set for a figure that is taken item by item, each on its own scale: nothing is put on another one."""
-    return whole._replace(scale=(0.0, 1.0, 1.0))
+    return whole_set._replace(scale=(0.0, 1.0, 1.0))
 
 
 def score_columns(scores: pd.DataFrame) -> list[str]:
     """The columns that hold scores."""
-    known = (TARGET, "raw", "calibrated", "low", "high")
-    return [name for name in scores.columns if name in known or name.startswith("human:")]
+    fixed = (TARGET, "raw", "calibrated", "low", "high")
+    return [name for name in scores.columns if name in fixed or name.startswith("human:")]
 
 
 def on_one_scale(part: ScoreSlice, scales: Mapping[str, ScaleBounds]) -> ScoreSlice:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import pandas as pd
-import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
@@ -16,8 +15,9 @@ from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures
 from tasks.evaluate.figures import figures
 from tasks.evaluate.others import other_column, placed
-from tasks.evaluate.raters import SCORE, MarkedResponse, rater_effects
+from tasks.evaluate.raters import SCORE, rater_effects
 from tasks.evaluate.slices import Record
+from tasks.evaluate.tables import read_marks
 from tasks.monitor.runs import task
 from tasks.stats.scores import resampled, score_frame
 from tasks.stats.target import people_marks
@@ -63,11 +63,13 @@ def evaluate(
         scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in run.read(items).to_pylist()}
         for name, (other, theirs) in (others or {}).items():
             table = other.read(theirs, ["response_id", "score"])
-            given = dict(zip(table["response_id"].to_pylist(), table["score"].to_pylist(), strict=True))
-            scores.frame[other_column(name)] = placed(scores.frame, given, scales, name)
+            score_of = dict(zip(table["response_id"].to_pylist(), table["score"].to_pylist(), strict=True))
+            scores.frame[other_column(name)] = placed(scores.frame, score_of, scales, name)
         machine = next((batch["rater_id"][0].as_py() for batch in run.batches(gradings, ["rater_id"], 1)), "machine")
         metrics, verdicts = figures(scores, scales, machine, study.evaluation, study.release)
-        metrics += _decisions(run, scores.frame, marks, judgments, locked, items, machine, study.evaluation)
+        metrics += _decisions(
+            run, scores.frame, marks, judgments, locked, items, machine=machine, plan=study.evaluation
+        )
         effects = _rater_effects(run, items, responses, people, locked, study.evaluation)
         return {Metrics: metrics, Verdicts: verdicts, RaterEffects: effects}
 
@@ -84,25 +86,12 @@ def _rater_effects(
     plan: Evaluation,
 ) -> list[Record]:
     """Rows of `rater_effects` by all persons' scores, those of the calibration split too."""
-    rubric_of = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
-    known = {row["response_id"]: row for row in run.read(responses, ["response_id", "author_id", "groups"]).to_pylist()}
-    columns = ["response_id", "item_id", "rater_id", "score", "trait_scores"]
-    given = run.read(people, columns, pc.field("rater_kind") == "human").to_pylist()
-    marked = [
-        MarkedResponse(
-            row["response_id"],
-            row["item_id"],
-            rubric_of[row["item_id"]],
-            row["rater_id"],
-            dict(row["trait_scores"]) | ({} if row["score"] is None else {SCORE: row["score"]}),
-            dict(known[row["response_id"]]["groups"]).get("period"),
-            known[row["response_id"]]["author_id"] or row["response_id"],
-        )
-        for row in given
-    ]
-    steps = {(rubric, SCORE): bundle.scale.step for rubric, bundle in locked.items()}
-    steps |= {(rubric, trait.id): trait.step for rubric, bundle in locked.items() for trait in bundle.traits}
-    return rater_effects(marked, steps, plan.random_assignment, plan.draws, plan.seed)
+    steps = dict[tuple[str, str], float]()
+    for rubric, bundle in locked.items():
+        steps[rubric, SCORE] = bundle.scale.step
+        steps |= {(rubric, trait.id): trait.step for trait in bundle.traits}
+    marks = read_marks(run, items, responses, people)
+    return rater_effects(marks, steps, plan.random_assignment, plan.draws, plan.seed)
 
 
 def _decisions(
@@ -116,12 +105,11 @@ def _decisions(
     plan: Evaluation,
 ) -> list[Record]:
     """Rows of `metrics` about the judge's probabilities of single decisions; none where people marked no criteria."""
-    given = people_marks(run.read(marks, [*CRITERION, "rater_id", "rater_kind", "decision"]), plan.target)
-    batches = run.batches(judgments, [*CRITERION, "level_probabilities"]) if len(given) else ()
-    rows = decided(batches, given, scores[["response_id", "item_id", "cluster"]])
-    kinds = {
-        (item["item_id"], criterion.id): criterion.kind
-        for item in run.read(items, ["item_id", "rubric_id"]).to_pylist()
-        for criterion in locked[item["rubric_id"]].criteria
-    }
+    human_marks = people_marks(run.read(marks, [*CRITERION, "rater_id", "rater_kind", "decision"]), plan.target)
+    batches = run.batches(judgments, [*CRITERION, "level_probabilities"]) if len(human_marks) else ()
+    rows = decided(batches, human_marks, scores[["response_id", "item_id", "cluster"]])
+    kinds = dict[tuple[str, str], str]()
+    for item in run.read(items, ["item_id", "rubric_id"]).to_pylist():
+        criteria = locked[item["rubric_id"]].criteria
+        kinds |= {(item["item_id"], criterion.id): criterion.kind for criterion in criteria}
     return list(decision_figures(rows, kinds, machine, resampled(scores), plan.draws, plan.seed))

@@ -81,17 +81,17 @@ def items(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[
     columns = {name: source.items.get(name, {"const": None}) for name in lists}
     cells = {name: column_cells(source, frame, column, report) for name, column in columns.items()}
     names = {name: name_of(column) for name, column in columns.items()}
-    found = []
-    for at, number in enumerate(row_numbers(frame)):
-        record = {name: texts[at] for name, texts in named.items()} | {name: of[at] for name, of in cells.items()}
+    numbered_items = list[tuple[int, Record]]()
+    for position, number in enumerate(row_numbers(frame)):
+        record = {name: column[position] for name, column in (named | cells).items()}
         if not all((record[name] or "").strip() for name in ("item_id", "question")):
             continue
         try:
             row = _item(record, names, source.file, number)
-            found.append((number, _without_markup(row) if source.html else row))
+            numbered_items.append((number, _without_markup(row) if source.html else row))
         except InputError as error:
             report(error)
-    return found
+    return numbered_items
 
 
 def _without_markup(row: Record) -> Record:
@@ -104,23 +104,21 @@ def _without_markup(row: Record) -> Record:
 def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Record:
     """A row of `items`; record: its cells by canonical name, names: the columns of those that may hold a list."""
 
-    def told(name: str) -> list[str] | None:
+    def listed_texts(name: str) -> list[str] | None:
         return cell_texts(record[name], file, row, names[name])
 
-    key, model = (
-        record["item_id"].strip(),
-        cell_answers(record["reference_answer"], file, row, names["reference_answer"]),
-    )
+    key = record["item_id"].strip()
+    model = cell_answers(record["reference_answer"], file, row, names["reference_answer"])
     return {
         "item_id": key,
         "question": record["question"],
         "context": text_or_none(record.get("context")),
         "reference_answer": "\nor: ".join(model) or None,
-        "key_elements": told("key_elements") or [],
+        "key_elements": listed_texts("key_elements") or [],
         "type": text_or_none(record.get("type")) or "item",
         "rubric_id": (text_or_none(record.get("rubric_id")) or key).strip(),
         "key_weights": _weights(record["key_weights"], file, row, names["key_weights"]),
-        "misconceptions": told("misconceptions"),
+        "misconceptions": listed_texts("misconceptions"),
         "criteria": listed(record["criteria"], file, row, names["criteria"]),
         "reference_answers": model if len(model) > 1 else None,
         "rubric_text": text_or_none(record.get("rubric_text")),
@@ -140,41 +138,44 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
         if split is not None and split not in SPLITS:
             rule = f"{quoted(split)} is no split; use {', '.join(SPLITS)}"
             report(InputError(rule, file=source.file, row=number, field=name_of(source.responses["split"])))
-    groups = {
-        name: without_blanks(texts(column_cells(source, frame, column, report), source.file, rows, column, report))
-        for name, column in source.groups.items()
-    }
     stored = [cell or "" for cell in named.get("text", nothing)]
     marked = [source.html and is_markup(cell) for cell in stored]
     return Answers(
-        rows,
-        as_ids(named["response_id"]),
-        as_ids(named["item_id"]),
-        authors_of(named.get("author_id", nothing), source, rows, report),
-        [plain(cell) for cell in stored] if source.html else stored,
-        splits,
-        [
-            [(name, group) for name, group in zip(groups, row, strict=True) if group]
-            for row in zip(*groups.values(), strict=True)
-        ]
-        if groups
-        else [[]] * len(frame),
-        without_blanks(named.get("author_name", nothing)),
-        ["html" if markup else None for markup in marked],
+        rows=rows,
+        response_id=as_ids(named["response_id"]),
+        item_id=as_ids(named["item_id"]),
+        author_id=authors_of(named.get("author_id", nothing), source, rows, report),
+        text=[plain(cell) for cell in stored] if source.html else stored,
+        split=splits,
+        groups=_groups(source, frame, report),
+        author_name=without_blanks(named.get("author_name", nothing)),
+        made_from=["html" if markup else None for markup in marked],
     )
 
 
+def _groups(source: Source, frame: pd.DataFrame, report: Report) -> list[list[tuple[str, str]]]:
+    """(group variable, group) of each answer, without the variables that say nothing of it."""
+    rows = row_numbers(frame)
+    groups: list[list[tuple[str, str]]] = [[] for _ in rows]
+    for name, column in source.groups.items():
+        cells = texts(column_cells(source, frame, column, report), source.file, rows, column, report)
+        for answer, group in zip(groups, without_blanks(cells), strict=True):
+            if group:
+                answer.append((name, group))
+    return groups
+
+
 def scored(
-    source: Source, frame: pd.DataFrame, known: Container[str], report: Report = refuse
+    source: Source, frame: pd.DataFrame, responses: Container[str], report: Report = refuse
 ) -> tuple[list[int], list[str]]:
     """(number of the row, response) of each row of a file of scores; InputError for a missing column or value.
 
     known: the responses. An id that `votes --scores` kept from running as a formula is the one that it was before.
     """
-    given = {"scored": source.scored or ""}
-    named = column_texts(source, frame, given, given, {"scored"}, ("scored",), report)
+    column_of_ids = {"scored": source.scored or ""}
+    named = column_texts(source, frame, column_of_ids, column_of_ids, {"scored"}, ("scored",), report)
     ids = as_ids(named["scored"])
-    return row_numbers(frame), [name if name in known else unguarded(name) for name in ids]
+    return row_numbers(frame), [name if name in responses else unguarded(name) for name in ids]
 
 
 def chosen(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[bool]:
@@ -183,12 +184,12 @@ def chosen(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list
     if source.split is None:
         return [False] * len(frame)
     rows, field = row_numbers(frame), name_of(source.split)
-    said = without_blanks(texts(column_cells(source, frame, source.split, report), source.file, rows, field, report))
-    for number, split in zip(rows, said, strict=True):
+    words = without_blanks(texts(column_cells(source, frame, source.split, report), source.file, rows, field, report))
+    for number, split in zip(rows, words, strict=True):
         if split not in (None, "chosen"):
             rule = f"{quoted(split)} is neither 'chosen' nor empty"
             report(InputError(rule, file=source.file, row=number, field=field))
-    return [split is not None for split in said]
+    return [split is not None for split in words]
 
 
 def scores(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[Scores]:
@@ -213,13 +214,14 @@ def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns, report: Re
 
     rows, number = row_numbers(frame), numbers_of(rater.words)
     traits = {name: numbers(column) for name, column in rater.traits.items()}
-    marks = [
-        [(name, mark) for name, mark in zip(traits, row, strict=True) if mark is not None]
-        for row in zip(*traits.values(), strict=True)
-    ]
+    marks: list[list[tuple[str, float]]] = [[] for _ in rows]
+    for name, column in traits.items():
+        for answer, mark in zip(marks, column, strict=True):
+            if mark is not None:
+                answer.append((name, mark))
     nothing: list[float | None] = [None] * len(frame)
     score = numbers(rater.score) if rater.score else nothing
-    return Scores(rater.rater, rater.kind, score, marks if traits else [[]] * len(frame), rater.averaged)
+    return Scores(rater.rater, rater.kind, score, marks, rater.averaged)
 
 
 def _number(read: Number, cell: Any, file: str, row: int, column: str, report: Report) -> float | None:
@@ -265,7 +267,7 @@ def _level(read: Number, cell: Any, file: str, row: int, column: str, report: Re
 
 
 def _weights(cell: Any, file: str, row: int, field: str) -> list[float] | None:
-    weights = [as_number(one, file, row, field) for one in cell_list(cell, file, row, field) or []]
+    weights = [as_number(element, file, row, field) for element in cell_list(cell, file, row, field) or []]
     if any(weight is None for weight in weights):
         raise InputError("holds an empty weight", file=file, row=row, field=field)
     return [weight for weight in weights if weight is not None] or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,6 +14,12 @@ from tasks.store.faults import Report
 
 _EMPTY = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "-"})
 """Words by which programs write an empty cell."""
+
+
+def with_columns(frame: pd.DataFrame, columns: Mapping[str, Iterable[Any]]) -> pd.DataFrame:
+    """The frame with columns of cells of any kind, a list or None among them."""
+    cells = {name: pd.Series(list(values), frame.index, dtype=object) for name, values in columns.items()}
+    return frame.assign(**cells)
 
 
 def row_numbers(frame: pd.DataFrame) -> list[int]:
@@ -47,29 +53,29 @@ def _place_in_study(source: Source, column: str) -> str:
 def column_texts(
     source: Source,
     frame: pd.DataFrame,
-    given: Mapping[str, Column],
+    mapped: Mapping[str, Column],
     mapping: Mapping[str, Column],
     allowed: set[str],
     required: tuple[str, ...],
     report: Report,
 ) -> dict[str, list[str | None]]:
     """The columns of `mapping`, a part of what is given, as texts by their canonical name."""
-    for name in sorted(set(given) - allowed):
+    for name in sorted(set(mapped) - allowed):
         rule = f"'{name}' is no canonical column; there are {', '.join(sorted(allowed))}"
         report(InputError(rule, file=source.file, field=name, hint=did_you_mean(name, allowed)))
     for name in required:
-        if name not in given:
+        if name not in mapped:
             report(InputError(f"the mapping names no column for '{name}'", file=source.file, field=name))
     rows = row_numbers(frame)
     nothing: list[str | None] = [None] * len(rows)
-    found = dict.fromkeys(required, nothing)
+    columns = dict.fromkeys(required, nothing)
     for name, column in mapping.items():
         cells = column_cells(source, frame, column, report)
-        found[name] = texts(cells, source.file, rows, name_of(column), report)
+        columns[name] = texts(cells, source.file, rows, name_of(column), report)
         is_there = isinstance(column, dict) or column in frame.columns
         if name in required and is_there:
-            _refuse_blank(found[name], source.file, rows, name_of(column), report)
-    return found
+            _refuse_blank(columns[name], source.file, rows, name_of(column), report)
+    return columns
 
 
 def _refuse_blank(cells: Sequence[str | None], file: str, rows: Sequence[int], column: str, report: Report) -> None:

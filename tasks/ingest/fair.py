@@ -38,9 +38,9 @@ def fair_gradings(
     for response, item, rater, score in zip(*columns, strict=True):
         item_of[response] = item
         ratings.append(Rating(response, rubric_of[item], rater, score))
-    known = [rating for rating in ratings if split_of[rating.response] != "test"]
-    rows = _scored(known, "in the train and calibration splits", at_random)
-    if len(known) < len(ratings):
+    taught = [rating for rating in ratings if split_of[rating.response] != "test"]
+    rows = _scored(taught, "in the train and calibration splits", at_random)
+    if len(taught) < len(ratings):
         tested = _scored(ratings, "", at_random)
         rows |= {response: row for response, row in tested.items() if split_of[response] == "test"}
     return conform(Gradings, [_grading(response, item_of[response], *row) for response, row in rows.items()])

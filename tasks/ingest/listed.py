@@ -19,39 +19,43 @@ def listed(cell: Any, file: object, row: int, field: str = "criteria") -> list[d
     unknown key, an empty id, text, weight or level, a text that is none, a weight that is no finite number, levels that
     are no list, an id given twice, a parent that is not listed.
     """
-    given = cell_list(cell, file, row, field) or []
-    found = [_criterion(one, file, row, f"{field}.{place}") for place, one in enumerate(given)]
-    known: set[str] = set()
-    for place, one in enumerate(found):
-        if one["id"] in known:
-            raise InputError(f"{quoted(one['id'])} is given twice", file=file, row=row, field=f"{field}.{place}.id")
-        known.add(one["id"])
-    for place, one in enumerate(found):
-        if one["parent"] is not None and one["parent"] not in known:
-            rule = f"{quoted(one['parent'])} is not listed"
+    elements = cell_list(cell, file, row, field) or []
+    criteria = [_criterion(criterion, file, row, f"{field}.{place}") for place, criterion in enumerate(elements)]
+    ids: set[str] = set()
+    for place, criterion in enumerate(criteria):
+        if criterion["id"] in ids:
+            raise InputError(
+                f"{quoted(criterion['id'])} is given twice", file=file, row=row, field=f"{field}.{place}.id"
+            )
+        ids.add(criterion["id"])
+    for place, criterion in enumerate(criteria):
+        if criterion["parent"] is not None and criterion["parent"] not in ids:
+            rule = f"{quoted(criterion['parent'])} is not listed"
             raise InputError(rule, file=file, row=row, field=f"{field}.{place}.parent")
-    return found or None
+    return criteria or None
 
 
-def _criterion(one: Any, file: object, row: int, at: str) -> dict[str, Any]:
-    if not isinstance(one, dict):
-        raise InputError("is not an object", file=file, row=row, field=at)
-    if unknown := sorted(set(map(str, one)) - set(_KEYS)):
+def _criterion(element: Any, file: object, row: int, field: str) -> dict[str, Any]:
+    if not isinstance(element, dict):
+        raise InputError("is not an object", file=file, row=row, field=field)
+    if unknown := sorted(set(map(str, element)) - set(_KEYS)):
         rule = f"{quoted(unknown[0])} is no key of a criterion; there are {', '.join(_KEYS)}"
-        raise InputError(rule, file=file, row=row, field=at)
-    given = cell_list(one.get("levels"), file, row, f"{at}.levels") or []
-    levels = list(map(text_or_none, texts(given, file, [row] * len(given), f"{at}.levels")))
+        raise InputError(rule, file=file, row=row, field=field)
+    level_cells = cell_list(element.get("levels"), file, row, f"{field}.levels") or []
+    levels = list(map(text_or_none, texts(level_cells, file, [row] * len(level_cells), f"{field}.levels")))
     if None in levels:
-        raise InputError("holds an empty level", file=file, row=row, field=f"{at}.levels")
-    name, text, parent = (texts([one.get(key)], file, [row], f"{at}.{key}")[0] for key in ("id", "text", "parent"))
-    found = {
+        raise InputError("holds an empty level", file=file, row=row, field=f"{field}.levels")
+    name, text, parent = (
+        texts([element.get(key)], file, [row], f"{field}.{key}")[0] for key in ("id", "text", "parent")
+    )
+    criterion = {
         "id": text_or_none(name),
         "text": text_or_none(text),
-        "weight": as_number(one.get("weight"), file, row, f"{at}.weight"),
+        "weight": as_number(element.get("weight"), file, row, f"{field}.weight"),
         "levels": levels,
         "parent": text_or_none(parent),
     }
     for key in ("id", "text", "weight"):
-        if found[key] is None:
-            raise InputError("is empty", file=file, row=row, field=f"{at}.{key}")
-    return found
+        if criterion[key] is None:
+            raise InputError("is empty", file=file, row=row, field=f"{field}.{key}")
+    return criterion

@@ -34,8 +34,8 @@ def cell_texts(cell: Any, file: object, row: int, field: str) -> list[str] | Non
     InputError names an element by its place, from 0: null, true or false, a list, or an object that has no text, or a
     weight, which a list of texts cannot keep.
     """
-    found = cell_list(cell, file, row, field)
-    return found and [_text(element, file, row, f"{field}.{place}") for place, element in enumerate(found)]
+    elements = cell_list(cell, file, row, field)
+    return elements and [_text(element, file, row, f"{field}.{place}") for place, element in enumerate(elements)]
 
 
 def cell_answers(cell: Any, file: object, row: int, field: str) -> list[str]:
@@ -54,8 +54,8 @@ def _parsed(cell: str, file: object, row: int, field: str) -> Any:
     try:
         return json.loads(cell, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        at = f" at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
-        rule = f"is no JSON list: {getattr(error, 'msg', error)}{at}"
+        place = f" at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
+        rule = f"is no JSON list: {getattr(error, 'msg', error)}{place}"
         raise InputError(rule, file=file, row=row, field=field, hint=_WRITTEN) from error
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.reshaping import PLACEHOLDER, QUESTION, ROW, Pattern
 from tasks.contracts.settings.study import Source
+from tasks.ingest.columns import with_columns
 from tasks.store.cells import as_text, need, text_or_none
 from tasks.text.markup import plain
 
@@ -54,21 +55,23 @@ def melted(frame: pd.DataFrame, wide: Mapping[str, Pattern], file: str) -> pd.Da
     A question of several columns, all of which are blank in a row, is left out there.
     """
     questions = questions_of(list(frame.columns), wide, file)
-    belonging = {column for question in questions for column in question.columns.values()}
+    belonging = set[str]().union(*(question.columns.values() for question in questions))
     others = frame[[column for column in frame.columns if column not in belonging]]
-    taken = [name for name in others.columns if name in {*wide, *questions[0].words}]
-    if taken:
+    clashing = [name for name in others.columns if name in {*wide, *questions[0].words}]
+    if clashing:
         rule = "is to be made of several columns, and the file has a column of that name"
-        raise InputError(rule, file=file, field=taken[0], hint="name the new one otherwise in 'wide'")
-    parts = [_asked(frame, others, question, list(wide)) for question in questions]
+        raise InputError(rule, file=file, field=clashing[0], hint="name the new one otherwise in 'wide'")
+    parts = [_of_question(frame, others, question, list(wide)) for question in questions]
     return pd.concat(parts).sort_index(kind="stable")
 
 
-def _asked(frame: pd.DataFrame, others: pd.DataFrame, question: WideQuestion, names: Sequence[str]) -> pd.DataFrame:
+def _of_question(
+    frame: pd.DataFrame, others: pd.DataFrame, question: WideQuestion, names: Sequence[str]
+) -> pd.DataFrame:
     """The rows to which a question was put, with its columns under their new names."""
     cells = {name: _column(frame, question.columns.get(name)) for name in names}
     words = {name: [word] * len(frame) for name, word in question.words.items()}
-    part = others.assign(**{name: pd.Series(of, frame.index, dtype=object) for name, of in (words | cells).items()})
+    part = with_columns(others, words | cells)
     if len(question.columns) == 1:
         return part
     answered = [any(text_or_none(cell) for cell in row) for row in zip(*cells.values(), strict=True)]
@@ -97,7 +100,7 @@ def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) 
     for name, pattern in wide.items():
         if isinstance(pattern, dict):
             _add_neighbours(header, columns, name, pattern["right_of"])
-    every = {name for parts in words.values() for name in parts}
+    every = set[str]().union(*words.values())
     return [WideQuestion(dict.fromkeys(every, "") | words[question], columns[question]) for question in words]
 
 
@@ -116,25 +119,25 @@ def _kept(header: Sequence[str], pattern: str | tuple[str, ...], file: str) -> l
 
 def matching(pattern: str) -> re.Pattern[str]:
     """The columns' names that keep a pattern: blanks around do not count, and a question's number has none in it."""
-    expression, end, seen = "", 0, set[str]()
+    expression, end, names = "", 0, set[str]()
     for placeholder in PLACEHOLDER.finditer(pattern):
         name = placeholder[1]
         expression += re.escape(pattern[end : placeholder.start()])
         words = r"\S+?" if name == QUESTION else r".*?"
-        expression += f"(?P={name})" if name in seen else f"(?P<{name}>{words})"
-        seen.add(name)
+        expression += f"(?P={name})" if name in names else f"(?P<{name}>{words})"
+        names.add(name)
         end = placeholder.end()
     return re.compile(rf"\s*{expression}{re.escape(pattern[end:])}\s*", re.DOTALL)
 
 
 def _add_neighbours(header: Sequence[str], columns: dict[str, dict[str, str]], name: str, left: str) -> None:
     """To each question the column that stands right of its column `left`, unless that is another question's."""
-    used = {column for of in columns.values() for column in of.values()}
-    for of in columns.values():
-        if left in of:
-            place = header.index(of[left]) + 1
+    used = set[str]().union(*(question.values() for question in columns.values()))
+    for question in columns.values():
+        if left in question:
+            place = header.index(question[left]) + 1
             if place < len(header) and header[place] not in used:
-                of[name] = header[place]
+                question[name] = header[place]
 
 
 def _with_id(source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str]) -> pd.DataFrame:
@@ -150,8 +153,8 @@ def _with_id(source: Source, frame: pd.DataFrame, name: str, columns: Sequence[s
             rule = f"is empty, and '{name}' is made of it"
             raise InputError(rule, file=source.file, row=frame.index[place] + 1, field=lacking[0])
         ids.append(None if lacking else id_of([str(part) for part in row]))
-    made = frame.assign(**{name: pd.Series(ids, frame.index, dtype=object)})
-    return made.loc[[made_id is not None for made_id in ids]]
+    complete = [answer_id is not None for answer_id in ids]
+    return with_columns(frame, {name: ids}).loc[complete]
 
 
 def _part_of_id(source: Source, frame: pd.DataFrame, column: str) -> list[str | None]:
@@ -180,7 +183,7 @@ def _with_name(source: Source, frame: pd.DataFrame, name: str, columns: Sequence
         need(frame, column, source.file)
     rows = zip(*(frame[column].tolist() for column in columns), strict=True)
     joined = [_joined(row) for row in rows]
-    return frame.assign(**{name: pd.Series(joined, frame.index, dtype=object)})
+    return with_columns(frame, {name: joined})
 
 
 def _joined(cells: Sequence[Any]) -> str:

@@ -16,24 +16,23 @@ from tasks.ingest.canonical import Answers, ChunkMarks, Scores
 from tasks.text.units import units
 
 
-def answer_tables(found: Answers, graded: Sequence[Scores], sides: Sequence[str | None]) -> dict[type[Row], pa.Table]:
+def answer_tables(answers: Answers, graded: Sequence[Scores], sides: Sequence[str | None]) -> dict[type[Row], pa.Table]:
     """Rows of `responses`, `units` and `gradings`; sides: the split of each answer, None for one to leave out."""
-    keep = [at for at, side in enumerate(sides) if side is not None]
-    ids, words = [found.response_id[at] for at in keep], [found.text[at] for at in keep]
+    kept = [row for row, side in enumerate(sides) if side is not None]
     responses = {
-        "response_id": ids,
-        "item_id": [found.item_id[at] for at in keep],
-        "author_id": [found.author_id[at] for at in keep],
-        "text": words,
-        "split": [sides[at] for at in keep],
-        "groups": [found.groups[at] for at in keep],
-        "author_name": [found.author_name[at] for at in keep],
-        "made_from": [found.made_from[at] for at in keep],
+        "response_id": _picked(answers.response_id, kept),
+        "item_id": _picked(answers.item_id, kept),
+        "author_id": _picked(answers.author_id, kept),
+        "text": _picked(answers.text, kept),
+        "split": _picked(sides, kept),
+        "groups": _picked(answers.groups, kept),
+        "author_name": _picked(answers.author_name, kept),
+        "made_from": _picked(answers.made_from, kept),
     }
     return {
         Responses: _table(Responses, responses),
-        Units: unit_table(ids, words),
-        Gradings: grading_table(found.response_id, found.item_id, graded, keep),
+        Units: unit_table(responses["response_id"], responses["text"]),
+        Gradings: grading_table(answers.response_id, answers.item_id, graded, kept),
     }
 
 
@@ -41,7 +40,7 @@ def grading_table(
     response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores], keep: Sequence[int]
 ) -> pa.Table:
     """Rows of `gradings` by all raters; keep: places of the responses to write."""
-    gradings = [_grading_table(response_id, item_id, one, keep) for one in graded]
+    gradings = [_grading_table(response_id, item_id, scores, keep) for scores in graded]
     return pa.concat_tables(gradings) if gradings else schema(Gradings).empty_table()
 
 
@@ -62,40 +61,44 @@ def unit_table(ids: Sequence[str], words: Sequence[str]) -> pa.Table:
     return _table(Units, {"response_id": repeated, "unit_id": unit_id, "kind": kind, "start": start, "end": end})
 
 
-def _grading_table(response_id: Sequence[str], item_id: Sequence[str], one: Scores, keep: Sequence[int]) -> pa.Table:
-    given = [at for at in keep if one.score[at] is not None or one.traits[at]]
-    scored = [one.score[at] is not None for at in given]
+def _grading_table(response_id: Sequence[str], item_id: Sequence[str], scores: Scores, keep: Sequence[int]) -> pa.Table:
+    rows = [row for row in keep if scores.score[row] is not None or scores.traits[row]]
+    score = _picked(scores.score, rows)
     columns = {
-        "response_id": [response_id[at] for at in given],
-        "item_id": [item_id[at] for at in given],
-        "rater_id": [one.rater] * len(given),
-        "rater_kind": [one.kind] * len(given),
-        "sample": [0] * len(given),
-        "score": [one.score[at] for at in given],
-        "trait_scores": [one.traits[at] for at in given],
-        "signals": [[("averaged", 1.0)] if one.averaged else []] * len(given),
-        "status": ["scored" if has else "unscored" for has in scored],
-        "unscored_reason": [None if has else "traits_only" for has in scored],
+        "response_id": _picked(response_id, rows),
+        "item_id": _picked(item_id, rows),
+        "rater_id": [scores.rater] * len(rows),
+        "rater_kind": [scores.kind] * len(rows),
+        "sample": [0] * len(rows),
+        "score": score,
+        "trait_scores": _picked(scores.traits, rows),
+        "signals": [[("averaged", 1.0)] if scores.averaged else []] * len(rows),
+        "status": ["unscored" if value is None else "scored" for value in score],
+        "unscored_reason": ["traits_only" if value is None else None for value in score],
     }
     return _table(Gradings, columns)
 
 
-def mark_table(found: ChunkMarks, keep: Sequence[bool]) -> pa.Table:
+def mark_table(marks: ChunkMarks, keep: Sequence[bool]) -> pa.Table:
     """Rows of `judgments`; keep: whether each mark's response is graded."""
-    kept = [at for at, wanted in enumerate(keep) if wanted]
-    levels = [found.level[at] for at in kept]
+    rows = [row for row, is_graded in enumerate(keep) if is_graded]
+    levels = _picked(marks.level, rows)
     columns = {
-        "response_id": [found.response_id[at] for at in kept],
-        "criterion_id": [found.criterion_id[at] for at in kept],
-        "rater_id": [found.rater_id[at] for at in kept],
-        "rater_kind": [found.rater_kind[at] for at in kept],
-        "sample": [0] * len(kept),
+        "response_id": _picked(marks.response_id, rows),
+        "criterion_id": _picked(marks.criterion_id, rows),
+        "rater_id": _picked(marks.rater_id, rows),
+        "rater_kind": _picked(marks.rater_kind, rows),
+        "sample": [0] * len(rows),
         "decision": levels,
         "stated": levels,
-        "evidence": [[]] * len(kept),
-        "action": ["none"] * len(kept),
+        "evidence": [[]] * len(rows),
+        "action": ["none"] * len(rows),
     }
     return _table(Judgments, columns)
+
+
+def _picked(values: Sequence[Any], rows: Sequence[int]) -> list[Any]:
+    return [values[row] for row in rows]
 
 
 def _table(row: type[Row], columns: Mapping[str, Any]) -> pa.Table:

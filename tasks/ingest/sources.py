@@ -90,10 +90,11 @@ def streams(data: Data, base: Path) -> list[Stream]:
     if data.layout and (LAYOUTS / f"{data.layout}.py").exists():
         prepare = importlib.import_module(f"tasks.ingest.layouts.{data.layout}").prepare
     folder = base / data.folder
-    prepared = [(source, prepare) for source in _layout(data.layout).sources] + [(one, None) for one in data.sources]
+    of_layout = [(source, prepare) for source in _layout(data.layout).sources]
+    of_study = [(source, None) for source in data.sources]
     return [
         Stream(source, partial(_chunks, source, folder / source.file, how), folder / source.file)
-        for source, how in prepared
+        for source, how in (*of_layout, *of_study)
     ]
 
 

@@ -22,19 +22,19 @@ def numbers_of(words: Mapping[str, float | None]) -> Number:
 
     A number stands for itself, unless numbers are among the words: then those that are not have no meaning.
     """
-    known = {word.strip().casefold(): number for word, number in words.items()}
-    renumbered = any(number_of(word) is not None for word in known)
+    number_of_word = {word.strip().casefold(): number for word, number in words.items()}
+    renumbered = any(number_of(word) is not None for word in number_of_word)
 
     def number(cell: Any, file: object, row: int, column: str) -> float | None:
         text = text_or_none(cell)
         folded = (text or "").strip().casefold()
-        if folded in known:
-            return known[folded]
-        if known and text is not None and (renumbered or number_of(text) is None):
+        if folded in number_of_word:
+            return number_of_word[folded]
+        if number_of_word and text is not None and (renumbered or number_of(text) is None):
             raise refused(cell, f"is none of the words {', '.join(words)}", file, row, column)
         return as_number(pointed(cell), file, row, column, _UNWORDED)
 
-    return number if known else _plain
+    return number if number_of_word else _plain
 
 
 def _plain(cell: Any, file: object, row: int, column: str) -> float | None:
@@ -57,15 +57,15 @@ class Decimals:
 
     def look(self, file: str, column: str, rows: Iterable[int], cells: Iterable[Any], report: Report) -> None:
         """InputError where one cell has a comma and another one a point."""
-        seen = self._seen.setdefault((file, column), {})
+        first_places = self._seen.setdefault((file, column), {})
         for row, cell in zip(rows, cells, strict=True):
-            if len(seen) == 2:
+            if len(first_places) == 2:
                 return
             for sign in ",.":
                 if isinstance(cell, str) and sign in cell and number_of(cell.replace(sign, ".", 1)) is not None:
-                    seen.setdefault(sign, (row, cell.strip()))
-            if len(seen) == 2:
-                (first_row, first), (second_row, second) = sorted(seen.values())
+                    first_places.setdefault(sign, (row, cell.strip()))
+            if len(first_places) == 2:
+                (first_row, first), (second_row, second) = sorted(first_places.values())
                 rule = f"{quoted(second)} stands beside {quoted(first)} in row {first_row}"
                 hint = "write all decimals of a column with a point, or all with a comma"
                 report(InputError(rule, file=file, row=second_row, field=column, hint=hint))

@@ -60,6 +60,8 @@ class ShardCounts(NamedTuple):
     """Replies that the reply store had."""
     tokens: int = 0
     """Of the calls, prompts and replies."""
+    requests: int = 0
+    """That workers sent to the object store."""
 
     def plus(self, other: ShardCounts) -> ShardCounts:
         """Both together."""

@@ -32,9 +32,10 @@ def value(protocol: Protocol, likely: Sequence[float] | None, stated: float, sca
     if protocol.level == "stated" or not likely or len(likely) != scale.levels:
         return stated
     if protocol.level == "expected":
-        return scale.min + scale.step * sum(at * p for at, p in enumerate(likely)) / sum(likely)
-    at = level(protocol, likely, round((stated - scale.min) / scale.step))
-    return round(scale.min + scale.step * at, 12)
+        weighted_steps = sum(step * chance for step, chance in enumerate(likely))
+        return scale.min + scale.step * weighted_steps / sum(likely)
+    step = level(protocol, likely, round((stated - scale.min) / scale.step))
+    return round(scale.min + scale.step * step, 12)
 
 
 def confidence(protocol: Protocol, likely: Sequence[float], stated: float, scale: Scale) -> float:

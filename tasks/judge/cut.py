@@ -32,7 +32,8 @@ def cut_stage(responses: TableRef, whole_items: bool) -> str:
 
 def cut(run: Run, responses: TableRef, stage: str, shards: Sequence[Shard]) -> None:
     """Writes the input of every shard that is neither judged nor cut. shards: all of them, in order."""
-    lacking = {shard.name for shard in shards if not shard.done and not run.done(stage, shard.name)}
+    to_judge = {shard.name for shard in shards if not shard.done}
+    lacking = to_judge - run.finished(stage, to_judge)
     if not lacking:
         return
     batches = in_order(run, responses, _COLUMNS, ("item_id", "response_id"))

@@ -10,10 +10,10 @@ level where another quote of its own holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Criterion, Protocol
 from tasks.judge.decision import FAILED, Decision
@@ -21,8 +21,11 @@ from tasks.text.fold import folded
 
 Place = tuple[int, int]
 """Index of a decision and of a row of its evidence."""
+Range = tuple[int, int]
+"""First character and the one after the last."""
 NOTHING: Mapping[Place, str] = MappingProxyType({})
-HELD = frozenset({"verified", "context", "semantic", "shared"})
+SUPPORTING = frozenset({"verified", "context", "semantic", "shared"})
+"""Statuses of quotes that stand in the response, whether or not they count."""
 _VIOLATION = {"shared": "shared_quote", "irrelevant": "irrelevant"}
 
 
@@ -36,16 +39,12 @@ class Doubted(NamedTuple):
 
 def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
     """Quote that holds → how many credited criteria share it, at least 1."""
-    rows = [
-        ((i, j), row)
-        for i, decision in enumerate(decisions)
-        for j, row in enumerate(decision.evidence)
-        if row["status"] == "shared" or (decision.level and row["status"] in HELD)
-    ]
+    rows = list(_supporting_rows(decisions))
     spans = [(place, (row["start"], row["end"])) for place, row in rows if row["start"] is not None]
-    others = [(place, folded(row["quote"])) for place, row in rows if row["start"] is None]
-    said = Counter(words for _, words in {(i, words) for (i, _), words in others})
-    return _over_spans(spans) | {place: said[words] for place, words in others}
+    unplaced = [(place, folded(row["quote"])) for place, row in rows if row["start"] is None]
+    words_by_decision = {(decision_index, words) for (decision_index, _), words in unplaced}
+    criteria_quoting = Counter(words for _, words in words_by_decision)
+    return _over_spans(spans) | {place: criteria_quoting[words] for place, words in unplaced}
 
 
 def most_shared(decisions: Sequence[Decision]) -> dict[str, int]:
@@ -58,8 +57,8 @@ def beyond(decisions: Sequence[Decision], bound: int | None) -> dict[Place, str]
     """The quotes that more criteria share than the bound allows, each with its status; none without a bound."""
     if bound is None:
         return {}
-    held = sharers(decisions).items()
-    return {(i, j): "shared" for (i, j), k in held if k > bound and decisions[i].evidence[j]["status"] != "shared"}
+    beyond_bound = [place for place, count in sharers(decisions).items() if count > bound]
+    return {(i, j): "shared" for i, j in beyond_bound if decisions[i].evidence[j]["status"] != "shared"}
 
 
 def settled(
@@ -82,9 +81,9 @@ def settled(
     if not doubted:
         return Doubted(tuple(decisions), counted, ())
     failed = FAILED[protocol.failed_quote]
-    kept = without(decisions, criteria, doubted, action_of or (lambda _: failed))
-    kept.signals.update(counted)
-    return kept
+    settled_decisions = without(decisions, criteria, doubted, action_of or (lambda _: failed))
+    settled_decisions.signals.update(counted)
+    return settled_decisions
 
 
 def without(
@@ -99,15 +98,14 @@ def without(
     quote supports. A criterion that is only weakly groundable keeps its level.
     """
     signals, violations, settled = Counter[str](), [], list(decisions)
-    of = {i: {j: status for (at, j), status in doubted.items() if at == i} for i, _ in doubted}
-    for i, statuses in of.items():
+    for i, statuses in _by_decision(doubted).items():
         decision, criterion = decisions[i], criteria[i]
         for j, status in statuses.items():
             signals.update({decision.evidence[j]["status"]: -1, status: 1, "invalid_evidence": 1})
         rows = tuple(
             {**row, "status": statuses[j]} if j in statuses else row for j, row in enumerate(decision.evidence)
         )
-        holds = any(row["status"] in HELD - {"shared"} for row in rows)
+        holds = any(row["status"] in SUPPORTING - {"shared"} for row in rows)
         settled[i] = decision._replace(evidence=rows)
         if holds or not decision.level or decision.verified is not True:
             continue
@@ -123,19 +121,38 @@ def without(
     return Doubted(tuple(settled), signals, tuple(violations))
 
 
-def _over_spans(spans: Sequence[tuple[Place, tuple[int, int]]]) -> dict[Place, int]:
-    ordered = sorted(spans, key=lambda one: one[1])
-    if all(first[1][1] <= second[1][0] for first, second in pairwise(ordered)):
+def _supporting_rows(decisions: Sequence[Decision]) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The quotes that hold for a credited criterion, and those that count for none because too many share them."""
+    for i, decision in enumerate(decisions):
+        for j, row in enumerate(decision.evidence):
+            if row["status"] == "shared" or (decision.level and row["status"] in SUPPORTING):
+                yield (i, j), row
+
+
+def _by_decision(doubted: Mapping[Place, str]) -> dict[int, dict[int, str]]:
+    """Index of a decision → index of a row of its evidence → the row's status."""
+    statuses: dict[int, dict[int, str]] = {}
+    for (i, j), status in doubted.items():
+        statuses.setdefault(i, {})[j] = status
+    return statuses
+
+
+def _over_spans(spans: Sequence[tuple[Place, Range]]) -> dict[Place, int]:
+    ordered = sorted(span for _, span in spans)
+    if all(first[1] <= second[0] for first, second in pairwise(ordered)):
         return {place: 1 for place, _ in spans}
-    edges = sorted({edge for _, span in spans for edge in span})
-    quoting = [
-        (high - low, low, len({i for (i, _), (start, end) in spans if start <= low and high <= end}))
-        for low, high in pairwise(edges)
-    ]
-    return {
-        place: _median([(count, width) for width, low, count in quoting if start <= low < end], end - start)
-        for place, (start, end) in spans
-    }
+    edges = sorted(set(chain.from_iterable(ordered)))
+    stretches = [(low, high, _quoting(low, high, spans)) for low, high in pairwise(edges)]
+    sharing = {}
+    for place, (start, end) in spans:
+        counts = [(count, high - low) for low, high, count in stretches if start <= low < end]
+        sharing[place] = _median(counts, end - start)
+    return sharing
+
+
+def _quoting(low: int, high: int, spans: Sequence[tuple[Place, Range]]) -> int:
+    """How many criteria quote all of the characters [low, high)."""
+    return len({i for (i, _), (start, end) in spans if start <= low and high <= end})
 
 
 def _median(counts: Sequence[tuple[int, int]], length: int) -> int:

@@ -12,10 +12,10 @@ scored 2 or more they refuse 0.02 %, of the 1,408 sentences of good answers in a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from tasks.contracts.bundle import Bundle
 from tasks.llm.request import Same
@@ -44,42 +44,44 @@ class Wording:
 
         text, span: the response and where the quote stands in it, where it does.
         """
-        said = words(needle)
-        if len(said) > 2 and self.pairs.isdisjoint(pairwise(said)) and not fragments(needle):
+        quote = words(needle)
+        if len(quote) > 2 and self.pairs.isdisjoint(pairwise(quote)) and not fragments(needle):
             return False  # no run takes in more than its first and its last word
         # Most quotes end here: where few words are not copied, and the others stand in long runs, few pairs are new.
-        if len(set(pairwise(said)) - self.pairs) > _most_new(len(said)):
+        if len(set(pairwise(quote)) - self.pairs) > _most_new(len(quote)):
             return False
-        pieces = [words(fragment) for fragment in fragments(needle)] or [said]
-        if len(said) >= INSIDE and all(f" {' '.join(piece)} " in self.question for piece in pieces):
+        pieces = [words(fragment) for fragment in fragments(needle)] or [quote]
+        if len(quote) >= INSIDE and all(f" {' '.join(piece)} " in self.question for piece in pieces):
             return True
         around = _beside(text, *span) if span and len(pieces) == 1 else ([], [])
         return sum(self._copied(piece, *around) for piece in pieces) >= SHARE * sum(map(len, pieces)) > 0
 
-    def _copied(self, said: list[str], before: list[str], after: list[str]) -> int:
-        """How many of the words said stand in a run that is copied."""
-        whole = [*before, *said, *after]
-        copied = {
-            place
-            for at in range(len(whole) - RUN + 1)
-            if tuple(whole[at : at + RUN]) in self.runs
-            for place in range(at, at + RUN)
-        }
-        return sum(len(before) <= place < len(before) + len(said) for place in copied)
+    def _copied(self, quote: list[str], before: list[str], after: list[str]) -> int:
+        """How many words of a quote stand in a run that is copied."""
+        copied = set[int]()
+        for start, run in enumerate(_runs([*before, *quote, *after])):
+            if run in self.runs:
+                copied.update(range(start, start + RUN))
+        return sum(len(before) <= place < len(before) + len(quote) for place in copied)
 
 
 @lru_cache(maxsize=1024)
 def wording(bundle: Same[Bundle], question: str, context: str | None) -> Wording:
     """What may not be repeated: the question, the context where one is given, and the rubric where its protocol refuses
     an echo of it."""
-    given = [question, *([context] if context else [])]
+    material = [context] if context else []
     rubric = _rubric(bundle.value) if bundle.value.protocol.echo == "refused" else ()
-    sources = [words(folded(text)) for text in (*given, *rubric)]
+    sources = [words(folded(text)) for text in (question, *material, *rubric)]
     return Wording(
         question=f" {' '.join(sources[0])} ",
-        runs=frozenset(tuple(s[at : at + RUN]) for s in sources for at in range(len(s) - RUN + 1)),
-        pairs=frozenset(pair for source in sources for pair in pairwise(source)),
+        runs=frozenset(chain.from_iterable(map(_runs, sources))),
+        pairs=frozenset(chain.from_iterable(map(pairwise, sources))),
     )
+
+
+def _runs(source: list[str]) -> Iterator[tuple[str, ...]]:
+    """Every run of `RUN` consecutive words, in order."""
+    return (tuple(source[start : start + RUN]) for start in range(len(source) - RUN + 1))
 
 
 def _most_new(count: int) -> int:

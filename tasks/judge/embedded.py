@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tasks.contracts.bundle import Criterion, Scale
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
-from tasks.judge.score import Shares, counted, round_half_up, share_of_points, whole, whole_shares
+from tasks.judge.score import Shares, added, counted, round_half_up, share_of_points, whole_shares
 from tasks.judge.spelling import reader
 from tasks.llm.encoder import NAME, TokenEncoder, Tokens
 from tasks.llm.request import Reply, Same
@@ -51,27 +52,36 @@ _PACK = 16
 
 def answer(questions: Sequence[Question], encoder: TokenEncoder) -> list[Reply]:
     """One reply in the contract for each question, with the probability of every level."""
-    reading = lru_cache(maxsize=64)(lambda *sources: reader(sources, encoder.knows))
+    spelling_of = lru_cache(maxsize=64)(lambda *sources: reader(sources, encoder.knows))
     ids = lru_cache(maxsize=64)(encoder.ids)
-    criteria = _read([criterion.text for question in questions for criterion in _criteria(question)], encoder)
+    criteria = _read(list(chain.from_iterable(map(_criterion_texts, questions))), encoder)
     places: dict[str, list[int]] = {}
     for place, question in enumerate(questions):
         places.setdefault(question.text, []).append(place)
     replies: dict[int, Reply] = {}
     for first in range(0, len(places), _PACK):
-        pack = list(places)[first : first + _PACK]
-        asked = {place: questions[place] for text in pack for place in places[text]}
-        pieces = {at: _pieces(q, reading(q.question, *(c.text for c in _criteria(q)))) for at, q in asked.items()}
-        tokens = criteria | _read([text for of in pieces.values() for _, text in of], encoder)
-        replies |= {at: _reply(q, pieces[at], tokens, ids(q.question)) for at, q in asked.items()}
+        pack = list(places.values())[first : first + _PACK]
+        pieces: dict[int, list[tuple[int, str]]] = {}
+        for place in chain.from_iterable(pack):
+            question = questions[place]
+            pieces[place] = _pieces(question, spelling_of(question.question, *_criterion_texts(question)))
+        piece_texts = [text for _, text in chain.from_iterable(pieces.values())]
+        tokens = criteria | _read(piece_texts, encoder)
+        for place, of_response in pieces.items():
+            question = questions[place]
+            replies[place] = _reply(question, of_response, tokens, ids(question.question))
     return [replies[place] for place in range(len(questions))]
+
+
+def _criterion_texts(question: Question) -> list[str]:
+    return [criterion.text for criterion in _criteria(question)]
 
 
 def _read(texts: Sequence[str], encoder: TokenEncoder) -> dict[str, Tokens]:
     return dict(zip(texts, encoder.tokens(texts), strict=True))
 
 
-def said(criterion: Tokens, pieces: Sequence[Tokens], posed: Collection[int] = ()) -> tuple[float, np.ndarray]:
+def similarity(criterion: Tokens, pieces: Sequence[Tokens], posed: Collection[int] = ()) -> tuple[float, np.ndarray]:
     """How much of a criterion a response says, in [-1, 1], and each piece of it alone, (pieces,).
 
     The mean over the criterion's tokens of the cosine to the closest token, weighted: of the whole response, or of the
@@ -86,11 +96,10 @@ def said(criterion: Tokens, pieces: Sequence[Tokens], posed: Collection[int] = (
 
 def _closest(criterion: Tokens, piece: Tokens) -> np.ndarray:
     """For each token of a criterion the cosine to the closest token of a piece, 0 where the piece has none."""
-    return (
-        (criterion.vectors @ piece.vectors.T).max(axis=1, initial=-1.0)
-        if len(piece.ids)
-        else np.zeros(len(criterion.ids))
-    )
+    if not len(piece.ids):
+        return np.zeros(len(criterion.ids))
+    closest: np.ndarray = (criterion.vectors @ piece.vectors.T).max(axis=1, initial=-1.0)
+    return closest
 
 
 def compete(cosine: np.ndarray, earns: np.ndarray) -> np.ndarray:
@@ -105,11 +114,11 @@ def compete(cosine: np.ndarray, earns: np.ndarray) -> np.ndarray:
     return lowered
 
 
-def level_probabilities(similarity: float, top: int, centre: float) -> np.ndarray:
+def level_probabilities(cosine: float, top: int, centre: float) -> np.ndarray:
     """Probability of each level 0…top at a cosine similarity, shape (top + 1,): an ordered logit with thresholds spread
     evenly around `centre`. The expected level rises with the similarity."""
     thresholds = centre + SPREAD * (np.arange(1, top + 1) - (top + 1) / 2) / max(top - 1, 1)
-    reached = 1 / (1 + np.exp(-(similarity - thresholds) / SOFTNESS))
+    reached = 1 / (1 + np.exp(-(cosine - thresholds) / SOFTNESS))
     probabilities: np.ndarray = np.concatenate([[1.0], reached]) - np.concatenate([reached, [0.0]])
     return probabilities
 
@@ -125,7 +134,7 @@ def _pieces(question: Question, read: Callable[[str], str]) -> list[tuple[int, s
         words = read(question.text[unit.start : unit.end]).split()
         count = -(-len(words) // WINDOW)
         size = -(-len(words) // count)
-        read_as += [(i, " ".join(words[at : at + size])) for at in range(0, len(words), size)]
+        read_as += [(i, " ".join(words[start : start + size])) for start in range(0, len(words), size)]
     return read_as
 
 
@@ -137,7 +146,8 @@ def _similarities(
     criteria: Sequence[Criterion], pieces: Sequence[Tokens], tokens: Mapping[str, Tokens], posed: Collection[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The similarity of each criterion to the response, (criteria,), and to each piece, (criteria, pieces)."""
-    whole_response, alone = map(np.array, zip(*(said(tokens[c.text], pieces, posed) for c in criteria), strict=True))
+    similarities = [similarity(tokens[criterion.text], pieces, posed) for criterion in criteria]
+    whole_response, alone = map(np.array, zip(*similarities, strict=True))
     if not pieces:
         return whole_response, alone
     competed = compete(alone, np.array([c.weight >= 0 for c in criteria]))
@@ -148,26 +158,30 @@ def _reply(
     question: Question, pieces: list[tuple[int, str]], tokens: Mapping[str, Tokens], posed: frozenset[int]
 ) -> Reply:
     bundle, criteria = question.bundle, _criteria(question)
-    similarity, of_piece = _similarities(criteria, [tokens[text] for _, text in pieces], tokens, posed)
-    probabilities = {
-        c.id: level_probabilities(float(similar), c.top, CENTRE if c.weight >= 0 else PENALTY_CENTRE)
-        for c, similar in zip(criteria, similarity, strict=True)
-    }
+    cosines, of_piece = _similarities(criteria, [tokens[text] for _, text in pieces], tokens, posed)
+    probabilities = {}
+    for criterion, cosine in zip(criteria, cosines, strict=True):
+        centre = CENTRE if criterion.weight >= 0 else PENALTY_CENTRE
+        probabilities[criterion.id] = level_probabilities(float(cosine), criterion.top, centre)
     worth = counted(bundle)
     shares = {c.id: float(probabilities[c.id] @ np.array(worth[c.id])) / c.top for c in criteria}
     levels = {c.id: int(probabilities[c.id].argmax()) for c in criteria}
     # A call may ask for a part of a criterion's sub-points, or of what excludes each other.
     reached = {**shares, **whole_shares(bundle, shares)}
-    adding = [c for c in whole(Same(bundle)) if c.id in reached] or criteria
+    adding = [c for c in added(Same(bundle)) if c.id in reached] or criteria
+    evidence = {}
+    for criterion, row in zip(criteria, of_piece, strict=True):
+        evidence[criterion.id] = _quotes(question, pieces, row) if levels[criterion.id] else []
+    traits = {}
+    for trait in bundle.traits:
+        of_trait = [criterion for criterion in adding if criterion.trait == trait.id]
+        traits[trait.id] = _reached(trait, of_trait or adding, reached)
     opinion = Opinion(
         levels=levels,
-        evidence={
-            c.id: _quotes(question, pieces, row) if levels[c.id] else []
-            for c, row in zip(criteria, of_piece, strict=True)
-        },
-        traits={t.id: _reached(t, [c for c in adding if c.trait == t.id] or adding, reached) for t in bundle.traits},
+        evidence=evidence,
+        traits=traits,
         score=_reached(bundle.scale, adding, reached),
-        because=f"similarity {similarity.max():.2f}",
+        because=f"similarity {cosines.max():.2f}",
     )
     artifact = how(bundle.protocol.name).artifact(question, opinion)
     return _as_reply(artifact, {name: p.tolist() for name, p in probabilities.items()} if question.criteria else None)
@@ -178,11 +192,12 @@ def _reached(scale: Scale, criteria: Sequence[Criterion], shares: Shares) -> flo
     return round_half_up(scale.min + share_of_points(criteria, shares) * (scale.max - scale.min), scale)
 
 
-def _quotes(question: Question, pieces: list[tuple[int, str]], similarity: np.ndarray) -> list[dict[str, str]]:
+def _quotes(question: Question, pieces: list[tuple[int, str]], cosines: np.ndarray) -> list[dict[str, str]]:
     """The most similar sentence, cut at a word's end; nothing from a response without sentences."""
     if not pieces:
         return []
-    unit = _sentences(question)[pieces[int(similarity.argmax())][0]]
+    sentence_index, _ = pieces[int(cosines.argmax())]
+    unit = _sentences(question)[sentence_index]
     quote = shortened(question.text[unit.start : unit.end], MAX_QUOTE)
     return [{"unit": unit.unit_id, "quote": quote}]
 

@@ -72,15 +72,16 @@ class Subject:
 
     def region(self, start: int, end: int) -> Folded:
         """The text from `start` to `end`, folded once however many quotes are looked for in it."""
-        known = self._regions.get((start, end))
-        if known is None:
-            known = self._regions[start, end] = Folded(self.text[start:end])
-        return known
+        folded_text = self._regions.get((start, end))
+        if folded_text is None:
+            folded_text = self._regions[start, end] = Folded(self.text[start:end])
+        return folded_text
 
     def paragraph(self, unit: Unit) -> Unit:
         """The paragraph that holds a unit; the unit itself where there is none."""
-        at = bisect_right(self._paragraphs, unit.start, key=lambda paragraph: paragraph.start)
-        return self._paragraphs[at - 1] if at and unit.start < self._paragraphs[at - 1].end else unit
+        begun = bisect_right(self._paragraphs, unit.start, key=lambda paragraph: paragraph.start)
+        paragraph = self._paragraphs[begun - 1] if begun else None
+        return paragraph if paragraph is not None and unit.start < paragraph.end else unit
 
     @cached_property
     def _paragraphs(self) -> list[Unit]:
@@ -94,10 +95,19 @@ def subject_of(question: Question) -> Subject:
     """
     bundle, text, units = Same(question.bundle), question.text, {unit.unit_id: unit for unit in question.units}
     apart = wording(bundle, question.question, None)
-    whole = wording(bundle, question.question, question.context) if question.context else apart
+    with_context = wording(bundle, question.question, question.context) if question.context else apart
     semantic = question.bundle.protocol.evidence_match == "semantic"
     match = Matcher(text, question.units, minilm()) if semantic else None
-    return Subject(text, units, question.context, whole, apart, match, relevance_of(bundle), names_of(bundle))
+    return Subject(
+        text=text,
+        units=units,
+        context=question.context,
+        wording=with_context,
+        apart=apart,
+        match=match,
+        relevance=relevance_of(bundle),
+        names=names_of(bundle),
+    )
 
 
 class Ground(NamedTuple):
@@ -120,20 +130,20 @@ def grounded(
     the same place of the response, held before; one that holds by its meaning stands for the words that it means.
     """
     rows: list[dict[str, Any]] = []
-    held: set[str | Span] = set()
+    holding: set[str | Span] = set()
     failed: set[tuple[str | None, str]] = set()
     for unit_id, quote in offered:
-        said = folded(quote)
+        words = folded(quote)
         # A quote that failed where it was first cited may still hold where it is cited next.
-        repeated = said in held or (unit_id, said) in failed
-        status, span, spelling = DUPLICATE if repeated else _ground(quote, said, unit_id, criterion, subject)
-        meant = folded(subject.text[span.start : span.end]) if status == "semantic" and span else said
-        if status in HOLDS and (span in held or meant in held):
+        repeated = words in holding or (unit_id, words) in failed
+        status, span, spelling = DUPLICATE if repeated else _ground(quote, words, unit_id, criterion, subject)
+        meant = folded(subject.text[span.start : span.end]) if status == "semantic" and span else words
+        if status in HOLDS and (span in holding or meant in holding):
             status, span, spelling = DUPLICATE
         elif status in HOLDS:
-            held |= {said, meant} | ({span} if span else set())
+            holding |= {words, meant} | ({span} if span else set())
         else:
-            failed.add((unit_id, said))
+            failed.add((unit_id, words))
         start, end = span or (None, None)
         rows.append({"unit_id": unit_id, "quote": quote, "start": start, "end": end, "status": status})
         signals += ("quotes", status)
@@ -141,7 +151,7 @@ def grounded(
             signals.append("invalid_evidence")
         if spelling != "exact":
             signals.append(f"quote_{spelling}")
-    return tuple(rows), bool(held)
+    return tuple(rows), bool(holding)
 
 
 def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> Ground:
@@ -149,11 +159,11 @@ def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subje
     return _ground(quote, folded(quote), unit_id, criterion, subject)
 
 
-def _ground(quote: str, said: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> Ground:
-    """`ground` of a quote that is folded in `said`."""
+def _ground(quote: str, words: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> Ground:
+    """`ground` of a quote that is folded in `words`."""
     # The contract allows no longer quote: a model that was stopped there was stopped inside a word.
     unmarked = unquoted(quote if len(quote) < MAX_QUOTE else shortened(quote, MAX_QUOTE - 1))
-    needle = said if unmarked == quote else folded(unmarked)
+    needle = words if unmarked == quote else folded(unmarked)
     if not proves(needle, subject):
         return Ground("too_short")
     takes_context = criterion.evidence_from == "response_and_context"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import filterfalse
 from typing import NamedTuple
 
 import numpy as np
@@ -47,68 +48,69 @@ class GradedItem:
         """graded: at least one."""
         self._plan = plan
         self._graded = sorted(graded, key=lambda example: example.response_id)
-        self._of: dict[object, set[int]] = defaultdict(set)
-        for at, example in enumerate(self._graded):
+        self._by_name: dict[object, set[int]] = defaultdict(set)
+        for index, example in enumerate(self._graded):
             for name in _names(example.response_id, example.author_id, example.text):
-                self._of[name].add(at)
+                self._by_name[name].add(index)
         from sklearn.feature_extraction.text import TfidfVectorizer  # seconds to import, and few ask for examples
 
         self._read = TfidfVectorizer(analyzer="char_wb", ngram_range=GRAMS, sublinear_tf=True)
         self._vectors = self._read.fit_transform([_readable(example.text) for example in self._graded])
         self._ranked = self._by_level() if plan.by == "level" else {}
-        self._wanted = spread(self._sure(), plan.count)
+        self._scores_shown = spread(self._sure(), plan.count)
 
     @property
     def shows(self) -> bool:
         """Whether there is anything to show: by level, a score that no labelled response has to miss."""
-        return bool(self._wanted) if self._plan.by == "level" else len(self._graded) > 1
+        return bool(self._scores_shown) if self._plan.by == "level" else len(self._graded) > 1
 
     def beside(self, response_id: str, author_id: str | None, text: str) -> tuple[WorkedExample, ...]:
         """The examples for a response, the most wanted first; fewer than the plan's where there are no more."""
         kin = self._kin(response_id, author_id, text)
         if self._plan.by == "similarity":
-            near = [at for at in self._nearest(text) if at not in kin]
-            return tuple(self._graded[at] for at in near[: self._plan.count])
-        left = {score: iter([at for at in ranked if at not in kin]) for score, ranked in self._ranked.items()}
-        chosen = [next(left[score], None) for score in self._wanted]
-        return tuple(self._graded[at] for at in chosen if at is not None)
+            near = [index for index in self._nearest(text) if index not in kin]
+            return tuple(self._graded[index] for index in near[: self._plan.count])
+        others = {score: filterfalse(kin.__contains__, ranked) for score, ranked in self._ranked.items()}
+        chosen = [next(others[score], None) for score in self._scores_shown]
+        return tuple(self._graded[index] for index in chosen if index is not None)
 
     def _kin(self, response_id: str, author_id: str | None, text: str) -> set[int]:
         """The labelled responses that are this one, its author's or the same words."""
-        return {at for name in _names(response_id, author_id, text) for at in self._of.get(name, ())}
+        kin = [self._by_name.get(name, set()) for name in _names(response_id, author_id, text)]
+        return set().union(*kin)
 
     def _nearest(self, text: str) -> list[int]:
         """The labelled responses, the most alike first; those as alike in the order of their ids."""
         alike = (self._vectors @ self._read.transform([_readable(text)]).T).toarray().ravel()
-        return [int(at) for at in np.argsort(-np.round(alike, 9), kind="stable")]
+        return [int(index) for index in np.argsort(-np.round(alike, 9), kind="stable")]
 
     def _by_level(self) -> dict[float, list[int]]:
         """Score → its labelled responses, the most typical first: the closest to the others on average; those that
         would be cut come last."""
-        of: dict[float, list[int]] = defaultdict(list)
-        for at, example in enumerate(self._graded):
-            of[example.score].append(at)
-        return {score: self._typical(mine) for score, mine in sorted(of.items())}
+        by_score: dict[float, list[int]] = defaultdict(list)
+        for index, example in enumerate(self._graded):
+            by_score[example.score].append(index)
+        return {score: self._typical(indices) for score, indices in sorted(by_score.items())}
 
-    def _typical(self, mine: list[int]) -> list[int]:
-        vectors = self._vectors[mine]
+    def _typical(self, indices: list[int]) -> list[int]:
+        vectors = self._vectors[indices]
         central: Floats = np.round(np.asarray(vectors @ vectors.sum(axis=0).T).ravel(), 9)
-        is_cut = np.array([len(self._graded[at].text) > LONGEST for at in mine])
-        return [mine[at] for at in np.lexsort((-central, is_cut))]
+        is_cut = np.array([len(self._graded[index].text) > LONGEST for index in indices])
+        return [indices[rank] for rank in np.lexsort((-central, is_cut))]
 
     def _sure(self) -> dict[float, int]:
         """Score → examples that no labelled response has to miss: all of it, less the most that are kin of one."""
         most = Counter[float]()
         for example in self._graded if self._ranked else ():
             kin = self._kin(example.response_id, example.author_id, example.text)
-            most |= Counter(self._graded[at].score for at in kin)
+            most |= Counter(self._graded[index].score for index in kin)
         return {score: len(ranked) - most[score] for score, ranked in self._ranked.items()}
 
 
-def spread(left: Mapping[float, int], count: int) -> list[float]:
+def spread(available: Mapping[float, int], count: int) -> list[float]:
     """At most `count` scores, the most wanted first: the lowest, then what is farthest from all before it, and again
-    from the lowest when every score was there. left: score → how often it may stand."""
-    free, order, before = Counter(dict(left)), list[float](), list[float]()
+    from the lowest when every score was there. available: score → how often it may stand."""
+    free, order, before = Counter(dict(available)), list[float](), list[float]()
     while len(order) < count and any(free.values()):
         open_scores = [score for score in sorted(free) if free[score] and score not in before]
         if not open_scores:

@@ -24,8 +24,8 @@ Choose = Callable[[int], int]
 """The level that counts, from the stated one."""
 
 
-def _as_given(given: Any, item: Criterion, choose: Choose) -> Any:
-    return given
+def _unchanged(entry: Any, item: Criterion, choose: Choose) -> Any:
+    return entry
 
 
 class Contract(NamedTuple):
@@ -33,7 +33,7 @@ class Contract(NamedTuple):
 
     key: str
     """The key of the object that holds the items."""
-    asked: Callable[[Question], tuple[Criterion, ...]]
+    items: Callable[[Question], tuple[Criterion, ...]]
     """The items that a question asks for, as criteria."""
     judge: Callable[[Any, tuple[Criterion, ...], Question], Checked[Any]]
     """What the object under the key is worth as the answer on these items; violations are `kind:item`."""
@@ -41,15 +41,16 @@ class Contract(NamedTuple):
     """The fields of a question that asks only for the items of these ids."""
     schema: Callable[[Question], dict[str, Any]]
     """The contract of the items that a question asks for, as JSON Schema."""
-    restated: Callable[[Any, Criterion, Choose], Any] = _as_given
-    """What is given for an item with the level chosen in place of the stated one; as it is where there is none."""
+    restated: Callable[[Any, Criterion, Choose], Any] = _unchanged
+    """The entry of an item with the level chosen in place of the stated one; as it is where there is none."""
 
 
 class Settled(NamedTuple):
-    """What earlier attempts brought: all items of the part, and of those that could be used what was given for them."""
+    """What earlier attempts brought: all items of the part, and the reply's entries for those that could be used."""
 
     items: tuple[Criterion, ...]
-    given: Mapping[str, Any]
+    entries: Mapping[str, Any]
+    """Item → its entry under the contract's key."""
 
 
 def check(contract: Contract, request: Request, reply: Reply) -> Checked[Any]:
@@ -60,17 +61,17 @@ def check(contract: Contract, request: Request, reply: Reply) -> Checked[Any]:
     """
     question: Question = request.data
     artifact, note = _read(contract, request, reply)
-    settled: Settled | None = question.kept
+    settled: Settled | None = question.settled
     if settled is None:
         if artifact is None:
             return Checked(None, (f"unreadable:{note}",))
-        found = contract.judge(artifact[contract.key], contract.asked(question), question)
+        checked = contract.judge(artifact[contract.key], contract.items(question), question)
     elif artifact is None:
-        found = contract.judge(settled.given, settled.items, question)
-        return Checked(found.value, (f"unreadable:{note}", *found.violations))
+        checked = contract.judge(settled.entries, settled.items, question)
+        return Checked(checked.value, (f"unreadable:{note}", *checked.violations))
     else:
-        found = contract.judge(_merged(contract, question, artifact[contract.key]), settled.items, question)
-    return incomplete(found, note)
+        checked = contract.judge(_merged(contract, question, artifact[contract.key]), settled.items, question)
+    return incomplete(checked, note)
 
 
 def repair(contract: Contract, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
@@ -86,31 +87,32 @@ def repair(contract: Contract, request: Request, history: Sequence[Attempt[Any]]
     kind = "contract" if role == "contract_repair" else "semantic"
     mine = tuple(violation for violation in violations if kind_of((violation,)) == kind)
     failed = {violation.partition(":")[2] for violation in mine}
-    items = contract.asked(question)
+    items = contract.items(question)
     names = tuple(item.id for item in items if item.id in failed) or tuple(item.id for item in items)
-    given = _given(contract, last)
-    settled = Settled(items, given) if given else None
-    asked = replace(question, **contract.narrowed(question, frozenset(names)), role=role, kept=settled)
+    entries = _usable_entries(contract, last)
+    settled = Settled(items, entries) if entries else None
+    narrowed = replace(question, **contract.narrowed(question, frozenset(names)), role=role, settled=settled)
     text = mend.task(role, names, mine, last.reply.text or "")
-    return follow_up(request, asked, contract.schema(asked), names, text)
+    return follow_up(request, narrowed, contract.schema(narrowed), names, text)
 
 
 def follow_up(
-    first: Request, asked: Question, schema: Mapping[str, Any] | None, mends: tuple[str, ...], text: str
+    first: Request, question: Question, schema: Mapping[str, Any] | None, mends: tuple[str, ...], text: str
 ) -> Request:
     """A repair of a first request: the same messages, so that an engine's prefix cache holds them, and then `text`.
 
     schema: of the repair, where the first request had one.
     """
     system, user = first.messages
-    names = names_of(Same(asked.bundle))
+    names = names_of(Same(question.bundle))
+    cited = None if first.schema is None or schema is None else citing(schema, question.units, names)
     return replace(
         first,
         messages=(system, Message("user", f"{user.content}\n{text}")),
-        schema=None if first.schema is None or schema is None else citing(schema, asked.units, names),
-        role=asked.role,
-        data=asked,
-        data_digest=asked.digest,
+        schema=cited,
+        role=question.role,
+        data=question,
+        data_digest=question.digest,
         mends=mends,
         characters={**first.characters, "repair": len(text)},
     )
@@ -132,67 +134,74 @@ def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
     budgets = bundle.protocol.repair
     if budgets is None:
         return {}
-    found: dict[str, float] = {}
-    for _, asked in answers:
+    failures: dict[str, float] = {}
+    for _, call in answers:
         # A call that failed after a usable one leaves that one standing.
-        last = next((a for a in reversed(asked.attempts) if a.checked.value is not None), asked.attempts[-1])
-        left = [v for v in mendable(last.checked.violations, bundle) if v != "no_reply"]
+        last = next((a for a in reversed(call.attempts) if a.checked.value is not None), call.attempts[-1])
+        open_violations = [v for v in mendable(last.checked.violations, bundle) if v != "no_reply"]
         if last.checked.value is not None:
-            left = [v for v in left if not v.startswith("unreadable")]
-        kinds = {kind_of((violation,)) for violation in left}
+            open_violations = [v for v in open_violations if not v.startswith("unreadable")]
+        kinds = {kind_of((violation,)) for violation in open_violations}
         if "contract" in kinds:
-            found["contract_fail"] = 1.0
+            failures["contract_fail"] = 1.0
         elif "semantic" in kinds and budgets.semantic:
-            found["semantic_exhausted_but_accepted"] = 1.0
-    return found
+            failures["semantic_exhausted_but_accepted"] = 1.0
+    return failures
 
 
-def probabilities(asked: Asked[Any], items: Sequence[Criterion]) -> dict[str, list[float]]:
+def probabilities(call: Asked[Any], items: Sequence[Criterion]) -> dict[str, list[float]]:
     """Probability of each level of the items, where the rater gives them: of the last reply that was asked for one."""
     levels = {item.id: len(item.levels) for item in items}
-    found: dict[str, list[float]] = {}
-    for attempt in asked.attempts:
-        given = attempt.reply.level_probabilities or {}
+    latest: dict[str, list[float]] = {}
+    for attempt in call.attempts:
         for name in attempt.request.mends:
-            found.pop(name, None)
-        found |= {name: likely for name, likely in given.items() if len(likely) == levels.get(name)}
-    return found
+            latest.pop(name, None)
+        by_name = attempt.reply.level_probabilities or {}
+        latest |= {name: likely for name, likely in by_name.items() if len(likely) == levels.get(name)}
+    return latest
 
 
 def _read(contract: Contract, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
     """The artifact, with the levels that count in place of the stated ones, and how it was found."""
     artifact, note = extract(reply.text or "", request.keys, frozenset({contract.key}))
-    protocol, known = request.data.bundle.protocol, reply.level_probabilities
-    if artifact is None or not known or protocol.level == "stated" or not isinstance(artifact[contract.key], dict):
+    protocol, probabilities = request.data.bundle.protocol, reply.level_probabilities
+    if artifact is None or not probabilities or protocol.level == "stated":
         return artifact, note
-    items = dict(artifact[contract.key])
-    for item in contract.asked(request.data):
-        likely = known.get(item.id, ())
-        if item.id in items and len(likely) == len(item.levels):
-            items[item.id] = contract.restated(items[item.id], item, partial(chosen.level, protocol, likely))
-    return {**artifact, contract.key: items}, note
+    if not isinstance(artifact[contract.key], dict):
+        return artifact, note
+    entries = dict(artifact[contract.key])
+    for item in contract.items(request.data):
+        likely = probabilities.get(item.id, ())
+        if item.id in entries and len(likely) == len(item.levels):
+            entries[item.id] = contract.restated(entries[item.id], item, partial(chosen.level, protocol, likely))
+    return {**artifact, contract.key: entries}, note
 
 
-def _given(contract: Contract, attempt: Attempt[Any]) -> dict[str, Any]:
-    """All that can be used after an attempt."""
+def only_criteria(question: Question, names: frozenset[str]) -> dict[str, Any]:
+    """A question's field `criteria`, narrowed to these."""
+    return {"criteria": tuple(criterion for criterion in question.criteria if criterion.id in names)}
+
+
+def _usable_entries(contract: Contract, attempt: Attempt[Any]) -> dict[str, Any]:
+    """All entries that can be used after an attempt."""
     question: Question = attempt.request.data
     artifact, _ = _read(contract, attempt.request, attempt.reply)
     if artifact is None:
-        return dict(question.kept.given) if question.kept else {}
+        return dict(question.settled.entries) if question.settled else {}
     return _merged(contract, question, artifact[contract.key])
 
 
 def _merged(contract: Contract, question: Question, new: Any) -> dict[str, Any]:
     """What was settled, with those items of a reply that were asked for and can be used."""
-    merged = dict(question.kept.given) if question.kept else {}
+    merged = dict(question.settled.entries) if question.settled else {}
     if isinstance(new, dict):
-        for item in contract.asked(question):
+        for item in contract.items(question):
             if item.id in new and _is_usable(contract, item, new[item.id], question):
                 merged[item.id] = new[item.id]
     return merged
 
 
-def _is_usable(contract: Contract, item: Criterion, given: Any, question: Question) -> bool:
-    """Whether what was given for an item keeps the contract, whatever its evidence is worth."""
-    violations = contract.judge({item.id: given}, (item,), question).violations
+def _is_usable(contract: Contract, item: Criterion, entry: Any, question: Question) -> bool:
+    """Whether an item's entry keeps the contract, whatever its evidence is worth."""
+    violations = contract.judge({item.id: entry}, (item,), question).violations
     return not violations or kind_of(violations) == "semantic"

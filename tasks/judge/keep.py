@@ -16,7 +16,7 @@ from tasks.judge.decision import Decision
 from tasks.judge.evidence import HOLDS, INVALID, ground, subject_of
 from tasks.judge.protocol import Part
 from tasks.judge.question import Question
-from tasks.judge.relevance import wanted
+from tasks.judge.relevance import looked_for
 from tasks.judge.rows import Case, Kept
 from tasks.llm.request import Same
 
@@ -52,37 +52,36 @@ def differing(earlier: Mapping[str, Any], plan: Judge) -> list[str]:
 
     earlier: section `judge` of that study as JSON.
     """
-    now = plan.model_dump(mode="json")
-    draws = {**now["sampling"], "max_tokens": None} != {**(earlier.get("sampling") or {}), "max_tokens": None}
-    engines = [(name, earlier.get(name) or {}, now[name] or {}) for name in ("engine", "repair_engine")]
-    others = [name for name in _RATER if earlier.get(name) != now[name]]
-    return (
-        others
-        + ["sampling"] * draws
-        + [f"{name}.{key}" for name, was, made in engines for key in _ENGINE if was.get(key) != made.get(key)]
-    )
+    present = plan.model_dump(mode="json")
+    names = [name for name in _RATER if earlier.get(name) != present[name]]
+    if {**present["sampling"], "max_tokens": None} != {**(earlier.get("sampling") or {}), "max_tokens": None}:
+        names.append("sampling")
+    for engine in ("engine", "repair_engine"):
+        before, after = earlier.get(engine) or {}, present[engine] or {}
+        names += [f"{engine}.{key}" for key in _ENGINE if before.get(key) != after.get(key)]
+    return names
 
 
 def with_kept(
     cases: Iterable[Case],
-    known: Mapping[str, Earlier],
+    earlier: Mapping[str, Earlier],
     texts: Mapping[str, str],
     rows: Iterable[Mapping[str, Any]],
 ) -> list[Case]:
     """The cases with what stands of an earlier run.
 
-    known: item → what that run knew of it; texts: response → its text then; rows: its judgments, see `standing`.
+    earlier: item → what that run knew of it; texts: response → its text then; rows: its judgments, see `standing`.
     """
-    of = defaultdict[str, list[Mapping[str, Any]]](list)
+    judgments = defaultdict[str, list[Mapping[str, Any]]](list)
     for row in rows:
-        of[row["response_id"]].append(row)
-    found = []
+        judgments[row["response_id"]].append(row)
+    filled = []
     for case in cases:
-        earlier = known.get(case.item_id)
-        if earlier is not None and texts.get(case.response_id) == case.text:
-            case = replace(case, kept=standing(of[case.response_id], case, unchanged(earlier, case)))
-        found.append(case)
-    return found
+        item = earlier.get(case.item_id)
+        if item is not None and texts.get(case.response_id) == case.text:
+            case = replace(case, kept=standing(judgments[case.response_id], case, unchanged(item, case)))
+        filled.append(case)
+    return filled
 
 
 def unchanged(earlier: Earlier, case: Case) -> frozenset[str]:
@@ -101,17 +100,17 @@ def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[
     rows: of table `judgments`; criteria: see `unchanged`. A decision that was unscored does not stand, nor one of which
     a quote is not what it was: new words of the rubric may have made it an echo.
     """
-    of = {criterion.id: criterion for criterion in case.bundle.criteria if criterion.id in criteria}
+    by_id = {criterion.id: criterion for criterion in case.bundle.criteria if criterion.id in criteria}
     subject = subject_of(_question(case))
-    found = {}
+    decisions = {}
     for row in rows:
-        criterion = of.get(row["criterion_id"])
+        criterion = by_id.get(row["criterion_id"])
         if criterion is None or row["decision"] is None or row["stated"] is None:
             continue
         quotes = [quote for quote in row["evidence"] if quote["status"] in _LEXICAL]
         if all(ground(q["quote"], q["unit_id"], criterion, subject)[0] == q["status"] for q in quotes):
-            found[criterion.id] = Kept(_decision(row), row["level_probabilities"])
-    return found
+            decisions[criterion.id] = Kept(_decision(row), row["level_probabilities"])
+    return decisions
 
 
 def open_parts(parts: list[Part], kept: Mapping[str, Kept]) -> list[Part]:
@@ -119,8 +118,8 @@ def open_parts(parts: list[Part], kept: Mapping[str, Kept]) -> list[Part]:
     if not kept:
         return parts
     names = frozenset(kept)
-    rest = ((part, _rest(Same(part.criteria), names)) for part in parts)
-    return [part._replace(criteria=criteria) for part, criteria in rest if criteria or not part.criteria]
+    narrowed = [part._replace(criteria=_open_criteria(Same(part.criteria), names)) for part in parts]
+    return [after for before, after in zip(parts, narrowed, strict=True) if after.criteria or not before.criteria]
 
 
 def signals(case: Case) -> Counter[str]:
@@ -128,18 +127,18 @@ def signals(case: Case) -> Counter[str]:
 
     Left out are values that were brought into form and evidence without a quote.
     """
-    found = Counter[str]()
+    counts = Counter[str]()
     kinds = {criterion.id: criterion.evidence for criterion in case.bundle.criteria}
     for name, (decision, _) in case.kept.items():
-        found["kept"] += 1
+        counts["kept"] += 1
         for quote in decision.evidence:
-            found.update(("quotes", quote["status"]))
-            found["invalid_evidence"] += quote["status"] in INVALID
+            counts.update(("quotes", quote["status"]))
+            counts["invalid_evidence"] += quote["status"] in INVALID
         if decision.action != "none":
-            found.update(("unsupported", decision.action))
+            counts.update(("unsupported", decision.action))
         elif decision.verified is False and kinds[name] == "weakly_groundable":
-            found["weak"] += 1
-    return +found
+            counts["weak"] += 1
+    return +counts
 
 
 @lru_cache(maxsize=1024)
@@ -147,30 +146,30 @@ def _unchanged(earlier: Same[Earlier], bundle: Same[Bundle], question: str, cont
     old, new = earlier.value, bundle.value
     if any(getattr(old.bundle.protocol, rule) != getattr(new.protocol, rule) for rule in _RULES):
         return frozenset()
-    if new.protocol.relevance and [*map(wanted, old.bundle.criteria)] != [*map(wanted, new.criteria)]:
+    if new.protocol.relevance and [*map(looked_for, old.bundle.criteria)] != [*map(looked_for, new.criteria)]:
         return frozenset()  # a quote is held against all criteria
-    known = {criterion.id: criterion for criterion in old.bundle.criteria}
+    old_criteria = {criterion.id: criterion for criterion in old.bundle.criteria}
     same = set()
     for criterion in new.criteria:
-        was = known.get(criterion.id)
-        if was is None or _held_by(was) != _held_by(criterion):
+        before = old_criteria.get(criterion.id)
+        if before is None or _decisive_fields(before) != _decisive_fields(criterion):
             continue
-        seen = prompt.system(old.bundle, (was,), old.question, old.context)
-        if seen == prompt.system(new, (criterion,), question, context):
+        old_prompt = prompt.system(old.bundle, (before,), old.question, old.context)
+        if old_prompt == prompt.system(new, (criterion,), question, context):
             same.add(criterion.id)
     return frozenset(same)
 
 
-def _held_by(criterion: Criterion) -> dict[str, Any]:
+def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
     """What an answer and its verification may depend on; of the weight only its sign."""
     content = criterion.model_dump(exclude={"weight", "parent", "excludes", "count"})
     return content | {"earns": criterion.weight >= 0}
 
 
 @lru_cache(maxsize=1024)
-def _rest(criteria: Same[tuple[Criterion, ...]], kept: frozenset[str]) -> tuple[Criterion, ...]:
+def _open_criteria(criteria: Same[tuple[Criterion, ...]], standing: frozenset[str]) -> tuple[Criterion, ...]:
     """One tuple for all responses of which the same stands: caches know it by its identity."""
-    return tuple(criterion for criterion in criteria.value if criterion.id not in kept)
+    return tuple(criterion for criterion in criteria.value if criterion.id not in standing)
 
 
 def _question(case: Case) -> Question:

@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
 from tasks.judge.protocol import Part, how
 from tasks.judge.question import Question
-from tasks.llm.backend import Around
+from tasks.llm.backend import Around, Arriving, Passing
 from tasks.llm.choices import Path, Place, level_probabilities, offsets
 from tasks.llm.request import Reply, Request, Same
 
@@ -28,7 +29,11 @@ class Levelled(Around):
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
-        for index, reply in self._backend.answer(requests):
+        answers = self._backend.answer(requests)
+        return Passing.on(self._levelled(requests, answers), answers)
+
+    def _levelled(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+        for index, reply in answers:
             yield index, levelled(requests[index], reply) if reply.token_logprobs else reply
 
 
@@ -38,15 +43,16 @@ def levelled(request: Request, reply: Reply) -> Reply:
     Keys are what was decided: the criterion, the trait, or 'score' for one that stands alone. Decisions that are not in
     the reply, or whose tokens are not known, are left out.
     """
-    found = level_probabilities(reply, places(request, reply.text or ""))
-    return replace(reply, token_logprobs=None, level_probabilities=found or None)
+    probabilities = level_probabilities(reply, places(request, reply.text or ""))
+    return replace(reply, token_logprobs=None, level_probabilities=probabilities or None)
 
 
 def widest(bundle: Bundle) -> int:
     """Most values that one decision under a bundle may have; log-probabilities of fewer alternatives lose some."""
     protocol = how(bundle.protocol.name)
     schemas = [protocol.schema(bundle, part) for part in protocol.parts(bundle, ())]
-    return max((len(values) for schema in schemas for values in _choices(Same(schema)).values()), default=0)
+    choices = chain.from_iterable(_choices(Same(schema)).values() for schema in schemas)
+    return max(map(len, choices), default=0)
 
 
 def places(request: Request, text: str) -> dict[str, Place]:
@@ -56,24 +62,24 @@ def places(request: Request, text: str) -> dict[str, Place]:
         question: Question = request.data
         part = Part(question.part, question.criteria, question.traits)
         schema = how(question.bundle.protocol.name).schema(question.bundle, part)
-    known = _choices(Same(schema))
-    at = offsets(text)
+    starts = offsets(text)
+    decided = [(path, values) for path, values in _choices(Same(schema)).items() if path in starts]
     # `{"decisions": {"P1": {"level": 2}}}` decides P1, `{"subscores": {"clarity": 7}}` clarity, `{"score": 3}` score.
-    return {str(path[min(1, len(path) - 1)]): (at[path], values) for path, values in known.items() if path in at}
+    return {str(path[min(1, len(path) - 1)]): (starts[path], values) for path, values in decided}
 
 
 @lru_cache(maxsize=1024)
 def _choices(schema: Same[Mapping[str, Any]]) -> dict[Path, tuple[str, ...]]:
     """Path → spellings of the values that a contract admits there, for all places with a few plain values."""
-    found: dict[Path, tuple[str, ...]] = {}
+    choices: dict[Path, tuple[str, ...]] = {}
     todo: list[tuple[Path, Mapping[str, Any]]] = [((), schema.value)]
     while todo:
         path, node = todo.pop()
-        todo += [((*path, name), of) for name, of in node.get("properties", {}).items()]
+        todo += [((*path, name), member) for name, member in node.get("properties", {}).items()]
         values = _values(node)
         if 1 < len(values) <= _MOST:
-            found[path] = tuple(json.dumps(value) for value in sorted(values))
-    return found
+            choices[path] = tuple(json.dumps(value) for value in sorted(values))
+    return choices
 
 
 def _values(node: Mapping[str, Any]) -> Sequence[Any]:

@@ -22,12 +22,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.protocols import ConsistencyMemory, RubricMemory
 from tasks.judge import prompt
-from tasks.judge.numbered import numbered
+from tasks.judge.numbered import numbered, numbered_names
 from tasks.judge.protocol import NOTHING, Outcome, Shown
 from tasks.judge.rows import Case
 from tasks.llm.request import Request, Same
@@ -71,15 +72,15 @@ FORGOTTEN = Memory()
 
 def weights(collection: Sequence[Words]) -> dict[str, float]:
     """The weight of every word of a collection."""
-    frequency = Counter(word for words in collection for word in words)
+    frequency = Counter(chain.from_iterable(collection))
     size = 1 + len(collection)
-    of = {held: math.log(size / (1 + held)) + 1 for held in set(frequency.values())}
-    return {word: of[held] for word, held in frequency.items()}
+    weight_of = {count: math.log(size / (1 + count)) + 1 for count in set(frequency.values())}
+    return {word: weight_of[count] for word, count in frequency.items()}
 
 
-def weigh(words: Words, of: Mapping[str, float]) -> float:
+def weigh(words: Words, weight_of: Mapping[str, float]) -> float:
     """Summed weight of words of the collection."""
-    return math.fsum(map(of.__getitem__, words))
+    return math.fsum(map(weight_of.__getitem__, words))
 
 
 def recall(case: Case, store: Store) -> Memory:
@@ -93,9 +94,9 @@ def recall(case: Case, store: Store) -> Memory:
 
 def cards(text: str, bundle: Bundle, limits: RubricMemory) -> tuple[Criterion, ...]:
     """The gold points and then the misconceptions that share most with a text."""
-    known, of = _cards(Same(bundle))
-    said = frozenset(tokens(text))
-    overlaps = {name: weigh(words & said, of) for name, words in known.items()}
+    criterion_words, weight_of = _cards(Same(bundle))
+    response_words = frozenset(tokens(text))
+    overlaps = {name: weigh(words & response_words, weight_of) for name, words in criterion_words.items()}
     points, banned, _ = numbered(bundle)
     chosen: list[Criterion] = []
     for criteria, most in ((points, limits.points), (banned, limits.misconceptions)):
@@ -106,12 +107,12 @@ def cards(text: str, bundle: Bundle, limits: RubricMemory) -> tuple[Criterion, .
 
 def exemplars(text: str, store: Store, limits: ConsistencyMemory) -> tuple[Exemplar, ...]:
     """The earlier gradings whose responses are most like a text."""
-    said = frozenset(tokens(text[: limits.excerpt]))
-    of = weights([*(exemplar.words for exemplar in store), said])
+    excerpt_words = frozenset(tokens(text[: limits.excerpt]))
+    weight_of = weights([*(exemplar.words for exemplar in store), excerpt_words])
     ranked = []
     for age, exemplar in enumerate(reversed(store)):
-        union = weigh(exemplar.words | said, of)
-        likeness = weigh(exemplar.words & said, of) / union if union else 0.0
+        union = weigh(exemplar.words | excerpt_words, weight_of)
+        likeness = weigh(exemplar.words & excerpt_words, weight_of) / union if union else 0.0
         if likeness >= limits.similarity and likeness > 0:
             ranked.append((-likeness, age, exemplar.response_id, exemplar))
     return tuple(exemplar for *_, exemplar in sorted(ranked, key=lambda row: row[:3])[: limits.exemplars])
@@ -125,16 +126,18 @@ def learn(store: Store, case: Case, outcome: Outcome) -> Store:
     scored, (points, _, traits) = outcome.grading.scored, numbered(case.bundle)
     levels = {decision.criterion_id: decision.level for decision in outcome.judged.decisions}
     excerpt = case.text[: limits.excerpt]
+    subscores = {trait.id: scored.traits[trait.id] for trait in traits if trait.id in scored.traits}
+    covered = tuple(number for number, criterion in points.items() if levels[criterion.id])
     assert scored.score is not None
-    kept = Exemplar(
+    exemplar = Exemplar(
         response_id=case.response_id,
         excerpt=excerpt,
         words=frozenset(tokens(excerpt)),
         final=scored.score,
-        subscores={trait.id: scored.traits[trait.id] for trait in traits if trait.id in scored.traits},
-        covered=tuple(number for number, criterion in points.items() if levels[criterion.id]),
+        subscores=subscores,
+        covered=covered,
     )
-    return (*store, kept)[-limits.capacity :]
+    return (*store, exemplar)[-limits.capacity :]
 
 
 def fitting(memory: Memory, bundle: Bundle, bare: Request) -> Shown:
@@ -159,8 +162,8 @@ def room(bundle: Bundle, bare: Request) -> float:
     context = bundle.protocol.context_tokens
     if context is None:
         return math.inf
-    held = (context - bare.sampling.longest) * CHARACTERS_PER_TOKEN
-    return float(held - sum(len(message.content) for message in bare.messages) - 1)
+    prompt_characters = (context - bare.sampling.longest) * CHARACTERS_PER_TOKEN
+    return float(prompt_characters - sum(len(message.content) for message in bare.messages) - 1)
 
 
 def show(memory: Memory, bundle: Bundle) -> Shown:
@@ -175,9 +178,9 @@ def show(memory: Memory, bundle: Bundle) -> Shown:
 
 
 def _of_cards(chosen: Sequence[Criterion], bundle: Bundle) -> str:
-    points, banned, _ = numbered(bundle)
-    names = {c.id: f"point {n}" for n, c in points.items()} | {c.id: f"misconception {n}" for n, c in banned.items()}
-    return prompt.fill("cards", {"cards": "\n".join(f"- {names[c.id]}: {c.text}" for c in chosen)}).rstrip("\n")
+    names = numbered_names(bundle)
+    lines = [f"- {names[criterion.id]}: {criterion.text}" for criterion in chosen]
+    return prompt.fill("cards", {"cards": "\n".join(lines)}).rstrip("\n")
 
 
 def _of_exemplars(chosen: Sequence[Exemplar]) -> str:
@@ -186,13 +189,13 @@ def _of_exemplars(chosen: Sequence[Exemplar]) -> str:
 
 
 def _line(number: int, exemplar: Exemplar) -> str:
-    said = prompt.quoted(exemplar.excerpt)
+    excerpt = prompt.quoted(exemplar.excerpt)
     subscores = ", ".join(f"{name} {value:g}" for name, value in exemplar.subscores.items())
     covered = ", ".join(map(str, exemplar.covered)) or "none"
-    return f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}; answer: {said}"
+    return f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}; answer: {excerpt}"
 
 
 @lru_cache(maxsize=1024)
 def _cards(bundle: Same[Bundle]) -> tuple[dict[str, Words], dict[str, float]]:
-    known = {criterion.id: frozenset(tokens(criterion.text)) for criterion in bundle.value.criteria}
-    return known, weights(list(known.values()))
+    words = {criterion.id: frozenset(tokens(criterion.text)) for criterion in bundle.value.criteria}
+    return words, weights(list(words.values()))

@@ -62,8 +62,9 @@ def next_role(history: Sequence[Attempt[Any]], budgets: Repair | None) -> Role |
         return None
     kind = kind_of(violations)
     role = _ROLES[kind]
+    budget = budgets.contract if kind == "contract" else budgets.semantic
     spent = sum(attempt.request.role == role for attempt in history[1:])
-    return role if spent < (budgets.contract if kind == "contract" else budgets.semantic) else None
+    return role if spent < budget else None
 
 
 def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: str) -> str:
@@ -73,15 +74,13 @@ def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: 
     MAX_PREVIOUS characters are shown as data: every line of it is marked, and the fence carries a code made from it.
     """
     shown = previous[:MAX_PREVIOUS]
-    return prompt.fill(
-        "repair",
-        {
-            "nonce": prompt.nonce(shown),
-            "previous": "\n".join(f"| {line}" for line in shown.splitlines()) or "| (nothing)",
-            "failed": "\n".join(f"- {_in_words(violation)}" for violation in violations),
-            "demand": _DEMAND[role].format(mends=", ".join(mends)),
-        },
-    ).rstrip("\n")
+    values = {
+        "nonce": prompt.nonce(shown),
+        "previous": "\n".join(f"| {line}" for line in shown.splitlines()) or "| (nothing)",
+        "failed": "\n".join(f"- {_in_words(violation)}" for violation in violations),
+        "demand": _DEMAND[role].format(mends=", ".join(mends)),
+    }
+    return prompt.fill("repair", values).rstrip("\n")
 
 
 def _kind(violation: str) -> str:
@@ -90,9 +89,9 @@ def _kind(violation: str) -> str:
 
 def _in_words(violation: str) -> str:
     """A violation as a sentence. What it names may come from the reply, so it stays on one line."""
-    kind, _, what = violation.partition(":")
-    named = " ".join(what.split()) or "it"
+    kind, _, field = violation.partition(":")
+    name = " ".join(field.split()) or "it"
     if "_off_" in kind or kind.startswith("off_"):
-        return f"the value of {named} is outside its range"
+        return f"the value of {name} is outside its range"
     pattern = next((words for start, words in _WORDS if kind.startswith(start)), kind.replace("_", " ") + ": {what}")
-    return pattern.replace("{what}", named)
+    return pattern.replace("{what}", name)

@@ -39,6 +39,7 @@ def moved(
     scored = score(bundle, decided, stated)
     features = level_signals(bundle, decided, _chances(bundle, judgments, levels))
     others = {name: value for name, value in grading["signals"].items() if _stays(name)}
+    signals = {"tie": float(scored.tie), **others, **features, **conflicts(bundle, decided)}
     settled = "precheck" if grading["status"] == "precheck" else "scored"
     return {
         **grading,
@@ -46,7 +47,7 @@ def moved(
         "low": scored.low,
         "high": scored.high,
         "trait_scores": scored.traits,
-        "signals": dict(sorted({"tie": float(scored.tie), **others, **features, **conflicts(bundle, decided)}.items())),
+        "signals": dict(sorted(signals.items())),
         "status": "unscored" if scored.score is None else settled,
         "unscored_reason": scored.reason,
     }

@@ -23,6 +23,13 @@ def numbered(bundle: Bundle) -> Numbered:
     return _numbered(Same(bundle))
 
 
+def numbered_names(bundle: Bundle) -> dict[str, str]:
+    """Criterion → what the contract calls it: `point 1`, `misconception 2`."""
+    points, misconceptions, _ = numbered(bundle)
+    names = {criterion.id: f"point {number}" for number, criterion in points.items()}
+    return names | {criterion.id: f"misconception {number}" for number, criterion in misconceptions.items()}
+
+
 @lru_cache(maxsize=1024)
 def _numbered(bundle: Same[Bundle]) -> Numbered:
     criteria = bundle.value.criteria

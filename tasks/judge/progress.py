@@ -101,9 +101,9 @@ class Progress:
 
     def _patience(self, waited: float) -> str:
         """Prompts are still read: no reply of the wave has come yet."""
-        what = "replies" if self._calls.open > 1 else "reply"
+        open_ = f"{self._calls.open:,} {'replies' if self._calls.open > 1 else 'reply'}"
         return (
-            f"judge: {self._done:,}/{self._total:,} responses, waiting for the first of {self._calls.open:,} {what}, "
+            f"judge: {self._done:,}/{self._total:,} responses, waiting for the first of {open_}, "
             f"{in_words(waited)}{self._left()}"
         )
 
@@ -115,11 +115,14 @@ class Progress:
         repairs = f"{self._repaired:,} of {self._repairs:,} repairs" if self._repairs else "no repairs"
         counted = self._calls.prompt_tokens + self._calls.reply_tokens
         tokens = f", {counted:,} tokens" if counted else ""
-        return (
-            f"judge: {self._done:,}/{self._total:,} responses{shard}{rate}, {self._calls.answered:,} calls"
-            f"{self._calls.rates()}, {self._stored:,} replies reused, {repairs}, {self._unscored:,} unscored"
-            f"{tokens}{self._left()}"
+        parts = (
+            f"judge: {self._done:,}/{self._total:,} responses{shard}{rate}",
+            f"{self._calls.answered:,} calls{self._calls.rates()}",
+            f"{self._stored:,} replies reused",
+            repairs,
+            f"{self._unscored:,} unscored{tokens}{self._left()}",
         )
+        return ", ".join(parts)
 
     def _answered(self) -> int:
         """Responses of the present shard to which no reply is waited for."""

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
@@ -47,25 +48,27 @@ def system(
     traits: those to be scored; name: of the template, the protocol's own where not given; reference: the model answer,
     and examples: worked ones, for templates that show them.
     """
+    protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(Same(bundle))
+    # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
+    is_described = criteria and all(trait.anchors for trait in traits)
     values = {
         "question": question,
         "context": under("Material that belongs to the question:", context),
-        "rubric": bundle.text.strip(),
-        "criteria": "\n".join(_criterion(c, bundle.protocol) for c in criteria),
-        "statements": "\n".join(_statement(c, bundle.protocol.show_weights) for c in criteria),
-        "traits": "\n".join(_trait(trait, bundle.protocol) for trait in traits),
-        "anchors": "\n".join(_trait(trait, bundle.protocol) for trait in bundle.traits if trait.anchors),
-        # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
-        "guidance": "" if criteria and all(trait.anchors for trait in traits) else bundle.text.strip(),
+        "rubric": prose,
+        "criteria": "\n".join(_criterion(criterion, protocol) for criterion in criteria),
+        "statements": "\n".join(_statement(criterion, protocol.show_weights) for criterion in criteria),
+        "traits": "\n".join(_trait(trait, protocol) for trait in traits),
+        "anchors": "\n".join(_trait(trait, protocol) for trait in bundle.traits if trait.anchors),
+        "guidance": "" if is_described else prose,
         "scale": _range(bundle.scale) + _counts(bundle),
         "reference": under("Reference answer:", reference),
         "examples": examples,
-        "units": names_of(Same(bundle)).forms(),
-        "first_unit": names_of(Same(bundle)).name("s1"),
-        "second_unit": names_of(Same(bundle)).name("s2"),
+        "units": units.forms(),
+        "first_unit": units.name("s1"),
+        "second_unit": units.name("s2"),
     }
     demanded = "evidence" if any(c.evidence != "none" for c in criteria) else "bare"  # as `schema.fields` has it
-    return fill(name or _name_of(bundle.protocol), values, speaking(values) | {demanded})
+    return fill(name or _name_of(protocol), values, speaking(values) | {demanded})
 
 
 def under(heading: str, text: str | None) -> str:
@@ -105,19 +108,27 @@ def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
     """
     # A paragraph stands before the sentence that begins where it does: 'paragraph' < 'sentence'.
     ordered = sorted(units, key=lambda unit: (unit.start, unit.kind))
-    said = (f" {text[u.start : u.end]}" if u.kind == "sentence" else "" for u in ordered)
-    lines = (f"[{names.name(u.unit_id)}]{words}" for u, words in zip(ordered, said, strict=True))
+    lines = []
+    for unit in ordered:
+        words = f" {text[unit.start : unit.end]}" if unit.kind == "sentence" else ""
+        lines.append(f"[{names.name(unit.unit_id)}]{words}")
     return fill("response", {"nonce": nonce(text), "text": "\n".join(lines)})
 
 
-def components(found: Mapping[str, str | None]) -> str:
+@lru_cache(maxsize=64)  # the calls about one response come one after the other
+def fenced(text: str, units: Same[tuple[Unit, ...]], names: UnitNames) -> str:
+    """`response`, made once for all calls about it."""
+    return response(text, units.value, names)
+
+
+def components(texts: Mapping[str, str | None]) -> str:
     """What an extracting call found, by criterion, as data between fences: it was copied from a student's text.
 
     Every line is marked, whatever breaks a line in it.
     """
-    said = [f"{name}: {'(nothing)' if text is None else text}" for name, text in found.items()]
-    lines = [f"| {line}" for text in said for line in text.splitlines()]
-    content = "\n".join(lines)
+    entries = [f"{name}: {'(nothing)' if text is None else text}" for name, text in texts.items()]
+    lines = chain.from_iterable(entry.splitlines() for entry in entries)
+    content = "\n".join(f"| {line}" for line in lines)
     return fill("components", {"nonce": nonce(content), "components": content}).rstrip("\n")
 
 

@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     """A part and all that happened to its call."""
 
     part: Part
-    asked: Asked[Any]
+    call: Asked[Any]
 
 
 class Shown(NamedTuple):
@@ -118,12 +118,12 @@ def build(
     role: str = "grade",
     task: str = "",
     mends: tuple[str, ...] = (),
-    kept: Any = None,
+    settled: Any = None,
 ) -> Request:
     """A request about a case: the system message, which all responses of an item share; then what is shown beside it,
     the fenced response, and `task`, what is to be done beyond the system message, such as what a repair shall mend.
 
-    kept: what earlier attempts have settled, for the check to carry over.
+    settled: what earlier attempts have settled, for the check to carry over.
     """
     question = Question(
         bundle=case.bundle,
@@ -137,11 +137,11 @@ def build(
         part=part.name,
         role=role,
         shown=shown.sources,
-        kept=kept,
+        settled=settled,
         reference_answer=case.reference_answer,
     )
     names = names_of(Same(case.bundle))
-    fenced = prompt.response(case.text, case.units, names)
+    fenced = prompt.fenced(case.text, Same(case.units), names)
     content = "\n".join(text for text in (shown.text, fenced, task) if text)
     sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
     return Request(

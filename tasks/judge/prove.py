@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 import jsonschema
@@ -93,7 +94,17 @@ def forged(case: Case) -> Opinion:
 def _case(bundle: Bundle, question: str, context: str | None, reference: str | None) -> Case:
     """A response that is the reference answer and a sentence which repeats neither question nor rubric."""
     text = f"{reference}\n\n{_GOLD}." if reference else f"{_GOLD}."
-    case = Case("proof", "proof", text, tuple(units(text)), question, context, bundle, bundle.bundle_id, reference)
+    case = Case(
+        response_id="proof",
+        item_id="proof",
+        text=text,
+        units=tuple(units(text)),
+        question=question,
+        context=context,
+        bundle=bundle,
+        bundle_id=bundle.bundle_id,
+        reference_answer=reference,
+    )
     while too_short(case):
         text = f"{case.text} {_GOLD}."
         case = replace(case, text=text, units=tuple(units(text)))
@@ -103,11 +114,11 @@ def _case(bundle: Bundle, question: str, context: str | None, reference: str | N
 def _opinion(
     bundle: Bundle, level: Callable[[Criterion], int], full: bool, quote: Callable[[Criterion], dict[str, str]]
 ) -> Opinion:
-    levels = {criterion.id: level(criterion) for criterion in bundle.criteria}
+    traits = {trait.id: trait.max if full else trait.min for trait in bundle.traits}
     return Opinion(
-        levels=levels,
-        evidence={c.id: [quote(c)] for c in bundle.criteria},
-        traits={trait.id: trait.max if full else trait.min for trait in bundle.traits},
+        levels={criterion.id: level(criterion) for criterion in bundle.criteria},
+        evidence={criterion.id: [quote(criterion)] for criterion in bundle.criteria},
+        traits=traits,
         score=bundle.scale.max if full else bundle.scale.min,
         because="stated",
     )
@@ -122,9 +133,9 @@ def _quoting(case: Case) -> Callable[[Criterion], dict[str, str]]:
     quotes = [(unit.unit_id, shortened(case.text[unit.start : unit.end], MAX_QUOTE)) for unit in longest]
 
     def quote(criterion: Criterion) -> dict[str, str]:
-        holding = ((unit, said) for unit, said in quotes if ground(said, unit, criterion, subject)[0] in HOLDS)
-        unit, said = next(holding, quotes[0])
-        return {"unit": unit, "quote": said}
+        holding = ((unit, words) for unit, words in quotes if ground(words, unit, criterion, subject)[0] in HOLDS)
+        unit, words = next(holding, quotes[0])
+        return {"unit": unit, "quote": words}
 
     return quote
 
@@ -133,10 +144,10 @@ def _graded(case: Case, opinion: Opinion) -> Proof:
     """The case graded by a rater of this opinion."""
     backend = Opinionated(opinion)
     with open_replies(":memory:") as replies:
-        found = grade_batch([case], Rater("proof", "simulated", backend), replies)
-    attempts = [attempt for called in found.called for attempt in called.answer.attempts]
-    violations = [violation for attempt in attempts for violation in attempt.checked.violations]
-    return Proof(Outcome(found.judged[0], found.gradings[0]), backend.refused, violations)
+        graded = grade_batch([case], Rater("proof", "simulated", backend), replies)
+    attempts = chain.from_iterable(called.answer.attempts for called in graded.called)
+    violations = list(chain.from_iterable(attempt.checked.violations for attempt in attempts))
+    return Proof(Outcome(graded.judged[0], graded.gradings[0]), backend.refused, violations)
 
 
 def _full(bundle: Bundle, gold: Proof) -> list[str]:
@@ -147,20 +158,20 @@ def _full(bundle: Bundle, gold: Proof) -> list[str]:
 
 def _lowest(case: Case) -> list[str]:
     """Where a misconception needs a quote that the verifier refuses, that is said by other proofs."""
-    low, found = case.bundle.scale.min, _graded(case, worst(case))
-    score = found.outcome.grading.scored.score
-    return [] if found.violations or score == low else [f"no point reached gives {score}, not the lowest score {low:g}"]
+    low, proof = case.bundle.scale.min, _graded(case, worst(case))
+    score = proof.outcome.grading.scored.score
+    return [] if proof.violations or score == low else [f"no point reached gives {score}, not the lowest score {low:g}"]
 
 
 def _forged(case: Case) -> list[str]:
     quotes = PROTOCOLS[case.bundle.protocol.name].quotes
     if quotes is None:
         return []
-    bundle, found = case.bundle, _graded(case, forged(case)).outcome
+    bundle, outcome = case.bundle, _graded(case, forged(case)).outcome
     demanding = {criterion.id for criterion in bundle.criteria if criterion.evidence != "none"}
-    decided = [d for d in found.judged.decisions if d.criterion_id in demanding]
+    decided = [d for d in outcome.judged.decisions if d.criterion_id in demanding]
     credited = [d.criterion_id for d in decided if d.verified is not False]
     if quotes == "traits" and bundle.protocol.failed_quote != "count":
-        scores = found.grading.scored.traits
+        scores = outcome.grading.scored.traits
         credited += [trait.id for trait in bundle.traits if scores.get(trait.id, trait.min) > trait.min]
     return [f"a fabricated quote is accepted for '{name}'" for name in credited]

@@ -33,7 +33,7 @@ class Question:
     """What the call is for."""
     shown: tuple[str, ...] = ()
     """What memory showed, see `Shown.sources`."""
-    kept: Any = field(default=None, compare=False)
+    settled: Any = field(default=None, compare=False)
     """What earlier attempts settled, for a repair's check to carry over."""
     reference_answer: str | None = None
     """The model answer."""
@@ -41,21 +41,21 @@ class Question:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what an offline answer may depend on."""
-        of = _opening(Same(self.criteria), Same(self.bundle), self.question).copy()
-        of.update(f"{json.dumps(self.text)}]".encode())
+        content = _opening(Same(self.criteria), Same(self.bundle), self.question).copy()
+        content.update(f"{json.dumps(self.text)}]".encode())
         if PROTOCOLS[self.bundle.protocol.name].is_trained:  # no other answerer reads them as plain data
-            of.update(json.dumps([self.reference_answer, self.context]).encode())
-        return of.hexdigest()
+            content.update(json.dumps([self.reference_answer, self.context]).encode())
+        return content.hexdigest()
 
 
 @lru_cache(maxsize=1024)
 def _opening(criteria: Same[tuple[Criterion, ...]], bundle: Same[Bundle], question: str) -> hashlib._Hash:
     """The hash of what all responses of an item share; the response's text ends it."""
-    asked = _asked(criteria.value) if criteria.value else bundle.value.bundle_id
-    return hashlib.sha256(f"[{json.dumps(asked)}, {json.dumps(question)}, ".encode())
+    decided = _as_json(criteria.value) if criteria.value else bundle.value.bundle_id
+    return hashlib.sha256(f"[{json.dumps(decided)}, {json.dumps(question)}, ".encode())
 
 
-def _asked(criteria: tuple[Criterion, ...]) -> str:
+def _as_json(criteria: tuple[Criterion, ...]) -> str:
     """Of the weight an answer sees at most the sign: another weight asks nothing anew."""
-    asked = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight >= 0} for c in criteria]
-    return json.dumps(asked, sort_keys=True)
+    content = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight >= 0} for c in criteria]
+    return json.dumps(content, sort_keys=True)

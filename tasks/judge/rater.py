@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tasks.judge import embedded, trained
 from tasks.judge.levels import Levelled
 from tasks.judge.question import Question
 from tasks.judge.rows import Graded, Rater
-from tasks.judge.simulated import Known, Simulated
+from tasks.judge.simulated import HumanMarks, Simulated
 from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay, Recorded
@@ -39,11 +40,11 @@ def rater(
     replies: Replies,
     key_of: KeyOf = os.environ.get,
     grader: Grader | None = None,
-    known: Mapping[str, Known] | None = None,
+    marks: Mapping[str, HumanMarks] | None = None,
 ) -> Rater:
     """The rater of a study; its id names kind of answerer, model and protocol.
 
-    key_of: name of a credential → its value, see `Engine.key`; grader: what backend 'trained' answers by; known: what
+    key_of: name of a credential → its value, see `Engine.key`; grader: what backend 'trained' answers by; marks: what
     'simulated' knows. InputError or BackendError where the recorded replies, the grader, the marks, the encoder or the
     language model are not there.
     """
@@ -54,7 +55,7 @@ def rater(
         return _recorded(judge, base / judge.replies)
     kind = BACKENDS[judge.backend]
     if not kind.reads_prose:
-        backend, asking = _offline(judge, grader, known)
+        backend, asking = _offline(judge, grader, marks)
         return Rater(f"{judge.backend}:{backend.model}:{judge.protocol}", kind.rater_kind, backend, **asking)
     backend, mender = Levelled(open_backend(judge, base, replies, key_of)), None
     if judge.repair_engine and kind.needs == "engine":
@@ -63,12 +64,14 @@ def rater(
     return Rater(_named(judge, backend, mender), kind.rater_kind, backend, mender, **_asking(judge))
 
 
-def _offline(judge: Judge, grader: Grader | None, known: Mapping[str, Known] | None) -> tuple[Backend, dict[str, Any]]:
+def _offline(
+    judge: Judge, grader: Grader | None, marks: Mapping[str, HumanMarks] | None
+) -> tuple[Backend, dict[str, Any]]:
     """What answers questions of judging from their plain data, and how it is asked."""
     if judge.backend == "simulated" and judge.truth:
-        if not known:
+        if not marks:
             raise InputError(f"rater '{judge.truth.rater}' marked and scored nothing", field="judge.truth.rater")
-        return Simulated(judge.truth, known), {"sampling": judge.sampling}
+        return Simulated(judge.truth, marks), {"sampling": judge.sampling}
     if judge.backend == "embedded":
         return Offline(embedded.MODEL, partial(embedded.answer, encoder=minilm()), batch_size=_BATCH), {}
     if grader is None:
@@ -127,7 +130,7 @@ def _reading(foreign: Foreign) -> Callable[[str, Request], str | None]:
 
 def signal_recorded(graded: Iterable[Graded], recorded: Mapping[str, float], foreign: Foreign) -> None:
     """Add to gradings, as a signal, the score of `foreign_scores` where there is one."""
-    for grading in (grading for sample in graded for grading in sample.gradings):
+    for grading in chain.from_iterable(sample.gradings for sample in graded):
         case, value = grading.case, recorded.get(grading.case.response_id)
         if value is not None:
             grading.signals["recorded"] = rescale(value, foreign, case.item_id, case.bundle.scale)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.decision import Decision
-from tasks.judge.doubts import HELD, Place
+from tasks.judge.doubts import SUPPORTING, Place
 from tasks.llm.encoder import Encoder, minilm, require_encoder
 from tasks.llm.request import Same
 
@@ -31,31 +31,30 @@ class Relevance:
     def __init__(self, criteria: Sequence[Criterion], least: float, encode: Encoder) -> None:
         """least: the relevance below which a quote is irrelevant."""
         self._encode, self._least = encode, least
-        self._place = {criterion.id: at for at, criterion in enumerate(criteria)}
-        self._wanted = encode([wanted(criterion) for criterion in criteria])
+        self._rows = {criterion.id: row for row, criterion in enumerate(criteria)}
+        self._criteria = encode([looked_for(criterion) for criterion in criteria])
         self._vectors: dict[str, np.ndarray] = {}
 
     def of(self, quotes: Sequence[tuple[str, str]]) -> list[float]:
         """The relevance of each (criterion, words); infinite where there is nothing to compare with."""
         self._prepare(words for _, words in quotes)
-        return [self._beside_others(self._place.get(name), words) for name, words in quotes]
+        return [self._beside_others(self._rows.get(name), words) for name, words in quotes]
 
     def irrelevant(self, decisions: Sequence[Decision], text: str) -> dict[Place, str]:
         """The quotes of a response that hold for a level above 0 and are irrelevant, each with its status."""
-        held = [
-            ((i, j), (decision.criterion_id, _words(row, text)))
-            for i, decision in enumerate(decisions)
-            for j, row in enumerate(decision.evidence)
-            if decision.level and row["status"] in HELD
-        ]
-        relevant = self.of([quote for _, quote in held])
-        return {place: "irrelevant" for (place, _), value in zip(held, relevant, strict=True) if value < self._least}
+        quotes: dict[Place, tuple[str, str]] = {}
+        for i, decision in enumerate(decisions):
+            supporting = [(j, row) for j, row in enumerate(decision.evidence) if row["status"] in SUPPORTING]
+            for j, row in supporting if decision.level else ():
+                quotes[i, j] = (decision.criterion_id, _words(row, text))
+        relevances = zip(quotes, self.of(list(quotes.values())), strict=True)
+        return {place: "irrelevant" for place, relevance in relevances if relevance < self._least}
 
-    def _beside_others(self, at: int | None, words: str) -> float:
-        if at is None or len(self._wanted) < 2:
+    def _beside_others(self, row: int | None, words: str) -> float:
+        if row is None or len(self._criteria) < 2:
             return float("inf")
-        cosine = self._wanted @ self._vectors[words]
-        return float(cosine[at] - np.delete(cosine, at).max())
+        cosine = self._criteria @ self._vectors[words]
+        return float(cosine[row] - np.delete(cosine, row).max())
 
     def _prepare(self, texts: Iterable[str]) -> None:
         distinct = dict.fromkeys(texts)
@@ -66,7 +65,7 @@ class Relevance:
             self._vectors |= zip(missing, self._encode(missing), strict=True)
 
 
-def wanted(criterion: Criterion) -> str:
+def looked_for(criterion: Criterion) -> str:
     """What a criterion looks for, in words."""
     return f"{criterion.text} {criterion.levels[-1]}"
 
@@ -74,11 +73,11 @@ def wanted(criterion: Criterion) -> str:
 @lru_cache(maxsize=64)
 def relevance_of(bundle: Same[Bundle]) -> Relevance | None:
     """Who judges relevance under a bundle; None where it asks for none. BackendError where the encoder is not there."""
-    asked = bundle.value.protocol.relevance
-    if asked is None:
+    rule = bundle.value.protocol.relevance
+    if rule is None:
         return None
     require_encoder("judge.relevance holds quotes against criteria by the sentence encoder (leave it out)")
-    return Relevance(bundle.value.criteria, asked.least, minilm())
+    return Relevance(bundle.value.criteria, rule.least, minilm())
 
 
 def _words(row: Mapping[str, object], text: str) -> str:

@@ -34,7 +34,7 @@ def needed(schema: Mapping[str, Any]) -> int:
     if kinds:
         return max(needed(kind) for kind in kinds)
     if "properties" in schema:
-        return _PLAIN + sum(_NAME + needed(of) for of in schema["properties"].values())
+        return _PLAIN + sum(_NAME + needed(member) for member in schema["properties"].values())
     if "items" in schema:
         return _PLAIN + needed(schema["items"])
     return _PLAIN + (0 if "enum" in schema else schema.get("maxLength", 0) // _CHARACTERS)

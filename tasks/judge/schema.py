@@ -62,14 +62,14 @@ def answers(criteria: Sequence[Criterion]) -> dict[str, Any]:
 
 def components(criteria: Sequence[Criterion]) -> dict[str, Any]:
     """Schema of what is found in a response for each of these criteria; null for nothing."""
-    found = {"anyOf": [{"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}, {"type": "null"}]}
-    return record({"components": record({criterion.id: found for criterion in criteria})})
+    text_or_nothing = {"anyOf": [{"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}, {"type": "null"}]}
+    return record({"components": record({criterion.id: text_or_nothing for criterion in criteria})})
 
 
-def traits(of: Sequence[Trait]) -> dict[str, Any]:
+def traits(judged: Sequence[Trait]) -> dict[str, Any]:
     """Schema of a score with its quotes for each of these traits."""
-    scored = {t.id: record({"score": _number(t), "evidence": _evidence("unit")}) for t in of}
-    return _open(record({"traits": record(scored)}), {"unit"} if of else set())
+    scored = {trait.id: record({"score": _number(trait), "evidence": _evidence("unit")}) for trait in judged}
+    return _open(record({"traits": record(scored)}), {"unit"} if judged else set())
 
 
 def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -> Mapping[str, Any]:
@@ -129,8 +129,8 @@ def fields(criterion: Criterion) -> list[str]:
 
 def _decision(criterion: Criterion) -> dict[str, Any]:
     level = {"type": "integer", "enum": list(range(len(criterion.levels)))}
-    known = {"evidence": _evidence(_cites(criterion.evidence)), "diagnostic": _PROSE, "level": level}
-    return record({name: known[name] for name in fields(criterion)})
+    members = {"evidence": _evidence(_cites(criterion.evidence)), "diagnostic": _PROSE, "level": level}
+    return record({name: members[name] for name in fields(criterion)})
 
 
 def _number(scale: Scale) -> dict[str, Any]:

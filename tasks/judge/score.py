@@ -47,22 +47,24 @@ def counted(bundle: Bundle) -> Mapping[str, tuple[int, ...]]:
 
 
 @lru_cache(maxsize=1024)
-def _counted(of: Same[Bundle]) -> Mapping[str, tuple[int, ...]]:
-    return levels_counted(of.value)
+def _counted(bundle: Same[Bundle]) -> Mapping[str, tuple[int, ...]]:
+    return levels_counted(bundle.value)
 
 
 def expected_share(bundle: Bundle, criterion: Criterion, level: int, likely: Sequence[float] | None) -> float:
     """The share that a criterion counts for at its level or, where its levels have probabilities, the expected one."""
     worth = counted(bundle)[criterion.id]
-    return (sum(at * p for at, p in zip(worth, likely, strict=True)) if likely else worth[level]) / criterion.top
+    if not likely:
+        return worth[level] / criterion.top
+    return sum(value * chance for value, chance in zip(worth, likely, strict=True)) / criterion.top
 
 
 def conflicts(bundle: Bundle, levels: Mapping[str, int | None]) -> dict[str, int]:
     """The signal `conflicts`: the number of pairs that exclude each other and are both decided above level 0; nothing
     where there is none."""
-    held = {name for name, level in levels.items() if level}
+    credited = {name for name, level in levels.items() if level}
     pairs = _composition(Same(bundle)).exclusions
-    count = sum(not held.isdisjoint(pair.first) and not held.isdisjoint(pair.second) for pair in pairs)
+    count = sum(not credited.isdisjoint(pair.first) and not credited.isdisjoint(pair.second) for pair in pairs)
     return {"conflicts": count} if count else {}
 
 
@@ -72,14 +74,14 @@ def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
 
 
 @lru_cache(maxsize=1024)
-def whole(of: Same[Bundle]) -> tuple[Criterion, ...]:
+def added(bundle: Same[Bundle]) -> tuple[Criterion, ...]:
     """The criteria whose shares are added up: those that are no sub-points."""
-    return of.value.whole if of.value.composites else of.value.criteria
+    return bundle.value.whole if bundle.value.composites else bundle.value.criteria
 
 
 @lru_cache(maxsize=1024)
-def _composition(of: Same[Bundle]) -> Composition:
-    return composition(of.value)
+def _composition(bundle: Same[Bundle]) -> Composition:
+    return composition(bundle.value)
 
 
 def _clipped(share: float) -> float:
@@ -120,7 +122,8 @@ def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str,
         if bundle.protocol.unscored == "bounds":
             low = _total(bundle, shares | {c.id: float(c.weight < 0) for c in missing})
             high = _total(bundle, shares | {c.id: float(c.weight > 0) for c in missing})
-        return Scored(None, {**traits, **(stated or {})}, means, tie, low, high, "criterion_unscored")
+        all_traits = {**traits, **(stated or {})}
+        return Scored(None, all_traits, means, tie, low=low, high=high, reason="criterion_unscored")
     shares |= {c.id: 0.0 for c in missing}
     traits, means, tie = _traits(bundle, shares)
     return Scored(_total_of(bundle, shares, traits), {**traits, **(stated or {})}, means, tie)
@@ -130,7 +133,7 @@ def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
     """Trait → share of its points, for the traits whose criteria are all scored. shares: of decided criteria."""
     means, reached = {}, whole_shares(bundle, shares)
     for trait in bundle.traits:
-        criteria = [c for c in whole(Same(bundle)) if c.trait == trait.id]
+        criteria = [c for c in added(Same(bundle)) if c.trait == trait.id]
         if criteria and all(c.id in reached for c in criteria):
             means[trait.id] = share_of_points(criteria, reached)
     return means
@@ -149,25 +152,28 @@ def _judged(bundle: Bundle, shares: Shares, stated: Mapping[str, float]) -> Scor
     what is unscored: no score, bounds from the ends of its range, or its lowest score."""
     derived, means, _ = _traits(bundle, shares)
     judged = [trait for trait in bundle.traits if trait.source == "judged"]
-    known = {trait.id: float(stated[trait.id]) for trait in judged if trait.id in stated}
-    others = {name: value for name, value in derived.items() if name not in {t.id for t in judged}}
-    missing = [trait for trait in judged if trait.id not in known]
-    if missing and (bundle.protocol.unscored != "zero" or not known):
+    names = {trait.id for trait in judged}
+    scores = {trait.id: float(stated[trait.id]) for trait in judged if trait.id in stated}
+    others = {name: value for name, value in derived.items() if name not in names}
+    missing = [trait for trait in judged if trait.id not in scores]
+    lowest = {trait.id: trait.min for trait in missing}
+    if missing and (bundle.protocol.unscored != "zero" or not scores):
         low = high = None
         if bundle.protocol.unscored == "bounds":
-            low = round_half_up(_of_judged(bundle, judged, known | {t.id: t.min for t in missing}), bundle.scale)
-            high = round_half_up(_of_judged(bundle, judged, known | {t.id: t.max for t in missing}), bundle.scale)
-        return Scored(None, known | others, means, False, low, high, "trait_unscored")
-    known |= {trait.id: trait.min for trait in missing}
-    total = _of_judged(bundle, judged, known)
-    return Scored(round_half_up(total, bundle.scale), known | others, means, is_tie(total, bundle.scale))
+            highest = {trait.id: trait.max for trait in missing}
+            low = round_half_up(_of_judged(bundle, judged, scores | lowest), bundle.scale)
+            high = round_half_up(_of_judged(bundle, judged, scores | highest), bundle.scale)
+        return Scored(None, scores | others, means, low=low, high=high, reason="trait_unscored")
+    scores |= lowest
+    total = _of_judged(bundle, judged, scores)
+    return Scored(round_half_up(total, bundle.scale), scores | others, means, is_tie(total, bundle.scale))
 
 
 def _of_judged(bundle: Bundle, judged: Sequence[Trait], scores: Mapping[str, float]) -> float:
     """The sum of the judged traits or the mean of their shares, on the scale before rounding."""
     if bundle.protocol.final_score == "trait_sum":
         return sum(scores[trait.id] for trait in judged)
-    reached = [(scores[t.id] - t.min) / (t.max - t.min) for t in judged]
+    reached = [_share(scores[trait.id], trait) for trait in judged]
     return _onto(sum(reached) / len(reached), bundle.scale)
 
 
@@ -178,16 +184,20 @@ def _total(bundle: Bundle, shares: Shares) -> float:
 def _total_of(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
     match bundle.protocol.final_score:
         case "weighted_points":
-            total = _onto(share_of_points(whole(Same(bundle)), whole_shares(bundle, shares)), bundle.scale)
+            total = _onto(share_of_points(added(Same(bundle)), whole_shares(bundle, shares)), bundle.scale)
         case "trait_mean":
             ranges = {trait.id: trait for trait in bundle.traits}
-            reached = [(traits[n] - ranges[n].min) / (ranges[n].max - ranges[n].min) for n in traits]
+            reached = [_share(score, ranges[name]) for name, score in traits.items()]
             total = _onto(sum(reached) / len(reached), bundle.scale)
         case "trait_sum":
             total = sum(traits.values())
         case "judged":
             raise ValueError("a judged score is stated, not derived")
     return round_half_up(total, bundle.scale)
+
+
+def _share(score: float, scale: Scale) -> float:
+    return (score - scale.min) / (scale.max - scale.min)
 
 
 def _onto(share: float, scale: Scale) -> float:

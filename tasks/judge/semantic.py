@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -36,7 +37,8 @@ class Matcher:
     def __init__(self, text: str, units: Sequence[Unit], encode: Encoder, threshold: float = THRESHOLD) -> None:
         self.threshold = threshold
         self._text, self._encode = text, encode
-        self.spans = [span for unit in units if unit.kind == "sentence" for span in _windows(text, unit)]
+        sentences = [unit for unit in units if unit.kind == "sentence"]
+        self.spans = list(chain.from_iterable(_windows(text, sentence) for sentence in sentences))
         self._vectors: dict[str, np.ndarray] = {}
 
     def prepare(self, quotes: Iterable[str]) -> None:
@@ -70,5 +72,6 @@ def _windows(text: str, unit: Unit) -> list[Span]:
     """A sentence, or its windows of even size; what is too short to count or longer than a quote may be is left out."""
     words = [match.span() for match in _PIECE.finditer(text, unit.start, unit.end)]
     size = -(-len(words) // -(-len(words) // WINDOW)) if words else 1
-    spans = [Span(words[at][0], words[min(at + size, len(words)) - 1][1]) for at in range(0, len(words), size)]
+    windows = [words[start : start + size] for start in range(0, len(words), size)]
+    spans = [Span(window[0][0], window[-1][1]) for window in windows]
     return [span for span in spans if span.end - span.start <= MAX_QUOTE and counts(text[span.start : span.end])]

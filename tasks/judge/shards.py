@@ -18,12 +18,12 @@ def shards(counts: Mapping[str, int], size: int = SHARD) -> list[tuple[str, list
     packed: list[list[tuple[str, int, int]]] = []
     room = 0
     for item_id in sorted(counts):
-        for at in range(0, counts[item_id], size):
-            count = min(size, counts[item_id] - at)
+        for first in range(0, counts[item_id], size):
+            count = min(size, counts[item_id] - first)
             if count > room:
                 packed.append([])
                 room = size
-            packed[-1].append((item_id, at, count))
+            packed[-1].append((item_id, first, count))
             room -= count
     return [(f"{number:05d}", parts) for number, parts in enumerate(packed)]
 

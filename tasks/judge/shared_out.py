@@ -99,21 +99,22 @@ class ShardProgress:
         self._stage, self._say, self._clock = stage, say, clock
         self._total = samples * sum(shard.responses for shard in shards)
         self._shards, self._begun = len(shards), clock()
-        self._ended, self._counts = 0, ShardCounts()
+        self.shards_ended, self._counts = 0, ShardCounts()
 
     def ended(self, counts: ShardCounts) -> None:
         """A shard is judged."""
-        self._ended, self._counts = self._ended + 1, self._counts.plus(counts)
-        self._say(self._line(), self._ended / self._shards)
+        self.shards_ended, self._counts = self.shards_ended + 1, self._counts.plus(counts)
+        self._say(self._line(), self.shards_ended / self._shards)
 
     def _line(self) -> str:
         counts, seconds = self._counts, self._clock() - self._begun
-        left = seconds / self._ended * (self._shards - self._ended)
+        left = seconds / self.shards_ended * (self._shards - self.shards_ended)
         rate = f", {pace(counts.responses / seconds)}/s" if counts.responses and seconds > 0 else ""
         rest = f", about {in_words(left)} left" if left else ""
         tokens = f", {counts.tokens:,} tokens" if counts.tokens else ""
+        requests = f", {counts.requests:,} requests to the store" if counts.requests else ""
+        judged = f"{counts.responses:,}/{self._total:,} responses"
         return (
-            f"{self._stage}: {self._ended:,}/{self._shards:,} shards, {counts.responses:,}/{self._total:,} responses"
-            f"{rate}, {counts.calls:,} calls, {counts.reused:,} replies reused, {counts.unscored:,} unscored"
-            f"{tokens}{rest}"
+            f"{self._stage}: {self.shards_ended:,}/{self._shards:,} shards, {judged}{rate}, {counts.calls:,} calls, "
+            f"{counts.reused:,} replies reused, {counts.unscored:,} unscored{tokens}{requests}{rest}"
         )

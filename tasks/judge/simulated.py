@@ -23,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale
@@ -30,7 +31,7 @@ from tasks.contracts.settings.judge import Truth
 from tasks.judge.protocol import Opinion, how
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
-from tasks.judge.score import counted, round_half_up, share_of_points, whole, whole_shares
+from tasks.judge.score import added, counted, round_half_up, share_of_points, whole_shares
 from tasks.llm.damage import WAYS, damaged
 from tasks.llm.request import Reply, Request, Same
 from tasks.text.edges import counts
@@ -43,7 +44,7 @@ _EXEMPLAR = "exemplar:"
 
 
 @dataclass(frozen=True)
-class Known:
+class HumanMarks:
     """What a human rater said about one response."""
 
     levels: Mapping[str, int] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Known:
     """On the bundle's scale."""
 
 
-def known(gradings: Iterable[Mapping[str, Any]], judgments: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
+def known(gradings: Iterable[Mapping[str, Any]], judgments: Iterable[Mapping[str, Any]]) -> dict[str, HumanMarks]:
     """Response → what one human rater said about it, from rows of `gradings` (response_id, item_id, score,
     trait_scores) and `judgments` (response_id, criterion_id, decision). A response without a grading is left out."""
     levels: dict[str, dict[str, int]] = defaultdict(dict)
@@ -70,13 +71,13 @@ def known(gradings: Iterable[Mapping[str, Any]], judgments: Iterable[Mapping[str
         for criterion, level in levels[name].items():
             highest[criterion] = max(level, highest.get(criterion, 0))
     return {
-        name: Known(levels[name], tops[row["item_id"]], row["trait_scores"], row["score"])
+        name: HumanMarks(levels[name], tops[row["item_id"]], row["trait_scores"], row["score"])
         for name, row in scored.items()
     }
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Perceived:
     """What the rater sees of a response before it reads anything else, in shares; credit counts upwards."""
 
     levels: Mapping[str, float]
@@ -92,95 +93,103 @@ class Simulated:
     by_subject = True
     batch_size = 256
 
-    def __init__(self, truth: Truth, known: Mapping[str, Known]) -> None:
-        """known: response → what the rater that `truth` names said about it."""
-        content = [truth.model_dump(mode="json"), {name: vars(of) for name, of in known.items()}]
+    def __init__(self, truth: Truth, marks: Mapping[str, HumanMarks]) -> None:
+        """marks: response → what the rater that `truth` names said about it."""
+        content = [truth.model_dump(mode="json"), {name: vars(of_response) for name, of_response in marks.items()}]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         self.model = f"{truth.rater}-{digest[:12]}"
-        self._truth, self._known = truth, known
+        self._truth, self._marks = truth, marks
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
-        return iter([(index, answer(request, self._truth, self._known)) for index, request in enumerate(requests)])
+        return iter([(index, answer(request, self._truth, self._marks)) for index, request in enumerate(requests)])
 
 
-def answer(request: Request, truth: Truth, known: Mapping[str, Known]) -> Reply:
+def answer(request: Request, truth: Truth, marks: Mapping[str, HumanMarks]) -> Reply:
     """The reply to a request, the same whenever and beside whatever it is asked. An error where nothing is known."""
     question: Question = request.data
-    if request.subject not in known:
+    if request.subject not in marks:
         return Reply(error=f"not_known: rater '{truth.rater}' said nothing about '{request.subject}'")
-    luck = random.Random(f"{truth.seed}:{request.role}:{question.part}:{request.subject}:{_asked(request)}")
+    rng = random.Random(f"{truth.seed}:{request.role}:{question.part}:{request.subject}:{_content_digest(request)}")
     is_repair = request.role.endswith("_repair")
     broken, invented = (1 - RIGHT, 1 - RIGHT) if is_repair else (truth.broken, truth.invented)
     # Rates of 0 mean a rater that never errs, when it repairs neither.
     broken, invented = broken * (truth.broken > 0), invented * (truth.invented > 0)
-    opinion, probabilities = _opinion(request, truth, known, invented, luck)
+    opinion, probabilities = _opinion(request, truth, marks, invented, rng)
     text = json.dumps(how(question.bundle.protocol.name).artifact(question, opinion), ensure_ascii=False)
-    if luck.random() < broken:
-        text = damaged(text, luck.choice(sorted(WAYS)), luck)
-    asked = {criterion.id for criterion in question.criteria}
-    return Reply(text=text, level_probabilities={name: p for name, p in probabilities.items() if name in asked})
+    if rng.random() < broken:
+        text = damaged(text, rng.choice(sorted(WAYS)), rng)
+    names = {criterion.id for criterion in question.criteria}
+    return Reply(text=text, level_probabilities={name: p for name, p in probabilities.items() if name in names})
 
 
-def level_probabilities(seen: float, top: int, noise: float) -> list[float]:
+def level_probabilities(perceived: float, top: int, noise: float) -> list[float]:
     """Probability of each level 0…top at a place seen in [0, 1] or beyond, for a rater with normal noise and no
     preference among levels: proportional to the density of what is seen. Without noise the closest level has it all,
     the higher one of two."""
     centres = [(level + 0.5) / (top + 1) for level in range(top + 1)]
     if noise == 0:
-        closest = min(range(top + 1), key=lambda level: (abs(seen - centres[level]), -level))
+        closest = min(range(top + 1), key=lambda level: (abs(perceived - centres[level]), -level))
         return [float(level == closest) for level in range(top + 1)]
-    exponents = [-0.5 * ((seen - centre) / noise) ** 2 for centre in centres]
+    exponents = [-0.5 * ((perceived - centre) / noise) ** 2 for centre in centres]
     largest = max(exponents)
     weights = [math.exp(exponent - largest) for exponent in exponents]
     return [weight / sum(weights) for weight in weights]
 
 
 def _opinion(
-    request: Request, truth: Truth, known: Mapping[str, Known], invented: float, luck: random.Random
+    request: Request, truth: Truth, marks: Mapping[str, HumanMarks], invented: float, rng: random.Random
 ) -> tuple[Opinion, dict[str, list[float]]]:
     """The opinion with its quotes, and the probability of each level of every criterion of the bundle."""
     question: Question = request.data
-    bundle = question.bundle
-    seen = _seen(request.subject, request.sampling.seed, bundle, truth, known)
+    bundle, seed = question.bundle, request.sampling.seed
+    perceived = _perceived(request.subject, seed, bundle, truth, marks)
     shown = [source.removeprefix(_EXEMPLAR) for source in question.shown if source.startswith(_EXEMPLAR)]
-    anchors = [_seen(r, request.sampling.seed, bundle, truth, known).score for r in shown if r in known]
-    moved = truth.anchoring * (math.fsum(anchors) / len(anchors) - seen.score) if anchors else 0.0
-    probabilities = {
-        c.id: level_probabilities(seen.levels[c.id] + _sign(c) * moved, c.top, truth.noise) for c in bundle.criteria
-    }
-    levels = {c.id: _likeliest(probabilities[c.id]) for c in bundle.criteria}
-    traits = {trait.id: trait for trait in (*bundle.traits, *question.traits)}
+    anchors = [_perceived(name, seed, bundle, truth, marks).score for name in shown if name in marks]
+    shift = truth.anchoring * (math.fsum(anchors) / len(anchors) - perceived.score) if anchors else 0.0
+    probabilities, levels, evidence = {}, {}, {}
+    for criterion in bundle.criteria:
+        place = perceived.levels[criterion.id] + _sign(criterion) * shift
+        probabilities[criterion.id] = level_probabilities(place, criterion.top, truth.noise)
+        levels[criterion.id] = _likeliest(probabilities[criterion.id])
+        if levels[criterion.id]:
+            evidence[criterion.id] = _quotes(question, criterion, invented, rng)
+    traits = {}
+    for trait in (*bundle.traits, *question.traits):
+        traits[trait.id] = _onto(perceived.traits.get(trait.id, perceived.score) + shift, trait)
+    met = sum(level > 0 for level in levels.values())
     opinion = Opinion(
         levels=levels,
-        evidence={c.id: _quotes(question, c, invented, luck) for c in bundle.criteria if levels[c.id]},
-        traits={name: _onto(seen.traits.get(name, seen.score) + moved, trait) for name, trait in traits.items()},
-        score=_onto(seen.score + moved, bundle.scale),
-        because=f"simulated: {len([level for level in levels.values() if level])} of {len(levels)} criteria are met",
+        evidence=evidence,
+        traits=traits,
+        score=_onto(perceived.score + shift, bundle.scale),
+        because=f"simulated: {met} of {len(levels)} criteria are met",
     )
     return opinion, probabilities
 
 
-def _seen(response_id: str, sample: int, bundle: Bundle, truth: Truth, known: Mapping[str, Known]) -> _Seen:
-    said = known[response_id]
-    score = _share(said.score, bundle.scale) if said.score is not None else _earned(bundle, said)
-    whole = _draw(truth, response_id, sample, "") * math.sqrt(0.5)
+def _perceived(
+    response_id: str, sample: int, bundle: Bundle, truth: Truth, marks: Mapping[str, HumanMarks]
+) -> _Perceived:
+    human = marks[response_id]
+    score = _share(human.score, bundle.scale) if human.score is not None else _earned(bundle, human)
+    of_response = _draw(truth, response_id, sample, "") * math.sqrt(0.5)
     levels = {}
     for c in bundle.criteria:
-        place = _place(c, said, score)
-        shift = _sign(c) * (truth.severity + truth.noise * whole)
+        place = _place(c, human, score)
+        shift = _sign(c) * (truth.severity + truth.noise * of_response)
         levels[c.id] = place + shift + truth.noise * _draw(truth, response_id, sample, c.id) * math.sqrt(0.5)
-    own = _draw(truth, response_id, sample, "score") * math.sqrt(0.5)
-    shift = truth.severity + truth.noise * (whole + own)
-    traits = {t.id: _share(said.traits[t.id], t) + shift for t in bundle.traits if t.id in said.traits}
-    return _Seen(levels, traits, score + shift)
+    of_score = _draw(truth, response_id, sample, "score") * math.sqrt(0.5)
+    shift = truth.severity + truth.noise * (of_response + of_score)
+    traits = {t.id: _share(human.traits[t.id], t) + shift for t in bundle.traits if t.id in human.traits}
+    return _Perceived(levels, traits, score + shift)
 
 
-def _place(criterion: Criterion, said: Known, score: float) -> float:
+def _place(criterion: Criterion, human: HumanMarks, score: float) -> float:
     """Where the truth of a criterion lies."""
-    if criterion.id not in said.levels:
+    if criterion.id not in human.levels:
         return score if criterion.weight >= 0 else (1 - score) / 2
-    return (criterion.top * _marked(criterion, said) + 0.5) / (criterion.top + 1)
+    return (criterion.top * _marked(criterion, human) + 0.5) / (criterion.top + 1)
 
 
 def _sign(criterion: Criterion) -> int:
@@ -188,34 +197,34 @@ def _sign(criterion: Criterion) -> int:
     return 1 if criterion.weight >= 0 else -1
 
 
-def _draw(truth: Truth, *of: object) -> float:
+def _draw(truth: Truth, *key: object) -> float:
     """A standard normal draw."""
-    return random.Random(f"{truth.seed}:{':'.join(map(str, of))}").gauss(0.0, 1.0)
+    return random.Random(f"{truth.seed}:{':'.join(map(str, key))}").gauss(0.0, 1.0)
 
 
-def _asked(request: Request) -> str:
+def _content_digest(request: Request) -> str:
     """What tells one request about a response from another: memory and what a repair shows."""
     words = "".join(message.content for message in request.messages) + f":{request.sampling.seed}"
     return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _earned(bundle: Bundle, said: Known) -> float:
-    marked = [c for c in bundle.criteria if c.id in said.levels]
-    shares = whole_shares(bundle, {c.id: _counting(bundle, c, said) for c in marked})
-    adding = [c for c in whole(Same(bundle)) if c.id in shares and c.weight]
+def _earned(bundle: Bundle, human: HumanMarks) -> float:
+    marked = [c for c in bundle.criteria if c.id in human.levels]
+    shares = whole_shares(bundle, {c.id: _counting(bundle, c, human) for c in marked})
+    adding = [c for c in added(Same(bundle)) if c.id in shares and c.weight]
     return share_of_points(adding, shares) if adding else 0.5
 
 
-def _counting(bundle: Bundle, criterion: Criterion, said: Known) -> float:
+def _counting(bundle: Bundle, criterion: Criterion, human: HumanMarks) -> float:
     """The share that a mark counts for; of a level that lies between the criterion's, the lower where it is counted."""
-    share, worth = _marked(criterion, said), counted(bundle)[criterion.id]
+    share, worth = _marked(criterion, human), counted(bundle)[criterion.id]
     between = worth == tuple(range(criterion.top + 1))
     return share if between else worth[math.floor(share * criterion.top + 1e-9)] / criterion.top
 
 
-def _marked(criterion: Criterion, said: Known) -> float:
+def _marked(criterion: Criterion, human: HumanMarks) -> float:
     """The level that people marked as a share of the highest: theirs, where they have more levels."""
-    return said.levels[criterion.id] / max(criterion.top, said.tops.get(criterion.id, 0))
+    return human.levels[criterion.id] / max(criterion.top, human.tops.get(criterion.id, 0))
 
 
 def _likeliest(probabilities: list[float]) -> int:
@@ -231,22 +240,22 @@ def _onto(share: float, scale: Scale) -> float:
     return round_half_up(scale.min + share * (scale.max - scale.min), scale)
 
 
-def _quotes(question: Question, criterion: Criterion, invented: float, luck: random.Random) -> list[dict[str, str]]:
+def _quotes(question: Question, criterion: Criterion, invented: float, rng: random.Random) -> list[dict[str, str]]:
     """The sentence that shares most with the criterion, or words that it only thinks to have read."""
     sentences = [u for u in question.units if u.kind == "sentence"]
     sentences = [u for u in sentences if counts(question.text[u.start : u.end])] or sentences
     if not sentences:
         return []
-    weigh = _weights(Same(question.bundle))
-    wanted = set(tokens(criterion.text))
+    weights = _weights(Same(question.bundle))
+    criterion_words = set(tokens(criterion.text))
 
     def shared(text: str) -> float:
-        return math.fsum(sorted(weigh.get(word, 0.0) for word in wanted & set(tokens(text))))
+        return math.fsum(sorted(weights.get(word, 0.0) for word in criterion_words & set(tokens(text))))
 
     best = max(sentences, key=lambda u: shared(question.text[u.start : u.end]))
     quote = shortened(question.text[best.start : best.end], MAX_QUOTE)
-    if luck.random() < invented:
-        quote = " ".join(luck.sample(sorted(wanted), len(wanted)))
+    if rng.random() < invented:
+        quote = " ".join(rng.sample(sorted(criterion_words), len(criterion_words)))
     return [{"unit": best.unit_id, "quote": quote}]
 
 
@@ -254,5 +263,5 @@ def _quotes(question: Question, criterion: Criterion, invented: float, luck: ran
 def _weights(bundle: Same[Bundle]) -> dict[str, float]:
     """Word of a criterion → how much it tells this criterion from the others: ln((1 + N)/df)."""
     texts = [set(tokens(criterion.text)) for criterion in bundle.value.criteria]
-    found = Counter(word for text in texts for word in text)
-    return {word: math.log((1 + len(texts)) / count) for word, count in found.items()}
+    frequency = Counter(chain.from_iterable(texts))
+    return {word: math.log((1 + len(texts)) / count) for word, count in frequency.items()}

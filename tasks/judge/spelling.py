@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import chain
 
 WORD = re.compile(r"\b[^\W\d_]{4,}\b")
 CLOSENESS = 0.75
@@ -19,19 +20,19 @@ def reader(sources: Iterable[str], knows: Callable[[str], bool]) -> Callable[[st
     from rapidfuzz import process
     from rapidfuzz.distance import Indel
 
-    words = sorted({word.lower() for source in sources for word in WORD.findall(source)})
-    known = frozenset(words)
+    words = sorted(set(map(str.lower, chain.from_iterable(map(WORD.findall, sources)))))
+    source_words = frozenset(words)
 
     @cache
     def closest(word: str) -> str:
-        if word in known or knows(word):
+        if word in source_words or knows(word):
             return word
-        found = process.extractOne(word, words, scorer=Indel.normalized_similarity, score_cutoff=CLOSENESS)
-        return found[0] if found else word
+        best = process.extractOne(word, words, scorer=Indel.normalized_similarity, score_cutoff=CLOSENESS)
+        return best[0] if best else word
 
     def read(match: re.Match[str]) -> str:
         word = match[0].lower()
-        found = closest(word)
-        return match[0] if found == word else found
+        replacement = closest(word)
+        return match[0] if replacement == word else replacement
 
     return lambda text: WORD.sub(read, text)

@@ -31,16 +31,18 @@ def keeping_of(run: Run, plan: Judge, rater_id: str) -> Callable[[list[Case]], l
     if plan.keep is None:
         return lambda cases: cases
     earlier = _earlier(run, plan, plan.keep)
-    judgments, responses, items, bundles = (earlier.ref(row, at) for row, at in _KEPT_OF)
+    judgments, responses, items, bundles = (earlier.ref(row, stage) for row, stage in _KEPT_OF)
     _same_rater(earlier, judgments, plan, rater_id)
     sheets = sheets_of(earlier, items, bundles)
-    known = {name: keep.Earlier(of, row["question"], row["context"]) for name, (row, of, _) in sheets.items()}
+    earlier_items = {}
+    for name, (row, bundle, _) in sheets.items():
+        earlier_items[name] = keep.Earlier(bundle, row["question"], row["context"])
 
     def keeping(cases: list[Case]) -> list[Case]:
         mine = ds.field("response_id").isin([case.response_id for case in cases])
-        texts = earlier.read(responses, ["response_id", "text"], mine)
-        said = dict(zip(texts["response_id"].to_pylist(), texts["text"].to_pylist(), strict=True))
-        return keep.with_kept(cases, known, said, earlier.read(judgments, where=mine).to_pylist())
+        rows = earlier.read(responses, ["response_id", "text"], mine)
+        texts = dict(zip(rows["response_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
+        return keep.with_kept(cases, earlier_items, texts, earlier.read(judgments, where=mine).to_pylist())
 
     return keeping
 
@@ -49,7 +51,8 @@ def _earlier(run: Run, plan: Judge, run_id: str) -> Run:
     """The run that is kept of."""
     if not PROTOCOLS[plan.protocol].keeps_decisions:
         rule = f"protocol '{plan.protocol}' decides no single criteria"
-        raise InputError(rule, field="judge.keep", hint=f"use {protocols_where(lambda of: of.keeps_decisions)}")
+        names = protocols_where(lambda protocol: protocol.keeps_decisions)
+        raise InputError(rule, field="judge.keep", hint=f"use {names}")
     if run_id not in run.warehouse.runs():
         there = f"there are {', '.join(run.warehouse.runs()) or 'none'}"
         raise InputError(f"the warehouse holds no finished run '{run_id}'", field="judge.keep", hint=there)
@@ -61,5 +64,6 @@ def _same_rater(earlier: Run, judgments: TableRef, plan: Judge, rater_id: str) -
     raters = pc.unique(earlier.read(judgments, ["rater_id"])["rater_id"]).to_pylist()
     others = [name for name in raters if name != rater_id]
     if differing or others:
-        what = f"it differs in {', '.join(differing)}" if differing else f"that was '{others[0]}', this is '{rater_id}'"
-        raise InputError(f"run '{plan.keep}' was judged by another rater", field="judge.keep", hint=what)
+        settings = f"it differs in {', '.join(differing)}"
+        hint = settings if differing else f"that was '{others[0]}', this is '{rater_id}'"
+        raise InputError(f"run '{plan.keep}' was judged by another rater", field="judge.keep", hint=hint)

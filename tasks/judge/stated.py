@@ -41,12 +41,12 @@ def check(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -
 
 def confidence(stated: Sequence[tuple[Asked[float], Scale]]) -> float | None:
     """Mean probability of the numbers stated, each on its scale; None where the rater gives none."""
-    found = []
-    for asked, scale in stated:
-        likely = (asked.attempts[-1].reply.level_probabilities or {}).get(FIELD, [])
-        if asked.value is not None and len(likely) == scale.levels:
-            found.append(chosen.confidence(asked.request.data.bundle.protocol, likely, asked.value, scale))
-    return sum(found) / len(found) if found else None
+    probabilities = []
+    for call, scale in stated:
+        likely = (call.attempts[-1].reply.level_probabilities or {}).get(FIELD, [])
+        if call.value is not None and len(likely) == scale.levels:
+            probabilities.append(chosen.confidence(call.request.data.bundle.protocol, likely, call.value, scale))
+    return sum(probabilities) / len(probabilities) if probabilities else None
 
 
 def repair(request: Request, history: Sequence[Attempt[Any]]) -> Request | None:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
 from tasks.judge.rows import Case
+from tasks.store.counted import counted
 from tasks.store.ordered import in_order
 from tasks.store.warehouse import Run
 from tasks.text.units import units
@@ -22,8 +22,7 @@ Sheet = tuple[dict[str, Any], Bundle, str]
 
 def item_counts(run: Run, responses: TableRef) -> dict[str, int]:
     """Item → number of its responses."""
-    counted = pc.value_counts(run.read(responses, ["item_id"])["item_id"]).to_pylist()
-    return {row["values"]: row["counts"] for row in counted}
+    return counted(run, responses, "item_id")
 
 
 def sheets_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Sheet]:

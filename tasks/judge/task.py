@@ -35,6 +35,7 @@ from tasks.monitor.artifacts import ProgressBar
 from tasks.monitor.engines import Crew, on_engine
 from tasks.monitor.runs import is_watched, log, task
 from tasks.stats.target import MEAN
+from tasks.store.listing import look_again
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
@@ -78,7 +79,8 @@ def judge(
         raise InputError("there are no responses to judge", field="data.sources", hint=hint)
     counts = item_counts(run, responses)
     parted = whole_items(counts) if plan.consistency_memory else shards(counts)
-    ordered = [Shard(name, sum(count for *_, count in parts), run.done(stage, name)) for name, parts in parted]
+    finished = run.finished(stage, [name for name, _ in parted])
+    ordered = [Shard(name, sum(count for *_, count in parts), name in finished) for name, parts in parted]
     if not all(shard.done for shard in ordered):
         assignment = Assignment(run, plan, base, items, responses, bundles, people, target, stage)
         if placement.is_local:
@@ -123,10 +125,9 @@ def _share_out(
     progress = ShardProgress(stage, left, assignment.plan.samples, _say(run, stage))
 
     def done(name: str, counts: ShardCounts) -> None:
-        if not run.done(stage, name.split()[-1]):
-            raise StoreError(
-                f"a worker judged {name}, and {run.folder} does not hold it: name a warehouse that all see"
-            )
+        shard = name.split()[-1]
+        if not progress.shards_ended and not run.done(stage, shard):
+            raise _unseen(run, stage, shard)
         progress.ended(counts)
 
     def work(crew: Crew) -> None:
@@ -136,6 +137,17 @@ def _share_out(
         crew.each(judge_shard, pieces, workers, done)
 
     on_engine(placement, f"{stage} shards", work)
+    look_again(run.folder)
+    names = [shard.name for shard in left]
+    for name in sorted(set(names) - run.finished(stage, names)):
+        raise _unseen(run, stage, name)
+
+
+def _unseen(run: Run, stage: str, shard: str) -> StoreError:
+    """What is said where a shard that a worker has judged is not in this warehouse."""
+    return StoreError(
+        f"a worker judged {stage} {shard}, and {run.place} does not hold it: name a warehouse that all see"
+    )
 
 
 def judged_shard(sent: bytes, stage: str, shard: str) -> ShardCounts:

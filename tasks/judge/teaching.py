@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -66,20 +67,22 @@ def teaching_of(
         return lambda cases: cases
     assert people is not None  # flows that know nobody's grading refuse the setting
     graded = _graded(run, items, responses, bundles, people)
-    asked = pc.unique(run.read(responses, ["item_id"])["item_id"]).to_pylist()
-    known = {item_id: GradedItem(examples, plan) for item_id, examples in graded.items() if examples}
-    shown = {item_id for item_id, item in known.items() if item.shows}
-    if lacking := sorted(set(asked) - shown):
+    item_ids = pc.unique(run.read(responses, ["item_id"])["item_id"]).to_pylist()
+    graded_items = {item_id: GradedItem(examples, plan) for item_id, examples in graded.items() if examples}
+    shown = {item_id for item_id, item in graded_items.items() if item.shows}
+    if lacking := sorted(set(item_ids) - shown):
         raise InputError(_problem(lacking, graded), field="judge.examples", hint=_HINT)
 
     def teaching(cases: list[Case]) -> list[Case]:
         mine = ds.field("response_id").isin([case.response_id for case in cases])
         rows = run.read(responses, ["response_id", "author_id"], mine)
         author = dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-        return [
-            replace(case, examples=known[case.item_id].beside(case.response_id, author[case.response_id], case.text))
-            for case in cases
-        ]
+
+        def with_examples(case: Case) -> Case:
+            item = graded_items[case.item_id]
+            return replace(case, examples=item.beside(case.response_id, author[case.response_id], case.text))
+
+        return [with_examples(case) for case in cases]
 
     return teaching
 
@@ -90,31 +93,31 @@ def _graded(
     """Item → its responses outside the test split that people graded as far as the protocol shows it."""
     columns = ["response_id", "item_id", "author_id", "text"]
     rows = run.read(responses, columns, ds.field("split").isin(TAUGHT))
-    told, sheets = _told(run, people, rows["response_id"]), sheets_of(run, items, bundles)
+    marks, sheets = _peoples_marks(run, people, rows["response_id"]), sheets_of(run, items, bundles)
     of_item = defaultdict[str, list[dict[str, Any]]](list)
     for row in rows.to_pylist():
-        if row["response_id"] in told.scores:
+        if row["response_id"] in marks.scores:
             of_item[row["item_id"]].append(row)
-    return {item_id: list(_examples(mine, told, sheets[item_id])) for item_id, mine in of_item.items()}
+    return {item_id: list(_examples(mine, marks, sheets[item_id])) for item_id, mine in of_item.items()}
 
 
-def _examples(rows: Sequence[Mapping[str, Any]], told: PeoplesMarks, sheet: Sheet) -> Iterator[WorkedExample]:
+def _examples(rows: Sequence[Mapping[str, Any]], marks: PeoplesMarks, sheet: Sheet) -> Iterator[WorkedExample]:
     """Those of an item's scored responses that have all that the protocol wants of an example."""
     _, bundle, _ = sheet
-    wanted = _wanted(bundle)
-    comparable = _comparable(bundle, [told.levels.get(row["response_id"], {}) for row in rows])
+    required = _required(bundle)
+    comparable = _comparable(bundle, [marks.levels.get(row["response_id"], {}) for row in rows])
     traits = {trait.id: trait for trait in bundle.traits if trait.source == "judged"}
     for row in rows:
         name = row["response_id"]
-        said = told.traits.get(name, {})
-        of_traits = {t: round_half_up(said[t], trait) for t, trait in traits.items() if t in said}
-        levels = {c: int(level + 0.5) for c, level in told.levels.get(name, {}).items() if c in comparable}
-        if wanted <= {*of_traits, *levels}:
-            score = round_half_up(told.scores[name], bundle.scale)
-            yield WorkedExample(name, row["author_id"], row["text"], score, of_traits, levels)
+        means = marks.traits.get(name, {})
+        trait_scores = {t: round_half_up(means[t], trait) for t, trait in traits.items() if t in means}
+        levels = {c: int(level + 0.5) for c, level in marks.levels.get(name, {}).items() if c in comparable}
+        if required <= {*trait_scores, *levels}:
+            score = round_half_up(marks.scores[name], bundle.scale)
+            yield WorkedExample(name, row["author_id"], row["text"], score, trait_scores, levels)
 
 
-def _wanted(bundle: Bundle) -> set[str]:
+def _required(bundle: Bundle) -> set[str]:
     """Traits and criteria that people must have decided: all that the protocol states where it states no score."""
     teaches = PROTOCOLS[bundle.protocol.name].teaches
     if "score" in teaches:
@@ -126,34 +129,43 @@ def _wanted(bundle: Bundle) -> set[str]:
 def _comparable(bundle: Bundle, levels: Iterable[Mapping[str, float]]) -> set[str]:
     """The criteria that people marked on no more levels than the bundle has."""
     top = {criterion.id: criterion.top for criterion in bundle.criteria}
-    beyond = {name for marks in levels for name, level in marks.items() if level > top.get(name, -1)}
+    marks = chain.from_iterable(of_response.items() for of_response in levels)
+    beyond = {name for name, level in marks if level > top.get(name, -1)}
     return top.keys() - beyond
 
 
-def _told(run: Run, people: People, ids: pa.ChunkedArray) -> PeoplesMarks:
+def _peoples_marks(run: Run, people: People, ids: pa.ChunkedArray) -> PeoplesMarks:
     """What people said of these responses: a named target's own word or, where it gave none of a kind, everybody's."""
     mine = ds.field("response_id").isin(ids.combine_chunks())
-    given = run.read(people.gradings, ["response_id", "rater_id", "rater_kind", "score", "trait_scores"], mine)
-    marks = run.read(people.judgments, ["response_id", "criterion_id", "rater_id", "rater_kind", "decision"], mine)
-    scores = target_scores(given.select(["response_id", "rater_id", "rater_kind", "score"]), people.target)
-    traits = [row for row in given.to_pylist(maps_as_pydicts="strict") if row["trait_scores"]]
-    persons = [row for row in traits if row["rater_kind"] == "human"]
-    own = [row for row in traits if row["rater_id"] == people.target] or persons
-    of_traits = ((row["response_id"], name, score) for row in own for name, score in row["trait_scores"].items())
-    chosen = people_marks(marks, people.target).select(["response_id", "criterion_id", "decision"])
+    gradings = run.read(people.gradings, ["response_id", "rater_id", "rater_kind", "score", "trait_scores"], mine)
+    judgments = run.read(people.judgments, ["response_id", "criterion_id", "rater_id", "rater_kind", "decision"], mine)
+    scores = target_scores(gradings.select(["response_id", "rater_id", "rater_kind", "score"]), people.target)
+    levels = people_marks(judgments, people.target).select(["response_id", "criterion_id", "decision"])
     return PeoplesMarks(
         dict(zip(*(column.to_pylist() for column in scores.columns), strict=True)),
-        _means(of_traits),
-        _means(tuple(row.values()) for row in chosen.to_pylist()),
+        _means(_trait_scores(gradings, people.target)),
+        _means(tuple(row.values()) for row in levels.to_pylist()),
     )
 
 
-def _means(said: Iterable[Sequence[Any]]) -> dict[str, dict[str, float]]:
+def _trait_scores(gradings: pa.Table, target: str) -> Iterator[tuple[str, str, float]]:
+    """(response, trait, score) by the target or, where it scored no trait, by everybody."""
+    rows = [row for row in gradings.to_pylist(maps_as_pydicts="strict") if row["trait_scores"]]
+    by_target = [row for row in rows if row["rater_id"] == target]
+    for row in by_target or [row for row in rows if row["rater_kind"] == "human"]:
+        for name, score in row["trait_scores"].items():
+            yield row["response_id"], name, score
+
+
+def _means(marks: Iterable[Sequence[Any]]) -> dict[str, dict[str, float]]:
     """Response → name → mean, of (response, name, number)."""
     numbers = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
-    for response_id, name, number in said:
+    for response_id, name, number in marks:
         numbers[response_id][name].append(number)
-    return {name: {key: fmean(sorted(of)) for key, of in mine.items()} for name, mine in numbers.items()}
+    means = {}
+    for response_id, by_name in numbers.items():
+        means[response_id] = {name: fmean(sorted(values)) for name, values in by_name.items()}
+    return means
 
 
 def _problem(lacking: Collection[str], graded: Mapping[str, Collection[WorkedExample]]) -> str:

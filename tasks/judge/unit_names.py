@@ -30,7 +30,7 @@ class UnitNames:
     """Before the number of a sentence."""
     paragraph: str = "paragraph"
     """Before the number of a paragraph."""
-    taken: frozenset[str] = frozenset()
+    reserved: frozenset[str] = frozenset()
     """Folded ids of what is no unit."""
 
     def name(self, unit_id: str) -> str:
@@ -60,15 +60,15 @@ PLAIN = UnitNames()
 @lru_cache(maxsize=1024)
 def names_of(bundle: Same[Bundle]) -> UnitNames:
     """The names of the units of responses that are judged under a bundle."""
-    of = bundle.value
-    ids = [criterion.id for criterion in (*of.criteria, *of.composites)]
-    return names_beside([*ids, *(trait.id for trait in of.traits)])
+    rubric = bundle.value
+    ids = [criterion.id for criterion in (*rubric.criteria, *rubric.composites)]
+    return names_beside([*ids, *(trait.id for trait in rubric.traits)])
 
 
 def names_beside(ids: Iterable[str]) -> UnitNames:
     """The names of units beside ids that mean something else."""
-    taken = frozenset(folded_id(one) for one in ids) - {""}
-    return UnitNames(_free("sentence", taken), _free("paragraph", taken), taken)
+    reserved = frozenset(map(folded_id, ids)) - {""}
+    return UnitNames(_free("sentence", reserved), _free("paragraph", reserved), reserved)
 
 
 def folded_id(text: str) -> str:
@@ -81,20 +81,20 @@ def cited_by_name(quotes: Iterable[Mapping[str, str]], names: UnitNames) -> list
     return [{**quote, "unit": names.name(quote["unit"])} for quote in quotes]
 
 
-def _free(word: str, taken: Collection[str]) -> str:
+def _free(word: str, reserved: Collection[str]) -> str:
     """The word, told apart from ids that are the same word with a number."""
-    while any(re.fullmatch(rf"{folded_id(word)}\d+", one) for one in taken):
+    while any(re.fullmatch(rf"{folded_id(word)}\d+", name) for name in reserved):
         word = f"response {word}"
     return word
 
 
 @lru_cache(maxsize=16_384)
 def _unit_id(names: UnitNames, cited: str, bare: str) -> str:
-    if folded_id(cited) in names.taken:
+    if folded_id(cited) in names.reserved:
         return f"criterion {cited}"
     match = _CITED.fullmatch(unicodedata.normalize("NFKC", cited).casefold())
     if match is None:
         return cited
-    known = {**_SHORT, names.sentence: "s", names.paragraph: "p"}
-    kind = known.get(match["word"]) if match["word"] else bare
+    letters = {**_SHORT, names.sentence: "s", names.paragraph: "p"}
+    kind = letters.get(match["word"]) if match["word"] else bare
     return cited if kind is None else f"{kind}{match['number']}"

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
@@ -32,7 +33,8 @@ from tasks.text.quotes import unquoted
 
 _REMAINS = frozenset({"fabricated", "misattributed"})
 """Where a quote may still hold by what it means."""
-_KEPT, _KEPT_NAME = 2_000, 40
+_LONGEST, _LONGEST_NAME = 2_000, 40
+"""Characters that are kept of a quote or a diagnostic statement, and of a name."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,14 @@ class Verdict:
     def artifact(self, criteria: Sequence[Criterion]) -> dict[str, Any]:
         """The canonical artifact on the criteria asked for: decided levels with the quotes that hold. Where a quote
         holds by what it means, the words of the response stand in its place."""
-        given = {}
-        for criterion, d in zip(criteria, self.decisions, strict=True):
-            if d.level is not None:
-                held = [row for row in d.evidence if row["status"] in HOLDS]
-                quotes = [{"unit": self._unit(row["unit_id"]), "quote": self._words(row)} for row in held]
-                whole = {"evidence": quotes, "diagnostic": d.diagnostic, "level": d.level}
-                given[criterion.id] = {name: whole[name] for name in fields(criterion)}
-        return {"decisions": given}
+        entries = {}
+        for criterion, decision in zip(criteria, self.decisions, strict=True):
+            if decision.level is not None:
+                rows = [row for row in decision.evidence if row["status"] in HOLDS]
+                quotes = [{"unit": self._unit(row["unit_id"]), "quote": self._words(row)} for row in rows]
+                members = {"evidence": quotes, "diagnostic": decision.diagnostic, "level": decision.level}
+                entries[criterion.id] = {name: members[name] for name in fields(criterion)}
+        return {"decisions": entries}
 
     def _unit(self, unit_id: str | None) -> str | None:
         return None if unit_id is None else self.names.name(unit_id)
@@ -78,56 +80,70 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     `canonicalised` values, and what became of unsupported levels: `weak`, or `unsupported` and the
     action taken.
     """
-    given = artifact.get("decisions")
-    if not isinstance(given, dict):
+    entries = artifact.get("decisions")
+    if not isinstance(entries, dict):
         undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
         return Verdict(undecided, Counter(), ("malformed_decision:*",), subject.text, subject.names)
     if subject.match:
-        by_words = _verdict(given, bundle, criteria, replace(subject, match=None))
-        rows = [row for decision in by_words.decisions for row in decision.evidence if row["status"] in _REMAINS]
-        if not rows:
+        by_words = _verdict(entries, bundle, criteria, replace(subject, match=None))
+        rows = chain.from_iterable(decision.evidence for decision in by_words.decisions)
+        unmatched = [row["quote"] for row in rows if row["status"] in _REMAINS]
+        if not unmatched:
             return by_words
-        subject.match.prepare(unquoted(row["quote"]) for row in rows)
-    return _verdict(given, bundle, criteria, subject)
+        subject.match.prepare(map(unquoted, unmatched))
+    return _verdict(entries, bundle, criteria, subject)
 
 
-def _verdict(given: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
-    found: list[str] = []
-    asked = {criterion.id for criterion in criteria}
-    unknown = sorted(str(name)[:_KEPT_NAME] for name in given.keys() - asked)
-    violations = [f"unknown_criterion:{name}" for name in unknown]
+def _verdict(entries: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
+    signals: list[str] = []
+    unknown = entries.keys() - {criterion.id for criterion in criteria}
+    violations = [f"unknown_criterion:{name}" for name in sorted(str(name)[:_LONGEST_NAME] for name in unknown)]
     decisions = []
     for criterion in criteria:
-        decision, problem = _decide(given.get(criterion.id), criterion, bundle.protocol.failed_quote, subject, found)
+        entry = entries.get(criterion.id)
+        decision, problem = _decide(entry, criterion, bundle.protocol.failed_quote, subject, signals)
         decisions.append(decision)
         if problem:
             violations.append(f"{problem}:{criterion.id}")
     irrelevant = subject.relevance.irrelevant(decisions, subject.text) if subject.relevance else NOTHING
-    kept = settled(decisions, bundle.protocol, criteria, irrelevant)
-    signals, violations = Counter(found) + kept.signals, [*violations, *kept.violations]
-    return Verdict(kept.decisions, signals, tuple(violations), subject.text, subject.names)
+    doubted = settled(decisions, bundle.protocol, criteria, irrelevant)
+    return Verdict(
+        decisions=doubted.decisions,
+        signals=Counter(signals) + doubted.signals,
+        violations=(*violations, *doubted.violations),
+        text=subject.text,
+        names=subject.names,
+    )
 
 
 def _decide(
-    given: Any, criterion: Criterion, on_failure: str, subject: Subject, signals: list[str]
+    entry: Any, criterion: Criterion, on_failure: str, subject: Subject, signals: list[str]
 ) -> tuple[Decision, str | None]:
-    if given is None:
+    if entry is None:
         return Decision(criterion.id, None, reason="criterion_missing"), "missing_decision"
-    level = _level(given.get("level"), signals) if isinstance(given, dict) else None
-    if level is None or not 0 <= level <= criterion.top:
-        problem = "malformed_decision" if level is None else "level_off_scale"
+    stated = _level(entry.get("level"), signals) if isinstance(entry, dict) else None
+    if stated is None or not 0 <= stated <= criterion.top:
+        problem = "malformed_decision" if stated is None else "level_off_scale"
         return Decision(criterion.id, None, reason="invalid_reply"), problem
-    evidence, holds = _evidence(given.get("evidence"), criterion, subject, signals)
-    said = given.get("diagnostic")
-    diagnostic = said.strip()[:_KEPT].strip() if isinstance(said, str) else ""
-    verified = _is_supported(criterion, level, holds, diagnostic)
-    kept, action = level, "none"
+    evidence, holds = _evidence(entry.get("evidence"), criterion, subject, signals)
+    prose = entry.get("diagnostic")
+    diagnostic = prose.strip()[:_LONGEST].strip() if isinstance(prose, str) else ""
+    verified = _is_supported(criterion, stated, holds, diagnostic)
+    level, action = stated, "none"
     if verified is False and criterion.evidence == "weakly_groundable":
         signals.append("weak")
     elif verified is False:
-        kept, action = level if on_failure == "count" else 0, FAILED[on_failure]
+        level, action = stated if on_failure == "count" else 0, FAILED[on_failure]
         signals += ("unsupported", action)
-    decision = Decision(criterion.id, kept, level, None, evidence, diagnostic, verified, action)
+    decision = Decision(
+        criterion_id=criterion.id,
+        level=level,
+        stated=stated,
+        evidence=evidence,
+        diagnostic=diagnostic,
+        verified=verified,
+        action=action,
+    )
     return decision, None if action == "none" else "evidence_failed"
 
 
@@ -147,7 +163,9 @@ def _level(value: Any, signals: list[str]) -> int | None:
     """An integer level; a whole number written as 2.0 or "2" is one and counts as canonicalised."""
     if isinstance(value, int):
         return None if isinstance(value, bool) else value
-    number = number_of(value) if isinstance(value, str) else value if isinstance(value, float) else None
+    if not isinstance(value, str | float):
+        return None
+    number = number_of(value) if isinstance(value, str) else value
     if number is None or not number.is_integer():
         return None
     signals.append("canonicalised")
@@ -155,20 +173,20 @@ def _level(value: Any, signals: list[str]) -> int | None:
 
 
 def _evidence(
-    given: Any, criterion: Criterion, subject: Subject, signals: list[str]
+    entries: Any, criterion: Criterion, subject: Subject, signals: list[str]
 ) -> tuple[tuple[dict[str, Any], ...], bool]:
     """The quotes of a decision, `grounded`."""
-    if given and not isinstance(given, list):
+    if entries and not isinstance(entries, list):
         signals.append("canonicalised")
-        given = [given]
+        entries = [entries]
     offered: list[tuple[str | None, str]] = []
-    for entry in given or ():
+    for entry in entries or ():
         unit, quote = (entry.get("unit"), entry.get("quote")) if isinstance(entry, dict) else (None, entry)
         if not isinstance(quote, str) or not quote or quote.isspace():
             signals.append("malformed_evidence")
             continue
         # What is kept is what is verified, so that verifying it again finds the same.
-        offered.append((_unit_id(unit, criterion, subject.names, signals), quote[:_KEPT]))
+        offered.append((_unit_id(unit, criterion, subject.names, signals), quote[:_LONGEST]))
     return grounded(offered, criterion, subject, signals) if offered else ((), False)
 
 
@@ -176,10 +194,10 @@ def _unit_id(cited: Any, criterion: Criterion, names: UnitNames, signals: list[s
     """The unit that a quote cites; one that is not cited by its name counts as canonicalised."""
     if cited is None:
         return None
-    said = str(cited)[:_KEPT_NAME]
+    name = str(cited)[:_LONGEST_NAME]
     if not isinstance(cited, str | int):
-        return said
-    unit_id = names.unit_id(said, "p" if criterion.evidence == "span_level" else "s")
-    if said != names.name(unit_id):
+        return name
+    unit_id = names.unit_id(name, "p" if criterion.evidence == "span_level" else "s")
+    if name != names.name(unit_id):
         signals.append("canonicalised")
     return unit_id

@@ -14,7 +14,7 @@ from tasks.contracts.protocols import PROTOCOLS
 from tasks.judge import prompt
 from tasks.judge.examples import LONGEST, WorkedExample
 from tasks.judge.memory import room
-from tasks.judge.numbered import numbered
+from tasks.judge.numbered import numbered_names
 from tasks.judge.protocol import NOTHING, Part, Shown
 from tasks.judge.rows import Case
 from tasks.llm.request import Request
@@ -47,14 +47,13 @@ def _line(example: WorkedExample, part: Part, bundle: Bundle) -> str:
 
 def _decided(example: WorkedExample, part: Part, bundle: Bundle) -> Iterator[str]:
     """What people decided, in the words of the contract."""
-    known = PROTOCOLS[bundle.protocol.name]
-    if "score" in known.teaches:
+    protocol = PROTOCOLS[bundle.protocol.name]
+    if "score" in protocol.teaches:
         yield f"score {example.score:g}"
     yield from (f"{t.id} {example.traits[t.id]:g}" for t in part.traits if t.id in example.traits)
-    points, banned, _ = numbered(bundle)
-    names = {c.id: f"point {n}" for n, c in points.items()} | {c.id: f"misconception {n}" for n, c in banned.items()}
+    names = numbered_names(bundle)
     for criterion in part.criteria:
         if criterion.id in example.levels:
             level = example.levels[criterion.id]
-            is_point = known.shape == "points"
+            is_point = protocol.shape == "points"
             yield f"{names[criterion.id]} {criterion.levels[level]}" if is_point else f"{criterion.id} level {level}"

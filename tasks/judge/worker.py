@@ -18,6 +18,7 @@ from tasks.llm.budget import SharedPurse
 from tasks.llm.kept import Replies
 from tasks.llm.sharing import Sharing, shared
 from tasks.store.manifest import code_digest
+from tasks.store.traffic import requests_sent
 
 if TYPE_CHECKING:
     from tasks.llm.ledger import CallLedger
@@ -46,6 +47,11 @@ class ShardWorker:
         BackendError where this worker has another version of the code, or another warehouse; BudgetSpent where the
         run's tokens do not suffice.
         """
+        earlier = requests_sent()
+        counts = self._judge(pickled, shard, open_rater)
+        return counts._replace(requests=requests_sent().since(earlier).total)
+
+    def _judge(self, pickled: bytes, shard: str, open_rater: OpenRater) -> ShardCounts:
         sent: SentAssignment = pickle.loads(pickled)
         assignment = sent.assignment
         _refuse_stranger(sent, shard)

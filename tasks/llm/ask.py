@@ -14,6 +14,8 @@ from tasks.llm.kept import Replies
 from tasks.llm.request import Reply, Request, digest, overdue
 
 T = TypeVar("T")
+_TOGETHER = 500
+"""Replies that are kept together at most, however many more are there."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def ask(
         A request whose reply is already in the history ends it too: it would bring the same reply.
     What another run of this reply store is asking for meanwhile is waited for, not asked again.
     Every reply is in the store before the backend is waited for again: replies that are there at once are kept
-    together. BackendError and StoreError end the run; asking the same again continues it.
+    together, some hundreds at most. BackendError and StoreError end the run; asking the same again continues it.
     """
     cases: list[_Case[T]] = [_Case(request, request) for request in requests]
     pending, number = cases, 0
@@ -211,15 +213,19 @@ def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Re
         return
     open_, strays, arrived = set(range(len(batch))), 0, list[tuple[str, Reply]]()
     answers = backend.answer([request for _, request in batch])
-    for index, reply in answers:
-        if index in open_:
-            open_.remove(index)
-            arrived.append((batch[index][0], reply))
-        else:
-            strays += 1
-        if not length_hint(answers):
-            yield from _kept(arrived, backend, replies)
-            arrived = []
+    try:
+        for index, reply in answers:
+            if index in open_:
+                open_.remove(index)
+                arrived.append((batch[index][0], reply))
+            else:
+                strays += 1
+            if not length_hint(answers) or len(arrived) >= _TOGETHER:
+                together, arrived = arrived, []
+                yield from _kept(together, backend, replies)
+    except BaseException:
+        _kept(arrived, backend, replies)  # they are paid
+        raise
     yield from _kept(arrived, backend, replies)
     also = f", but {strays} that belong to no open request" if strays else ""
     for index in sorted(open_):

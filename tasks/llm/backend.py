@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import length_hint
 from typing import Any, Protocol
 
 from tasks.llm.request import Reply, Request
+
+Arriving = Generator[tuple[int, Reply], None, None]
+"""(Index of the request, reply), as each arrives."""
 
 
 class Backend(Protocol):
@@ -37,12 +41,38 @@ class Backend(Protocol):
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields (index in `requests`, reply) as each arrives, in any order, each index once.
 
-        By the time the next reply is waited for, the last one is on disk. An iterator over replies that are all made
-        may say how many are left (`__length_hint__`, as that of a list does): those are kept together, and a process
-        that is killed between two of them loses them. An asynchronous client runs its loop inside. Several threads may
+        By the time the next reply is waited for, the last one is on disk. An iterator may say how many more are there
+        without waiting (`__length_hint__`, as that of a list does): those are kept together, and a process that is
+        killed between two of them loses them. An asynchronous client runs its loop inside. Several threads may
         ask at once. A request whose time is over (`Request.until`) gets the error 'deadline' as far as the backend
         waits for others; one that computes in this process may finish what it has begun.
         """
+
+
+class Passing:
+    """Replies on their way through something around a backend: it knows as much as the one inside of what is left."""
+
+    def __init__(self, replies: Arriving, left: Callable[[], int]) -> None:
+        """left: how many more are there at once, see `Backend.answer`."""
+        self._replies, self._left = replies, left
+
+    @classmethod
+    def on(cls, replies: Arriving, inside: Iterator[tuple[int, Reply]]) -> Passing:
+        """Replies that are made, one of each, of those of the iterator inside."""
+        return cls(replies, lambda: length_hint(inside))
+
+    def __iter__(self) -> Iterator[tuple[int, Reply]]:
+        return self
+
+    def __next__(self) -> tuple[int, Reply]:
+        return next(self._replies)
+
+    def __length_hint__(self) -> int:
+        return self._left()
+
+    def close(self) -> None:
+        """Gives up what is under way."""
+        self._replies.close()
 
 
 class Around:

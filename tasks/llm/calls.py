@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from operator import length_hint
 
-from tasks.llm.backend import Around, Backend
+from tasks.llm.backend import Around, Arriving, Backend, Passing
 from tasks.llm.request import Reply, Request
 
 LOOK_S, EVERY_S, WAITING_S = 1.0, 5.0, 10.0
@@ -72,16 +71,16 @@ class Calls:
         By the pace from the first reply of the wave on: where many prompts are read together the first comes late and
         the others soon after. A pause that is longer than the pace makes it slower.
         """
-        now, came = self.clock(), self.answered - self._wave
+        time_s, came = self.clock(), self.answered - self._wave
         if not self.open:
             return 0.0
         if came >= 2:
-            each = max((self._last - self._first) / (came - 1), (now - self._first) / came)
+            each = max((self._last - self._first) / (came - 1), (time_s - self._first) / came)
         elif self.answered >= 2:
             each = 1 / (self.per_second(self.answered) or math.inf)
         else:
             return None
-        return max(0.0, self.open * each - min(now - self._last, each))
+        return max(0.0, self.open * each - min(time_s - self._last, each))
 
 
 class Watched(Around):
@@ -93,27 +92,13 @@ class Watched(Around):
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
-        return _Telling(self._backend.answer(requests), requests, self._tell)
+        answers = self._backend.answer(requests)
+        return Passing.on(self._told(requests, answers), answers)
 
-
-class _Telling:
-    """An iterator that tells of everything that it gives, and knows as much as the one inside of what is left."""
-
-    def __init__(
-        self, inside: Iterator[tuple[int, Reply]], requests: Sequence[Request], tell: Callable[[Request, Reply], None]
-    ) -> None:
-        self._inside, self._requests, self._tell = inside, requests, tell
-
-    def __iter__(self) -> Iterator[tuple[int, Reply]]:
-        return self
-
-    def __next__(self) -> tuple[int, Reply]:
-        index, reply = next(self._inside)
-        self._tell(self._requests[index], reply)
-        return index, reply
-
-    def __length_hint__(self) -> int:
-        return length_hint(self._inside)
+    def _told(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+        for index, reply in answers:
+            self._tell(requests[index], reply)
+            yield index, reply
 
 
 class TellingBackend(Around):
@@ -138,21 +123,21 @@ class TellingBackend(Around):
         if not self._calls.open or self._calls.clock() - self._said < (EVERY_S if waited is None else WAITING_S):
             return
         self._said = self._calls.clock()
-        open_, left = self._calls.open, self._calls.left()
+        open_, seconds = self._calls.open, self._calls.left()
         if waited is not None:
-            what = "replies" if open_ > 1 else "reply"
-            self._say(f"waiting for the first of {open_:,} {what}, {in_words(waited)}")
+            replies = "replies" if open_ > 1 else "reply"
+            self._say(f"waiting for the first of {open_:,} {replies}, {in_words(waited)}")
         else:
-            rest = f", {in_words(left)} left for these" if left is not None else ""
-            self._say(f"{open_:,} calls open, {self._calls.answered:,} answered{self._calls.rates()}{rest}")
+            time_left = f", {in_words(seconds)} left for these" if seconds is not None else ""
+            self._say(f"{open_:,} calls open, {self._calls.answered:,} answered{self._calls.rates()}{time_left}")
 
 
 @contextmanager
 def telling(backend: Backend, say: Callable[[str], None]) -> Iterator[Backend]:
     """The backend, with lines about its calls as long as this lasts."""
-    told = TellingBackend(backend, say)
-    with looking(told.look):
-        yield told
+    watched = TellingBackend(backend, say)
+    with looking(watched.look):
+        yield watched
 
 
 @contextmanager

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import length_hint
 
 from tasks.contracts.errors import StoppedError
-from tasks.llm.backend import Around, Backend
+from tasks.llm.backend import Around, Arriving, Backend, Passing
 from tasks.llm.request import Reply, Request
 
 
@@ -21,20 +20,18 @@ class Steady(Around):
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does, and then an error for all that it left open."""
         answers = iter(()) if self._outage else self._backend.answer(requests)
-        return answers if length_hint(answers) else self._to_the_end(requests, answers)
+        return Passing.on(self._to_the_end(requests, answers), answers)
 
-    def _to_the_end(
-        self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]
-    ) -> Iterator[tuple[int, Reply]]:
-        left = set(range(len(requests)))
+    def _to_the_end(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+        missing = set(range(len(requests)))
         try:
             for index, reply in answers:
-                left.discard(index)
+                missing.discard(index)
                 yield index, reply
         except StoppedError as error:
             if not error.passing:
                 raise
             self._outage = error
         if self._outage:
-            for index in sorted(left):
+            for index in sorted(missing):
                 yield index, Reply(error=f"outage: {self._outage.reason}")

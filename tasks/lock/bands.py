@@ -37,17 +37,16 @@ def bands(text: str, scale: Scale) -> list[Band]:
     starts = [mark.start() + len(mark[0]) - len(mark[0].lstrip()) for mark in marks]
     blank = re.compile(r"\n\s*\n").search(text, marks[-1].end())
     ends = [*starts[1:], blank.start() if blank else len(text)]
-    return [
-        Band(score, start, mark.end(), end) for score, start, mark, end in zip(scores, starts, marks, ends, strict=True)
-    ]
+    bodies = [mark.end() for mark in marks]
+    return [Band(*columns) for columns in zip(scores, starts, bodies, ends, strict=True)]
 
 
 def reversed_bands(text: str, scale: Scale) -> str:
     """The text with its bands in the reverse order; white space between them, and all else, stays where it is."""
-    found = bands(text, scale)
-    if not found:
+    score_bands = bands(text, scale)
+    if not score_bands:
         return text
-    bodies = [text[band.start : band.end].rstrip() for band in found]
-    gaps = [text[band.start + len(body) : band.end] for band, body in zip(found, bodies, strict=True)]
+    bodies = [text[band.start : band.end].rstrip() for band in score_bands]
+    gaps = [text[band.start + len(body) : band.end] for band, body in zip(score_bands, bodies, strict=True)]
     middle = "".join(body + gap for body, gap in zip(reversed(bodies), gaps, strict=True))
-    return text[: found[0].start] + middle + text[found[-1].end :]
+    return text[: score_bands[0].start] + middle + text[score_bands[-1].end :]

@@ -17,57 +17,57 @@ from tasks.llm.stores import open_replies
 from tasks.lock import offline
 from tasks.lock.contract import MadeRubric
 from tasks.lock.lock import lock
-from tasks.lock.meaning import Remark, unsaid, untyped
+from tasks.lock.meaning import Remark, unexplained, untyped
 from tasks.lock.remake import Maker, asks, ordered, presented, remade
 
 
 class Finished(NamedTuple):
     """A rubric on its whole way."""
 
-    made: MadeRubric
+    judged: MadeRubric
     """As it is judged, with the calls that made it."""
     origin: str
     """Who wrote it, see the table `rubrics`."""
     bundle: Bundle
-    unsaid: tuple[Remark, ...]
+    unexplained: tuple[Remark, ...]
     """What its prompts lack."""
 
 
 def finished(
     study: Study,
-    found: Mapping[str, Rubric],
-    known: Mapping[str, Rubric],
+    item_rubrics: Mapping[str, Rubric],
+    authored: Mapping[str, Rubric],
     items: Sequence[Mapping[str, Any]],
     replies: str | Path,
     model_by: Callable[[Replies], Backend],
 ) -> dict[str, Finished]:
     """The rubrics of a study with their bundles.
 
-    found: those of its items; known: the authored ones among them. replies: the reply store, and model_by: the judge's
-    model or what it said earlier, opened only where rubrics have to be made; where the judge is no language model,
-    rules of thumb make them. InputError where nothing usable is given, ContractError where the
+    item_rubrics: those of its items; authored: the ones among them that a person wrote. replies: the reply store, and
+    model_by: the judge's model or what it said earlier, opened only where rubrics have to be made; where the judge is
+    no language model, rules of thumb make them. InputError where nothing usable is given, ContractError where the
     study's protocol cannot judge a rubric.
     """
-    made = presented(found, study.rubrics)
+    made_rubrics = presented(item_rubrics, study.rubrics)
     if asks(study.rubrics):
         structured = study.judge.engine is None or study.judge.engine.structured
         with open_replies(replies) as store:
             backend = model_by(store) if speaks(study.judge) else Offline(offline.MODEL, offline.answer)
-            with telling(backend, lambda line: print(f"lock: {line}")) as told:
-                maker = Maker(told, store, study.judge.sampling, structured)
-                made = remade(made, known, items, study.rubrics, maker)
-    types: dict[str, set[str]] = {name: set() for name in found}
+            with telling(backend, lambda line: print(f"lock: {line}")) as telling_backend:
+                maker = Maker(telling_backend, store, study.judge.sampling, structured)
+                made_rubrics = remade(made_rubrics, authored, items, study.rubrics, maker)
+    types: dict[str, set[str]] = {name: set() for name in item_rubrics}
     for item in items:
         types[item["rubric_id"]].add(item["type"])
-    origins = {name: _origin(study, name in known) for name in found}
-    return {
-        name: _finished(one, origins[name], study, types[name]) for name, one in ordered(made, study.rubrics).items()
-    }
+    rubrics = {}
+    for name, judged in ordered(made_rubrics, study.rubrics).items():
+        rubrics[name] = _finished(judged, _origin(study, name in authored), study, types[name])
+    return rubrics
 
 
-def _finished(one: MadeRubric, origin: str, study: Study, item_types: Collection[str]) -> Finished:
-    bundle = lock(one.rubric, _protocol(study, origin), item_types, study.judge.evidence)
-    return Finished(one, origin, bundle, (*untyped(bundle, item_types), *unsaid(bundle)))
+def _finished(judged: MadeRubric, origin: str, study: Study, item_types: Collection[str]) -> Finished:
+    bundle = lock(judged.rubric, _protocol(study, origin), item_types, study.judge.evidence)
+    return Finished(judged, origin, bundle, (*untyped(bundle, item_types), *unexplained(bundle)))
 
 
 def _protocol(study: Study, origin: str) -> Protocol:

@@ -39,17 +39,17 @@ class MadeRubric:
 
 
 def request(
-    wanted: RubricBrief, prompt: str, schema: Mapping[str, Any], sampling: Sampling, structured: bool
+    brief: RubricBrief, prompt: str, schema: Mapping[str, Any], sampling: Sampling, structured: bool
 ) -> Request:
     """The request for one rubric; structured: whether the model is held to the schema."""
     return Request(
         messages=(Message("user", prompt),),
-        role=wanted.role,
-        subject=wanted.rubric.rubric_id,
+        role=brief.role,
+        subject=brief.rubric.rubric_id,
         keys=frozenset(schema["required"]),
         schema=schema if structured else None,
         sampling=sampling,
-        data=wanted,
+        data=brief,
     )
 
 
@@ -63,10 +63,10 @@ def make(
 
     InputError names a rubric for which there is no usable reply within the budget, and what was wrong with the last.
     """
-    asked = ask_amending(requests, backend, replies, check, all_again(PROMPTS))
-    return {one.request.subject: _made(one) for one in asked}
+    answers = ask_amending(requests, backend, replies, check, all_again(PROMPTS))
+    return {answer.request.subject: _made_rubric(answer) for answer in answers}
 
 
-def _made(asked: Asked[Rubric]) -> MadeRubric:
-    rubric = usable(asked, asked.request.role, "write its criteria by hand", field="rubrics")
-    return MadeRubric(rubric, tuple(as_call(attempt) for attempt in asked.attempts))
+def _made_rubric(answer: Asked[Rubric]) -> MadeRubric:
+    rubric = usable(answer, answer.request.role, "write its criteria by hand", field="rubrics")
+    return MadeRubric(rubric, tuple(as_call(attempt) for attempt in answer.attempts))

@@ -7,6 +7,7 @@ the order of things are code's. Traits that the author gave stay as they are.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast, get_args
 
@@ -47,13 +48,8 @@ def induction(
     are printed with the highest score first.
     """
     low, high, step = rubric.scale.bounds
-    drawn = sampling.model_copy(
-        update={
-            "seed": plan.seed,
-            "temperature": plan.temperature,
-            "max_tokens": max(sampling.longest, _TOKENS + _TOKENS_PER_ITEM * plan.criteria),
-        }
-    )
+    longest = max(sampling.longest, _TOKENS + _TOKENS_PER_ITEM * plan.criteria)
+    drawing = sampling.model_copy(update={"seed": plan.seed, "temperature": plan.temperature, "max_tokens": longest})
     values = {
         "title": rubric.title or rubric.rubric_id,
         "rubric": rubric.text,
@@ -63,8 +59,8 @@ def induction(
         "count": str(plan.criteria),
         "shape": json.dumps(_shape(rubric), ensure_ascii=False),
     }
-    wanted = RubricBrief("induce", rubric, plan.criteria, plan.seed)
-    return request(wanted, PROMPTS.fill("induce", values), schema(rubric, plan.criteria), drawn, structured)
+    brief = RubricBrief("induce", rubric, plan.criteria, plan.seed)
+    return request(brief, PROMPTS.fill("induce", values), schema(rubric, plan.criteria), drawing, structured)
 
 
 def schema(rubric: Rubric, criteria: int) -> dict[str, Any]:
@@ -88,44 +84,47 @@ def schema(rubric: Rubric, criteria: int) -> dict[str, Any]:
     return record({"traits": several(trait, 1, MOST_TRAITS)})
 
 
-def check(asked: Request, reply: Reply) -> Checked[Rubric]:
+def check(request: Request, reply: Reply) -> Checked[Rubric]:
     """The rubric that a reply makes; violations where it breaks the contract or would be an unusable rubric."""
-    wanted: RubricBrief = asked.data
-    artifact, note = extract(reply.text, asked.keys)
+    brief: RubricBrief = request.data
+    artifact, note = extract(reply.text, request.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
     try:
-        made = _rubric(wanted.rubric, artifact["traits"])
+        rubric = _rubric(brief.rubric, artifact["traits"])
     except ValidationError as error:
         first = error.errors()[0]
         return Checked(None, (f"malformed: {first['msg']} at {'.'.join(map(str, first['loc']))}",))
     except (KeyError, TypeError, AttributeError) as error:
         return Checked(None, (f"malformed: {type(error).__name__} {error}",))
-    if len(made.criteria) > 2 * wanted.criteria:
-        return Checked(None, (f"{len(made.criteria)} items; about {wanted.criteria} were asked for",))
-    problem = broken(made) or _repeated(made)
-    return Checked(None, (f"unusable: {problem}",)) if problem else Checked(made, ())
+    if len(rubric.criteria) > 2 * brief.criteria:
+        return Checked(None, (f"{len(rubric.criteria)} items; about {brief.criteria} were asked for",))
+    problem = broken(rubric) or _repeated(rubric)
+    return Checked(None, (f"unusable: {problem}",)) if problem else Checked(rubric, ())
 
 
-def _rubric(source: Rubric, given: Any) -> Rubric:
+def _rubric(source: Rubric, artifact: Any) -> Rubric:
     """The source with the criteria, and without traits of its own the traits, of an artifact; without its examples,
     which label the author's criteria."""
     if source.traits:
-        traits = [(trait, given[trait.id]) for trait in source.traits]
+        contents = [(trait, artifact[trait.id]) for trait in source.traits]
     else:
-        if not isinstance(given, list):
+        if not isinstance(artifact, list):
             raise TypeError("'traits' is no list")
-        traits = [(_trait(f"T{n}", source, found), found) for n, found in enumerate(given, 1)]
+        contents = [(_trait(f"T{number}", source, content), content) for number, content in enumerate(artifact, 1)]
     ids = _ids(source)
-    criteria = [_criterion(next(ids), trait.id, item) for trait, found in traits for item in _list(found["items"])]
-    made = {"traits": tuple(t for t, _ in traits), "criteria": tuple(criteria), "examples": ()}
-    return source.model_copy(update=made)
+    criteria: list[Criterion] = []
+    for trait, content in contents:
+        criteria += [_criterion(next(ids), trait.id, item) for item in _list(content["items"])]
+    traits = tuple(trait for trait, _ in contents)
+    return source.model_copy(update={"traits": traits, "criteria": tuple(criteria), "examples": ()})
 
 
-def _trait(name: str, source: Rubric, given: Mapping[str, Any]) -> Trait:
+def _trait(name: str, source: Rubric, content: Mapping[str, Any]) -> Trait:
     low, high, step = source.scale.bounds
-    anchors = tuple(Anchor(score=score, text=given["anchors"][at]) for at, score in _anchored(source).items())
-    return Trait(id=name, name=_words(given["name"]), min=low, max=high, step=step, anchors=anchors)
+    texts = content["anchors"]
+    anchors = tuple(Anchor(score=score, text=texts[place]) for place, score in _anchored(source).items())
+    return Trait(id=name, name=_words(content["name"]), min=low, max=high, step=step, anchors=anchors)
 
 
 def _criterion(name: str, trait: str, item: Mapping[str, Any]) -> Criterion:
@@ -157,11 +156,12 @@ def _words(value: Any) -> str:
 
 def _repeated(rubric: Rubric) -> str | None:
     """Two items, or two traits, that say the same."""
-    for what, texts in (("items", [c.text for c in rubric.criteria]), ("traits", [t.name for t in rubric.traits])):
-        folded = [text.casefold() for text in texts]
-        twice = next((text for text, low in zip(texts, folded, strict=True) if folded.count(low) > 1), None)
+    items, traits = [criterion.text for criterion in rubric.criteria], [trait.name for trait in rubric.traits]
+    for kind, texts in (("items", items), ("traits", traits)):
+        counts = Counter(text.casefold() for text in texts)
+        twice = next((text for text in texts if counts[text.casefold()] > 1), None)
         if twice:
-            return f"two {what} read '{twice[:60]}'"
+            return f"two {kind} read '{twice[:60]}'"
     return None
 
 
@@ -169,13 +169,14 @@ def _anchored(rubric: Rubric) -> dict[str, float]:
     """The scores that a made trait's anchors describe."""
     scale = rubric.scale
     middle = scale.min + scale.step * (scale.levels // 2)
-    whole = {"lowest": scale.min, "middle": middle, "highest": scale.max}
-    return whole if scale.levels > 2 else {name: whole[name] for name in ("lowest", "highest")}
+    if scale.levels > 2:
+        return {"lowest": scale.min, "middle": middle, "highest": scale.max}
+    return {"lowest": scale.min, "highest": scale.max}
 
 
 def _material(question: str | None, context: str | None) -> str:
-    asked = f"\nIt is about answers to this question:\n{question}\n" if question else ""
-    return asked + (f"\nMaterial that belongs to the question:\n{context}\n" if context else "")
+    about = f"\nIt is about answers to this question:\n{question}\n" if question else ""
+    return about + (f"\nMaterial that belongs to the question:\n{context}\n" if context else "")
 
 
 def _trait_lines(rubric: Rubric, descending: bool) -> Iterator[str]:

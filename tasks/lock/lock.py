@@ -24,13 +24,13 @@ def lock(
 
     item_types: of the items that are scored with it. evidence: with 'off' no criterion demands any.
     """
-    known = PROTOCOLS[protocol.name]
+    registered = PROTOCOLS[protocol.name]
     rubric = shaped(rubric, protocol, item_types)
     if evidence == "off":
         rubric = without_evidence(rubric)
     judged = [trait.id for trait in rubric.traits if trait.source == "judged"]
-    holistic = known.final_score == "judged"
-    if judged and not (holistic or "traits" in known.decides):
+    holistic = registered.final_score == "judged"
+    if judged and not (holistic or "traits" in registered.decides):
         raise ContractError(
             f"rubric '{rubric.rubric_id}': trait '{judged[0]}' is scored by the judge, which protocol "
             f"'{protocol.name}' does not ask for; derive it from criteria"
@@ -39,18 +39,19 @@ def lock(
         raise ContractError(f"protocol '{protocol.name}' states no holistic score; choose another final_score")
     if holistic and protocol.final_score != "judged":
         raise ContractError(f"protocol '{protocol.name}' decides no criterion; its final_score is 'judged'")
-    if judged and protocol.final_score == "weighted_points" and "criteria" not in known.decides:
+    if judged and protocol.final_score == "weighted_points" and "criteria" not in registered.decides:
         raise ContractError(f"protocol '{protocol.name}' scores traits; its final_score is trait_mean or trait_sum")
     if protocol.final_score == "trait_sum":
-        traits = [t for t in rubric.traits if t.source == "judged"] or rubric.traits
-        scale, low, high = rubric.scale, sum(t.min for t in traits), sum(t.max for t in traits)
+        traits = [trait for trait in rubric.traits if trait.source == "judged"] or rubric.traits
+        scale = rubric.scale
+        low, high = sum(trait.min for trait in traits), sum(trait.max for trait in traits)
         if not (math.isclose(low, scale.min, abs_tol=1e-9) and math.isclose(high, scale.max, abs_tol=1e-9)):
             raise ContractError(
                 f"rubric '{rubric.rubric_id}': its traits sum to {low:g}..{high:g}, its scale is "
                 f"{scale.min:g}..{scale.max:g}"
             )
     decided, composites = parted(rubric)
-    if holistic and not known.decides and len({criterion.weight for criterion in decided}) > 1:
+    if holistic and not registered.decides and len({criterion.weight for criterion in decided}) > 1:
         protocol = protocol.model_copy(update={"show_weights": True})  # the score that is asked for depends on them
     return Bundle(
         text=rubric.text,
@@ -58,6 +59,6 @@ def lock(
         traits=rubric.traits,
         criteria=decided,
         composites=composites,
-        examples=rubric.examples if known.shows_examples else (),
+        examples=rubric.examples if registered.shows_examples else (),
         protocol=protocol,
     )

@@ -16,7 +16,7 @@ from tasks.text.tokens import tokens
 
 _NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)?(?![\w])")
 _WORD = re.compile(r"[^\W\d_]{2,}|[\u3400-\u9fff]")
-_EXPLAINED = frozenset({*GENERAL, *(name for names in SUBSCORES.values() for name in names)})
+_EXPLAINED = frozenset(GENERAL).union(*SUBSCORES.values())
 """Subscores of which the prompt says what they look at."""
 _WRITE = "describe the scores in the rubric's text (Score 3: ...), or map the raters' guide to items.rubric_text"
 
@@ -30,19 +30,21 @@ class Remark(NamedTuple):
     """Whether nothing at all says what the numbers mean, so that replies can only be guesses."""
 
 
-def unsaid(bundle: Bundle) -> list[Remark]:
+def unexplained(bundle: Bundle) -> list[Remark]:
     """What the prompts of a bundle's protocol ask for without saying what it means, in the order of what is asked: the
     score on the scale, the judged traits, the criteria."""
-    known = PROTOCOLS[bundle.protocol.name]
-    if known.is_trained:
+    registered = PROTOCOLS[bundle.protocol.name]
+    if registered.is_trained:
         return []
-    asked: list[Remark] = []
-    if known.final_score == "judged":
-        asked += _score(bundle)
-    if "traits" in known.decides:
-        asked += _traits(bundle)
-    leveled = known.quotes == "criteria" and known.shape == "as_written"
-    return asked + [remark for criterion in bundle.criteria for remark in _criterion(criterion, leveled)]
+    remarks: list[Remark] = []
+    if registered.final_score == "judged":
+        remarks += _score(bundle)
+    if "traits" in registered.decides:
+        remarks += _traits(bundle)
+    leveled = registered.quotes == "criteria" and registered.shape == "as_written"
+    for criterion in bundle.criteria:
+        remarks += _criterion(criterion, leveled)
+    return remarks
 
 
 def untyped(bundle: Bundle, item_types: Collection[str]) -> list[Remark]:
@@ -50,21 +52,21 @@ def untyped(bundle: Bundle, item_types: Collection[str]) -> list[Remark]:
     judged = tuple(trait.id for trait in bundle.traits if trait.source == "judged")
     if PROTOCOLS[bundle.protocol.name].shape != "points" or judged != GENERAL:
         return []
-    named = " or ".join(f"'{name}'" for name in SUBSCORES)
-    what = f"item type: no subscores are known for it, so the general ones are asked for ({', '.join(GENERAL)})"
-    return [Remark(f"{what}; name traits with source: judged, or map items.type to {named}", False)]
+    types = " or ".join(f"'{name}'" for name in SUBSCORES)
+    problem = f"item type: no subscores are known for it, so the general ones are asked for ({', '.join(GENERAL)})"
+    return [Remark(f"{problem}; name traits with source: judged, or map items.type to {types}", False)]
 
 
 def _score(bundle: Bundle) -> Iterator[Remark]:
     """The score that the judge states: by prose that names scores, by anchors, or by points that are counted."""
     low, high, _ = bundle.scale.bounds
-    what = f"{bundle.protocol.name} asks for one score from {low:g} to {high:g}"
+    question = f"{bundle.protocol.name} asks for one score from {low:g} to {high:g}"
     if _names(bundle.text, bundle.scale) or any(trait.anchors for trait in bundle.traits) or _counts(bundle):
         return
     if not bundle.text.strip():
-        yield Remark(f"text: {what}, and its prompt says of no score what it means; {_WRITE}", True)
+        yield Remark(f"text: {question}, and its prompt says of no score what it means; {_WRITE}", True)
     else:
-        yield Remark(f"text: {what}, and the prose names fewer than two scores; {_WRITE}", False)
+        yield Remark(f"text: {question}, and the prose names fewer than two scores; {_WRITE}", False)
 
 
 def _counts(bundle: Bundle) -> bool:
@@ -74,17 +76,17 @@ def _counts(bundle: Bundle) -> bool:
 
 def _traits(bundle: Bundle) -> Iterator[Remark]:
     """The traits that the judge scores: by their anchors, by the prose, or as published subscores."""
-    known, prose = PROTOCOLS[bundle.protocol.name], bundle.text.strip()
-    explained = _EXPLAINED if known.shape == "points" else frozenset()
+    registered, prose = PROTOCOLS[bundle.protocol.name], bundle.text.strip()
+    explained = _EXPLAINED if registered.shape == "points" else frozenset()
     judged = [trait for trait in bundle.traits if trait.source == "judged" and trait.id not in explained]
     bare = [trait for trait in judged if not trait.anchors and not _names(prose, trait)]
     if not bare:
         return
-    listed = known.quotes is None and all(any(bundle.of_trait(trait.id)) for trait in bare)  # what makes each up
+    listed = registered.quotes is None and all(any(bundle.of_trait(trait.id)) for trait in bare)  # what makes each up
     missing = "the prose names fewer than two of these" if prose else "its prompt says of none what it means"
     names = ", ".join(trait.id for trait in bare)
-    what = f"traits {names}: {bundle.protocol.name} asks for a score of each, and {missing}"
-    yield Remark(f"{what}; give them anchors, or {_WRITE}", not prose and not listed)
+    problem = f"traits {names}: {bundle.protocol.name} asks for a score of each, and {missing}"
+    yield Remark(f"{problem}; give them anchors, or {_WRITE}", not prose and not listed)
 
 
 def _criterion(criterion: Criterion, leveled: bool) -> Iterator[Remark]:

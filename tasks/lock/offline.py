@@ -70,9 +70,9 @@ _OTHER_WORDS = {
 _WORD = re.compile(r"[A-Za-z]+")
 
 
-def answer(wanted: Sequence[RubricBrief]) -> list[Reply]:
+def answer(briefs: Sequence[RubricBrief]) -> list[Reply]:
     """One reply in the contract for each thing that is wanted of a rubric."""
-    return [Reply(text=json.dumps(_ARTIFACTS[one.role](one), ensure_ascii=False)) for one in wanted]
+    return [Reply(text=json.dumps(_ARTIFACTS[brief.role](brief), ensure_ascii=False)) for brief in briefs]
 
 
 def statements(rubric: Rubric) -> list[list[str]]:
@@ -80,14 +80,18 @@ def statements(rubric: Rubric) -> list[list[str]]:
 
     Sentences that say what costs marks are left out: an item is something to reach.
     """
-    found = bands(rubric.text, rubric.scale)
-    kept = rubric.text
-    if found:
-        top = max(found, key=lambda band: band.score)
-        kept = "\n".join((rubric.text[: found[0].start], rubric.text[top.body : top.end], rubric.text[found[-1].end :]))
-    kept = _WRAPPED.sub(" ", kept)
-    sentences = (kept[unit.start : unit.end] for unit in units(kept) if unit.kind == "sentence")
+    prose = _WRAPPED.sub(" ", _without_lower_bands(rubric))
+    sentences = (prose[unit.start : unit.end] for unit in units(prose) if unit.kind == "sentence")
     return [_clauses(sentence) for sentence in sentences if not _COSTS.search(sentence)]
+
+
+def _without_lower_bands(rubric: Rubric) -> str:
+    """The prose with the highest of its score bands alone; all of it where it has none."""
+    text, score_bands = rubric.text, bands(rubric.text, rubric.scale)
+    if not score_bands:
+        return text
+    top = max(score_bands, key=lambda band: band.score)
+    return "\n".join((text[: score_bands[0].start], text[top.body : top.end], text[score_bands[-1].end :]))
 
 
 def reworded(text: str) -> str:
@@ -98,21 +102,22 @@ def reworded(text: str) -> str:
     return f"It holds that {text[:1].lower()}{text[1:]}" if text.rstrip().endswith(".") else f"that is to say: {text}"
 
 
-def _induced(wanted: RubricBrief) -> dict[str, Any]:
-    rubric, draw = wanted.rubric, random.Random(f"{wanted.seed}\n{wanted.rubric.text}")
+def _induced(brief: RubricBrief) -> dict[str, Any]:
+    rubric, draw = brief.rubric, random.Random(f"{brief.seed}\n{brief.rubric.text}")
     texts = list(dict.fromkeys(_items(statements(rubric), draw)))
-    if len(texts) > wanted.criteria:
-        texts = [texts[at] for at in sorted(draw.sample(range(len(texts)), wanted.criteria))]
-    levels = dict(zip(("absent", "partial", "clear"), _LEVELS[wanted.seed % len(_LEVELS)], strict=True))
+    if len(texts) > brief.criteria:
+        texts = [texts[number] for number in sorted(draw.sample(range(len(texts)), brief.criteria))]
+    levels = dict(zip(("absent", "partial", "clear"), _LEVELS[brief.seed % len(_LEVELS)], strict=True))
     items = [{"text": text, "evidence": _evidence(text), "levels": levels} for text in texts]
     if rubric.traits:
-        return {"traits": {trait.id: {"items": found} for trait, found in _shared_out(rubric.traits, items, levels)}}
+        shared = _shared_out(rubric.traits, items, levels)
+        return {"traits": {trait.id: {"items": trait_items} for trait, trait_items in shared}}
     return {"traits": [{"name": "Quality", "anchors": _anchors(rubric), "items": items}]}
 
 
-def _paraphrased(wanted: RubricBrief) -> dict[str, Any]:
-    made: dict[str, Any] = _each(words(wanted.rubric))
-    return made
+def _paraphrased(brief: RubricBrief) -> dict[str, Any]:
+    artifact: dict[str, Any] = _each(words(brief.rubric))
+    return artifact
 
 
 _ARTIFACTS = {"induce": _induced, "paraphrase": _paraphrased}
@@ -122,13 +127,18 @@ def _clauses(sentence: str) -> list[str]:
     """The parts of a sentence; one too short to stand alone stays with what comes before it."""
     parts, start = [], 0
     for cut in [*_CLAUSE.finditer(sentence), None]:
-        end = cut.start() if cut else len(sentence)
-        if len(tokens(sentence[start:end])) >= _FEWEST_WORDS and (
-            cut is None or len(tokens(sentence[cut.end() :])) >= _FEWEST_WORDS
-        ):
+        end, next_start = (cut.start(), cut.end()) if cut else (len(sentence), len(sentence))
+        after_stands = cut is None or _stands_alone(sentence[next_start:])
+        if _stands_alone(sentence[start:end]) and after_stands:
             parts.append(sentence[start:end])
-            start = cut.end() if cut else end
-    return [*parts, *([sentence[start:]] if sentence[start:].strip() else [])]
+            start = next_start
+    if sentence[start:].strip():
+        parts.append(sentence[start:])
+    return parts
+
+
+def _stands_alone(clause: str) -> bool:
+    return len(tokens(clause)) >= _FEWEST_WORDS
 
 
 def _items(sentences: Sequence[Sequence[str]], draw: random.Random) -> Iterator[str]:
@@ -150,8 +160,8 @@ def _statement(clauses: Sequence[str]) -> str:
 
 
 def _evidence(text: str) -> str:
-    said = set(tokens(text))
-    return next((kind for kind, signs in _SIGNS if said & signs), "local_quote")
+    text_words = set(tokens(text))
+    return next((kind for kind, signs in _SIGNS if text_words & signs), "local_quote")
 
 
 def _shared_out(
@@ -159,15 +169,20 @@ def _shared_out(
 ) -> Iterator[tuple[Trait, list[dict[str, Any]]]]:
     """Each item with the trait whose name and anchors it shares most words with, the emptier one where two are alike; a
     trait that is left without gets one that only names it."""
-    about = {t.id: set(tokens(" ".join([t.name, *(anchor.text for anchor in t.anchors)]))) for t in traits}
-    mine: dict[str, list[dict[str, Any]]] = {trait.id: [] for trait in traits}
+    trait_words = {trait.id: _trait_words(trait) for trait in traits}
+    items_of: dict[str, list[dict[str, Any]]] = {trait.id: [] for trait in traits}
     for item in items:
-        said = set(tokens(item["text"]))
-        best = max(traits, key=lambda t: (len(said & about[t.id]), -len(mine[t.id])))
-        mine[best.id].append(item)
+        item_words = set(tokens(item["text"]))
+        best = max(traits, key=lambda trait: (len(item_words & trait_words[trait.id]), -len(items_of[trait.id])))
+        items_of[best.id].append(item)
     for trait in traits:
-        named = {"text": f"The rubric's demands on '{trait.name[:150]}' are met.", "evidence": "weakly_groundable"}
-        yield trait, mine[trait.id] or [{**named, "levels": dict(levels)}]
+        naming = {"text": f"The rubric's demands on '{trait.name[:150]}' are met.", "evidence": "weakly_groundable"}
+        yield trait, items_of[trait.id] or [{**naming, "levels": dict(levels)}]
+
+
+def _trait_words(trait: Trait) -> set[str]:
+    """The words of a trait's name and anchors."""
+    return set(tokens(" ".join([trait.name, *(anchor.text for anchor in trait.anchors)])))
 
 
 def _anchors(rubric: Rubric) -> dict[str, str]:
@@ -175,11 +190,11 @@ def _anchors(rubric: Rubric) -> dict[str, str]:
     plain = {"lowest": "Nothing of what is asked for.", "highest": "All of what is asked for."}
     if rubric.scale.levels > 2:
         plain["middle"] = "About half of what is asked for."
-    found = sorted(bands(rubric.text, rubric.scale), key=lambda band: band.score)
-    if len(found) < len(plain):
+    by_score = sorted(bands(rubric.text, rubric.scale), key=lambda band: band.score)
+    if len(by_score) < len(plain):
         return plain
-    chosen = {"lowest": found[0], "middle": found[len(found) // 2], "highest": found[-1]}
-    return {at: " ".join(rubric.text[chosen[at].body : chosen[at].end].split())[:240] for at in plain}
+    chosen = {"lowest": by_score[0], "middle": by_score[len(by_score) // 2], "highest": by_score[-1]}
+    return {place: " ".join(rubric.text[chosen[place].body : chosen[place].end].split())[:240] for place in plain}
 
 
 def _each(value: Any) -> Any:
@@ -194,5 +209,5 @@ def _each(value: Any) -> Any:
 
 def _other(match: re.Match[str]) -> str:
     word = match[0]
-    found = _OTHER_WORDS.get(word.lower(), word)
-    return found[:1].upper() + found[1:] if word[0].isupper() else found
+    other = _OTHER_WORDS.get(word.lower(), word)
+    return other[:1].upper() + other[1:] if word[0].isupper() else other

@@ -47,10 +47,13 @@ def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> list[Offen
     """
     scales: dict[str, Scale] = {item: rubric.scale for item, rubric in rubric_of.items()}
     offences = _offences(gradings, None, gradings["score"], scales)
-    for name in sorted({trait.id for rubric in rubric_of.values() for trait in rubric.traits}):
-        ranges = {item: trait for item, rubric in rubric_of.items() for trait in rubric.traits if trait.id == name}
-        marks = pc.map_lookup(gradings["trait_scores"], pa.scalar(name), "first")
-        offences += _offences(gradings, name, marks, ranges)
+    ranges_of: dict[str, dict[str, Scale]] = {}
+    for item, rubric in rubric_of.items():
+        for trait in rubric.traits:
+            ranges_of.setdefault(trait.id, {})[item] = trait
+    for trait_id, ranges in sorted(ranges_of.items()):
+        marks = pc.map_lookup(gradings["trait_scores"], pa.scalar(trait_id), "first")
+        offences += _offences(gradings, trait_id, marks, ranges)
     return offences
 
 
@@ -65,8 +68,8 @@ def _offences(
     return [_offence(gradings, row, trait, values[row].as_py(), ranges) for row in rows]
 
 
-def _offence(gradings: pa.Table, at: int, trait: str | None, value: float, ranges: Mapping[str, Scale]) -> Offence:
-    row = gradings.select(["response_id", "item_id", "rater_id"]).slice(at, 1).to_pylist()[0]
+def _offence(gradings: pa.Table, number: int, trait: str | None, value: float, ranges: Mapping[str, Scale]) -> Offence:
+    row = gradings.select(["response_id", "item_id", "rater_id"]).slice(number, 1).to_pylist()[0]
     low, high, _ = ranges[row["item_id"]].bounds
     where = f"off the range {low:g} to {high:g} of trait '{trait}'" if trait else f"off the scale {low:g} to {high:g}"
     rule = (
@@ -81,14 +84,14 @@ def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Ru
 
     marks: response_id, criterion_id, rater_id, decision; answered: response_id and item_id of all responses.
     """
-    at = pc.index_in(marks["response_id"], answered["response_id"].combine_chunks())
-    marks = marks.append_column("item_id", answered["item_id"].take(at))
-    decided = {one.rubric_id: {c.id: c.top for c in parted(one)[0]} for one in rubric_of.values()}
+    places = pc.index_in(marks["response_id"], answered["response_id"].combine_chunks())
+    marks = marks.append_column("item_id", answered["item_id"].take(places))
+    tops_of = {rubric.rubric_id: _tops(rubric) for rubric in rubric_of.values()}
     pairs = marks.group_by(["item_id", "criterion_id"], use_threads=False).aggregate([("decision", "max")])
     for pair in pairs.to_pylist():
         item_id, criterion_id, level = pair["item_id"], pair["criterion_id"], pair["decision_max"]
         rubric = rubric_of[item_id]
-        top = decided[rubric.rubric_id].get(criterion_id)
+        top = tops_of[rubric.rubric_id].get(criterion_id)
         if top is None or level > top:
             same = (pc.field("item_id") == item_id) & (pc.field("criterion_id") == criterion_id)
             row = marks.filter(same & (pc.field("decision") == level)).slice(0, 1).to_pylist()[0]
@@ -101,9 +104,14 @@ def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Ru
     return None
 
 
+def _tops(rubric: Rubric) -> dict[str, int]:
+    """Criterion that raters decide → its highest level."""
+    return {criterion.id: criterion.top for criterion in parted(rubric)[0]}
+
+
 def _lacking(rubric: Rubric, criterion_id: str) -> str:
-    known = any(criterion.id == criterion_id for criterion in rubric.criteria)
-    return "makes it of its sub-points" if known else f"has no criterion '{criterion_id}'"
+    has_it = any(criterion.id == criterion_id for criterion in rubric.criteria)
+    return "makes it of its sub-points" if has_it else f"has no criterion '{criterion_id}'"
 
 
 def score_place(data: Data, base: Path, offence: Offence) -> Place | None:
@@ -112,38 +120,38 @@ def score_place(data: Data, base: Path, offence: Offence) -> Place | None:
         for columns in source.scores:
             field = columns.traits.get(offence.part) if offence.part else columns.score
             if columns.rater == offence.rater_id and field:
-                wanted = {"response_id": offence.response_id}
+                cells = {"response_id": offence.response_id}
                 mapping = {"response_id": source.scored} if source.scored else source.responses
-                return _place(data, base, source, mapping, wanted, field)
+                return _place(data, base, source, mapping, cells, field)
     return None
 
 
 def mark_place(data: Data, base: Path, offence: Offence) -> Place | None:
     """Where the sources give this mark."""
-    wanted = {"response_id": offence.response_id, "rater_id": offence.rater_id, "criterion_id": str(offence.part)}
+    cells = {"response_id": offence.response_id, "rater_id": offence.rater_id, "criterion_id": str(offence.part)}
     for source in data.sources:
         if source.marks:
-            place = _place(data, base, source, source.marks, wanted, str(source.marks["level"]))
+            place = _place(data, base, source, source.marks, cells, str(source.marks["level"]))
             if place is not None:
                 return place
     return None
 
 
 def _place(
-    data: Data, base: Path, source: Source, mapping: Mapping[str, Column], wanted: Mapping[str, str], field: str
+    data: Data, base: Path, source: Source, mapping: Mapping[str, Column], cells: Mapping[str, str], field: str
 ) -> Place | None:
     path = base / data.folder / source.file
-    row = next(_rows(path, source, mapping, wanted), None)
+    row = next(_rows(path, source, mapping, cells), None)
     if row is None:
         return None
     return Place(source.file, row, field, row_lines(path, {row}, source).get(row))
 
 
-def _rows(path: Path, source: Source, mapping: Mapping[str, Column], wanted: Mapping[str, str]) -> Iterator[int]:
+def _rows(path: Path, source: Source, mapping: Mapping[str, Column], values: Mapping[str, str]) -> Iterator[int]:
     """Numbers of the rows of a source whose cells are the wanted ones."""
     for frame in chunks(path, source.encoding, source.sheet):
         rows = select(frame, source.where, path)
-        for name, text in wanted.items():
+        for name, text in values.items():
             column = mapping[name]
             cells = rows[column] if isinstance(column, str) else [column["const"]] * len(rows)
             rows = rows.loc[[as_text(cell).strip() == text for cell in cells]]

@@ -7,6 +7,7 @@ model, or the rewording of tasks/lock/offline.py.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from tasks.contracts.bundle import Criterion, Rubric, Trait
@@ -37,46 +38,56 @@ def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> R
     """The request that puts a rubric into other words."""
     wording = json.dumps(words(rubric), ensure_ascii=False)
     room = max(sampling.longest, _TOKENS + len(wording) // _CHARACTERS_PER_TOKEN)
-    wanted = RubricBrief("paraphrase", rubric, 0, sampling.seed)
-    drawn = sampling.model_copy(update={"max_tokens": room})
-    return request(wanted, PROMPTS.fill("paraphrase", {"rubric": wording}), schema(rubric), drawn, structured)
+    brief = RubricBrief("paraphrase", rubric, 0, sampling.seed)
+    longer = sampling.model_copy(update={"max_tokens": room})
+    return request(brief, PROMPTS.fill("paraphrase", {"rubric": wording}), schema(rubric), longer, structured)
 
 
 def words(rubric: Rubric) -> dict[str, Any]:
     """All that a rubric says, by where it says it: {"text", "traits": {id: {"name", "anchors"}}, "criteria": {id:
     {"text", "levels"}}}; without "text" where it has no prose."""
     prose = {"text": rubric.text} if rubric.text.strip() else {}
-    traits = {t.id: {"name": t.name, "anchors": [anchor.text for anchor in t.anchors]} for t in rubric.traits}
-    criteria = {c.id: {"text": c.text, "levels": list(c.levels)} for c in rubric.criteria}
+    traits = {trait.id: {"name": trait.name, "anchors": _anchor_texts(trait)} for trait in rubric.traits}
+    criteria = {}
+    for criterion in rubric.criteria:
+        criteria[criterion.id] = {"text": criterion.text, "levels": list(criterion.levels)}
     return {**prose, "traits": traits, "criteria": criteria}
+
+
+def _anchor_texts(trait: Trait) -> list[str]:
+    return [anchor.text for anchor in trait.anchors]
 
 
 def schema(rubric: Rubric) -> dict[str, Any]:
     """The contract: the shape of `words`, with lists of the same lengths; a string may grow by half and 60 more."""
     prose = {"text": _like(rubric.text)} if rubric.text.strip() else {}
-    traits = {
-        t.id: record({"name": _like(t.name), "anchors": _each([a.text for a in t.anchors])}) for t in rubric.traits
-    }
-    criteria = {c.id: record({"text": _like(c.text), "levels": _each(c.levels)}) for c in rubric.criteria}
+    traits = {}
+    for trait in rubric.traits:
+        traits[trait.id] = record({"name": _like(trait.name), "anchors": _each(_anchor_texts(trait))})
+    criteria = {}
+    for criterion in rubric.criteria:
+        criteria[criterion.id] = record({"text": _like(criterion.text), "levels": _each(criterion.levels)})
     return record({**prose, "traits": record(traits), "criteria": record(criteria)})
 
 
-def check(asked: Request, reply: Reply) -> Checked[Rubric]:
+def check(request: Request, reply: Reply) -> Checked[Rubric]:
     """The rubric in the reply's words; violations where something is missing, added, unusable, or as it was."""
-    source: Rubric = asked.data.rubric
-    artifact, note = extract(reply.text, asked.keys)
+    source: Rubric = request.data.rubric
+    artifact, note = extract(reply.text, request.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
     wrong = tuple(_differences(words(source), artifact, ()))
     if wrong:
         return Checked(None, wrong[:5])
-    made = _reworded(source, artifact)
-    problem = broken(made) if source.criteria else None
+    rubric = _reworded(source, artifact)
+    problem = broken(rubric) if source.criteria else None
     if problem:
         return Checked(None, (f"unusable: {problem}",))
-    told = [(c.text, new.text) for c, new in zip(source.criteria, made.criteria, strict=True)]
-    same = [old for old, new in told or [(source.text, made.text)] if old == new]
-    return Checked(None, tuple(f"not in other words: '{old[:60]}'" for old in same[:5])) if same else Checked(made, ())
+    texts = [(old.text, new.text) for old, new in zip(source.criteria, rubric.criteria, strict=True)]
+    same = [old for old, new in texts or [(source.text, rubric.text)] if old == new]
+    if same:
+        return Checked(None, tuple(f"not in other words: '{old[:60]}'" for old in same[:5]))
+    return Checked(rubric, ())
 
 
 def _like(old: str) -> dict[str, Any]:
@@ -88,33 +99,34 @@ def _each(old: tuple[str, ...] | list[str]) -> dict[str, Any]:
     return several(_like(longest), len(old), len(old))
 
 
-def _differences(old: Any, new: Any, at: tuple[str, ...]) -> list[str]:
+def _differences(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[str]:
     """Where two values do not have the same shape, in words."""
-    place = ".".join(at) or "the object"
+    place = ".".join(path) or "the object"
     if isinstance(old, dict):
         if not isinstance(new, dict) or set(old) != set(new):
-            return [f"{place} does not have the keys {', '.join(old)}"]
-        return [found for key in old for found in _differences(old[key], new[key], (*at, key))]
-    if isinstance(old, list):
+            yield f"{place} does not have the keys {', '.join(old)}"
+            return
+        for key in old:
+            yield from _differences(old[key], new[key], (*path, key))
+    elif isinstance(old, list):
         if not isinstance(new, list) or len(old) != len(new):
-            return [f"{place} is no list of {len(old)}"]
-        return [found for n, item in enumerate(old) for found in _differences(item, new[n], (*at, str(n)))]
-    return [] if isinstance(new, str) and new.strip() else [f"{place} is no text"]
+            yield f"{place} is no list of {len(old)}"
+            return
+        for number, item in enumerate(old):
+            yield from _differences(item, new[number], (*path, str(number)))
+    elif not (isinstance(new, str) and new.strip()):
+        yield f"{place} is no text"
 
 
 def _reworded(source: Rubric, new: dict[str, Any]) -> Rubric:
-    return source.model_copy(
-        update={
-            "text": new.get("text", source.text),
-            "traits": tuple(_trait(trait, new["traits"][trait.id]) for trait in source.traits),
-            "criteria": tuple(_criterion(one, new["criteria"][one.id]) for one in source.criteria),
-        }
-    )
+    traits = tuple(_trait(trait, new["traits"][trait.id]) for trait in source.traits)
+    criteria = tuple(_criterion(criterion, new["criteria"][criterion.id]) for criterion in source.criteria)
+    return source.model_copy(update={"text": new.get("text", source.text), "traits": traits, "criteria": criteria})
 
 
 def _trait(trait: Trait, new: dict[str, Any]) -> Trait:
     pairs = zip(trait.anchors, new["anchors"], strict=True)
-    anchors = tuple(anchor.model_copy(update={"text": _line(told)}) for anchor, told in pairs)
+    anchors = tuple(anchor.model_copy(update={"text": _line(text)}) for anchor, text in pairs)
     return trait.model_copy(update={"name": _line(new["name"]), "anchors": anchors})
 
 
@@ -123,5 +135,5 @@ def _criterion(criterion: Criterion, new: dict[str, Any]) -> Criterion:
     return criterion.model_copy(update={"text": _line(new["text"]), "levels": levels})
 
 
-def _line(told: str) -> str:
-    return " ".join(told.split())
+def _line(words: str) -> str:
+    return " ".join(words.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 from tasks.contracts.bundle import Criterion, Rubric
 from tasks.contracts.exclusion import together
@@ -17,30 +18,30 @@ def unreachable(rubric: Rubric) -> list[float]:
 
     None where nothing is counted or nothing earns. Exclusions are passed over: they only leave fewer sums.
     """
-    whole = [criterion for criterion in rubric.criteria if criterion.parent is None]
-    full = together([criterion for criterion in whole if criterion.weight > 0])
+    upper = [criterion for criterion in rubric.criteria if criterion.parent is None]
+    full = together([criterion for criterion in upper if criterion.weight > 0])
     if not full or not any(criterion.count for criterion in rubric.criteria):
         return []
     parts: dict[str, list[Criterion]] = {}
     for criterion in rubric.criteria:
         if criterion.parent is not None:
             parts.setdefault(criterion.parent, []).append(criterion)
-    sums = _sums(whole, parts)
+    sums = _sums(upper, parts)
     if sums is None:
         return []
     low, high, step = rubric.scale.bounds
-    steps = {math.floor(_clipped(points / full) * (high - low) / step + 0.5 + 1e-9) for points in sums}
-    return [round(low + at * step, 12) for at in range(rubric.scale.levels) if at not in steps]
+    reached = {math.floor(_clipped(points / full) * (high - low) / step + 0.5 + 1e-9) for points in sums}
+    return [round(low + number * step, 12) for number in range(rubric.scale.levels) if number not in reached]
 
 
 def _sums(criteria: Iterable[Criterion], parts: Mapping[str, Sequence[Criterion]]) -> set[float] | None:
     """All that criteria together can add to the points; None where that is too much."""
     sums = {0.0}
     for criterion in criteria:
-        own = _points(criterion, parts)
-        if own is None or len(sums) * len(own) > _MOST:
+        added = _points(criterion, parts)
+        if added is None or len(sums) * len(added) > _MOST:
             return None
-        sums = {round(before + points, 9) for before in sums for points in own}
+        sums = {round(before + points, 9) for before, points in product(sums, added)}
     return sums
 
 

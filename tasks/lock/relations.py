@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 from tasks.contracts.bundle import Count, Criterion, Rubric
 from tasks.contracts.errors import ContractError
@@ -48,20 +48,20 @@ def _all_or_nothing(count: Count | None) -> bool:
 
 def _uncountable(point: Criterion, criterion: Criterion, count: Count) -> str | None:
     """Why a sub-point cannot be counted as one."""
-    one = math.copysign(1.0, criterion.weight)
-    if point.weight != one:
-        return f"counts its sub-points, each as one: the weight of '{point.id}' is {one:g}, not {point.weight:g}"
+    unit = math.copysign(1.0, criterion.weight)
+    if point.weight != unit:
+        return f"counts its sub-points, each as one: the weight of '{point.id}' is {unit:g}, not {point.weight:g}"
     if point.count is None and (count.least or 0) > point.top:
         return f"counts from level {count.least}, which its sub-point '{point.id}' does not have"
     return None
 
 
 def _broken_needs(count: Count, sub_points: Sequence[Criterion]) -> str | None:
-    known = {point.id for point in sub_points}
-    bound = {point.id for pair in excluding(sub_points) for point in pair}
+    ids = {point.id for point in sub_points}
+    bound = {point.id for point in chain.from_iterable(excluding(sub_points))}
     for name in count.needs:
-        if name not in known or count.needs.count(name) > 1:
-            return f"needs '{name}', which is {'named twice' if name in known else 'none of its sub-points'}"
+        if name not in ids or count.needs.count(name) > 1:
+            return f"needs '{name}', which is {'named twice' if name in ids else 'none of its sub-points'}"
         if name in bound:
             return f"needs '{name}', which excludes another of its sub-points"
     return None
@@ -86,10 +86,10 @@ def broken_exclusion(rubric: Rubric) -> str | None:
 def _above(name: str, parents: Mapping[str, str | None]) -> set[str]:
     """A criterion's parents."""
     above: set[str] = set()
-    at = parents[name]
-    while at is not None:
-        above.add(at)
-        at = parents[at]
+    parent = parents[name]
+    while parent is not None:
+        above.add(parent)
+        parent = parents[parent]
     return above
 
 

@@ -31,19 +31,18 @@ def asks(plan: RubricSettings) -> bool:
     return plan.induce is not None or plan.variant == "paraphrased"
 
 
-def presented(found: Mapping[str, Rubric], plan: RubricSettings) -> dict[str, MadeRubric]:
+def presented(rubrics: Mapping[str, Rubric], plan: RubricSettings) -> dict[str, MadeRubric]:
     """The rubrics as the plan's variant has them, as far as nobody has to be asked.
 
     The order of criteria is left to `ordered`, after they are induced.
     """
-    return {
-        name: MadeRubric(prose_turned(one) if plan.variant == "criteria_reversed" else one)
-        for name, one in found.items()
-    }
+    if plan.variant == "criteria_reversed":
+        rubrics = {name: prose_turned(rubric) for name, rubric in rubrics.items()}
+    return {name: MadeRubric(rubric) for name, rubric in rubrics.items()}
 
 
 def remade(
-    made: Mapping[str, MadeRubric],
+    rubrics: Mapping[str, MadeRubric],
     authored: Collection[str],
     items: Iterable[Mapping[str, Any]],
     plan: RubricSettings,
@@ -55,41 +54,41 @@ def remade(
     authored rubrics are induced. A question is shown to the induction only where the rubric has a single item.
     InputError names a rubric for which nobody gave anything usable.
     """
-    found = dict(made)
+    remade = dict(rubrics)
     if plan.variant == "paraphrased":
-        asked = [paraphrase(one.rubric, maker.sampling, maker.structured) for one in found.values()]
-        found = make(asked, maker.backend, maker.replies, check_paraphrase)
+        requests = [paraphrase(made.rubric, maker.sampling, maker.structured) for made in remade.values()]
+        remade = make(requests, maker.backend, maker.replies, check_paraphrase)
     if plan.induce is None:
-        return found
-    descending, alone = plan.variant == "levels_reversed", _alone(items)
-    asked = [
-        induction(
-            one.rubric,
-            plan.induce,
-            maker.sampling,
-            question=alone[name].get("question"),
-            context=alone[name].get("context"),
-            descending=descending,
-            structured=maker.structured,
-        )
-        for name, one in found.items()
-        if name in authored
-    ]
-    for name, one in make(asked, maker.backend, maker.replies, check_induction).items():
-        found[name] = MadeRubric(one.rubric, (*found[name].calls, *one.calls))
-    return found
+        return remade
+    single_items = _single_items(items)
+    requests = []
+    for name, made in remade.items():
+        if name in authored:
+            request = induction(
+                made.rubric,
+                plan.induce,
+                maker.sampling,
+                question=single_items[name].get("question"),
+                context=single_items[name].get("context"),
+                descending=plan.variant == "levels_reversed",
+                structured=maker.structured,
+            )
+            requests.append(request)
+    for name, induced in make(requests, maker.backend, maker.replies, check_induction).items():
+        remade[name] = MadeRubric(induced.rubric, (*remade[name].calls, *induced.calls))
+    return remade
 
 
-def ordered(made: Mapping[str, MadeRubric], plan: RubricSettings) -> dict[str, MadeRubric]:
+def ordered(rubrics: Mapping[str, MadeRubric], plan: RubricSettings) -> dict[str, MadeRubric]:
     """The rubrics with criteria and traits in the order of the plan's variant."""
     if plan.variant != "criteria_reversed":
-        return dict(made)
-    return {name: MadeRubric(order_turned(one.rubric), one.calls) for name, one in made.items()}
+        return dict(rubrics)
+    return {name: MadeRubric(order_turned(made.rubric), made.calls) for name, made in rubrics.items()}
 
 
-def _alone(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def _single_items(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Rubric → its item; an empty one where it has several."""
-    found: dict[str, Mapping[str, Any]] = {}
+    item_of: dict[str, Mapping[str, Any]] = {}
     for item in items:
-        found[item["rubric_id"]] = {} if item["rubric_id"] in found else item
-    return found
+        item_of[item["rubric_id"]] = {} if item["rubric_id"] in item_of else item
+    return item_of

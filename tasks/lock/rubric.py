@@ -29,19 +29,19 @@ def authored(path: Path, induced: bool = False) -> dict[str, Rubric]:
 
     induced: their criteria will be made of their prose; traits and criteria may be missing.
     """
-    found: dict[str, Rubric] = {}
+    rubrics: dict[str, Rubric] = {}
     for rubric in parse(RubricFile, read_yaml(path), path).rubrics:
-        if rubric.rubric_id in found:
+        if rubric.rubric_id in rubrics:
             raise InputError(f"rubric '{rubric.rubric_id}' is given twice", file=path, field="rubric_id")
         problem = broken(rubric, induced)
         if problem:
             raise InputError(f"rubric '{rubric.rubric_id}': {problem}", file=path)
-        found[rubric.rubric_id] = rubric
-    return found
+        rubrics[rubric.rubric_id] = rubric
+    return rubrics
 
 
 def rubrics_of(
-    items: Iterable[Mapping[str, Any]], known: Mapping[str, Rubric], plan: RubricSettings
+    items: Iterable[Mapping[str, Any]], authored_rubrics: Mapping[str, Rubric], plan: RubricSettings
 ) -> dict[str, Rubric]:
     """The rubric of every item by id: an authored one, or one derived from the item.
 
@@ -49,32 +49,38 @@ def rubrics_of(
     known rubric, for two items that share one but would make different ones of it, and for a rubric without the prose
     that its criteria are to be made of.
     """
-    found: dict[str, Rubric] = {}
+    rubrics: dict[str, Rubric] = {}
     for item in items:
         name = item["rubric_id"]
-        if name not in known and plan.derive is None:
-            rule, hint = f"item '{item['item_id']}' names an unknown rubric '{name}'", f"there are {', '.join(known)}"
+        if name not in authored_rubrics and plan.derive is None:
+            rule, hint = (
+                f"item '{item['item_id']}' names an unknown rubric '{name}'",
+                f"there are {', '.join(authored_rubrics)}",
+            )
             raise InputError(rule, file=plan.file, field="rubric_id", hint=hint)
-        rubric = guided(known[name] if plan.derive is None or name in known else derived(item, plan.derive), item)
-        earlier = found.setdefault(name, rubric)
+        own = authored_rubrics[name] if plan.derive is None or name in authored_rubrics else derived(item, plan.derive)
+        rubric = guided(own, item)
+        earlier = rubrics.setdefault(name, rubric)
         if earlier.criteria != rubric.criteria:
             rule = f"item '{item['item_id']}' shares rubric '{name}' with another that carries a different answer"
             raise InputError(rule, field="rubric_id", hint="leave rubric_id out where rubrics are derived")
-        if name in known and earlier.text != rubric.text:
+        if name in authored_rubrics and earlier.text != rubric.text:
             rule = (
                 f"item '{item['item_id']}' shares rubric '{name}' with another that carries a different scoring guide"
             )
             raise InputError(rule, field="rubric_text", hint="give each guide a rubric of its own")
-        if plan.induce and name in known and not rubric.text.strip():
+        if plan.induce and name in authored_rubrics and not rubric.text.strip():
             raise InputError(f"rubric '{name}': has no prose that criteria could be made of", file=plan.file)
-    return found
+    return rubrics
 
 
 def guided(rubric: Rubric, item: Mapping[str, Any]) -> Rubric:
     """The rubric with the scoring guide that an item carries after its author's own prose."""
     guide = (item.get("rubric_text") or "").strip()
-    own = rubric.text.strip()
-    return rubric.model_copy(update={"text": f"{own}\n\n{guide}" if own else guide}) if guide else rubric
+    if not guide:
+        return rubric
+    prose = rubric.text.strip()
+    return rubric.model_copy(update={"text": f"{prose}\n\n{guide}" if prose else guide})
 
 
 def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
@@ -90,12 +96,13 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
         raise InputError(f"item '{item['item_id']}' has no {plan.origin.replace('_', ' ')} to make a rubric of")
     scale = plan.scale or _marks(item, criteria, plan.step)
     low, high, step = scale.bounds
+    trait = Trait(id="content", name="Content", min=low, max=high, step=step)
     rubric = Rubric(
         rubric_id=item["rubric_id"],
         title=item["question"][:200],
         text="" if listed else item["reference_answer"] or "",
         scale=scale,
-        traits=(Trait(id="content", name="Content", min=low, max=high, step=step),),
+        traits=(trait,),
         criteria=criteria,
     )
     problem = broken(rubric)
@@ -106,23 +113,24 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
 
 def _marks(item: Mapping[str, Any], criteria: Sequence[Criterion], step: float) -> Scale:
     """From 0 to what the item's criteria can earn, in steps of which that is a multiple."""
-    top = round(math.fsum(one.weight for one in criteria if one.parent is None and one.weight > 0), 9)
+    weights = [criterion.weight for criterion in criteria if criterion.parent is None and criterion.weight > 0]
+    top = round(math.fsum(weights), 9)
     steps = top / step
     if steps < 1 or abs(steps - round(steps)) > SLACK:
-        what = "whole number from 1" if step == 1 else f"multiple of the step {step:g}"
-        rule = f"item '{item['item_id']}' bears {top:g} marks, which is no {what}"
+        allowed = "whole number from 1" if step == 1 else f"multiple of the step {step:g}"
+        rule = f"item '{item['item_id']}' bears {top:g} marks, which is no {allowed}"
         raise InputError(rule, field="rubrics.derive", hint="give derive a scale")
     return Scale(min=0, max=top, step=step)
 
 
 def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
     """The criteria that an item lists, sub-points with their parents."""
-    return tuple(
-        _point(one["id"], one["text"], plan, one["weight"]).model_copy(
-            update={"parent": one["parent"], "levels": tuple(one["levels"]) or plan.levels}
-        )
-        for one in item.get("criteria") or []
-    )
+    criteria = []
+    for listed in item.get("criteria") or []:
+        point = _point(listed["id"], listed["text"], plan, listed["weight"])
+        levels = tuple(listed["levels"]) or plan.levels
+        criteria.append(point.model_copy(update={"parent": listed["parent"], "levels": levels}))
+    return tuple(criteria)
 
 
 def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
@@ -136,11 +144,11 @@ def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
         return ()
     if len(weights) != len(points):
         raise InputError(f"item '{item['item_id']}' has {len(points)} key elements, but {len(weights)} weights")
-    given = [(point, weight) for point, weight in zip(points, weights, strict=True) if point]
-    return (
-        *(_point(f"P{n}", point, plan, weight) for n, (point, weight) in enumerate(given, 1)),
-        *(_mistake(f"M{n}", text) for n, text in enumerate(item.get("misconceptions") or [], 1)),
-    )
+    weighted = [(point, weight) for point, weight in zip(points, weights, strict=True) if point]
+    mistakes = item.get("misconceptions") or []
+    criteria = [_point(f"P{number}", point, plan, weight) for number, (point, weight) in enumerate(weighted, 1)]
+    criteria += [_mistake(f"M{number}", text) for number, text in enumerate(mistakes, 1)]
+    return tuple(criteria)
 
 
 def _sentences(item: Mapping[str, Any]) -> list[str]:
@@ -148,12 +156,12 @@ def _sentences(item: Mapping[str, Any]) -> list[str]:
     if several := item.get("reference_answers"):
         return [" — or: ".join(" ".join(answer.split()) for answer in several)]
     answer = item["reference_answer"] or ""
-    return [answer[u.start : u.end] for u in units(answer) if u.kind == "sentence"]
+    return [answer[unit.start : unit.end] for unit in units(answer) if unit.kind == "sentence"]
 
 
 def _point(name: str, text: str, plan: Derived, weight: float) -> Criterion:
-    found = {"kind": plan.kind, "levels": plan.levels, "evidence": plan.evidence, "weight": weight}
-    return Criterion.model_validate({"id": name, "trait": "content", "text": text} | found)
+    settings = {"kind": plan.kind, "levels": plan.levels, "evidence": plan.evidence, "weight": weight}
+    return Criterion.model_validate({"id": name, "trait": "content", "text": text} | settings)
 
 
 def _mistake(name: str, text: str) -> Criterion:
@@ -180,9 +188,9 @@ def broken(rubric: Rubric, induced: bool = False) -> str | None:
         repeated = sorted({value for value in values if values.count(value) > 1})
         if repeated:
             return f"{name} id '{repeated[0]}' is given twice"
-    known = set(ids)
+    distinct_ids = set(ids)
     for criterion in rubric.criteria:
-        problem = _broken_criterion(criterion, traits, known)
+        problem = _broken_criterion(criterion, traits, distinct_ids)
         if problem:
             return f"criterion '{criterion.id}' {problem}"
     for composite in parted(rubric)[1]:
@@ -201,7 +209,8 @@ def broken(rubric: Rubric, induced: bool = False) -> str | None:
     derived_traits = set() if induced else {trait.id for trait in rubric.traits if trait.source == "derived"}
     for trait in sorted(derived_traits - {criterion.trait for criterion in rubric.criteria}):
         return f"trait '{trait}' is derived but no criterion counts for it"
-    for trait in sorted({c.trait for c in rubric.criteria} - {c.trait for c in rubric.criteria if c.weight}):
+    counted_traits = {criterion.trait for criterion in rubric.criteria if criterion.weight}
+    for trait in sorted({criterion.trait for criterion in rubric.criteria} - counted_traits):
         return f"trait '{trait}' has no criterion with another weight than 0"
     circle = _cycle({criterion.id: criterion.parent for criterion in rubric.criteria})
     return circle or broken_counts(rubric) or broken_exclusion(rubric)
@@ -229,9 +238,9 @@ def _broken_criterion(criterion: Criterion, traits: Collection[str], ids: Abstra
 def _broken_composite(criterion: Criterion, sub_points: Sequence[Criterion]) -> str | None:
     if criterion.weight == 0:
         return "has sub-points, whose points are parts of its weight, but weight 0"
-    if strangers := [one.id for one in sub_points if one.trait != criterion.trait]:
+    if strangers := [point.id for point in sub_points if point.trait != criterion.trait]:
         return f"counts for another trait than its sub-point '{strangers[0]}'"
-    if all(one.weight * criterion.weight < 0 for one in sub_points):
+    if all(point.weight * criterion.weight < 0 for point in sub_points):
         return "can never be reached: all its sub-points count against it"
     return None
 
@@ -253,16 +262,16 @@ def _folded(text: str) -> str:
 
 def _repeats(values: Iterable[object]) -> bool:
     """Whether a value occurs twice."""
-    found = list(values)
-    return len(set(found)) < len(found)
+    occurrences = list(values)
+    return len(set(occurrences)) < len(occurrences)
 
 
 def _cycle(parents: Mapping[str, str | None]) -> str | None:
     for start in parents:
-        seen, at = {start}, parents[start]
-        while at is not None:
-            if at in seen:
+        visited, parent = {start}, parents[start]
+        while parent is not None:
+            if parent in visited:
                 return f"criterion '{start}' descends from a circle of parents"
-            seen.add(at)
-            at = parents[at]
+            visited.add(parent)
+            parent = parents[parent]
     return None

@@ -54,11 +54,10 @@ def _points(rubric: Rubric, item_types: Collection[str]) -> Rubric:
     low, high, step = rubric.scale.bounds
     if not judged:
         names = subscores(item_types)
-        judged = tuple(Trait(id=n, name=n.title(), min=low, max=high, step=step, source="judged") for n in names)
+        judged = tuple(Trait(id=id_, name=id_.title(), min=low, max=high, step=step, source="judged") for id_ in names)
     coverage = Trait(id=COVERAGE, name="Coverage of the gold points", min=low, max=high, step=step)
-    return rubric.model_copy(
-        update={"traits": (*judged, coverage), "criteria": tuple(_point(c) for c in parted(rubric)[0])}
-    )
+    points = tuple(_point(criterion) for criterion in parted(rubric)[0])
+    return rubric.model_copy(update={"traits": (*judged, coverage), "criteria": points})
 
 
 def _question(criterion: Criterion) -> Criterion:

@@ -86,7 +86,8 @@ def off_step(gathered: Sequence[Marked]) -> tuple[Offence, str] | None:
         f"{marks.between:,} of {marks.count:,} human scores lie between the steps of rubric '{marks.rubric_id}', "
         f"{scale.min:g} to {scale.max:g} in steps of {scale.step:g}: {shown}"
     )
-    step = widest_step(np.array(sorted(set().union(*(one.values for one in gathered if one.scale == scale)))), scale)
+    values = set().union(*(same.values for same in gathered if same.scale == scale))
+    step = widest_step(np.array(sorted(values)), scale)
     fits = f"scale {{min: {scale.min:g}, max: {scale.max:g}, step: {step or 0:.12g}}} holds them all"
     none_fits = f"they look continuous, no scale of up to {MOST_STEPS} steps holds them: round them to steps"
     hint = f"{fits if step else none_fits}; of a column that is a mean of several persons, say 'averaged: true'"

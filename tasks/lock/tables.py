@@ -28,8 +28,8 @@ _GRADED = ["response_id", "item_id", "rater_id", "rater_kind", "score", "trait_s
 def refuse_off_scale(run: Run, study: Study, base: Path, people: TableRef, rubric_of: Mapping[str, Rubric]) -> None:
     """InputErrors for all scores off the scale of their item's rubric or the range of their trait."""
     faults = Faults()
-    for given in _of_people(run, people):
-        for offence in off_scale(given, rubric_of):
+    for gradings in _of_people(run, people):
+        for offence in off_scale(gradings, rubric_of):
             # Only of those that are shown the place is looked for.
             is_shown = faults.count < SHOWN
             faults.add(_refused(study, base, offence) if is_shown else InputError(offence.rule))
@@ -41,7 +41,8 @@ def refuse_unfit(
 ) -> None:
     """InputError for single persons' scores between the steps of their scale, and for a tolerance of release as wide
     as a scale. rubric_of: item → its rubric; scales: of the rubrics."""
-    gathered = marked((_averaged(given).to_pandas() for given in _of_people(run, people)), rubric_of, scales)
+    batches = (_averaged(gradings).to_pandas() for gradings in _of_people(run, people))
+    gathered = marked(batches, rubric_of, scales)
     unfit = off_step(gathered)
     if unfit:
         raise _refused(study, base, *unfit)
@@ -54,14 +55,15 @@ def refuse_unfit(
 def _of_people(run: Run, people: TableRef) -> Iterator[pa.Table]:
     """Batches of people's gradings: what a machine recorded is on a scale of its own."""
     for batch in run.batches(people, _GRADED):
-        given = pa.Table.from_batches([batch])
-        yield given.filter(pc.not_equal(given["rater_kind"], "replayed"))
+        gradings = pa.Table.from_batches([batch])
+        yield gradings.filter(pc.not_equal(gradings["rater_kind"], "replayed"))
 
 
-def _averaged(given: pa.Table) -> pa.Table:
+def _averaged(gradings: pa.Table) -> pa.Table:
     """With a column of whether a score is a recorded mean of several persons."""
-    said = pc.is_valid(pc.map_lookup(given["signals"], pa.scalar("averaged"), "first"))
-    return given.select(["response_id", "item_id", "rater_id", "score"]).append_column("averaged", said)
+    is_averaged = pc.is_valid(pc.map_lookup(gradings["signals"], pa.scalar("averaged"), "first"))
+    columns = gradings.select(["response_id", "item_id", "rater_id", "score"])
+    return columns.append_column("averaged", is_averaged)
 
 
 def _refused(study: Study, base: Path, offence: Offence, hint: str | None = None) -> InputError:

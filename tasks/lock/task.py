@@ -11,7 +11,9 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
+from tasks.llm.backend import Backend
 from tasks.llm.encoder import require_encoder
+from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.lock.bundles import finished
 from tasks.lock.remake import asks
@@ -51,24 +53,24 @@ def lock(
 
     def make() -> dict[type[Row], Rows]:
         induced = study.rubrics.induce is not None
-        known = authored(base / study.rubrics.file, induced) if study.rubrics.file else {}
-        asked = run.read(items).to_pylist()
-        found = rubrics_of(asked, known, study.rubrics)
-        rubric_of = {item["item_id"]: found[item["rubric_id"]] for item in asked}
+        authored_rubrics = authored(base / study.rubrics.file, induced) if study.rubrics.file else {}
+        item_rows = run.read(items).to_pylist()
+        rubrics = rubrics_of(item_rows, authored_rubrics, study.rubrics)
+        rubric_of = {item["item_id"]: rubrics[item["rubric_id"]] for item in item_rows}
         refuse_off_scale(run, study, base, people, rubric_of)
         if marks.rows:
             refuse_unknown_marks(run, study, base, marks, run.read(responses, ["response_id", "item_id"]), rubric_of)
         replies = run.warehouse.replies if asks(study.rubrics) else ":memory:"
-        locked = finished(
-            study, found, known, asked, replies, lambda store: open_backend(study.judge, base, store, key_of)
-        )
-        return {
-            Rubrics: [rubric_row(one.made, one.origin, one.unsaid) for one in locked.values()],
-            Bundles: [
-                {"rubric_id": name, "bundle_id": one.bundle.bundle_id, "content": one.bundle.canonical()}
-                for name, one in locked.items()
-            ],
-        }
+
+        def model_by(store: Replies) -> Backend:
+            return open_backend(study.judge, base, store, key_of)
+
+        rubric_rows, bundle_rows = [], []
+        for name, locked in finished(study, rubrics, authored_rubrics, item_rows, replies, model_by).items():
+            bundle = locked.bundle
+            rubric_rows.append(rubric_row(locked.judged, locked.origin, locked.unexplained))
+            bundle_rows.append({"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()})
+        return {Rubrics: rubric_rows, Bundles: bundle_rows}
 
     run.once("lock", make)
     return Locked(run.ref(Rubrics, "lock"), run.ref(Bundles, "lock"))

@@ -73,11 +73,11 @@ class Access:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def __post_init__(self) -> None:
-        named = tuple(reviewer_name(name) for name in self.reviewers)
-        object.__setattr__(self, "reviewers", named)
-        if len(set(named)) < len(named):
+        reviewers = tuple(reviewer_name(name) for name in self.reviewers)
+        object.__setattr__(self, "reviewers", reviewers)
+        if len(set(reviewers)) < len(reviewers):
             raise InputError("two reviewers have the same name", field="reviewer")
-        if not named and not is_local(self.host):
+        if not reviewers and not is_local(self.host):
             raise InputError(
                 f"{self.host} can be reached from other machines: every reviewer needs a link of their own",
                 field="host",
@@ -85,18 +85,18 @@ class Access:
             )
 
     @property
-    def _known_as(self) -> tuple[str, ...]:
+    def _host_names(self) -> tuple[str, ...]:
         """Host names under which the page is asked for, the best for a link first."""
-        every = self.host in ("0.0.0.0", "::")
-        own = () if every else (self.host,)
-        local = ("localhost", "127.0.0.1", "::1") if every or is_local(self.host) else ()
-        return (*self.names, *own, *((socket.gethostname(),) if every else ()), *local)
+        on_every_address = self.host in ("0.0.0.0", "::")
+        local = ("localhost", "127.0.0.1", "::1") if on_every_address or is_local(self.host) else ()
+        return (*self.names, socket.gethostname() if on_every_address else self.host, *local)
 
     @property
     def hosts(self) -> frozenset[str]:
         """What the Host header may say; a name that resolves here by somebody else's doing is not among them."""
-        named = [f"[{name}]" if ":" in name else name.lower() for name in self._known_as]
-        return frozenset([f"{name}:{self.port}" for name in named] + (named if self.port == 80 else []))
+        names = [f"[{name}]" if ":" in name else name.lower() for name in self._host_names]
+        with_port = [f"{name}:{self.port}" for name in names]
+        return frozenset(with_port + (names if self.port == 80 else []))
 
     @property
     def cookie(self) -> str:
@@ -105,7 +105,7 @@ class Access:
 
     def url(self) -> str:
         """Where the page is."""
-        name = self._known_as[0]
+        name = self._host_names[0]
         return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
 
     def links(self) -> dict[str, str]:
@@ -117,9 +117,9 @@ class Access:
         plain = base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
         return f"{plain}.{self._signature(name)}" if self.reviewers else plain
 
-    def reviewer(self, held: str | None) -> str | None:
+    def reviewer(self, cookie: str | None) -> str | None:
         """Whose pass this is; None for none, a wrong one, or one of an earlier start."""
-        plain, _, signature = (held or "").partition(".")
+        plain, _, signature = (cookie or "").partition(".")
         try:
             name = reviewer_name(base64.b64decode(plain + "=" * (-len(plain) % 4), b"-_", validate=True).decode())
         except (InputError, binascii.Error, UnicodeError, ValueError):
@@ -158,8 +158,9 @@ class Guard:
     def _wrong(self, method: str, path: str, headers: Headers) -> str | None:
         if headers.get("host", "").lower() not in self._hosts:
             return "this name is not the page's"
-        own = headers.get("sec-fetch-site") in (None, "same-origin")
-        if path.startswith("/api/") and not own and not (method == "GET" and headers["sec-fetch-site"] == "none"):
+        site = headers.get("sec-fetch-site")
+        is_typed = method == "GET" and site == "none"
+        if path.startswith("/api/") and site not in (None, "same-origin") and not is_typed:
             return "asked by another page"
         if method not in ("GET", "HEAD"):
             origin = headers.get("origin")

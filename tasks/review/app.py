@@ -137,7 +137,7 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
         if sent.rater != rater:
             raise NotAllowed(401, f"you are {rater} here now, not {sent.rater}")
         stored = await run_in_threadpool(desk.store, sent)
-        return _json({"number": stored.number, "at": stored.at.isoformat(), "blind": stored.blind})
+        return _json({"number": stored.number, "at": stored.stored_at.isoformat(), "blind": stored.blind})
 
     return routes
 

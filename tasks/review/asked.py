@@ -78,12 +78,12 @@ class ReviewAnswer:
     """Of what they were shown, which may have changed since."""
 
 
-def cases_of(asked: Iterable[ReviewQuestion]) -> dict[Case, dict[Subject, ReviewQuestion]]:
+def cases_of(questions: Iterable[ReviewQuestion]) -> dict[Case, dict[Subject, ReviewQuestion]]:
     """Case → its questions by subject."""
-    found: dict[Case, dict[Subject, ReviewQuestion]] = {}
-    for one in asked:
-        found.setdefault(one.case, {})[one.subject] = one
-    return found
+    cases: dict[Case, dict[Subject, ReviewQuestion]] = {}
+    for question in questions:
+        cases.setdefault(question.case, {})[question.subject] = question
+    return cases
 
 
 def unanswered(case: Mapping[Subject, ReviewQuestion], answers: Mapping[Subject, ReviewAnswer]) -> str:
@@ -91,10 +91,10 @@ def unanswered(case: Mapping[Subject, ReviewQuestion], answers: Mapping[Subject,
     return ", ".join(quoted(criterion) for response, criterion in case if (response, criterion) not in answers)
 
 
-def fault(asked: ReviewQuestion, value: str, comment: str | None) -> str | None:
+def fault(question: ReviewQuestion, value: str, comment: str | None) -> str | None:
     """The rule that an answer breaks; None where it is fine."""
-    if value not in (*asked.choices, CANNOT_BE_JUDGED):
-        return f"{quoted(value)} is none of {', '.join(asked.choices)} and {CANNOT_BE_JUDGED}"
+    if value not in (*question.choices, CANNOT_BE_JUDGED):
+        return f"{quoted(value)} is none of {', '.join(question.choices)} and {CANNOT_BE_JUDGED}"
     if value == CANNOT_BE_JUDGED and not (comment or "").strip():
         return f"{CANNOT_BE_JUDGED} needs a comment that says why it cannot be judged"
     return None
@@ -113,22 +113,25 @@ def acts_of(
     The acts' ids come from their content and from `origin`, whatever else tells one answer from the next: the same
     answers are the same acts however often they are read, so that the ledger adds nothing.
     """
-    votes = [
-        Act(
-            act_id=_id([study, rater_id, response, criterion, one.value, one.comment, one.digest, *origin]),
+
+    def vote(subject: Subject, answer: ReviewAnswer) -> Act:
+        response_id, criterion_id = subject
+        content = [study, rater_id, *subject, answer.value, answer.comment, answer.digest, *origin]
+        return Act(
+            act_id=_id(content),
             study=study,
             kind="vote",
-            subject_kind="score" if criterion is None else "label",
-            response_id=response,
-            criterion_id=criterion,
-            value=one.value,
+            subject_kind="score" if criterion_id is None else "label",
+            response_id=response_id,
+            criterion_id=criterion_id,
+            value=answer.value,
             rater_id=rater_id,
-            comment=one.comment,
+            comment=answer.comment,
             blind=blind,
-            digest=one.digest,
+            digest=answer.digest,
         )
-        for (response, criterion), one in answers.items()
-    ]
+
+    votes = [vote(subject, answer) for subject, answer in answers.items()]
     submit = Act(
         act_id=_id(sorted(vote.act_id for vote in votes)),
         study=study,

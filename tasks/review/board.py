@@ -196,10 +196,10 @@ class Board:
 
     def shares(self, case: QueuedCase) -> list[float] | None:
         """s̃ in the order of the grader's concepts; None where there is no grader or no estimate."""
-        known = (self.estimates or {}).get(case.response_id, {})
-        if self.grader is None or not all(criterion in known for criterion in self.grader.criteria):
+        shares = (self.estimates or {}).get(case.response_id, {})
+        if self.grader is None or not all(criterion in shares for criterion in self.grader.criteria):
             return None
-        return [known[criterion] for criterion in self.grader.criteria]
+        return [shares[criterion] for criterion in self.grader.criteria]
 
 
 def _criterion_ballot(text: str, criterion: Criterion, is_needed: bool) -> Ballot:

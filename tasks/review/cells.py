@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +42,8 @@ class Cells:
         if not len(codes):
             return np.full(len(code), -1)
         place = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
-        found: Ints = np.where(codes[place] == code, cells[place], -1)
-        return found
+        matching: Ints = np.where(codes[place] == code, cells[place], -1)
+        return matching
 
     @cached_property
     def _codes(self) -> tuple[Ints, Ints]:
@@ -68,23 +69,26 @@ class CellLabels:
 def cells_of(rubric_of: Mapping[str, str], criteria: Mapping[str, Sequence[Criterion]]) -> Cells:
     """The cells of responses (response → rubric) under their rubrics (rubric → its concepts); a response without
     concepts has none and is left out."""
-    names = tuple(dict.fromkeys(criterion.id for concepts in criteria.values() for criterion in concepts))
+    names = tuple(dict.fromkeys(criterion.id for criterion in chain.from_iterable(criteria.values())))
     number = {name: i for i, name in enumerate(names)}
-    columns = {rubric: np.array([number[c.id] for c in concepts], np.int64) for rubric, concepts in criteria.items()}
-    tops = {rubric: np.array([c.top for c in concepts], np.int64) for rubric, concepts in criteria.items()}
+    columns, tops = {}, {}
+    for rubric, concepts in criteria.items():
+        columns[rubric] = np.array([number[concept.id] for concept in concepts], np.int64)
+        tops[rubric] = np.array([concept.top for concept in concepts], np.int64)
     responses = tuple(sorted(response for response, rubric in rubric_of.items() if criteria[rubric]))
     rubrics = [rubric_of[response] for response in responses]
+    sizes = [len(columns[rubric]) for rubric in rubrics]
     nothing = np.empty(0, np.int64)
     return Cells(
-        responses,
-        names,
-        response=np.repeat(np.arange(len(responses)), [len(columns[rubric]) for rubric in rubrics]),
+        responses=responses,
+        criteria=names,
+        response=np.repeat(np.arange(len(responses)), sizes),
         criterion=np.concatenate([nothing, *(columns[rubric] for rubric in rubrics)]),
         top=np.concatenate([nothing, *(tops[rubric] for rubric in rubrics)]),
     )
 
 
-def said(cells: Cells, judgments: pa.Table) -> CellLabels:
+def cell_labels(cells: Cells, judgments: pa.Table) -> CellLabels:
     """What the rows of table `judgments` of one rater come to; of several repetitions the first counts. Rows of no cell
     are passed over.
 
@@ -114,13 +118,14 @@ def _of_level(distributions: pa.ChunkedArray, level: Ints) -> Floats:
     lists = distributions.combine_chunks()
     length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
-    found = np.full(len(level), np.nan)
+    probability = np.full(len(level), np.nan)
     has = (level >= 0) & (level < length)
-    found[has] = values[(np.cumsum(length) - length + level)[has]]
-    return found
+    starts = np.cumsum(length) - length
+    probability[has] = values[(starts + level)[has]]
+    return probability
 
 
 def _index(ids: pa.ChunkedArray, among: Sequence[str]) -> Ints:
     places = pc.fill_null(pc.index_in(ids, value_set=pa.array(among, ids.type)), -1)
-    found: Ints = places.to_numpy().astype(np.int64)
-    return found
+    index: Ints = places.to_numpy().astype(np.int64)
+    return index

@@ -98,11 +98,11 @@ class Desk:
         act = sent.act(self._study)
         with self._lock:
             self._catch_up()
-            known = self._reviews.known(act.act_id)
-            if known is not None:
-                if not _says(known, act):
+            earlier = self._reviews.by_id(act.act_id)
+            if earlier is not None:
+                if not _is_same(earlier, act):
                     raise NotAllowed(409, "another act has this id")
-                return known
+                return earlier
             case = self._reviews.case(act)
             if sent.shown:
                 self._reviews.show(case, act.rater_id)
@@ -118,6 +118,7 @@ class Desk:
         self._reviews.take(self._ledger.acts(self._study, after=self._reviews.number))
 
 
-def _says(known: Stored, act: Act) -> bool:
+def _is_same(stored: Stored, act: Act) -> bool:
     """Whether a stored act is this one; what was added here when it came does not count."""
-    return all(getattr(known, one.name) == getattr(act, one.name) for one in fields(Act) if one.name != "blind")
+    names = [field.name for field in fields(Act) if field.name != "blind"]
+    return all(getattr(stored, name) == getattr(act, name) for name in names)

@@ -22,39 +22,51 @@ _SHOWN = "response"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def config(asked: Iterable[ReviewQuestion]) -> str:
+def config(questions: Iterable[ReviewQuestion]) -> str:
     """The labelling configuration of a project, as XML: the question, the response, the model answer, and choices for
     every concept. InputError where the cases do not all ask the same: a project has one configuration."""
-    projects = {
-        tuple((q.criterion_id, q.concept, q.levels) for q in case.values()) for case in cases_of(asked).values()
-    }
+    projects = {_asked(case.values()) for case in cases_of(questions).values()}
     if len(projects) != 1:
         raise InputError("a Label Studio project is about one rubric; take the cases of each rubric apart")
     view = ElementTree.Element("View")
     for name, title in (("question", "Question"), (_SHOWN, "Response"), ("reference", "Model answer")):
         ElementTree.SubElement(view, "Header", value=title)
         ElementTree.SubElement(view, "Text", name=name, value=f"${name}")
-    for criterion, concept, levels in projects.pop():
-        question = ReviewQuestion("", criterion, 1, "", "", None, concept, levels)
+    for criterion_id, concept, levels in projects.pop():
+        question = ReviewQuestion(
+            response_id="",
+            criterion_id=criterion_id,
+            rank=1,
+            question="",
+            response="",
+            reference=None,
+            concept=concept,
+            levels=levels,
+        )
         _add_choices(view, question)
     ElementTree.SubElement(view, "Header", value=f"Comment (needed for {CANNOT_BE_JUDGED})")
     ElementTree.SubElement(view, "TextArea", name=_COMMENT, toName=_SHOWN, maxSubmissions="1", editable="true")
     return ElementTree.tostring(view, encoding="unicode")
 
 
+def _asked(questions: Iterable[ReviewQuestion]) -> tuple[tuple[str | None, str, tuple[str, ...]], ...]:
+    """What a project asks of a response: (criterion, concept, levels) of each question."""
+    return tuple((question.criterion_id, question.concept, question.levels) for question in questions)
+
+
 def project(
-    asked: Iterable[ReviewQuestion], predicted: Mapping[str, Mapping[Subject, str]] | None = None
+    questions: Iterable[ReviewQuestion], predicted: Mapping[str, Mapping[Subject, str]] | None = None
 ) -> list[dict[str, Any]]:
     """The cases as Label Studio imports them, a task each, in the order of the queue.
 
     predicted: annotator → subject → level, shown to people as predictions. Without it whoever votes is blind to the
     machine, as a second rater must be.
     """
-    cases = sorted(cases_of(asked).items(), key=lambda case: next(iter(case[1].values())).rank)
-    return [_task(case, questions, predicted or {}) for case, questions in cases]
+    cases = sorted(cases_of(questions).items(), key=lambda case: next(iter(case[1].values())).rank)
+    return [_task(case, of_case, predicted or {}) for case, of_case in cases]
 
 
-def read_export(path: Path, study: str, asked: Iterable[ReviewQuestion]) -> list[Act]:
+def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> list[Act]:
     """The acts of a project's JSON export: each annotator's votes and submit of each task. Annotations that were
     skipped are passed over.
 
@@ -62,29 +74,28 @@ def read_export(path: Path, study: str, asked: Iterable[ReviewQuestion]) -> list
     1), field and rule: no such export, an unknown response or concept, a level off the scale, 'x' without a comment,
     a task with levels for some of its concepts only.
     """
-    cases = cases_of(asked)
+    cases = cases_of(questions)
     acts: list[Act] = []
     for row, task in enumerate(_exported(path), 1):
-        at = _At(path, row)
+        place = _TaskPlace(path, row)
         meta, annotations = task.get("meta"), task.get("annotations")
         if not isinstance(annotations, list):
-            raise at.error("annotations", "is missing; export as JSON, which says who annotated")
+            raise place.error("annotations", "is missing; export as JSON, which says who annotated")
         if not isinstance(meta, dict) or not isinstance(meta.get("digests"), dict):
-            raise at.error("meta", "is not as it was written")
-        response, kind = meta.get("response_id"), meta.get("subject_kind")
-        questions = cases.get((response, kind)) if isinstance(response, str) and kind in ("label", "score") else None
-        if questions is None:
-            raise at.error("meta", f"{quoted(response)} is not asked about")
+            raise place.error("meta", "is not as it was written")
+        of_case = _case_questions(meta, cases)
+        if of_case is None:
+            raise place.error("meta", f"{quoted(meta.get('response_id'))} is not asked about")
         blind = False if task.get("predictions") else None
-        for annotation in sorted(_submitted(at, annotations), key=_changed):
-            answers = _answers(at, annotation, questions, meta["digests"])
+        for annotation in sorted(_submitted(place, annotations), key=_changed):
+            answers = _answers(place, annotation, of_case, meta["digests"])
             origin = (str(annotation.get("id")), _changed(annotation))
-            acts += acts_of(study, _rater(at, annotation), answers, blind=blind, origin=origin)
+            acts += acts_of(study, _rater(place, annotation), answers, blind=blind, origin=origin)
     return acts
 
 
-class _At(NamedTuple):
-    """A task of the file."""
+class _TaskPlace(NamedTuple):
+    """Where a task stands in the file."""
 
     path: Path
     row: int
@@ -97,8 +108,8 @@ class _At(NamedTuple):
 def _add_choices(view: ElementTree.Element, question: ReviewQuestion) -> None:
     title = "Score" if question.criterion_id is None else f"{question.criterion_id}: {question.concept}"
     ElementTree.SubElement(view, "Header", value=_plain(title))
-    named = {"name": _control(question.criterion_id), "toName": _SHOWN, "choice": "single-radio", "required": "true"}
-    choices = ElementTree.SubElement(view, "Choices", named)
+    control = {"name": _control(question.criterion_id), "toName": _SHOWN, "choice": "single-radio", "required": "true"}
+    choices = ElementTree.SubElement(view, "Choices", control)
     for value, words in (*question.choices.items(), (CANNOT_BE_JUDGED, "cannot be judged")):
         ElementTree.SubElement(choices, "Choice", alias=value, value=_plain(words))
 
@@ -108,23 +119,22 @@ def _task(
 ) -> dict[str, Any]:
     first = next(iter(questions.values()))
     response_id, kind = case
-    found: dict[str, Any] = {
-        "data": {"question": first.question, "response": first.response, "reference": first.reference or "–"},
-        "meta": {
-            "response_id": response_id,
-            "subject_kind": kind,
-            "rank": first.rank,
-            "digests": {_control(criterion): one.digest for (_, criterion), one in questions.items()},
-        },
-    }
-    shown = {name: [_choice(on, levels[on]) for on in questions if on in levels] for name, levels in predicted.items()}
-    if any(shown.values()):
-        found["predictions"] = [{"model_version": name, "result": result} for name, result in shown.items()]
-    return found
+    digests = {_control(criterion): question.digest for (_, criterion), question in questions.items()}
+    meta = {"response_id": response_id, "subject_kind": kind, "rank": first.rank, "digests": digests}
+    data = {"question": first.question, "response": first.response, "reference": first.reference or "–"}
+    task: dict[str, Any] = {"data": data, "meta": meta}
+    predictions = []
+    for name, levels in predicted.items():
+        result = [_choice(subject, levels[subject]) for subject in questions if subject in levels]
+        predictions.append({"model_version": name, "result": result})
+    if any(prediction["result"] for prediction in predictions):
+        task["predictions"] = predictions
+    return task
 
 
-def _choice(on: Subject, value: str) -> dict[str, Any]:
-    return {"from_name": _control(on[1]), "to_name": _SHOWN, "type": "choices", "value": {"choices": [value]}}
+def _choice(subject: Subject, value: str) -> dict[str, Any]:
+    _, criterion = subject
+    return {"from_name": _control(criterion), "to_name": _SHOWN, "type": "choices", "value": {"choices": [value]}}
 
 
 def _control(criterion_id: str | None) -> str:
@@ -138,22 +148,32 @@ def _plain(text: str) -> str:
     return _NOT_XML.sub("\ufffd", text).replace("$", "$\u2060")
 
 
+def _case_questions(
+    meta: Mapping[str, Any], cases: Mapping[Case, Mapping[Subject, ReviewQuestion]]
+) -> Mapping[Subject, ReviewQuestion] | None:
+    """The questions of the case that a task names; None where nobody is asked about it."""
+    response, kind = meta.get("response_id"), meta.get("subject_kind")
+    if not isinstance(response, str) or kind not in ("label", "score"):
+        return None
+    return cases.get((response, kind))
+
+
 def _exported(path: Path) -> list[dict[str, Any]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        tasks = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path) from error
-    if not isinstance(found, list) or not all(isinstance(task, dict) for task in found):
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise InputError("is not a list of tasks, as Label Studio exports them", file=path)
-    return found
+    return tasks
 
 
-def _submitted(at: _At, annotations: Sequence[Any]) -> list[dict[str, Any]]:
-    if not all(isinstance(one, dict) for one in annotations):
-        raise at.error("annotations", "is not a list of objects")
-    return [one for one in annotations if not one.get("was_cancelled")]
+def _submitted(place: _TaskPlace, annotations: Sequence[Any]) -> list[dict[str, Any]]:
+    if not all(isinstance(annotation, dict) for annotation in annotations):
+        raise place.error("annotations", "is not a list of objects")
+    return [annotation for annotation in annotations if not annotation.get("was_cancelled")]
 
 
 def _changed(annotation: Mapping[str, Any]) -> str:
@@ -161,64 +181,70 @@ def _changed(annotation: Mapping[str, Any]) -> str:
     return str(annotation.get("updated_at") or annotation.get("created_at") or "")
 
 
-def _rater(at: _At, annotation: Mapping[str, Any]) -> str:
-    who = annotation.get("completed_by")
-    email, number = (who.get("email"), who.get("id")) if isinstance(who, dict) else (None, who)
+def _rater(place: _TaskPlace, annotation: Mapping[str, Any]) -> str:
+    person = annotation.get("completed_by")
+    email, number = (person.get("email"), person.get("id")) if isinstance(person, dict) else (None, person)
     if isinstance(email, str) and email.strip():
         return text_or_none(email) or ""
     if isinstance(number, int) and not isinstance(number, bool):
         return f"label-studio-{number}"
-    raise at.error("completed_by", "does not say who annotated")
+    raise place.error("completed_by", "does not say who annotated")
 
 
 def _answers(
-    at: _At, annotation: Mapping[str, Any], questions: Mapping[Subject, ReviewQuestion], digests: Mapping[str, Any]
+    place: _TaskPlace,
+    annotation: Mapping[str, Any],
+    questions: Mapping[Subject, ReviewQuestion],
+    digests: Mapping[str, Any],
 ) -> dict[Subject, ReviewAnswer]:
     """An annotation's answers to the questions of its task."""
     result = annotation.get("result")
-    if not isinstance(result, list) or not all(isinstance(one, dict) for one in result):
-        raise at.error("result", "is not a list of objects")
-    comment = _comment(at, result)
-    names = {_control(criterion): one for (_, criterion), one in questions.items()}
-    found: dict[Subject, ReviewAnswer] = {}
-    for one in result:
-        name = one.get("from_name")
+    if not isinstance(result, list) or not all(isinstance(entry, dict) for entry in result):
+        raise place.error("result", "is not a list of objects")
+    comment = _comment(place, result)
+    by_control = {_control(criterion): question for (_, criterion), question in questions.items()}
+    answers: dict[Subject, ReviewAnswer] = {}
+    for entry in result:
+        name = entry.get("from_name")
         if name == _COMMENT:
             continue
-        if not isinstance(name, str) or name not in names:
-            raise at.error("from_name", f"{quoted(name)} is not asked about")
-        question, value = names[name], _said(at, one, names[name])
+        if not isinstance(name, str) or name not in by_control:
+            raise place.error("from_name", f"{quoted(name)} is not asked about")
+        question, value = by_control[name], _chosen(place, entry, by_control[name])
         broken = fault(question, value, comment)
         if broken:
-            raise at.error(name, broken)
-        if question.subject in found:
-            raise at.error(name, "is answered twice")
+            raise place.error(name, broken)
+        if question.subject in answers:
+            raise place.error(name, "is answered twice")
         if not DIGEST.fullmatch(str(digests.get(name))):
-            raise at.error("meta", "is not as it was written")
-        found[question.subject] = ReviewAnswer(value, comment, digests[name])
-    left = unanswered(questions, found)
-    if left:
-        raise at.error("result", f"says nothing of {left}")
-    return found
+            raise place.error("meta", "is not as it was written")
+        answers[question.subject] = ReviewAnswer(value, comment, digests[name])
+    missing = unanswered(questions, answers)
+    if missing:
+        raise place.error("result", f"says nothing of {missing}")
+    return answers
 
 
-def _said(at: _At, one: Mapping[str, Any], question: ReviewQuestion) -> str:
-    """The one choice made; a project without aliases exports its words."""
-    value = one.get("value")
+def _chosen(place: _TaskPlace, entry: Mapping[str, Any], question: ReviewQuestion) -> str:
+    """The one choice of an entry; a project without aliases exports its words."""
+    value = entry.get("value")
     choices = value.get("choices") if isinstance(value, dict) else None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], str):
-        raise at.error("choices", "is not one choice")
+        raise place.error("choices", "is not one choice")
     words = {_plain(shown): choice for choice, shown in question.choices.items()}
     return words.get(choices[0], choices[0])
 
 
-def _comment(at: _At, result: Sequence[Mapping[str, Any]]) -> str | None:
-    texts: list[str] = []
-    for one in result:
-        if one.get("from_name") == _COMMENT:
-            value = one.get("value")
-            said = value.get("text") if isinstance(value, dict) else None
-            texts += [said] if isinstance(said, str) else said if isinstance(said, list) else []
-    if not all(isinstance(text, str) for text in texts):
-        raise at.error(_COMMENT, "is not text")
-    return text_or_none("\n".join(texts))
+def _comment(place: _TaskPlace, result: Sequence[Mapping[str, Any]]) -> str | None:
+    lines: list[str] = []
+    for entry in result:
+        value = entry.get("value")
+        if entry.get("from_name") == _COMMENT and isinstance(value, dict):
+            text = value.get("text")
+            if isinstance(text, str):
+                lines.append(text)
+            elif isinstance(text, list):
+                lines += text
+    if not all(isinstance(line, str) for line in lines):
+        raise place.error(_COMMENT, "is not text")
+    return text_or_none("\n".join(lines))

@@ -55,7 +55,7 @@ class Act:
     """Of what was voted on, see tasks/review/subject.py; '' for undo and submit."""
 
     def __post_init__(self) -> None:
-        broken = next((rule for rule, kept in _rules(self) if not kept), None)
+        broken = next((rule for rule, holds in _rules(self) if not holds), None)
         if broken:
             raise ContractError(f"an act {broken}")
 
@@ -66,7 +66,7 @@ class Stored(Act):
 
     number: int
     """Its place in the order of all acts."""
-    at: datetime
+    stored_at: datetime
     """When it was stored, in UTC; later than all acts before it."""
 
 
@@ -99,9 +99,9 @@ class Ledger(SqliteFile):
     def _added(self, act: Act) -> Stored:
         row = self._connection.execute("SELECT * FROM acts WHERE act_id = ?", (act.act_id,)).fetchone()
         if row is None:
-            last, at = self._connection.execute(_LAST).fetchone() or (0, -1)
-            now = max((datetime.now(UTC) - _EPOCH) // _MICROSECOND, at + 1)
-            row = (last + 1, now, *_cells(act))
+            last, last_time = self._connection.execute(_LAST).fetchone() or (0, -1)
+            time = max((datetime.now(UTC) - _EPOCH) // _MICROSECOND, last_time + 1)
+            row = (last + 1, time, *_cells(act))
             row = (*row, _seal(row))
             self._connection.execute(_INSERT, row)
         stored = _stored(row)
@@ -123,9 +123,9 @@ class Ledger(SqliteFile):
         with self._named(), self._lock:
             problems = self._broken()
             rows = self._connection.execute("SELECT * FROM acts ORDER BY number").fetchall()
-            taken = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'acts'").fetchone() or (0,)
+            (last,) = self._connection.execute(_LAST_NUMBER).fetchone() or (0,)
         numbers = {row[0] for row in rows}
-        missing = sorted(set(range(1, max(numbers | {taken[0]}) + 1)) - numbers)
+        missing = sorted(set(range(1, max(numbers | {last}) + 1)) - numbers)
         problems += [f"act {number} is missing" for number in missing[:100]]
         sealed = False
         for row in rows:
@@ -140,12 +140,14 @@ class Ledger(SqliteFile):
 _COLUMNS = tuple(field.name for field in fields(Act))
 _INSERT = f"INSERT INTO acts(number, at, {', '.join(_COLUMNS)}, seal) VALUES (?, ?{', ?' * len(_COLUMNS)}, ?)"
 _LAST = "SELECT number, at FROM acts ORDER BY number DESC LIMIT 1"
+_LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = 'acts'"
+"""The highest number that was ever given, whether or not its act is still there."""
 
 
 def _rules(act: Act) -> Iterator[tuple[str, bool]]:
     """What must hold of an act, in words that end its sentence when broken."""
     says = act.kind in ("vote", "adjudicate")
-    texts = [text for text in (getattr(act, name) for name in _COLUMNS) if isinstance(text, str)]
+    texts = [cell for cell in _cells(act) if isinstance(cell, str)]
     yield "holds text that is not Unicode", all(_is_unicode(text) for text in texts)
     yield "needs a UUID", _is_uuid(act.act_id)
     yield "names no study, response or rater", bool(act.study and act.response_id and act.rater_id.strip())
@@ -199,12 +201,12 @@ def _seal(row: tuple[Any, ...]) -> str:
 def _stored(row: tuple[Any, ...], sealed: bool = False) -> Stored:
     """A row of the file; ValueError or TypeError where somebody spoilt it. Those of earlier versions have no seal: none
     that come after a `sealed` one."""
-    number, at, *cells, seal = row
+    number, time, *cells, seal = row
     if (sealed or seal is not None) and seal != _seal(row[:-1]):
         raise ValueError(f"act {number} was changed since it was stored")
-    given = dict(zip(_COLUMNS, cells, strict=True))
-    given["blind"] = None if given["blind"] is None else bool(given["blind"])
+    content = dict(zip(_COLUMNS, cells, strict=True))
+    content["blind"] = None if content["blind"] is None else bool(content["blind"])
     try:
-        return Stored(**given, number=number, at=_EPOCH + at * _MICROSECOND)
+        return Stored(**content, number=number, stored_at=_EPOCH + time * _MICROSECOND)
     except ContractError as error:
         raise ValueError(f"row {number}: {error}") from error

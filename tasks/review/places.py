@@ -73,8 +73,8 @@ class Visit(H11Protocol):
     @property
     def is_kept(self) -> bool:
         """Whether it answered a reviewer and is open for the next request, of which nothing has come yet."""
-        known = bool(self.scope) and bool(self.scope["state"].get("known"))
-        return known and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0] and not self.unsent
+        is_reviewer = bool(self.scope) and bool(self.scope["state"].get("known"))
+        return is_reviewer and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0] and not self.unsent
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The client's first turn begins."""
@@ -112,8 +112,8 @@ class Visit(H11Protocol):
         self._timer = self.loop.call_later(self._places.limits.request_s, self._look)
 
     def _look(self) -> None:
-        taken = self.loop.time() - self.since
-        if self.waits and (not self.unsent or taken >= self._places.limits.answer_s):
+        seconds = self.loop.time() - self.since
+        if self.waits and (not self.unsent or seconds >= self._places.limits.answer_s):
             self.transport.abort()
         else:
             self._look_later()
@@ -126,12 +126,12 @@ class Places:
         self.limits = limits
         self._open: set[Visit] = set()
 
-    def pause(self, address: str, now: float) -> float:
+    def pause(self, address: str, present: float) -> float:
         """Seconds until there is a place for an address, or until it is worth while to ask again."""
         going = self._going(address)
         if going is None:
             return self.limits.stay_s
-        return max([0.0, *(visit.since + self.limits.stay_s - now for visit in going)])
+        return max([0.0, *(visit.since + self.limits.stay_s - present for visit in going)])
 
     def enter(self, visit: Visit) -> None:
         """A connection more: others are closed for it, of its own address where that has half of the places."""
@@ -156,8 +156,10 @@ class Places:
 
     def _going(self, address: str | None) -> list[Visit] | None:
         """Those that are closed for one more of an address; None where it has to wait, because all are answered."""
-        own, half = [visit for visit in self._open if visit.address == address], self.limits.places // 2
-        return _first_to_go(own, half) if len(own) >= half else _first_to_go(self._open, self.limits.places)
+        neighbours, half = [visit for visit in self._open if visit.address == address], self.limits.places // 2
+        if len(neighbours) >= half:
+            return _first_to_go(neighbours, half)
+        return _first_to_go(self._open, self.limits.places)
 
 
 def _first_to_go(crowd: Collection[Visit], most: int) -> list[Visit] | None:
@@ -169,10 +171,10 @@ def _first_to_go(crowd: Collection[Visit], most: int) -> list[Visit] | None:
     count = len(crowd) + 1 - most
     if count <= 0:
         return []
-    kept = _longest_first(visit for visit in crowd if visit.is_kept)
+    reviewers = _longest_first(visit for visit in crowd if visit.is_kept)
     others = _longest_first(visit for visit in crowd if visit.waits and not visit.is_kept)
-    spare = max(0, len(kept) - most // 2)
-    return [*kept[:spare], *others, *kept[spare:]][:count] or None
+    spare = max(0, len(reviewers) - most // 2)
+    return [*reviewers[:spare], *others, *reviewers[spare:]][:count] or None
 
 
 def _longest_first(visits: Iterable[Visit]) -> list[Visit]:

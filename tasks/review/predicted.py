@@ -46,12 +46,13 @@ def predicted_score(row: Mapping[str, Any], scale: Scale) -> PredictedScore:
     """A row of `predictions`."""
     score, chances = row["score"], row["level_probabilities"]
     level = None if score is None else round((score - scale.min) / scale.step)
+    has_chance = chances and level is not None and level < len(chances)
     return PredictedScore(
         score=score,
         points=row["raw"],
         low=row["low"],
         high=row["high"],
-        probability=chances[level] if chances and level is not None and level < len(chances) else None,
+        probability=chances[level] if has_chance else None,
         risk=row["risk"],
         reason=row["unscored_reason"],
     )

@@ -71,18 +71,19 @@ def score_queue(predictions: pa.Table, rules: Rules) -> list[dict[str, Any]]:
     riskiest: dict[str, dict[str, Any]] = {}
     for case in cases:
         riskiest.setdefault(case["response_id"], case)
-    return [
-        {
-            "subject_kind": "score",
-            "response_id": response,
-            "rank": rank,
-            "priority": 1.0 if case["risk"] is None else case["risk"],
-            "criteria": [],
-            "reasons": ["routed_to_review"],
-            "why": _why_asked(case, rules),
-        }
-        for rank, (response, case) in enumerate(riskiest.items(), 1)
-    ]
+    return [_score_row(rank, case, rules) for rank, case in enumerate(riskiest.values(), 1)]
+
+
+def _score_row(rank: int, case: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
+    return {
+        "subject_kind": "score",
+        "response_id": case["response_id"],
+        "rank": rank,
+        "priority": 1.0 if case["risk"] is None else case["risk"],
+        "criteria": [],
+        "reasons": ["routed_to_review"],
+        "why": _why_asked(case, rules),
+    }
 
 
 def _riskiest_first(case: Mapping[str, Any]) -> tuple[bool, float, str]:
@@ -92,10 +93,10 @@ def _riskiest_first(case: Mapping[str, Any]) -> tuple[bool, float, str]:
 def _why_asked(case: Mapping[str, Any], rules: Rules) -> str:
     """The reason, and the estimated risk where the reason does not say it."""
     words = why_waits(case, rules)
-    risk = (
-        "" if case["risk"] is None or case["route_reason"] == "risk" else f"; estimated risk {say.share(case['risk'])}"
-    )
-    return f"{words[:1].upper()}{words[1:]}{risk}"
+    sentence = f"{words[:1].upper()}{words[1:]}"
+    if case["risk"] is None or case["route_reason"] == "risk":
+        return sentence
+    return f"{sentence}; estimated risk {say.share(case['risk'])}"
 
 
 @dataclass(frozen=True)
@@ -111,32 +112,33 @@ class _Evidence:
     @cached_property
     def gap(self) -> Ints:
         """(m,) levels between the annotators; 0 where one is missing."""
-        a, b = (one.level for one in self.annotators)
-        found: Ints = np.where((a >= 0) & (b >= 0), np.abs(a - b), 0)
-        return found
+        a, b = (annotator.level for annotator in self.annotators)
+        gap: Ints = np.where((a >= 0) & (b >= 0), np.abs(a - b), 0)
+        return gap
 
     @cached_property
     def missing(self) -> Ints:
         """(m,) annotators that give no level."""
-        found: Ints = np.sum([one.level < 0 for one in self.annotators], axis=0)
-        return found
+        missing: Ints = np.sum([annotator.level < 0 for annotator in self.annotators], axis=0)
+        return missing
 
     @cached_property
     def probability(self) -> Floats:
         """(2, m) of each annotator's level; NaN where it gives none."""
-        return np.stack([one.probability for one in self.annotators])
+        return np.stack([annotator.probability for annotator in self.annotators])
 
     @cached_property
     def parts(self) -> dict[Doubtful, Floats]:
         """(m,) what each kind of evidence says that the label is wrong with."""
-        given = ~np.isnan(self.probability)
-        unsure = np.where(given, 1 - self.probability, 0.5).prod(axis=0)
-        failed = np.sum([one.ungrounded for one in self.annotators], axis=0)
+        has_probability = ~np.isnan(self.probability)
+        unsure = np.where(has_probability, 1 - self.probability, 0.5).prod(axis=0)
+        failed = np.sum([annotator.ungrounded for annotator in self.annotators], axis=0)
+        apart = (1 + self.gap / np.maximum(self.cells.top, 1)) / 2
         return {
-            "annotators_disagree": np.where(self.gap > 0, (1 + self.gap / np.maximum(self.cells.top, 1)) / 2, 0),
+            "annotators_disagree": np.where(self.gap > 0, apart, 0),
             "ungrounded": 1 - (1 - UNGROUNDED) ** failed,
             "unscored": np.choose(self.missing, [0, _ALONE, 1]),
-            "low_probability": np.where(given.any(axis=0), unsure, 0),
+            "low_probability": np.where(has_probability.any(axis=0), unsure, 0),
         }
 
     @cached_property
@@ -148,30 +150,31 @@ class _Evidence:
     @cached_property
     def doubt(self) -> Floats:
         """(m,) in [0, 1]."""
-        found: Floats = 1 - np.prod([1 - part for part in self.parts.values()], axis=0)
-        return found
+        doubt: Floats = 1 - np.prod([1 - part for part in self.parts.values()], axis=0)
+        return doubt
 
     @cached_property
     def share(self) -> Floats:
         """(n,) the annotators' mean share of the levels; NaN where there are none."""
         top = np.maximum(self.cells.top, 1)
-        given = sum(self._sum(one.level >= 0) for one in self.annotators)
-        total = sum(self._sum(np.maximum(one.level, 0) / top) for one in self.annotators)
+        levels = [annotator.level for annotator in self.annotators]
+        count = sum(self._sum(level >= 0) for level in levels)
+        total = sum(self._sum(np.maximum(level, 0) / top) for level in levels)
         with np.errstate(invalid="ignore"):
-            return np.asarray(total / given, float)
+            return np.asarray(total / count, float)
 
     @cached_property
     def against_human(self) -> Floats:
         """(n,) the distance to the human score; 0 where it is none worth asking about."""
         distance = np.abs(self.share - self.human)
-        found: Floats = np.where(distance > self.plan.human_gap, distance, 0)  # NaN is not above it
-        return found
+        beyond_gap: Floats = np.where(distance > self.plan.human_gap, distance, 0)  # NaN is not above it
+        return beyond_gap
 
     @cached_property
     def priority(self) -> Floats:
         """(n,) the expected number of wrong labels; rounded, so that the order of summation breaks no tie."""
-        found: Floats = np.round(self._sum(self.doubt) + self.against_human, 9)
-        return found
+        priority: Floats = np.round(self._sum(self.doubt) + self.against_human, 9)
+        return priority
 
     @cached_property
     def reasons(self) -> dict[Doubtful, Bools]:
@@ -195,24 +198,24 @@ class _Evidence:
 
     def row(self, i: int) -> dict[str, Any]:
         """Response i in the queue, all but its rank."""
-        own = np.arange(self._first[i], self._first[i + 1])
-        asked: Ints = own[np.any([raised[own] for raised in self.raised.values()], axis=0)]
-        asked = asked[np.argsort(-self.doubt[asked], kind="stable")]
-        reasons = [kind for kind, there in self.reasons.items() if there[i]]
+        cells = np.arange(self._first[i], self._first[i + 1])
+        doubtful: Ints = cells[np.any([raised[cells] for raised in self.raised.values()], axis=0)]
+        doubtful = doubtful[np.argsort(-self.doubt[doubtful], kind="stable")]
+        reasons = [kind for kind, is_reason in self.reasons.items() if is_reason[i]]
         reasons.sort(key=lambda kind: -self.weights[kind][i])
         return {
             "subject_kind": "label",
             "response_id": self.cells.responses[i],
             "priority": float(self.priority[i]),
-            "criteria": [self._name(cell) for cell in asked.tolist()],
+            "criteria": [self._name(cell) for cell in doubtful.tolist()],
             "reasons": reasons,
-            "why": self._why(reasons[0], i, own),
+            "why": self._why(reasons[0], i, cells),
         }
 
-    def _why(self, kind: Doubtful, i: int, own: Ints) -> str:
+    def _why(self, kind: Doubtful, i: int, cells: Ints) -> str:
         if kind == "against_human":
             return f"Annotators' levels lie {self.against_human[i]:.0%} of the scale from the human score"
-        raised = own[self.raised[kind][own]]
+        raised = cells[self.raised[kind][cells]]
         worst = int(raised[np.argmax(self.parts[kind][raised])])
         if kind == "annotators_disagree":
             words = f"Annotators {_levels(int(self.gap[worst]))} apart on"
@@ -245,8 +248,8 @@ def _levels(count: int) -> str:
 
 def _audit(responses: Sequence[str], plan: Doubt) -> list[str]:
     """The responses that the audit draws, by chance but always the same ones, in an order that is by chance too."""
-    number = {one: hashlib.sha256(f"{plan.seed}:{one}".encode()).digest()[:8] for one in responses}
-    drawn = [one for one in responses if int.from_bytes(number[one], "big") < plan.audit * 2**64]
+    number = {name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest()[:8] for name in responses}
+    drawn = [name for name in responses if int.from_bytes(number[name], "big") < plan.audit * 2**64]
     return sorted(drawn, key=number.__getitem__)
 
 

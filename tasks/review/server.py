@@ -90,16 +90,16 @@ class Sparing(logging.Filter):
 
     def __init__(self, burst: int = 5) -> None:
         super().__init__()
-        self._burst, self._left, self._at, self._dropped = burst, float(burst), time.monotonic(), 0
+        self._burst, self._allowed, self._last, self._dropped = burst, float(burst), time.monotonic(), 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the message is logged."""
-        now = time.monotonic()
-        self._left, self._at = min(self._burst, self._left + now - self._at), now
-        if self._left < 1:
+        present = time.monotonic()
+        self._allowed, self._last = min(self._burst, self._allowed + present - self._last), present
+        if self._allowed < 1:
             self._dropped += 1
             return False
-        self._left -= 1
+        self._allowed -= 1
         if self._dropped:
             record.msg, record.args = f"{record.getMessage()} ({self._dropped} messages before were left out)", ()
             self._dropped = 0

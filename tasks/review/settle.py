@@ -42,17 +42,18 @@ def outcomes(standing: Standing) -> dict[Subject, SettledOutcome]:
 
     The last adjudication settles it. Without one, so do votes of which more than half are equal; otherwise it is open.
     """
-    found = {on: _voted([_said(act) for act in votes]) for on, votes in _by_subject(standing.votes).items()}
+    settled = {subject: _voted(list(map(value_of, votes))) for subject, votes in _by_subject(standing.votes).items()}
     for act in standing.adjudications:
-        found[subject_of(act)] = _outcome(_said(act), "discussion")
-    return found
+        settled[subject_of(act)] = _outcome(value_of(act), "discussion")
+    return settled
 
 
 def conflicts(standing: Standing) -> list[Conflict]:
     """Subjects whose votes settle nothing and that nobody has adjudicated, in the order of their first vote."""
     settled = outcomes(standing)
     groups = _by_subject(standing.votes)
-    return [Conflict(on, tuple(votes)) for on, votes in groups.items() if settled[on].settled_by == "open"]
+    open_groups = [(subject, votes) for subject, votes in groups.items() if settled[subject].settled_by == "open"]
+    return [Conflict(subject, tuple(votes)) for subject, votes in open_groups]
 
 
 def settle(cells: Cells, annotators: Sequence[CellLabels], standing: Standing) -> pa.Table:
@@ -61,43 +62,43 @@ def settle(cells: Cells, annotators: Sequence[CellLabels], standing: Standing) -
 
     ContractError where a vote says a level off its concept's scale.
     """
-    spoken = {on: outcome for on, outcome in outcomes(standing).items() if on[1] is not None}
-    acts = sorted(
-        (a for a in (*standing.votes, *standing.adjudications) if a.criterion_id is not None), key=lambda a: a.number
-    )
+    acts = [act for act in _in_order(standing) if act.criterion_id is not None]
     cell_of = _cells_of(cells, acts)
-    agreed = np.logical_and.reduce([one.level == annotators[0].level for one in annotators])
+    agreed = np.logical_and.reduce([annotator.level == annotators[0].level for annotator in annotators])
     level = np.where(agreed, annotators[0].level, NO_LEVEL)
     settled_by = np.where(level >= 0, "annotators", "open").astype(object)
-    for on, outcome in spoken.items():
-        cell = cell_of[on]
-        level[cell] = NO_LEVEL if outcome.value is None else int(outcome.value)
-        settled_by[cell] = outcome.settled_by
-    found = {
-        "response_id": pa.array(cells.responses, pa.string()).take(pa.array(cells.response)),
-        "criterion_id": pa.array(cells.criteria, pa.string()).take(pa.array(cells.criterion)),
+    for subject, outcome in outcomes(standing).items():
+        if subject in cell_of:
+            cell = cell_of[subject]
+            level[cell] = NO_LEVEL if outcome.value is None else int(outcome.value)
+            settled_by[cell] = outcome.settled_by
+    responses, criteria = _texts(cells.responses), _texts(cells.criteria)
+    columns = {
+        "response_id": responses.take(pa.array(cells.response)),
+        "criterion_id": criteria.take(pa.array(cells.criterion)),
         "level": pa.array(level, mask=level == NO_LEVEL),
         "settled_by": pa.array(settled_by, pa.string()),
         "history": _history(cells, annotators, acts, cell_of),
     }
-    return conform(Labels, pa.table(found))
+    return conform(Labels, pa.table(columns))
 
 
 def vote_rows(standing: Standing) -> list[dict[str, Any]]:
     """Rows of table `votes`: the acts that count, in their order."""
-    return [
-        {
-            "subject_kind": act.subject_kind,
-            "subject": ":".join(part for part in subject_of(act) if part is not None),
-            "value": act.value,
-            "rater_id": act.rater_id,
-            "voted_at": act.at.isoformat(),
-            "comment": act.comment,
-            "role": "vote" if act.kind == "vote" else "adjudication",
-            "blind": act.blind,
-        }
-        for act in _in_order(standing)
-    ]
+    return [_vote_row(act) for act in _in_order(standing)]
+
+
+def _vote_row(act: Stored) -> dict[str, Any]:
+    return {
+        "subject_kind": act.subject_kind,
+        "subject": ":".join(part for part in subject_of(act) if part is not None),
+        "value": act.value,
+        "rater_id": act.rater_id,
+        "voted_at": act.stored_at.isoformat(),
+        "comment": act.comment,
+        "role": "vote" if act.kind == "vote" else "adjudication",
+        "blind": act.blind,
+    }
 
 
 def _in_order(standing: Standing) -> list[Stored]:
@@ -105,24 +106,26 @@ def _in_order(standing: Standing) -> list[Stored]:
 
 
 def _by_subject(votes: Iterable[Stored]) -> dict[Subject, list[Stored]]:
-    found: dict[Subject, list[Stored]] = {}
+    groups: dict[Subject, list[Stored]] = {}
     for act in votes:
-        found.setdefault(subject_of(act), []).append(act)
-    return found
+        groups.setdefault(subject_of(act), []).append(act)
+    return groups
 
 
 def _voted(values: Sequence[float | None]) -> SettledOutcome:
     (first, most), *others = Counter(values).most_common()
     if 2 * most <= len(values):
         return SettledOutcome(None, "open")
-    return _outcome(first, "majority" if others else "agreed_votes" if most > 1 else "one_vote")
+    if others:
+        return _outcome(first, "majority")
+    return _outcome(first, "agreed_votes" if most > 1 else "one_vote")
 
 
 def _outcome(value: float | None, settled_by: Settled) -> SettledOutcome:
     return SettledOutcome(value, "cannot_be_judged" if value is None else settled_by)
 
 
-def _said(act: Stored) -> float | None:
+def value_of(act: Stored) -> float | None:
     """The level or score of a vote or an adjudication; None where the case cannot be judged."""
     return None if act.value in (None, CANNOT_BE_JUDGED) else float(act.value)
 
@@ -132,7 +135,7 @@ def _cells_of(cells: Cells, acts: Sequence[Stored]) -> dict[Subject, int]:
     responses, criteria = _texts(act.response_id for act in acts), _texts(act.criterion_id for act in acts)
     places = cells.find(pa.chunked_array([responses]), pa.chunked_array([criteria])).tolist()
     for act, cell in zip(acts, places, strict=True):
-        if cell < 0 or (_said(act) or 0) > cells.top[cell]:
+        if cell < 0 or (value_of(act) or 0) > cells.top[cell]:
             rule = f"says {act.value} of {act.criterion_id} of response {act.response_id}, which is no level of it"
             raise ContractError(f"the vote of {act.rater_id} {rule}")
     return {subject_of(act): cell for act, cell in zip(acts, places, strict=True)}
@@ -142,24 +145,42 @@ def _history(
     cells: Cells, annotators: Sequence[CellLabels], acts: Sequence[Stored], cell_of: Mapping[Subject, int]
 ) -> pa.Array:
     """A list of steps for every cell: the annotators in their order, then people in theirs."""
-    m, n = len(cells.top), len(annotators)
-    cell = np.concatenate([np.repeat(np.arange(m), n), np.array([cell_of[subject_of(act)] for act in acts], np.int64)])
-    order = np.argsort(cell, kind="stable")
-    levels: Ints = np.stack([one.level for one in annotators], axis=1).ravel()
-    people: Floats = np.array([_said(act) for act in acts], float)
-    kinds = _texts("vote" if act.kind == "vote" else "adjudication" for act in acts)
-    silent = pa.nulls(m * n, pa.string())
+    count = len(cells.top)
+    of_annotators = np.repeat(np.arange(count), len(annotators))
+    of_people = np.array([cell_of[subject_of(act)] for act in acts], np.int64)
+    cell = np.concatenate([of_annotators, of_people])
+    first, second = _annotator_steps(count, annotators), _act_steps(acts)
     step = schema(Labels).field("history").type.value_type
-    columns = {
-        "who": [pa.array([one.rater_id for one in annotators] * m, pa.string()), _texts(act.rater_id for act in acts)],
-        "kind": [pa.repeat("annotator", m * n), kinds],
-        "level": [pa.array(levels, mask=levels == NO_LEVEL), pa.array(people, mask=np.isnan(people)).cast(pa.int64())],
-        "at": [silent, _texts(act.at.isoformat() for act in acts)],
-        "comment": [silent, _texts(act.comment for act in acts)],
-    }
-    steps = pa.StructArray.from_arrays([pa.concat_arrays(columns[field.name]) for field in step], fields=list(step))
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=m))])
+    arrays = [pa.concat_arrays([first[field.name], second[field.name]]) for field in step]
+    steps = pa.StructArray.from_arrays(arrays, fields=list(step))
+    order = np.argsort(cell, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=count))])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), steps.take(pa.array(order)))
+
+
+def _annotator_steps(count: int, annotators: Sequence[CellLabels]) -> dict[str, pa.Array]:
+    """The columns of the annotators' steps for `count` cells, cell by cell."""
+    levels: Ints = np.stack([annotator.level for annotator in annotators], axis=1).ravel()
+    silent = pa.nulls(len(levels), pa.string())
+    return {
+        "who": _texts([annotator.rater_id for annotator in annotators] * count),
+        "kind": pa.repeat("annotator", len(levels)),
+        "level": pa.array(levels, mask=levels == NO_LEVEL),
+        "at": silent,
+        "comment": silent,
+    }
+
+
+def _act_steps(acts: Sequence[Stored]) -> dict[str, pa.Array]:
+    """The columns of people's steps, in their order."""
+    levels: Floats = np.array([value_of(act) for act in acts], float)
+    return {
+        "who": _texts(act.rater_id for act in acts),
+        "kind": _texts("vote" if act.kind == "vote" else "adjudication" for act in acts),
+        "level": pa.array(levels, mask=np.isnan(levels)).cast(pa.int64()),
+        "at": _texts(act.stored_at.isoformat() for act in acts),
+        "comment": _texts(act.comment for act in acts),
+    }
 
 
 def _texts(values: Iterable[str | None]) -> pa.Array:

@@ -20,8 +20,8 @@ from tasks.contracts.tables.people import ScoreSettled, Settled, SettledScores
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import score_texts
 from tasks.review.heard import acts_of
-from tasks.review.ledger import CANNOT_BE_JUDGED, Stored
-from tasks.review.settle import SettledOutcome, outcomes
+from tasks.review.ledger import Stored
+from tasks.review.settle import SettledOutcome, outcomes, value_of
 from tasks.review.subject import Standing, Subject, digest, standing
 from tasks.review.tables import rubrics
 from tasks.stats.target import FAIR
@@ -95,24 +95,19 @@ def _settled(answer: SpokenScore) -> tuple[float | None, ScoreSettled | Settled 
 def _history(answer: SpokenScore) -> list[dict[str, Any]]:
     """The steps to the last score: who gave it, as what, when and why."""
     machine = answer.prediction
-    steps = [
-        _step(machine["rater_id"], "machine", machine["score"], comment=ROUTE_REASONS.get(machine["route_reason"]))
-    ]
+    reason = ROUTE_REASONS.get(machine["route_reason"])
+    steps = [_step(machine["rater_id"], "machine", machine["score"], comment=reason)]
     steps += [_step(grading["rater_id"], "data", grading["score"]) for grading in answer.gradings]
     for act in answer.acts:
         kind = "vote" if act.kind == "vote" else "adjudication"
-        steps.append(_step(act.rater_id, kind, _score(act), act.at.isoformat(), act.comment))
+        steps.append(_step(act.rater_id, kind, value_of(act), act.stored_at.isoformat(), act.comment))
     return steps
 
 
 def _step(
-    who: str, kind: str, score: float | None, at: str | None = None, comment: str | None = None
+    rater_id: str, kind: str, score: float | None, time: str | None = None, comment: str | None = None
 ) -> dict[str, Any]:
-    return {"who": who, "kind": kind, "score": score, "at": at, "comment": comment}
-
-
-def _score(act: Stored) -> float | None:
-    return None if act.value in (None, CANNOT_BE_JUDGED) else float(act.value)
+    return {"who": rater_id, "kind": kind, "score": score, "at": time, "comment": comment}
 
 
 def _spoken_scores(run: Run, counted: Standing) -> Iterable[SpokenScore]:
@@ -120,19 +115,19 @@ def _spoken_scores(run: Run, counted: Standing) -> Iterable[SpokenScore]:
     people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"])
     in_data = _by_response(_resolved(people).to_pylist())
     notes = {note.response_id: note.comment for note in counted.notes}
-    acts = _by_response([_as_row(act) for act in (*counted.votes, *counted.adjudications) if act.criterion_id is None])
+    acts = _score_acts(counted)
     results = outcomes(counted)
     levels = _levels(results)
     names = sorted({*in_data, *notes, *acts})
-    wanted = ds.field("response_id").isin(pa.array(names, pa.string()))
+    mine = ds.field("response_id").isin(pa.array(names, pa.string()))
     columns = ["response_id", "rater_id", "score", "route_reason"]
-    for prediction in run.read(run.ref(Predictions, "calibrate"), columns, wanted).to_pylist():
+    for prediction in run.read(run.ref(Predictions, "calibrate"), columns, mine).to_pylist():
         name = prediction["response_id"]
         yield SpokenScore(
             response_id=name,
             prediction=prediction,
             gradings=in_data.get(name, []),
-            acts=sorted((row["act"] for row in acts.get(name, [])), key=lambda act: act.number),
+            acts=acts.get(name, []),
             outcome=results.get((name, None)),
             levels=levels.get(name, {}),
             note=notes.get(name),
@@ -142,8 +137,8 @@ def _spoken_scores(run: Run, counted: Standing) -> Iterable[SpokenScore]:
 def _resolved(people: pa.Table) -> pa.Table:
     """Scores of rater kind 'adjudication': persons had settled on them before the data came here. The fair score is an
     estimate of ours, and nobody's decision."""
-    wanted = pc.and_(pc.equal(people["rater_kind"], "adjudication"), pc.is_valid(people["score"]))
-    settled = people.filter(pc.and_(wanted, pc.not_equal(people["rater_id"], FAIR)))
+    adjudicated = pc.and_(pc.equal(people["rater_kind"], "adjudication"), pc.is_valid(people["score"]))
+    settled = people.filter(pc.and_(adjudicated, pc.not_equal(people["rater_id"], FAIR)))
     return settled.sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
 
 
@@ -156,8 +151,13 @@ def _levels(results: Mapping[Subject, SettledOutcome]) -> dict[str, dict[str, in
     return levels
 
 
-def _as_row(act: Stored) -> dict[str, Any]:
-    return {"response_id": act.response_id, "act": act}
+def _score_acts(counted: Standing) -> dict[str, list[Stored]]:
+    """Answer → the votes on its score and the adjudications of it, in their order."""
+    acts: dict[str, list[Stored]] = {}
+    for act in sorted((*counted.votes, *counted.adjudications), key=lambda act: act.number):
+        if act.criterion_id is None:
+            acts.setdefault(act.response_id, []).append(act)
+    return acts
 
 
 def _by_response(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -171,8 +171,8 @@ def _subjects(run: Run, names: set[str]) -> tuple[dict[str, str], dict[str, Scal
     """Text, scale and bundle of each answer that somebody spoke of and the run holds."""
     responses = run.ref(Responses, "ingest")
     locked, rubric_of = rubrics(run, run.ref(Items, "ingest"), responses, run.ref(Bundles, "lock"))
-    wanted = ds.field("response_id").isin(pa.array(sorted(names), pa.string()))
-    rows = run.read(responses, ["response_id", "text"], wanted).to_pylist()
+    mine = ds.field("response_id").isin(pa.array(sorted(names), pa.string()))
+    rows = run.read(responses, ["response_id", "text"], mine).to_pylist()
     texts = {row["response_id"]: row["text"] for row in rows}
     bundles = {name: locked[rubric_of[name]] for name in texts}
     return texts, {name: bundle.scale for name, bundle in bundles.items()}, bundles
@@ -193,7 +193,7 @@ def _digests(
 def _refuse_off_scale(counted: Standing, scales: Mapping[str, Scale]) -> None:
     """ContractError for a vote on a score that its scale does not have."""
     for act in (*counted.votes, *counted.adjudications):
-        score = _score(act)
+        score = value_of(act)
         if act.criterion_id is not None or score is None:
             continue
         scale = scales[act.response_id]

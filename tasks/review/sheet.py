@@ -36,7 +36,7 @@ LONGEST = 32_000
 """Characters of a text; a spreadsheet's cell holds little more, and spills the rest over the rows below."""
 
 
-def as_csv(asked: Iterable[ReviewQuestion]) -> bytes:
+def as_csv(questions: Iterable[ReviewQuestion]) -> bytes:
     """A sheet to vote in, UTF-8 with a byte order mark, as spreadsheets want it; without any machine's or person's
     levels. Who votes writes a level or 'x' into `level`, may write a `comment` and, in a sheet that holds several
     persons' votes, a `rater_id`, and leaves the rest as it is.
@@ -47,22 +47,13 @@ def as_csv(asked: Iterable[ReviewQuestion]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
     writer.writerow(COLUMNS)
-    for one in asked:
-        cells = {
-            "rank": str(one.rank),
-            "response_id": _id_cell(one.response_id),
-            "criterion_id": _id_cell(one.criterion_id or ""),
-            "question": _text_cell(one.question),
-            "response": _text_cell(one.response),
-            "concept": _text_cell(one.concept or "Score"),
-            "levels": _text_cell("\n".join(one.choices.values())),
-            "digest": one.digest,
-        }
+    for question in questions:
+        cells = _cells(question)
         writer.writerow([cells.get(name, "") for name in COLUMNS])
     return b"\xef\xbb\xbf" + text.getvalue().encode(errors="replace")
 
 
-def read_sheet(path: Path, study: str, asked: Iterable[ReviewQuestion], rater_id: str | None = None) -> list[Act]:
+def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rater_id: str | None = None) -> list[Act]:
     """The acts of a filled sheet, or of several put together: votes in the order of their rows, and a submit of each
     response. Responses without any level are passed over. rater_id: whose rows those are that name nobody.
 
@@ -71,13 +62,13 @@ def read_sheet(path: Path, study: str, asked: Iterable[ReviewQuestion], rater_id
     an unknown response or concept, a level off the scale, a row given twice, 'x' without a comment, a response with
     levels for some of its concepts only, a vote of nobody, a sheet without its columns.
     """
-    cases = cases_of(asked)
+    cases = cases_of(questions)
     filled: dict[tuple[str, Case], dict[Subject, ReviewAnswer]] = {}
-    seen: dict[tuple[str, Subject], int] = {}
+    first_rows: dict[tuple[str, Subject], int] = {}
     for row, cells in _rows(path):
         question = _question(path, row, cells, cases)
         rater = cells.get("rater_id", "").strip() or (rater_id or "").strip()
-        earlier = seen.setdefault((rater, question.subject), row)
+        earlier = first_rows.setdefault((rater, question.subject), row)
         if earlier != row:
             raise InputError(f"says again what row {earlier} says", file=path, row=row, field="criterion_id")
         answer = _answer(path, row, cells, question)
@@ -87,11 +78,28 @@ def read_sheet(path: Path, study: str, asked: Iterable[ReviewQuestion], rater_id
             raise InputError("names nobody, and the rater is not given", file=path, row=row, field="rater_id")
         filled.setdefault((rater, question.case), {})[question.subject] = answer
     for (rater, case), answers in filled.items():
-        left = unanswered(cases[case], answers)
-        if left:
-            row = seen[rater, next(iter(answers))]
-            raise InputError(f"the response has levels, but none for {left}", file=path, row=row, field="level")
-    return [act for (rater, _), answers in filled.items() for act in acts_of(study, rater, answers, blind=True)]
+        missing = unanswered(cases[case], answers)
+        if missing:
+            row = first_rows[rater, next(iter(answers))]
+            raise InputError(f"the response has levels, but none for {missing}", file=path, row=row, field="level")
+    acts: list[Act] = []
+    for (rater, _), answers in filled.items():
+        acts += acts_of(study, rater, answers, blind=True)
+    return acts
+
+
+def _cells(question: ReviewQuestion) -> dict[str, str]:
+    """Column → cell of a question's row."""
+    return {
+        "rank": str(question.rank),
+        "response_id": _id_cell(question.response_id),
+        "criterion_id": _id_cell(question.criterion_id or ""),
+        "question": _text_cell(question.question),
+        "response": _text_cell(question.response),
+        "concept": _text_cell(question.concept or "Score"),
+        "levels": _text_cell("\n".join(question.choices.values())),
+        "digest": question.digest,
+    }
 
 
 def _text_cell(text: str) -> str:
@@ -141,10 +149,10 @@ def _question(
 
 def _answer(path: Path, row: int, cells: Mapping[str, str], question: ReviewQuestion) -> ReviewAnswer | None:
     """The answer in a row; None where there is none."""
-    said = cells["level"].strip().removeprefix("'").lower()
-    if not said:
+    level = cells["level"].strip().removeprefix("'").lower()
+    if not level:
         return None
-    value, comment = _choice(said, question), cells["comment"].strip() or None
+    value, comment = _choice(level, question), cells["comment"].strip() or None
     broken = fault(question, value, comment)
     if broken:
         raise InputError(broken, file=path, row=row, field="comment" if value == CANNOT_BE_JUDGED else "level")
@@ -153,7 +161,9 @@ def _answer(path: Path, row: int, cells: Mapping[str, str], question: ReviewQues
     return ReviewAnswer(value, comment, cells["digest"].strip())
 
 
-def _choice(said: str, question: ReviewQuestion) -> str:
+def _choice(cell: str, question: ReviewQuestion) -> str:
     """The choice that a cell means: a spreadsheet may write 2 as 2.0, or with a comma."""
-    meant = number_of(said.replace(",", "."))
-    return said if meant is None else next((choice for choice in question.choices if float(choice) == meant), said)
+    number = number_of(cell.replace(",", "."))
+    if number is None:
+        return cell
+    return next((choice for choice in question.choices if float(choice) == number), cell)

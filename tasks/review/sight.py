@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tasks.review.board import Ballot, Board, QueuedCase
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act, Stored
 from tasks.review.settle import conflicts
-from tasks.review.subject import standing
+from tasks.review.subject import Subject, standing
 
 
 class NotAllowed(Exception):
@@ -90,7 +90,7 @@ class Reviews:
             if stored.kind == "undo" and stored.undoes:
                 self._undone.add(stored.undoes)
 
-    def known(self, act_id: str) -> Stored | None:
+    def by_id(self, act_id: str) -> Stored | None:
         """The act of that id, if there is one."""
         return self._by_id.get(act_id)
 
@@ -107,11 +107,10 @@ class Reviews:
 
     def state(self, case: QueuedCase) -> State:
         """What people have come to on a case, by the acts so far."""
-        if case.response_id not in self._states:
-            self._states[case.response_id] = _state(
-                self._by_case.get(case.response_id, []), self.live(case.response_id), self.ballots(case)
-            )
-        return self._states[case.response_id]
+        name = case.response_id
+        if name not in self._states:
+            self._states[name] = _state(self._by_case.get(name, []), self.live(name), self.ballots(case))
+        return self._states[name]
 
     def hand(self, case: QueuedCase, rater: str) -> Hand:
         """One reviewer's part."""
@@ -119,10 +118,9 @@ class Reviews:
 
     def is_second(self, case: QueuedCase, rater: str) -> bool:
         """Whether somebody else was first; what was taken back counts, so that nothing turns round later."""
-        first = next(
-            (s.rater_id for s in self._by_case.get(case.response_id, []) if s.kind not in ("adjudicate", "note")), rater
-        )
-        return case.second or first != rater
+        acts = self._by_case.get(case.response_id, [])
+        raters = (act.rater_id for act in acts if act.kind not in ("adjudicate", "note"))
+        return case.second or next(raters, rater) != rater
 
     def may_adjudicate(self, case: QueuedCase, rater: str) -> bool:
         """Whoever submitted, or has no vote of their own in the case."""
@@ -146,9 +144,8 @@ class Reviews:
 
     def was_shown(self, case: QueuedCase, rater: str) -> bool:
         """Whether the rater has seen machine or votes: as far as shown since the start, and as their acts tell."""
-        return (rater, case.response_id) in self._shown or (rater, case.response_id) in informed(
-            self._by_case.get(case.response_id, [])
-        )
+        pair = (rater, case.response_id)
+        return pair in self._shown or pair in informed(self._by_case.get(case.response_id, []))
 
     def is_blind(self, case: QueuedCase, rater: str) -> bool:
         """Whether a vote of the rater's is blind now."""
@@ -205,7 +202,7 @@ class Reviews:
         return ballot
 
     def _undo(self, case: QueuedCase, act: Act) -> None:
-        gone = self.known(act.undoes or "")
+        gone = self.by_id(act.undoes or "")
         if gone is None or gone.rater_id != act.rater_id or gone.response_id != case.response_id:
             raise NotAllowed(404, "this is no act of yours on this case")
         if gone.kind == "undo" or gone.act_id in self._undone:
@@ -221,11 +218,8 @@ class Reviews:
         missing = [criterion or "the score" for criterion in needed if criterion not in hand.votes]
         if missing:
             raise NotAllowed(409, f"no vote yet on {', '.join(missing)}")
-        silent = [
-            criterion or "the score"
-            for criterion, stored in hand.votes.items()
-            if stored.value == CANNOT_BE_JUDGED and not (stored.comment or "").strip()
-        ]
+        unjudged = [(name, vote) for name, vote in hand.votes.items() if vote.value == CANNOT_BE_JUDGED]
+        silent = [name or "the score" for name, vote in unjudged if not (vote.comment or "").strip()]
         if silent:
             raise NotAllowed(409, f"a comment must say why it cannot be judged: {', '.join(silent)}")
 
@@ -245,6 +239,25 @@ def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Bal
     """acts: all on a case, in their order; live: those that were not taken back."""
     current = {ballot.criterion_id: ballot.digest for ballot in ballots}
     needed = [ballot.criterion_id for ballot in ballots if ballot.is_needed]
+    digests: dict[Subject, str] = {}
+    if acts:
+        digests = {(acts[0].response_id, criterion): digest for criterion, digest in current.items()}
+    stand = standing(acts, digests)
+    counted: dict[str, dict[str | None, Stored]] = defaultdict(dict)
+    for vote in stand.votes:
+        counted[vote.rater_id][vote.criterion_id] = vote
+    apart = {conflict.subject[1] for conflict in conflicts(stand)}
+    return State(
+        hands=_hands(live, current, needed),
+        counted=counted,
+        settled={act.criterion_id: act for act in stand.adjudications},
+        apart=tuple(criterion for criterion in needed if criterion in apart),
+        notes=stand.notes,
+    )
+
+
+def _hands(live: Iterable[Stored], current: Mapping[str | None, str], needed: Sequence[str | None]) -> dict[str, Hand]:
+    """Rater → their part. current: each criterion's digest as it is now; needed: criteria that everybody votes on."""
     votes: dict[str, dict[str | None, Stored]] = defaultdict(dict)
     submissions: dict[str, Stored] = {}
     for act in live:
@@ -254,19 +267,11 @@ def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Bal
             submissions.pop(act.rater_id, None)
             if current.get(act.criterion_id) == act.digest:
                 votes[act.rater_id][act.criterion_id] = act
-    hands = {
-        rater: Hand(cast, submissions.get(rater) if all(criterion in cast for criterion in needed) else None)
-        for rater, cast in votes.items()
-    }
-    stand = standing(
-        acts, {(acts[0].response_id, criterion): digest for criterion, digest in current.items()} if acts else {}
-    )
-    counted: dict[str, dict[str | None, Stored]] = defaultdict(dict)
-    for vote in stand.votes:
-        counted[vote.rater_id][vote.criterion_id] = vote
-    apart = {conflict.subject[1] for conflict in conflicts(stand)}
-    settled = {act.criterion_id: act for act in stand.adjudications}
-    return State(hands, counted, settled, tuple(criterion for criterion in needed if criterion in apart), stand.notes)
+    hands = {}
+    for rater, cast in votes.items():
+        is_complete = all(criterion in cast for criterion in needed)
+        hands[rater] = Hand(cast, submissions.get(rater) if is_complete else None)
+    return hands
 
 
 def _fits(act: Act, case: QueuedCase) -> bool:
@@ -277,14 +282,13 @@ def _fits(act: Act, case: QueuedCase) -> bool:
 
 def informed(acts: Iterable[Stored]) -> set[tuple[str, str]]:
     """(rater, response) where somebody has seen machine or votes, as their acts tell: whoever submits is shown both."""
-    return {
-        (act.rater_id, act.response_id) for act in acts if act.blind is False or act.kind in ("submit", "adjudicate")
-    }
+    telling = [act for act in acts if act.blind is False or act.kind in ("submit", "adjudicate")]
+    return {(act.rater_id, act.response_id) for act in telling}
 
 
-def as_told(acts: Iterable[Act], known: Sequence[Stored]) -> list[Act]:
+def with_blindness(acts: Iterable[Act], stored: Sequence[Stored]) -> list[Act]:
     """Acts from outside the page, of which none is blind where the page has shown its rater more, as the acts that are
-    known tell."""
-    told, blind = informed(known), {act.act_id: act.blind for act in known}
-    fresh = ((act, False if (act.rater_id, act.response_id) in told else act.blind) for act in acts)
+    stored tell."""
+    shown, blind = informed(stored), {act.act_id: act.blind for act in stored}
+    fresh = ((act, False if (act.rater_id, act.response_id) in shown else act.blind) for act in acts)
     return [replace(act, blind=blind.get(act.act_id, is_blind)) for act, is_blind in fresh]

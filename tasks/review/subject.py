@@ -52,14 +52,14 @@ def standing(acts: Iterable[Stored], current: Mapping[Subject, str]) -> Standing
     a submission back says nothing until they vote again; that vote is their last word, and counts with those that they
     leave as they were.
     """
-    left, withdrawn = _not_taken_back(list(acts))
-    final = _final(left, withdrawn)
+    live, withdrawn = _not_taken_back(list(acts))
+    final = _final(live, withdrawn)
     latest: dict[tuple[str, Subject], Stored] = {}
     outdated: dict[tuple[str, Subject], Stored] = {}
     adjudications: list[Stored] = []
     overtaken: list[Stored] = []
     notes: list[Stored] = []
-    for act in left:
+    for act in live:
         holds = current.get(subject_of(act)) == act.digest
         if act.kind == "note" and holds:
             notes.append(act)
@@ -67,20 +67,20 @@ def standing(acts: Iterable[Stored], current: Mapping[Subject, str]) -> Standing
             (adjudications if holds else overtaken).append(act)
         elif act.kind == "vote" and act.number <= final.get(_part(act), 0):
             (latest if holds else outdated)[act.rater_id, subject_of(act)] = act
-    overtaken += [act for on, act in outdated.items() if on not in latest]
+    overtaken += [act for key, act in outdated.items() if key not in latest]
     return Standing(_ordered(latest.values()), tuple(adjudications), _ordered(overtaken), tuple(notes))
 
 
-def _final(left: Sequence[Stored], withdrawn: Mapping[_Part, int]) -> dict[_Part, int]:
+def _final(live: Sequence[Stored], withdrawn: Mapping[_Part, int]) -> dict[_Part, int]:
     """The number up to which a rater's votes on a case count: that of the last submit or, where one was taken back
     since, of the last vote after that."""
-    submitted = {_part(act): act.number for act in left if act.kind == "submit"}
-    again = {
-        _part(act): act.number
-        for act in left
-        if act.kind == "vote" and submitted.get(_part(act), 0) < withdrawn.get(_part(act), 0) < act.number
-    }
-    return submitted | again
+    submitted = {_part(act): act.number for act in live if act.kind == "submit"}
+    final = dict(submitted)
+    for act in live:
+        part = _part(act)
+        if act.kind == "vote" and submitted.get(part, 0) < withdrawn.get(part, 0) < act.number:
+            final[part] = act.number
+    return final
 
 
 def _part(act: Act) -> _Part:
@@ -92,19 +92,19 @@ def _not_taken_back(acts: Sequence[Stored]) -> tuple[list[Stored], dict[_Part, i
     the last act to the first, so that an undone undo undoes nothing."""
     by_id = {act.act_id: act for act in acts}
     gone: set[str] = set()
-    left: list[Stored] = []
+    live: list[Stored] = []
     withdrawn: dict[_Part, int] = {}
     for act in reversed(acts):
         if act.act_id in gone:
             continue
         undone = by_id.get(act.undoes or "")
         if act.kind != "undo":
-            left.append(act)
+            live.append(act)
         elif undone and undone.rater_id == act.rater_id:
             gone.add(undone.act_id)
             if undone.kind == "submit":
                 withdrawn.setdefault(_part(undone), act.number)
-    return left[::-1], withdrawn
+    return live[::-1], withdrawn
 
 
 def _ordered(acts: Iterable[Stored]) -> tuple[Stored, ...]:

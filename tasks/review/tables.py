@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
-from tasks.review.cells import CellLabels, Cells, cells_of, said
+from tasks.review.cells import CellLabels, Cells, cell_labels, cells_of
 from tasks.review.subject import Subject, digest
 from tasks.stats.target import target_scores
 from tasks.store.warehouse import Run
@@ -22,8 +22,8 @@ def rubrics(
     """Rubric → bundle, and response → rubric."""
     locked = unlocked(run.read(bundles).to_pylist())
     rubric = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
-    given = run.read(responses, ["response_id", "item_id"])
-    pairs = zip(*(column.to_pylist() for column in given.columns), strict=True)
+    rows = run.read(responses, ["response_id", "item_id"])
+    pairs = zip(*(column.to_pylist() for column in rows.columns), strict=True)
     return locked, {response: rubric[item] for response, item in pairs}
 
 
@@ -32,10 +32,11 @@ def all_cells(locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]) -> Cel
     return cells_of(rubric_of, {name: bundle.criteria for name, bundle in locked.items()})
 
 
-def said_by(run: Run, cells: Cells, name: str, judgments: TableRef) -> CellLabels:
+def annotator_labels(run: Run, cells: Cells, name: str, judgments: TableRef) -> CellLabels:
     """What an annotator says, under the name that the study gives it."""
     rows = run.read(judgments)
-    return said(cells, rows.set_column(rows.schema.get_field_index("rater_id"), "rater_id", pa.repeat(name, len(rows))))
+    place = rows.schema.get_field_index("rater_id")
+    return cell_labels(cells, rows.set_column(place, "rater_id", pa.repeat(name, len(rows))))
 
 
 def human_shares(
@@ -55,9 +56,9 @@ def current_digests(
     run: Run, responses: TableRef, locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]
 ) -> dict[Subject, str]:
     """What an act on a label must have been about to count: response and criterion → digest of both."""
-    texts = run.read(responses, ["response_id", "text"])
-    return {
-        (response, criterion.id): digest(text, criterion.text, criterion.levels)
-        for response, text in zip(*(column.to_pylist() for column in texts.columns), strict=True)
-        for criterion in locked[rubric_of[response]].criteria
-    }
+    rows = run.read(responses, ["response_id", "text"])
+    digests: dict[Subject, str] = {}
+    for response, text in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        for criterion in locked[rubric_of[response]].criteria:
+            digests[response, criterion.id] = digest(text, criterion.text, criterion.levels)
+    return digests

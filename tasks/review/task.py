@@ -13,7 +13,7 @@ from tasks.review.heard import Spoken, acts_of
 from tasks.review.queue import label_queue
 from tasks.review.settle import settle, vote_rows
 from tasks.review.subject import standing
-from tasks.review.tables import all_cells, current_digests, human_shares, rubrics, said_by
+from tasks.review.tables import all_cells, annotator_labels, current_digests, human_shares, rubrics
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
@@ -41,7 +41,7 @@ def queue(
         assert study.annotation is not None  # or the flow would have refused the study
         locked, rubric_of = rubrics(run, items, responses, bundles)
         cells = all_cells(locked, rubric_of)
-        first, second = (said_by(run, cells, name, ref) for name, ref in annotated.items())
+        first, second = (annotator_labels(run, cells, name, ref) for name, ref in annotated.items())
         shares = human_shares(run, study, people, locked, rubric_of)
         return {Queue: label_queue(cells, (first, second), shares, study.annotation.doubt)}
 
@@ -68,11 +68,11 @@ def adjudicate(
         locked, rubric_of = rubrics(run, items, responses, bundles)
         cells = all_cells(locked, rubric_of)
         current = current_digests(run, responses, locked, rubric_of)
-        heard = [act for act in acts_of(run.warehouse.root, study.name) if act.number <= until.until]
-        counted = standing((act for act in heard if act.subject_kind == "label"), current)
+        acts = [act for act in acts_of(run.warehouse.root, study.name) if act.number <= until.until]
+        counted = standing((act for act in acts if act.subject_kind == "label"), current)
         if counted.stale:
             print(f"adjudicate: {len(counted.stale)} votes do not count: what they were about has changed")
-        annotators = [said_by(run, cells, name, ref) for name, ref in annotated.items()]
+        annotators = [annotator_labels(run, cells, name, ref) for name, ref in annotated.items()]
         return {Labels: settle(cells, annotators, counted), Votes: vote_rows(counted)}
 
     run.once("adjudicate", make)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from tasks.contracts.tables.judging import ACTIONS, QUOTES, STANDING, UNSCORED_REASONS
-from tasks.review.board import Ballot, Board, MachineLabel, QueuedCase
+from tasks.review.board import Ballot, Board, MachineLabel, QueuedCase, Quote
 from tasks.review.ledger import Stored
 from tasks.review.predicted import as_words
 from tasks.review.sight import Hand, Reviews
@@ -22,21 +23,19 @@ def listed(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict[str
     Why a case waits, and whether others differ on it, tells something of both: it is in the list only of whom was shown
     the case's machine or votes already, or who asks what there is to adjudicate.
     """
-    cases = [_row(reviews, case, rater, adjudicating) for case in reviews.board.cases]
-    mine = sorted(
-        (s for case in reviews.board.cases for s in reviews.live(case.response_id) if s.rater_id == rater),
-        key=lambda stored: stored.number,
-    )
+    board = reviews.board
+    live = chain.from_iterable(reviews.live(case.response_id) for case in board.cases)
+    mine = sorted((act for act in live if act.rater_id == rater), key=lambda act: act.number)
     return {
-        "title": reviews.board.title,
-        "study": reviews.board.study,
+        "title": board.title,
+        "study": board.study,
         "reviewer": rater,
         "adjudicating": adjudicating,
-        "grader": reviews.board.grader is not None,
-        "cases": cases,
-        "questions": {case.item_id: case.question for case in reviews.board.cases},
-        "coverage": reviews.board.coverage,
-        "latest": [_taken(reviews.board, stored) for stored in mine[-_LATEST:]],
+        "grader": board.grader is not None,
+        "cases": [_row(reviews, case, rater, adjudicating) for case in board.cases],
+        "questions": {case.item_id: case.question for case in board.cases},
+        "coverage": board.coverage,
+        "latest": [_act(board, act) for act in mine[-_LATEST:]],
     }
 
 
@@ -58,29 +57,31 @@ def _row(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool) -> 
     }
 
 
-def _taken(board: Board, stored: Stored) -> dict[str, Any]:
+def _act(board: Board, act: Stored) -> dict[str, Any]:
     return {
-        "act_id": stored.act_id,
-        "kind": stored.kind,
-        "case": board.places[stored.response_id],
-        "criterion_id": stored.criterion_id,
-        "value": stored.value,
+        "act_id": act.act_id,
+        "kind": act.kind,
+        "case": board.places[act.response_id],
+        "criterion_id": act.criterion_id,
+        "value": act.value,
     }
 
 
 def opened(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = False) -> dict[str, Any]:
-    """One case, with no more than the reviewer may see; Refused where they may not adjudicate."""
+    """One case, with no more than the reviewer may see; NotAllowed where they may not adjudicate."""
     sight = reviews.sight(case, rater, adjudicating)
     if any(sight):
         reviews.show(case, rater)
     hand = reviews.hand(case, rater)
-    machine = _machine(reviews.board, case) if sight.machine else {}
+    board = reviews.board
+    machine = _machine(board, case) if sight.machine else {}
+    people = _people(reviews, case, rater) if sight.people else {"others": [], "apart": [], "settled": {}}
     return {
         "subject_kind": case.subject_kind,
         "response_id": case.response_id,
         "student": case.student,
         "question": case.question,
-        "rubric": reviews.board.rubric_texts.get(case.rubric_id, ""),
+        "rubric": board.rubric_texts.get(case.rubric_id, ""),
         "reference": case.reference,
         "context": case.context,
         "why": case.why if sight.machine else None,
@@ -89,32 +90,27 @@ def opened(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = 
         "second": reviews.is_second(case, rater),
         "submission": hand.submission.act_id if hand.submission else None,
         "pieces": _pieces(case.text, machine),
-        "asked": [_ballot(one, case, hand, machine) for one in reviews.ballots(case)],
-        "predicted": _predicted(reviews.board, case) if sight.machine else None,
+        "asked": [_ballot(ballot, case, hand, machine) for ballot in reviews.ballots(case)],
+        "predicted": _predicted(board, case) if sight.machine else None,
         "notes": _notes(reviews, case, rater, sight.people),
-        "grader": _grader(reviews.board, case) if sight.machine else None,
-        **(_people(reviews, case, rater) if sight.people else {"others": [], "apart": [], "settled": {}}),
+        "grader": _grader(board, case) if sight.machine else None,
+        **people,
     }
 
 
 def _people(reviews: Reviews, case: QueuedCase, rater: str) -> dict[str, Any]:
     """Votes of others that count, what they differ on and what is settled; the key '' stands for the score."""
     state = reviews.state(case)
-    return {
-        "others": [
-            {"rater": name, "votes": {criterion or "": _said(vote) for criterion, vote in votes.items()}}
-            for name, votes in state.counted.items()
-            if name != rater
-        ],
-        "apart": [criterion or "" for criterion in state.apart],
-        "settled": {
-            criterion or "": {"rater": stored.rater_id, **_said(stored)} for criterion, stored in state.settled.items()
-        },
-    }
+    others = []
+    for name, votes in state.counted.items():
+        if name != rater:
+            others.append({"rater": name, "votes": {key or "": _content(vote) for key, vote in votes.items()}})
+    settled = {key or "": {"rater": act.rater_id, **_content(act)} for key, act in state.settled.items()}
+    return {"others": others, "apart": [criterion or "" for criterion in state.apart], "settled": settled}
 
 
-def _said(stored: Stored) -> dict[str, Any]:
-    return {"act_id": stored.act_id, "value": stored.value, "comment": stored.comment}
+def _content(act: Stored) -> dict[str, Any]:
+    return {"act_id": act.act_id, "value": act.value, "comment": act.comment}
 
 
 Machine = Mapping[str | None, tuple[MachineLabel, ...]]
@@ -122,24 +118,25 @@ Machine = Mapping[str | None, tuple[MachineLabel, ...]]
 
 def _machine(board: Board, case: QueuedCase) -> Machine:
     """What machines say of the response's criteria, and of its score."""
-    wanted = [*(criterion.id for criterion in board.criteria.get(case.rubric_id, ())), None]
-    found = {criterion: board.machine.get((case.response_id, criterion), ()) for criterion in wanted}
-    return {criterion: labels for criterion, labels in found.items() if labels}
+    criteria = [*(criterion.id for criterion in board.criteria.get(case.rubric_id, ())), None]
+    labels = {criterion: board.machine.get((case.response_id, criterion), ()) for criterion in criteria}
+    return {criterion: of_criterion for criterion, of_criterion in labels.items() if of_criterion}
 
 
-def _ballot(one: Ballot, case: QueuedCase, hand: Hand, machine: Machine) -> dict[str, Any]:
-    mine = hand.votes.get(one.criterion_id)
+def _ballot(ballot: Ballot, case: QueuedCase, hand: Hand, machine: Machine) -> dict[str, Any]:
+    mine = hand.votes.get(ballot.criterion_id)
+    values = [option.value for option in ballot.options]
     return {
-        "criterion_id": one.criterion_id,
-        "text": one.text,
-        "options": [option._asdict() for option in one.options],
-        "digest": one.digest,
-        "doubtful": bool(machine) and one.criterion_id in case.doubtful,
-        "needed": one.is_needed,
-        "weight": one.weight,
-        "part_of": one.part_of,
-        "mine": _said(mine) if mine else None,
-        "machine": [_label(label, [o.value for o in one.options]) for label in machine.get(one.criterion_id, ())],
+        "criterion_id": ballot.criterion_id,
+        "text": ballot.text,
+        "options": [option._asdict() for option in ballot.options],
+        "digest": ballot.digest,
+        "doubtful": bool(machine) and ballot.criterion_id in case.doubtful,
+        "needed": ballot.is_needed,
+        "weight": ballot.weight,
+        "part_of": ballot.part_of,
+        "mine": _content(mine) if mine else None,
+        "machine": [_label(label, values) for label in machine.get(ballot.criterion_id, ())],
     }
 
 
@@ -151,31 +148,26 @@ def _predicted(board: Board, case: QueuedCase) -> dict[str, Any] | None:
 
 def _notes(reviews: Reviews, case: QueuedCase, rater: str, sees_people: bool) -> list[dict[str, Any]]:
     """Words to the student that stand, in their order: the reviewer's own, and those of others where these are seen."""
-    notes = reviews.state(case).notes
-    return [
-        {"act_id": note.act_id, "rater": note.rater_id, "text": note.comment}
-        for note in notes
-        if sees_people or note.rater_id == rater
-    ]
+    notes = [note for note in reviews.state(case).notes if sees_people or note.rater_id == rater]
+    return [{"act_id": note.act_id, "rater": note.rater_id, "text": note.comment} for note in notes]
 
 
 def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
+    is_stated = label.stated is not None and label.stated < len(values)
     return {
         "rater": label.rater,
         "value": None if label.level is None else values[label.level],
         "probability": label.probability,
         "reason": UNSCORED_REASONS[label.reason] if label.reason else None,
-        "stated": None if label.stated is None or label.stated >= len(values) else values[label.stated],
+        "stated": values[label.stated] if is_stated and label.stated is not None else None,
         "action": None if label.action == "none" else ACTIONS[label.action],
-        "quotes": [
-            {
-                "text": quote.text,
-                "note": None if quote.status == "verified" else QUOTES.get(quote.status),
-                "holds": quote.status in STANDING,
-            }
-            for quote in label.quotes
-        ],
+        "quotes": list(map(_quote, label.quotes)),
     }
+
+
+def _quote(quote: Quote) -> dict[str, Any]:
+    note = None if quote.status == "verified" else QUOTES.get(quote.status)
+    return {"text": quote.text, "note": note, "holds": quote.status in STANDING}
 
 
 def _grader(board: Board, case: QueuedCase) -> dict[str, Any] | None:
@@ -193,15 +185,18 @@ def _pieces(text: str, machine: Machine) -> list[dict[str, Any]]:
 
     Characters are counted here, because the browser counts them otherwise.
     """
-    evidence = [
-        Highlight(quote.start, quote.end, criterion)
-        for criterion, labels in machine.items()
-        for label in labels
-        for quote in label.quotes
-        if criterion is not None and quote.status in STANDING and quote.start is not None and quote.end is not None
-    ]
-    inside = joined(one for one in evidence if 0 <= one.start < one.end <= len(text))
+    inside = joined(span for span in _evidence(machine) if 0 <= span.start < span.end <= len(text))
     return [
         {"text": piece.text, "of": piece.labels, "starts": piece.starts, "ends": piece.ends}
         for piece in pieces(text, inside)
     ]
+
+
+def _evidence(machine: Machine) -> Iterator[Highlight[str]]:
+    """Where the quotes that hold for a criterion stand."""
+    for criterion, labels in machine.items():
+        for quote in chain.from_iterable(label.quotes for label in labels):
+            if criterion is None or quote.start is None or quote.end is None:
+                continue
+            if quote.status in STANDING:
+                yield Highlight(quote.start, quote.end, criterion)

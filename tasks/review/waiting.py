@@ -21,6 +21,7 @@ from tasks.display.reasons import by_scope
 from tasks.review.board import Board, GraderHead, MachineLabel, QueuedCase, Quote
 from tasks.review.predicted import PredictedScore, predicted_score
 from tasks.review.queue import score_queue
+from tasks.review.subject import Subject
 from tasks.review.tables import rubrics
 from tasks.store.warehouse import Run
 
@@ -42,14 +43,11 @@ def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[dict[str, Any
     predictions = run.read(run.ref(Predictions, "calibrate"))
     rules = by_scope(run.read(run.ref(ReleaseRules, "calibrate")).to_pylist())
     graded = set(predictions["response_id"].to_pylist())
-    cases = [
-        *({**row, "criteria": [], "subject_kind": "score"} for row in proposed(run)),
-        *score_queue(predictions, rules),
-        *(
-            {"response_id": name, "criteria": [], "subject_kind": "score", "why": "Scored by people before"}
-            for name in sorted(graded.intersection(scored))
-        ),
-    ]
+    on_score = {"criteria": [], "subject_kind": "score"}
+    cases = [{**row, **on_score} for row in proposed(run)]
+    cases += score_queue(predictions, rules)
+    for name in sorted(graded.intersection(scored)):
+        cases.append({"response_id": name, **on_score, "why": "Scored by people before"})
     first: dict[str, dict[str, Any]] = {}
     for case in cases:
         first.setdefault(case["response_id"], case)
@@ -72,54 +70,58 @@ def open_board(
     """
     items, responses, bundles = (run.ref(row, stage) for row, stage in _SHOWN)
     locked, rubric_of = rubrics(run, items, responses, bundles)
-    wanted = ds.field("response_id").isin([row["response_id"] for row in waiting])
-    given = run.read(responses, _OF_ANSWERS, wanted)
-    texts = {row["response_id"]: row for row in given.to_pylist()}
+    mine = ds.field("response_id").isin([row["response_id"] for row in waiting])
+    answers = {row["response_id"]: row for row in run.read(responses, _OF_ANSWERS, mine).to_pylist()}
     sheets = {row["item_id"]: row for row in run.read(items).to_pylist()}
-    machine: dict[tuple[str, str | None], tuple[MachineLabel, ...]] = {}
+    machine: dict[Subject, tuple[MachineLabel, ...]] = {}
     for name, ref in raters.items():
-        for at, label in _machine_labels(run, name, ref, wanted):
-            machine[at] = (*machine.get(at, ()), label)
-    head, estimates = _grader(taught, wanted) if taught else (None, None)
+        for subject, label in _machine_labels(run, name, ref, mine):
+            machine[subject] = (*machine.get(subject, ()), label)
+    cases = [_case(row, answers[row["response_id"]], sheets, rubric_of) for row in waiting]
+    head, estimates = _grader(taught, mine) if taught else (None, None)
     return Board(
         study=study.name,
         title=study.name,
-        cases=tuple(_case(row, texts[row["response_id"]], sheets, rubric_of) for row in waiting),
+        cases=tuple(cases),
         criteria={name: bundle.criteria for name, bundle in locked.items()},
         scales={name: bundle.scale for name, bundle in locked.items()},
         machine=machine,
         grader=head,
         estimates=estimates,
-        predictions={} if study.annotation else _predictions(run, wanted, locked, rubric_of),
+        predictions={} if study.annotation else _predictions(run, mine, locked, rubric_of),
         rubric_texts={name: bundle.text for name, bundle in locked.items()},
         coverage=study.release.coverage,
     )
 
 
 def _predictions(
-    run: Run, wanted: ds.Expression, locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]
+    run: Run, mine: ds.Expression, locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]
 ) -> dict[str, PredictedScore]:
     """Response → its calibrated score."""
-    rows = run.read(run.ref(Predictions, "calibrate"), where=wanted).to_pylist()
-    return {row["response_id"]: predicted_score(row, locked[rubric_of[row["response_id"]]].scale) for row in rows}
+    predictions = {}
+    for row in run.read(run.ref(Predictions, "calibrate"), where=mine).to_pylist():
+        rubric = locked[rubric_of[row["response_id"]]]
+        predictions[row["response_id"]] = predicted_score(row, rubric.scale)
+    return predictions
 
 
 def _case(
-    queued: Mapping[str, Any], given: Mapping[str, Any], sheets: Mapping[str, Any], rubric_of: Mapping[str, str]
+    queued: Mapping[str, Any], answer: Mapping[str, Any], sheets: Mapping[str, Any], rubric_of: Mapping[str, str]
 ) -> QueuedCase:
-    item = sheets[given["item_id"]]
+    item = sheets[answer["item_id"]]
+    student = _student(answer) if queued["subject_kind"] == "score" else None
     return QueuedCase(
         response_id=queued["response_id"],
         subject_kind=queued["subject_kind"],
         rubric_id=rubric_of[queued["response_id"]],
         why=queued["why"],
-        text=given["text"],
+        text=answer["text"],
         question=item["question"],
         reference=item["reference_answer"],
         context=item["context"],
         doubtful=tuple(queued["criteria"]),
-        item_id=given["item_id"],
-        student=_student(given) if queued["subject_kind"] == "score" else None,
+        item_id=answer["item_id"],
+        student=student,
     )
 
 
@@ -128,35 +130,36 @@ def _student(answer: Mapping[str, Any]) -> str | None:
     return (answer.get(_NAME) or "").strip() or answer["author_id"]
 
 
-def _machine_labels(
-    run: Run, name: str, ref: TableRef, wanted: ds.Expression
-) -> Iterator[tuple[tuple[str, str | None], MachineLabel]]:
+def _machine_labels(run: Run, name: str, ref: TableRef, mine: ds.Expression) -> Iterator[tuple[Subject, MachineLabel]]:
     """What a machine says: levels with their evidence."""
-    for row in run.read(ref, where=wanted).to_pylist():
-        if row["sample"]:
-            continue
-        level, likely = row["decision"], row["level_probabilities"]
-        yield (
-            (row["response_id"], row["criterion_id"]),
-            MachineLabel(
-                name,
-                level,
-                likely[level] if likely and level is not None and level < len(likely) else None,
-                tuple(Quote(one["quote"], one["status"], one["start"], one["end"]) for one in row["evidence"]),
-                row["unscored_reason"],
-                row["stated"],
-                row["action"],
-            ),
-        )
+    for row in run.read(ref, where=mine).to_pylist():
+        if not row["sample"]:
+            yield (row["response_id"], row["criterion_id"]), _machine_label(name, row)
 
 
-def _grader(taught: Run, wanted: ds.Expression) -> tuple[GraderHead | None, dict[str, dict[str, float]]]:
+def _machine_label(rater: str, row: Mapping[str, Any]) -> MachineLabel:
+    """A row of `judgments`."""
+    level, likely = row["decision"], row["level_probabilities"]
+    has_probability = likely and level is not None and level < len(likely)
+    quotes = [Quote(quote["quote"], quote["status"], quote["start"], quote["end"]) for quote in row["evidence"]]
+    return MachineLabel(
+        rater=rater,
+        level=level,
+        probability=likely[level] if has_probability else None,
+        quotes=tuple(quotes),
+        reason=row["unscored_reason"],
+        stated=row["stated"],
+        action=row["action"],
+    )
+
+
+def _grader(taught: Run, mine: ds.Expression) -> tuple[GraderHead | None, dict[str, dict[str, float]]]:
     """The head of the exported grader, and the share of each concept before correction."""
     heads = [row["head"] for row in taught.read(taught.ref(Models, "bottleneck"), ["head"]).to_pylist() if row["head"]]
     columns = ["response_id", "criterion_id", "level_probabilities"]
     estimates: dict[str, dict[str, float]] = {}
-    for row in taught.read(taught.ref(Judgments, "bottleneck"), columns, wanted).to_pylist():
+    for row in taught.read(taught.ref(Judgments, "bottleneck"), columns, mine).to_pylist():
         likely = row["level_probabilities"]
-        share = sum(level * p for level, p in enumerate(likely)) / (len(likely) - 1)
+        share = sum(level * chance for level, chance in enumerate(likely)) / (len(likely) - 1)
         estimates.setdefault(row["response_id"], {})[row["criterion_id"]] = share
     return (GraderHead.read(heads[0]) if heads else None), estimates

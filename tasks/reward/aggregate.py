@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.contracts.settings.reward import Aggregation
+from tasks.contracts.settings.reward import Aggregation, Inference
 from tasks.reward.exact import exact_marginals
 from tasks.reward.wire import Batch, Shorts, Wired
 from tasks.stats.arrays import Bools, Floats, Ints
@@ -46,7 +46,7 @@ def aggregate(
     aggregation: Aggregation,
     *,
     threshold: float = 0.5,
-    inference: Literal["topological", "exact"] = "topological",
+    inference: Inference = "topological",
     unscored: Literal["null", "bounds", "zero"] = "null",
 ) -> Aggregated:
     """The rewards and marginals of a batch: R = Σ w q / mass (Eqs. 2 and 14; `Wired.mass`).
@@ -69,8 +69,8 @@ def aggregate(
             local, decided = (np.where(batch.scored, given, unknown) for given in (local, decided))
         marginal, reward = _swept(batch, stack, local, decided, aggregation, threshold)
         if aggregation == "gear" and inference == "exact":
-            exact = np.where(np.isnan(marginal), np.nan, _exact(batch, np.nan_to_num(local)))
-            return exact, worth(exact, stack.weight)
+            _make_exact(marginal, batch, np.nan_to_num(local))
+            return marginal, worth(marginal, stack.weight)
         return marginal, reward
 
     def worth(marginal: Floats, weight: Floats) -> Floats:
@@ -195,11 +195,9 @@ def _sweep(
         reward[r] = total / stack.mass[g]
 
 
-def _exact(batch: Batch, local: Floats) -> Floats:
-    """Exact marginals, rubric by rubric."""
-    found = np.empty_like(local)
-    for g in np.unique(batch.of):
-        wired = batch.wired[g]
-        places = batch.start[:-1][batch.of == g, None] + np.arange(len(wired.criteria))
-        found[places] = exact_marginals(wired, local[places])
-    return found
+def _make_exact(marginal: Floats, batch: Batch, local: Floats) -> None:
+    """Put exact marginals in place of those of the topological update, but where there is none, rubric by rubric."""
+    for rubric in np.unique(batch.of):
+        wired = batch.wired[rubric]
+        cells = batch.start[:-1][batch.of == rubric, None] + np.arange(len(wired.criteria))
+        marginal[cells] = exact_marginals(wired, local[cells]) + 0.0 * marginal[cells]  # NaN stays NaN

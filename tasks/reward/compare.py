@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import rankdata
 
-from tasks.contracts.settings.reward import Aggregation, Reward
+from tasks.contracts.settings.reward import Aggregation, Inference, Reward
 from tasks.reward.ablate import random_graph, shared_factor, untyped
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.figures import Record, Resampling, RewardFigure, agreement, correlation, record, reward_figures
@@ -24,7 +24,6 @@ STRENGTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
 """Values of η that the paper sweeps (Table 16)."""
 SMALL = 14
 """Criteria of the graphs on which exact and topological marginals are compared."""
-Inference = Literal["topological", "exact"]
 Unscored = Literal["null", "bounds", "zero"]
 Wiring = Callable[[float], Mapping[str, Wired]]
 """Suppression strength η → each rubric ready to be computed with."""
@@ -109,7 +108,8 @@ def _inference(of: Locals, settings: Reward, unscored: Unscored) -> list[Record]
     if not small.any():
         return []
     some = of.only(small)
-    near, exact = (aggregate(some.batch, "gear", inference=by, unscored=unscored) for by in get_args(Inference))
+    near = aggregate(some.batch, "gear", inference="topological", unscored=unscored)
+    exact = aggregate(some.batch, "gear", inference="exact", unscored=unscored)
     note = f"graphs of at most {SMALL} criteria"
     return [_noted(row, note) for row in agreement(some, near, exact, settings)]
 

@@ -3,9 +3,8 @@
 A criterion holds where its own score p does and every edge into it lets it: always where the parent holds, else with
 probability λ, all independently: z_i = b_i Π (z_j or b_ji) with b_i ~ p_i and b_ji ~ λ_ji. That is Eq. 7, taken apart
 into edges. Nothing is observed, so one sweep is enough. It holds the joint distribution of the criteria whose edges
-have acted in part, lets one edge after the other act on it, reads a criterion's marginal when the last edge into it has
-acted and sums the criterion out when the last from it has. Time and memory grow with 2 to the criteria held together,
-not with those of the rubric: a tree of any size needs few.
+have acted in part, as a probability for each state; the bit of a criterion's slot says whether it holds. Time and
+memory grow with 2 to the criteria held together, not with those of the rubric.
 """
 
 from __future__ import annotations
@@ -13,15 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from numba import njit
 
 from tasks.contracts.errors import ContractError
-from tasks.reward.wire import Shorts, Wired
-from tasks.stats.arrays import Floats, Ints
-
-MOST = 18
-"""Criteria that may be held together: 2^18 probabilities are 2 MiB for one response."""
-CHUNK_BYTES = 2**24
-"""Probabilities held at a time, but for a few copies."""
+from tasks.reward.elimination import MOST, Elimination
+from tasks.reward.wire import Wired
+from tasks.stats.arrays import Floats
 
 
 class TooWide(ContractError):
@@ -34,99 +30,86 @@ def exact_marginals(wired: Wired, local: Floats) -> Floats:
     local: (n, k) local scores p in [0, 1]. Gives (n, k) in [0, p]. TooWide where more than MOST criteria would have to
     be held together by the order found, which need not be the best there is.
     """
-    edges, width = _elimination(wired)
-    local = np.asarray(local, dtype=np.float64)
-    rows = max(1, CHUNK_BYTES // (8 * 2**width))
-    chunks = [_sweep(wired, edges, local[at : at + rows]) for at in range(0, len(local), rows)]
-    return np.concatenate([local[:0], *chunks])
+    plan = _narrow(wired)
+    marginal = np.array(local, dtype=np.float64)
+    _sweep(plan, wired.retention[plan.edge], np.asarray(local, dtype=np.float64), marginal)
+    return marginal
 
 
 def check_widths(wired: Iterable[Wired]) -> None:
     """TooWide where a rubric's graph does not allow exact marginals."""
-    for one in wired:
-        _elimination(one)
+    for rubric in wired:
+        _narrow(rubric)
 
 
-def _elimination(wired: Wired) -> tuple[list[int], int]:
-    """The edges in the order in which they act, and the most criteria that are held together then.
-
-    An edge can act once all edges into its parent have. Next is the one that leaves the fewest criteria held; among
-    equals the one that adds the fewest, then the one whose child waits for the fewest others, then the one whose parent
-    was taken up last, then the first.
-    """
-    parent, child = wired.parent.tolist(), wired.child.tolist()
-    into, out = _degrees(wired)
-    held: list[int] = []
-    left = set(range(len(parent)))
-    order: list[int] = []
-    width = 0
-
-    def added(edge: int) -> list[int]:
-        return [place for place in (parent[edge], child[edge]) if place not in held]
-
-    def dropped(edge: int) -> list[int]:
-        done = [parent[edge]] if out[parent[edge]] == 1 else []
-        return [*done, child[edge]] if into[child[edge]] == 1 and out[child[edge]] == 0 else done
-
-    def cost(edge: int) -> tuple[int, int, int, int, int]:
-        grown, taken = len(added(edge)), held.index(parent[edge]) if parent[edge] in held else -1
-        return grown - len(dropped(edge)), grown, int(into[child[edge]]), -taken, edge
-
-    while left:
-        edge = min((one for one in left if into[parent[one]] == 0), key=cost)
-        done = dropped(edge)
-        held += added(edge)
-        width = max(width, len(held))
-        if width > MOST:
-            raise TooWide(
-                f"rubric '{wired.rubric_id}': exact inference would hold {width} of its criteria together, more than "
-                f"{MOST}; the topological update has no such bound"
-            )
-        held = [place for place in held if place not in done]
-        out[parent[edge]] -= 1
-        into[child[edge]] -= 1
-        left.remove(edge)
-        order.append(edge)
-    return order, width
+def _narrow(wired: Wired) -> Elimination:
+    """The elimination of a rubric's graph; TooWide where there is none."""
+    if not wired.elimination.is_narrow:
+        raise TooWide(
+            f"rubric '{wired.rubric_id}': exact inference would hold {wired.elimination.width} of its criteria "
+            f"together, more than {MOST}; the topological update has no such bound"
+        )
+    return wired.elimination
 
 
-def _degrees(wired: Wired) -> tuple[Ints, Ints]:
-    """How many edges come into each criterion, and how many leave it."""
+@njit(cache=True, nogil=True)
+def _sweep(plan: Elimination, retention: Floats, local: Floats, marginal: Floats) -> None:
+    """Fill the marginals of all criteria with edges into them. retention: (e,) in the plan's order."""
+    states = np.zeros(1 << plan.width)
+    for response in range(len(local)):
+        p = local[response]
+        states[:] = 0.0
+        states[0] = 1.0
+        for step in range(len(retention)):
+            for end in range(2):
+                if plan.enters[step, end]:
+                    _enter(states, plan.slots[step, end], p[plan.ends[step, end]])
+            suppress(states, plan.slots[step, 0], plan.slots[step, 1], retention[step])
+            if plan.settles[step]:
+                child = plan.ends[step, 1]
+                held = _held(states, plan.slots[step, 1])
+                marginal[response, child] = min(held, p[child])  # a sum may exceed it by a rounding
+            for end in range(2):
+                if plan.leaves[step, end]:
+                    leave(states, plan.slots[step, end])
 
-    def counts(ends: Shorts) -> Ints:
-        return np.bincount(ends, minlength=len(wired.criteria))
 
-    return counts(wired.child), counts(wired.parent)
+@njit(cache=True, nogil=True)
+def _enter(states: Floats, slot: int, p: float) -> None:
+    """Take up a criterion that holds with probability p."""
+    bit = 1 << slot
+    for state in range(len(states)):
+        if not state & bit:
+            states[state | bit] = states[state] * p
+            states[state] *= 1.0 - p
 
 
-def _sweep(wired: Wired, edges: list[int], local: Floats) -> Floats:
-    """Marginals of a chunk. The joint distribution has one axis of 0 and 1 for each criterion held, and the responses
-    as its last."""
-    into, out = _degrees(wired)
-    marginal = local.copy()
-    held: list[int] = []
-    joint = np.ones(len(local))
+@njit(cache=True, nogil=True)
+def suppress(states: Floats, parent: int, child: int, kept: float) -> None:
+    """Where the parent does not hold, the child does with this share of its probability."""
+    above, below = 1 << parent, 1 << child
+    for state in range(len(states)):
+        if state & below and not state & above:
+            lost = (1.0 - kept) * states[state]
+            states[state] -= lost
+            states[state ^ below] += lost
 
-    def where(states: dict[int, int]) -> tuple[int | slice, ...]:
-        return tuple(states.get(place, slice(None)) for place in held)
 
-    for parent, child, kept in zip(
-        wired.parent[edges].tolist(), wired.child[edges].tolist(), wired.retention[edges].tolist(), strict=True
-    ):
-        for place in (parent, child):
-            if place not in held:
-                held.insert(0, place)
-                joint = np.stack([joint * (1.0 - local[:, place]), joint * local[:, place]])
-        suppressed = (1.0 - kept) * joint[where({parent: 0, child: 1})]
-        joint[where({parent: 0, child: 1})] -= suppressed
-        joint[where({parent: 0, child: 0})] += suppressed
-        out[parent] -= 1
-        into[child] -= 1
-        if into[child] == 0:
-            present = joint[where({child: 1})].reshape(-1, len(local)).sum(axis=0)
-            marginal[:, child] = np.minimum(present, local[:, child])  # a sum may exceed it by a rounding
-        for place in (parent, child):
-            if into[place] == 0 and out[place] == 0:
-                joint = joint.sum(axis=held.index(place))
-                held.remove(place)
-    return marginal
+@njit(cache=True, nogil=True)
+def leave(states: Floats, slot: int) -> None:
+    """Sum a criterion out."""
+    bit = 1 << slot
+    for state in range(len(states)):
+        if not state & bit:
+            states[state] += states[state | bit]
+            states[state | bit] = 0.0
+
+
+@njit(cache=True, nogil=True)
+def _held(states: Floats, slot: int) -> float:
+    """The probability that a criterion holds."""
+    bit, total = 1 << slot, 0.0
+    for state in range(len(states)):
+        if state & bit:
+            total += states[state]
+    return total

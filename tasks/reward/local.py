@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Bundle
-from tasks.contracts.composite import composed, composition, levels_counted
+from tasks.contracts.composite import levels_counted
 from tasks.contracts.errors import ContractError
 from tasks.reward.shares import Worth, refuse, shares, starts, where
+from tasks.reward.wholes import Wholes
 from tasks.reward.wire import Batch, Wired, batch
 from tasks.stats.arrays import Bools, Floats, Ints
 
@@ -59,6 +60,7 @@ class Locals:
                 whole.local[cells],
                 whole.scored[cells],
                 whole.decided[cells],
+                whole.variance[cells],
             ),
             response_id=self.response_id.take(places),
             item_id=self.item_id.take(places),
@@ -105,15 +107,18 @@ def local_scores(
     refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
     said = shares(judgments, Worth(points.counted, points.levels[known], points.top[known]), local)
 
-    def whole(share: Floats) -> tuple[Floats, Bools]:
-        of_points = np.full(start[-1], np.nan)
-        of_points[cell] = np.where(said.scored, share, np.nan)
-        return _of_the_whole(used, of, start, of_points)
+    def of_points(values: Floats) -> Floats:
+        """Of all decided criteria, NaN where unscored."""
+        spread = np.full(start[-1], np.nan)
+        spread[cell] = np.where(said.scored, values, np.nan)
+        return spread
 
-    scores, given = whole(said.share)
-    decided = whole(said.decided)[0] if said.likely.any() else scores
+    whole = Wholes(used, of, start)
+    scores, given = whole.shares(of_points(said.share))
+    decided = whole.shares(of_points(said.decided))[0] if said.likely.any() else scores
+    variance = whole.variances(of_points(said.variance), scores)
     return Locals(
-        batch=batch([one for one, _ in used], of.astype(np.int32), scores, given, decided),
+        batch=batch([one for one, _ in used], of.astype(np.int32), scores, given, decided, variance),
         response_id=response.values.take(pa.array(response_at)),
         item_id=pa.array(of_response.items, pa.string()).take(pa.array(response_at)),
         rater_id=rater.values.take(pa.array(rater_at)),
@@ -206,29 +211,6 @@ def _known(judgments: pa.Table, points: _Points, rubric: Ints, criterion: _Coded
         row = int(np.argmax(np.asarray(found.is_null())))
         raise ContractError(f"{where(judgments, row)}: rubric '{rubrics[rubric[row]]}' decides no such criterion")
     return np.asarray(found, dtype=np.int64)
-
-
-def _of_the_whole(used: Sequence[tuple[Wired, Bundle]], of: Ints, start: Ints, decided: Floats) -> tuple[Floats, Bools]:
-    """Shares and whether they are scored, of the criteria that are no sub-points; flat as in `Batch`.
-
-    decided: of the decided criteria, NaN where unscored.
-    """
-    into = starts(np.array([len(one.criteria) for one, _ in used], dtype=np.int64)[of])
-    found = np.empty(into[-1])
-    by_rubric = np.argsort(of, kind="stable")
-    ends = np.searchsorted(of[by_rubric], np.arange(len(used)), side="right")
-    for (one, bundle), members in zip(used, np.split(by_rubric, ends[:-1]), strict=False):
-        cells = start[members][:, None] + np.arange(len(bundle.criteria))
-        columns = {c.id: decided[cells[:, at]] for at, c in enumerate(bundle.criteria)}
-        reached = composed(composition(bundle), columns, _clipped)
-        for at, name in enumerate(one.criteria):
-            found[into[members] + at] = reached[name]
-    scored = ~np.isnan(found)
-    return np.where(scored, found, 0.0), scored
-
-
-def _clipped(share: Floats) -> Floats:
-    return np.clip(share, 0.0, 1.0)
 
 
 def _decided_by(group: Ints, n: int, likely: Bools, decided: Bools) -> pa.Array:

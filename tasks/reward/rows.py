@@ -11,6 +11,7 @@ from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.leakage import RELATIONS, Cases
 from tasks.reward.local import Locals
+from tasks.reward.variance import reward_variances
 from tasks.reward.wire import Batch
 from tasks.stats.arrays import Floats, Ints
 
@@ -32,6 +33,7 @@ def rewards(of: Locals, found: Aggregated, aggregation: Aggregation, settings: R
             "reward": _or_null(found.reward),
             "low": _or_null(found.low),
             "high": _or_null(found.high),
+            "reward_variance": _or_null(reward_variances(batch, aggregation)),
             "marginals": _marginals(batch, found.marginal),
             "inference": pa.repeat(settings.inference if typed else "none", n),
             "eta": pa.repeat(settings.eta, n),

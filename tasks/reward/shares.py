@@ -23,6 +23,9 @@ class Shares(NamedTuple):
     scored: Bools
     likely: Bools
     """Whether the share is made of probabilities."""
+    variance: Floats
+    """Of the share, by its probabilities; 0 where the verifier decided, NaN where the judge says nothing of its
+    doubts."""
 
 
 class Worth(NamedTuple):
@@ -47,30 +50,34 @@ def shares(judgments: pa.Table, worth: Worth, local: str) -> Shares:
     level = np.asarray(judgments["decision"].fill_null(0), dtype=np.int64)
     refuse(judgments, (level < 0) | (level > top), "decided at a level that it does not have")
     decided = worth.counted[worth.start + level] / np.maximum(top, 1)
-    share = decided.copy()
+    share, variance = decided.copy(), np.full(len(judgments), np.nan)
     likely = np.zeros(len(judgments), dtype=bool)
     if local == "probability":
-        stands = pc.is_in(judgments["action"], value_set=pa.array(["none", "counted"]))
-        likely = scored & np.asarray(pc.and_(stands, judgments["level_probabilities"].is_valid()))
-        share[likely] = _expected(judgments, np.flatnonzero(likely), worth)
-    return Shares(share, decided, scored, likely)
+        stands = np.asarray(pc.is_in(judgments["action"], value_set=pa.array(["none", "counted"])))
+        likely = scored & stands & np.asarray(judgments["level_probabilities"].is_valid())
+        share[likely], variance[likely] = _expected(judgments, np.flatnonzero(likely), worth)
+        variance[scored & ~stands] = 0.0
+    return Shares(share, decided, scored, likely, variance)
 
 
-def _expected(judgments: pa.Table, rows: Ints, worth: Worth) -> Floats:
-    """Σ level·p / M of these rows, over the levels that count."""
+def _expected(judgments: pa.Table, rows: Ints, worth: Worth) -> tuple[Floats, Floats]:
+    """Σ level·p / M of these rows, over the levels that count, and the variance of level / M."""
     lists = judgments["level_probabilities"].take(pa.array(rows)).combine_chunks()
     sizes, top = np.asarray(pc.list_value_length(lists), dtype=np.int64), worth.top[rows]
     refuse(judgments, sizes != top + 1, "another number of level probabilities than levels", rows)
     start = starts(sizes)
     p = lists.flatten().to_numpy(zero_copy_only=False)
     if not len(p):
-        return np.empty(0)
+        return np.empty(0), np.empty(0)
     inside = np.logical_and.reduceat((p >= 0) & (p <= 1), start[:-1])  # false for NaN, too
     refuse(judgments, ~inside, "a level probability that is NaN or outside [0, 1]", rows)
     whole = np.abs(np.add.reduceat(p, start[:-1]) - 1) <= ROUNDING
     refuse(judgments, ~whole, "level probabilities that do not sum to 1", rows)
     level = worth.counted[np.arange(len(p)) - np.repeat(start[:-1] - worth.start[rows], sizes)]
-    return np.asarray(np.minimum(np.add.reduceat(p * level, start[:-1]) / np.maximum(top, 1), 1.0))
+    most = np.maximum(top, 1)
+    share = np.minimum(np.add.reduceat(p * level, start[:-1]) / most, 1.0)
+    squares = np.add.reduceat(p * level**2, start[:-1]) / most**2
+    return share, np.clip(squares - share**2, 0.0, share * (1.0 - share))
 
 
 def starts(sizes: Ints) -> Ints:

@@ -15,6 +15,7 @@ from tasks.contracts.errors import ContractError
 from tasks.contracts.exclusion import excluding, together
 from tasks.contracts.graph import Graph, Relation
 from tasks.contracts.settings.reward import Retention
+from tasks.reward.elimination import Elimination, eliminate
 from tasks.stats.arrays import Bools, Floats, Ints
 
 Shorts = NDArray[np.int32]
@@ -56,6 +57,11 @@ class Wired:
             positive += max(weight, 0.0)
             total += abs(weight)
         return positive or total
+
+    @cached_property
+    def elimination(self) -> Elimination:
+        """The order in which its edges act in exact inference."""
+        return eliminate(self.parent, self.child, len(self.criteria))
 
     @property
     def edges(self) -> list[tuple[str, str]]:
@@ -139,6 +145,9 @@ class Batch:
     """(Σk,) what the judge decided, in [0, 1], without the probabilities that a local score may be made of."""
     start: Ints
     """(n + 1,) where each response's scores begin, and the end of the last."""
+    variance: Floats
+    """(Σk,) how far the judge thinks that each local score may lie from what it would be without doubt, as a variance
+    in [0, p (1 − p)]; NaN where it says nothing of its doubts."""
 
 
 def batch(
@@ -147,11 +156,13 @@ def batch(
     local: Floats,
     scored: Bools | None = None,
     decided: Floats | None = None,
+    variance: Floats | None = None,
 ) -> Batch:
     """A batch; ContractError for a local score that is NaN or outside [0, 1], or arrays that do not fit.
 
     local: (Σk,) as in `Batch`. scored: all of them where not given; what stands at an unscored place is passed over.
-    decided: (Σk,) as in `Batch`; the local scores where not given.
+    decided: (Σk,) as in `Batch`; the local scores where not given. variance: (Σk,) as in `Batch`; nothing is known of
+    it where not given.
     """
     sizes = np.array([len(one.criteria) for one in wired], dtype=np.int64)
     of = np.array(of, dtype=np.int32)
@@ -169,7 +180,8 @@ def batch(
     given = [np.where(scored, np.asarray(shares, dtype=np.float64), 0.0) for shares in (local, decided)]
     for values in given:
         _refuse_no_share(values, wired, of, start)
-    return Batch(tuple(wired), of, given[0], scored, given[1], start)
+    doubts = np.full(len(local), np.nan) if variance is None else np.asarray(variance, dtype=np.float64)
+    return Batch(tuple(wired), of, given[0], scored, given[1], start, doubts)
 
 
 def _refuse_no_share(values: Floats, wired: Sequence[Wired], of: Shorts, start: Ints) -> None:

@@ -52,12 +52,24 @@ class UnscoredAnswer(TypedDict):
     """The error, or the start of the reply that could not be used."""
 
 
+class AgreementAnswer(TypedDict):
+    """How far two judgings of a rollout agree."""
+
+    same: int
+    """Criteria that both put on the same level."""
+    compared: int
+    """Criteria that both decided."""
+
+
 class RolloutAnswer(TypedDict):
     """All that is known of one rollout."""
 
     item_id: str
     reward: float | None
     """By the server's aggregation; None with a reason in `unscored`."""
+    reward_variance: float | None
+    """How far the reward would vary if the judge's own doubts were settled one way or the other; None where the judge
+    gives no probabilities, of gates, and of graphs too wide for it."""
     flat: float | None
     gear: float | None
     false_credit: float | None
@@ -68,6 +80,8 @@ class RolloutAnswer(TypedDict):
     """Dependencies whose child is supported by itself."""
     violated: int
     """Of these, those whose parent is not."""
+    agreement: AgreementAnswer | None
+    """None where it was judged once, as most are."""
     unscored: UnscoredAnswer | None
     decisions: list[DecisionAnswer]
     shares: dict[str, ShareAnswer]
@@ -86,6 +100,7 @@ class Summary(TypedDict):
     reasons: dict[str, int]
     """Reason → rollouts without a reward."""
     reward: float | None
+    reward_variance: float | None
     flat: float | None
     gear: float | None
     false_credit: float | None
@@ -93,6 +108,11 @@ class Summary(TypedDict):
     """Relation → mean per rollout."""
     suppressed: float | None
     """Share of the supported dependencies whose parent fails; None where no dependency is supported."""
+    judge_agreement: float | None
+    """Share of the criteria that the second judging of a rollout left as they were; None where none was judged
+    twice."""
+    judged_twice: int
+    """Rollouts."""
     calls: int
     prompt_tokens: int
     completion_tokens: int
@@ -103,12 +123,14 @@ def unscored_answer(item_id: str, reason: str, said: str) -> RolloutAnswer:
     return {
         "item_id": item_id,
         "reward": None,
+        "reward_variance": None,
         "flat": None,
         "gear": None,
         "false_credit": None,
         "leaked": {},
         "supported": 0,
         "violated": 0,
+        "agreement": None,
         "unscored": {"reason": reason, "said": said},
         "decisions": [],
         "shares": {},
@@ -124,6 +146,9 @@ def summary_of(answers: Sequence[RolloutAnswer]) -> Summary:
     unscored = [answer["unscored"] for answer in answers if answer["unscored"]]
     supported = sum(answer["supported"] for answer in rewarded)
     violated = sum(answer["violated"] for answer in rewarded)
+    twice = [answer["agreement"] for answer in answers if answer["agreement"]]
+    same = sum(agreement["same"] for agreement in twice)
+    compared = sum(agreement["compared"] for agreement in twice)
     leaked: Counter[str] = Counter()
     for answer in rewarded:
         leaked.update(answer["leaked"])
@@ -133,11 +158,14 @@ def summary_of(answers: Sequence[RolloutAnswer]) -> Summary:
         "share_unscored": 1 - len(rewarded) / len(answers) if answers else 0.0,
         "reasons": dict(Counter(cause["reason"] for cause in unscored)),
         "reward": _mean([answer["reward"] for answer in rewarded]),
+        "reward_variance": _mean([answer["reward_variance"] for answer in rewarded]),
         "flat": _mean([answer["flat"] for answer in rewarded]),
         "gear": _mean([answer["gear"] for answer in rewarded]),
         "false_credit": _mean([answer["false_credit"] for answer in rewarded]),
         "leaked": {relation: total / len(rewarded) for relation, total in sorted(leaked.items())},
         "suppressed": violated / supported if supported else None,
+        "judge_agreement": same / compared if compared else None,
+        "judged_twice": len(twice),
         "calls": sum(answer["calls"] for answer in answers),
         "prompt_tokens": sum(answer["prompt_tokens"] for answer in answers),
         "completion_tokens": sum(answer["completion_tokens"] for answer in answers),

@@ -20,8 +20,9 @@ from tasks.contracts.errors import InputError, UserError
 from tasks.serve.answered import RolloutAnswer, summary_of, unscored_answer
 from tasks.serve.doors import ServerGate, TooLongError, body_of
 from tasks.serve.meters import Meters
-from tasks.serve.sent import RewardRequest, SentRollout, remote_reward_request, reward_request
+from tasks.serve.sent import RewardRequest, SentRollout, held_out_request, remote_reward_request, reward_request
 from tasks.serve.service import Service
+from tasks.serve.training import TrainingMemory
 from tasks.serve.waves import TooBusyError, TooLateError, Waves
 
 _LOG = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class RewardDesk:
     def __init__(self, service: Service, gate: ServerGate) -> None:
         self._service, self._gate = service, gate
         self.waves, self.meters = Waves(service.judge), Meters()
+        self._training = TrainingMemory(service.recorded())
         self.trouble: str | None = None
         """What has to be mended before anything can be judged; None while it goes well."""
 
@@ -45,7 +47,7 @@ class RewardDesk:
         sent = reward_request(await body_of(request))
         answers = await self._answers(sent)
         body = {"aggregation": self._service.aggregation, "rewards": [answer["reward"] for answer in answers]}
-        return JSONResponse({**body, "summary": self._noted(answers), "rollouts": answers})
+        return JSONResponse({**body, "summary": self._noted(answers, sent.step), "rollouts": answers})
 
     async def remote_rewards(self, request: Request) -> Response:
         """The same in the form of OpenRLHF's remote reward models, whose trainer knows no missing reward."""
@@ -54,12 +56,18 @@ class RewardDesk:
         texts = map(_completion, sent.query, sent.prompts)
         rollouts = [SentRollout(item_id=label, completion=text) for label, text in zip(sent.labels, texts, strict=True)]
         answers = await self._answers(RewardRequest(rollouts=tuple(rollouts)))
-        self._noted(answers)
+        self._noted(answers, None)
         rewards = [unscored if answer["reward"] is None else answer["reward"] for answer in answers]
         logs = {name: [_or(answer[name], unscored) for answer in answers] for name in ("flat", "gear")}
         logs["false_credit"] = [_or(answer["false_credit"], 0.0) for answer in answers]
         logs["unscored"] = [float(answer["reward"] is None) for answer in answers]
         return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logs})
+
+    async def held_out(self, request: Request) -> Response:
+        """Takes an evaluation of the policy on held-out items, and says whether the alarm of reward hacking rings."""
+        sent = held_out_request(await body_of(request))
+        await asyncio.to_thread(self._service.record_quality, sent.step, sent.quality)
+        return JSONResponse(self._training.evaluated(sent.step, sent.quality))
 
     async def prompts(self, request: Request) -> Response:
         """The prompts with their items' ids, for a trainer's data set."""
@@ -126,10 +134,12 @@ class RewardDesk:
         self.trouble = None
         return answers
 
-    def _noted(self, answers: Sequence[RolloutAnswer]) -> Any:
+    def _noted(self, answers: Sequence[RolloutAnswer], step: int | None) -> dict[str, Any]:
+        """A batch's figures, with those of the training beside them."""
         summary = summary_of(answers)
         self.meters.note(summary)
-        return summary
+        self._training.note(step, answers)
+        return {**summary, **self._training.figures}
 
 
 def create_app(service: Service, gate: ServerGate) -> FastAPI:
@@ -143,7 +153,8 @@ def create_app(service: Service, gate: ServerGate) -> FastAPI:
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.desk = desk
-    for path, answering in (("/v1/rewards", desk.rewards), ("/openrlhf", desk.remote_rewards)):
+    counted = {"/v1/rewards": desk.rewards, "/openrlhf": desk.remote_rewards, "/v1/held-out": desk.held_out}
+    for path, answering in counted.items():
         app.add_route(path, desk.counted(desk.guarded(answering)), methods=["POST"])
     guarded = {"/v1/prompts": desk.prompts, "/v1/about": desk.about, "/metrics": desk.metrics}
     for path, answering in guarded.items():

@@ -17,9 +17,12 @@ MOST_CHARACTERS = 1_000_000
 """Of one text."""
 MOST_ROLLOUTS = 4_096
 """In one request."""
+MOST_HELD_OUT = 100_000
+"""Items of one evaluation."""
 _MOST_SHOWN = 20
 """Errors that an answer names; the others are counted."""
 Text = Annotated[str, StringConstraints(max_length=MOST_CHARACTERS)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class SentRollout(Frozen):
@@ -72,6 +75,15 @@ class RewardRequest(Frozen):
         return self
 
 
+class HeldOutRequest(Frozen):
+    """The body that tells of an evaluation of the policy on held-out items."""
+
+    step: int = Field(ge=0)
+    """The step of the training that it came after."""
+    quality: Annotated[dict[str, Finite], Field(min_length=1, max_length=MOST_HELD_OUT)]
+    """Held-out item → its quality, higher is better."""
+
+
 class RemoteRewardRequest(Frozen):
     """The body that OpenRLHF sends to a remote reward model."""
 
@@ -97,6 +109,14 @@ def reward_request(body: bytes) -> RewardRequest:
     """The request of a body; InputError names every place that is wrong."""
     try:
         return RewardRequest.model_validate(_json(body))
+    except ValidationError as error:
+        raise _as_input_error(error) from error
+
+
+def held_out_request(body: bytes) -> HeldOutRequest:
+    """The same for a held-out evaluation."""
+    try:
+        return HeldOutRequest.model_validate(_json(body))
     except ValidationError as error:
         raise _as_input_error(error) from error
 

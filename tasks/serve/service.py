@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypedDict
 
 from tasks.serve.answered import RolloutAnswer
 from tasks.serve.sent import SentRollout
+from tasks.serve.training import Qualities, TrainingRecord
 
 
 class PromptRow(TypedDict):
@@ -40,3 +41,9 @@ class Service(Protocol):
 
     def prompts(self) -> list[PromptRow]:
         """The prompts of the items, for a trainer's data set."""
+
+    def recorded(self) -> TrainingRecord:
+        """What earlier servers recorded of the same training."""
+
+    def record_quality(self, step: int, quality: Qualities) -> None:
+        """Keep an evaluation of the policy on held-out items, where there is a record."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from tasks.stats.arrays import Floats, Ints
 
-Key = TypeVar("Key", bound=Any)
+Texts = pa.Array | pa.ChunkedArray
 
 
 class Rating(NamedTuple):
@@ -23,6 +26,15 @@ class Rating(NamedTuple):
     group: str
     rater: str
     score: float
+
+
+class RatingColumns(NamedTuple):
+    """The same of many ratings, column by column: (n,) each."""
+
+    response: Texts
+    group: Texts
+    rater: Texts
+    score: Floats
 
 
 class Design(NamedTuple):
@@ -60,67 +72,109 @@ def design(ratings: Sequence[Rating]) -> Design:
     ValueError without any, where a rater scores a response twice, a response is in two groups, or a score is no finite
     number.
     """
-    _check(ratings)
-    rows = sorted(ratings)
-    responses, groups, raters = (_order(column) for column in list(zip(*rows, strict=True))[:3])
-    scores: list[set[float]] = [set() for _ in groups]
-    for row in rows:
-        scores[groups[row.group]].add(row.score)
-    levels = [{value: at for at, value in enumerate(sorted(own))} for own in scores]
-    codes = [(groups[row.group], raters[row.rater], levels[groups[row.group]][row.score]) for row in rows]
-    pairs = _order([(group, rater) for group, rater, _ in codes])
-    cells = _order(codes)
-    of_response: list[list[int]] = [[] for _ in responses]
-    for row, code in zip(rows, codes, strict=True):
-        of_response[responses[row.response]].append(cells[code])
-    keys = [tuple(sorted(own)) for own in of_response]
-    patterns = _order(keys)
-    pattern = np.array([patterns[key] for key in keys])
-    cell_codes = np.array(list(cells))
-    pair_codes = np.array(list(pairs))
-    flat = np.array([cell for key in patterns for cell in key])
-    ends = np.cumsum([0, *(len(key) for key in patterns)])
+    response, group, rater, score = zip(*ratings, strict=True) if ratings else ((), (), (), ())
+    texts = (pa.array(column, pa.string()) for column in (response, group, rater))
+    return design_of_columns(RatingColumns(*texts, np.array(score, dtype=np.float64)))
+
+
+def design_of_columns(ratings: RatingColumns) -> Design:
+    """The same as `design`: a few words of memory for each rating, however many there are."""
+    responses, response = _coded(ratings.response)
+    groups, group = _coded(ratings.group)
+    raters, rater = _coded(ratings.rater)
+    _check(ratings, response, group, rater)
+    values = tuple(np.unique(ratings.score[group == code]) for code in range(len(groups)))
+    level = np.zeros(len(group), np.int64)
+    for code, group_values in enumerate(values):
+        in_group = group == code
+        level[in_group] = np.searchsorted(group_values, ratings.score[in_group])
+    levels = max(map(len, values))
+    pairs, pair = np.unique(group * len(raters) + rater, return_inverse=True)
+    cells, cell = np.unique(pair * levels + level, return_inverse=True)
+    patterns, pattern = _patterns(response, cell)
+    flat = np.array(list(chain.from_iterable(patterns)))
+    ends = np.cumsum([0, *map(len, patterns)])
+    cell_pair = cells // levels
+    pair_group = pairs // len(raters)
     return Design(
         responses=tuple(responses),
         raters=tuple(raters),
         groups=tuple(groups),
-        values=tuple(np.array(sorted(own)) for own in scores),
+        values=values,
         pattern=pattern,
         weight=np.bincount(pattern).astype(np.float64),
-        group=cell_codes[flat[ends[:-1]], 0],
+        group=pair_group[cell_pair[flat[ends[:-1]]]],
         ratings=csr_array((np.ones(len(flat)), flat, ends), shape=(len(patterns), len(cells))),
-        cell_pair=np.array([pairs[group, rater] for group, rater, _ in cells]),
-        cell_level=cell_codes[:, 2],
-        pair_group=pair_codes[:, 0],
-        pair_rater=pair_codes[:, 1],
+        cell_pair=cell_pair,
+        cell_level=cells % levels,
+        pair_group=pair_group,
+        pair_rater=pairs % len(raters),
     )
 
 
-def linked(of: Design) -> list[tuple[str, ...]]:
+def _patterns(response: Ints, cell: Ints) -> tuple[list[tuple[int, ...]], Ints]:
+    """The distinct sets of cells that responses have, each ascending, in order; and each response's place among them.
+
+    Responses of the same number of ratings are looked at together, as rows of a matrix.
+    """
+    order = np.lexsort((cell, response))
+    sizes = np.bincount(response)
+    firsts = np.cumsum(sizes) - sizes
+    sets: list[tuple[int, ...]] = []
+    set_of = np.zeros(len(sizes), np.int64)
+    for size in np.unique(sizes):
+        responses = np.flatnonzero(sizes == size)
+        rows = cell[order[firsts[responses, None] + np.arange(size)]]
+        distinct, number_of = np.unique(rows, axis=0, return_inverse=True)
+        set_of[responses] = number_of.ravel() + len(sets)
+        sets += [tuple(row) for row in distinct.tolist()]
+    turn = sorted(range(len(sets)), key=sets.__getitem__)
+    place = np.zeros(len(sets), np.int64)
+    place[turn] = np.arange(len(sets))
+    return [sets[number] for number in turn], place[set_of]
+
+
+def linked(coded: Design) -> list[tuple[str, ...]]:
     """Raters in sets that shared responses link, directly or by way of others, the largest first; severities of two
     sets do not compare."""
-    pairs: npt.NDArray[np.int64] = of.pair_rater[of.cell_pair]
-    by_rater = of.ratings @ csr_array((np.ones(len(pairs)), (np.arange(len(pairs)), pairs)))
+    pairs: npt.NDArray[np.int64] = coded.pair_rater[coded.cell_pair]
+    by_rater = coded.ratings @ csr_array((np.ones(len(pairs)), (np.arange(len(pairs)), pairs)))
     count, label = connected_components(by_rater.T @ by_rater, directed=False)
-    sets = [tuple(of.raters[at] for at in np.flatnonzero(label == one)) for one in range(count)]
-    return sorted(sets, key=lambda names: (-len(names), names))
+    sets: list[list[str]] = [[] for _ in range(count)]
+    for rater, number in zip(coded.raters, label, strict=True):
+        sets[number].append(rater)
+    return sorted(map(tuple, sets), key=lambda names: (-len(names), names))
 
 
-def _check(ratings: Sequence[Rating]) -> None:
-    if not ratings:
+def _check(ratings: RatingColumns, response: Ints, group: Ints, rater: Ints) -> None:
+    if not len(response):
         raise ValueError("there are no ratings")
-    seen: set[tuple[str, str]] = set()
-    group_of: dict[str, str] = {}
-    for row in ratings:
-        if not np.isfinite(row.score):
-            raise ValueError(f"the score of response '{row.response}' by '{row.rater}' is no finite number")
-        if (row.response, row.rater) in seen:
-            raise ValueError(f"rater '{row.rater}' scores response '{row.response}' twice")
-        if group_of.setdefault(row.response, row.group) != row.group:
-            raise ValueError(f"response '{row.response}' is in two groups")
-        seen.add((row.response, row.rater))
+    names, raters = ratings.response, ratings.rater
+    lacking = np.flatnonzero(~np.isfinite(ratings.score))
+    if len(lacking):
+        first = int(lacking[0])
+        raise ValueError(f"the score of response '{names[first]}' by '{raters[first]}' is no finite number")
+    repeated = _repeated(response * (int(rater.max()) + 1) + rater)
+    if repeated is not None:
+        raise ValueError(f"rater '{raters[repeated]}' scores response '{names[repeated]}' twice")
+    first_group = np.zeros(int(response.max()) + 1, np.int64)
+    first_group[response[::-1]] = group[::-1]
+    apart = np.flatnonzero(first_group[response] != group)
+    if len(apart):
+        raise ValueError(f"response '{names[int(apart[0])]}' is in two groups")
 
 
-def _order(keys: Iterable[Key]) -> dict[Key, int]:
-    """Every key's place among the distinct ones in their order."""
-    return {key: at for at, key in enumerate(sorted(set(keys)))}
+def _repeated(keys: Ints) -> int | None:
+    """The place of the first key that occurs before; None where all differ."""
+    _, firsts = np.unique(keys, return_index=True)
+    if len(firsts) == len(keys):
+        return None
+    return int(np.setdiff1d(np.arange(len(keys)), firsts)[0])
+
+
+def _coded(texts: Texts) -> tuple[list[str], Ints]:
+    """The distinct texts in the order of their code points, and each row's place among them, (n,)."""
+    names = pc.unique(texts)
+    names = names.take(pc.sort_indices(names))
+    places = pc.index_in(texts, value_set=names)
+    return names.to_pylist(), places.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -94,9 +94,13 @@ class Home:
         """The files below a folder by their paths relative to it, as `Objects.versions`."""
         return self.objects.versions(self._key(folder))
 
+    def stored(self, path: Path) -> bytes | None:
+        """What is stored as a file of the folder; None where nothing is."""
+        return self.objects.get(self._key(path))
+
     def content(self, path: Path) -> bytes:
         """What is stored as a file of the folder; StoreError where nothing is."""
-        content = self.objects.get(self._key(path))
+        content = self.stored(path)
         if content is None:
             raise StoreError(f"{self.shown(path)} is lost")
         return content

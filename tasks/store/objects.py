@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from hashlib import md5
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tasks.contracts.errors import StoreError
 from tasks.store.files import Content, write_atomically, write_new
+from tasks.store.traffic import count_requests
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import S3Store
 
 _TIMEOUT = timedelta(seconds=60)
@@ -36,6 +39,8 @@ _WHO = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 )
+_PAGE = 1000
+"""Names that a store gives with one request."""
 _NOTHING = "there is no such bucket, or no such object"
 _STATUS = re.compile(r"status code: (\d+[ A-Za-z]*)")
 _URL = re.compile(r"s3:/+([^/]+)/*(.*?)/*")
@@ -108,6 +113,7 @@ class Bucket:
 
     def put(self, key: str, content: Content) -> None:
         """As `Objects`."""
+        count_requests(writes=1)
         with self._named("written", key):
             self._store.put(key, _bytes(content), use_multipart=False)
 
@@ -115,15 +121,18 @@ class Bucket:
         """As `Objects`. A request that is tried again may meet its own first try: then its own content stands."""
         from obstore.exceptions import AlreadyExistsError
 
+        count_requests(writes=1)
         with self._named("written", key):
             try:
                 self._store.put(key, _bytes(content), mode="create", use_multipart=False)
             except AlreadyExistsError:
+                count_requests(reads=1)
                 return bytes(self._store.get(key).bytes())
         return bytes(content)
 
     def get(self, key: str) -> bytes | None:
         """As `Objects`."""
+        count_requests(reads=1)
         with self._named("read", key):
             try:
                 return bytes(self._store.get(key).bytes())
@@ -132,6 +141,7 @@ class Bucket:
 
     def names(self, folder: str) -> list[str]:
         """As `Objects`."""
+        count_requests(listings=1)
         with self._named("listed", folder):
             listed = self._store.list_with_delimiter(folder or None)
         paths = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
@@ -140,9 +150,10 @@ class Bucket:
     def versions(self, folder: str) -> dict[str, str]:
         """As `Objects`."""
         with self._named("listed", folder):
-            metas = [meta for page in self._store.list(folder) for meta in page]
-        listed = {meta["path"].removeprefix(f"{folder}/"): meta for meta in metas}
-        return {name: f"{listed[name]['e_tag']}-{listed[name]['last_modified']}" for name in sorted(listed)}
+            metas = [meta for page in self._store.list(folder, chunk_size=_PAGE) for meta in page]
+        count_requests(listings=1 + len(metas) // _PAGE)
+        versions = {meta["path"].removeprefix(f"{folder}/"): _version(meta) for meta in metas}
+        return dict(sorted(versions.items()))
 
     @property
     def _store(self) -> S3Store:
@@ -164,6 +175,17 @@ def url_of(place: str | Path) -> str | None:
     """`s3://bucket/prefix` where a place is one (also as a path, in which `//` has become `/`); None for a folder."""
     parts = _URL.fullmatch(str(place))
     return f"s3://{'/'.join(filter(None, parts.groups()))}" if parts else None
+
+
+def version_of(content: bytes) -> str:
+    """The version of a content, as most stores name it: a store that encrypts by keys of its own names others, and what
+    rests on this is then asked for once more."""
+    return md5(content, usedforsecurity=False).hexdigest()
+
+
+def _version(meta: ObjectMeta) -> str:
+    """What a store calls this content; where it has no name for it, when it was written."""
+    return str(meta["e_tag"] or meta["last_modified"]).strip('"')
 
 
 def _bytes(content: Content) -> memoryview:

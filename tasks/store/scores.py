@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 
 from tasks.contracts.reference import TableRef
 from tasks.stats.scores import ADDED, ScoreTables, narrow
+from tasks.store.counted import counted
 from tasks.store.ordered import packed
 from tasks.store.shards import give_back
 from tasks.store.warehouse import Run
@@ -34,7 +34,7 @@ def read_scores(
     run: Run, items: TableRef, responses: TableRef, people: TableRef, gradings: TableRef, predictions: TableRef
 ) -> Iterator[ScoreTables]:
     """What the score frame is made from, some items at a time: no texts, and of a grading only score and signals."""
-    sizes = Counter(run.read(responses, ["item_id"])["item_id"].to_pylist())
+    sizes = counted(run, responses, "item_id")
     kinds = run.read(items, ["item_id", "type"])
     for names in packed(sizes, BATCH) or [[]]:
         some = pc.field("item_id").isin(pa.array(names, pa.string()))

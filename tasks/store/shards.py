@@ -24,7 +24,7 @@ from tasks.contracts.schema import Row, conform
 from tasks.contracts.tables.every import BY_NAME
 from tasks.store.files import cannot_write
 from tasks.store.home import Home
-from tasks.store.index import marks_below
+from tasks.store.listing import DONE, is_unlisted, listed_marks, listed_paths, note_mark, single_mark
 from tasks.store.mark import LAST, DoneMark, MarkedTable, mark_bytes, read_mark
 from tasks.store.part import as_parquet, content, hold
 
@@ -63,12 +63,20 @@ class Shards:
 
         In a bucket the mark alone is looked at: it was written after the files, and those never change.
         """
-        if not self.warehouse.fetch(self._mark(stage, shard)).exists():
+        mark = self._single_mark(stage, shard)
+        if mark is None:
             return False
-        mark = self._finished(stage, shard)
+        if shard == LAST:
+            self._done_marks(stage)
         if not self.warehouse.mirrored:
             self._hold(self._files(stage, {shard: mark}))
         return True
+
+    def finished(self, stage: str, names: Iterable[str]) -> set[str]:
+        """Those of a stage's shards that are `done`; in a bucket by one listing, however many they are."""
+        if self.warehouse.mirrored:
+            return self._done_marks(stage).keys() & set(names)
+        return {name for name in names if self.done(stage, name)}
 
     def commit(self, stage: str, shard: str, tables: Mapping[type[Row], Rows]) -> None:
         """Write one shard whole: every table conformed to its contract, then the done-mark.
@@ -82,7 +90,7 @@ class Shards:
             digest = hashlib.sha256(file).hexdigest()
             marked[row.table] = MarkedTable(rows=table.num_rows, content=content(row, table), sha256=digest)
         with self.alone():
-            if not self._stands(stage, shard, marked):
+            if not self._stood(stage, shard, marked):
                 write = self._write_there if self.warehouse.mirrored else self._write_here
                 write(stage, shard, files, marked)
         give_back()
@@ -106,8 +114,11 @@ class Shards:
             self.warehouse.write(self.file(table, stage, shard, attempt), file)
         others = tuple(name for name in self._done_marks(stage) if name != LAST) if shard == LAST else ()
         mark = mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=marked, others=others, attempt=attempt))
-        if not self.warehouse.write_new(path, mark) and not self._stands(stage, shard, marked):
+        if self.warehouse.write_new(path, mark):
+            self._note(path, mark)
+        elif not self._stands(stage, shard, marked):
             self.warehouse.write(path, mark)
+            self._note(path, mark)
 
     def shards(self, stage: str) -> dict[str, dict[str, MarkedTable]]:
         """The finished shards of a stage by name, each with what it holds of each table.
@@ -118,10 +129,10 @@ class Shards:
 
     def marks(self) -> list[Path]:
         """The done-marks of all stages, `<stage>/<shard>.json`."""
-        folder = self.folder / "_done"
         if self.warehouse.mirrored:
-            return sorted(folder / name for name in self.warehouse.versions(folder))
-        return sorted(folder.glob("*/*.json"))
+            with self.warehouse.naming():
+                return listed_paths(self.warehouse, self.folder, self.mend())
+        return sorted((self.folder / DONE).glob("*/*.json"))
 
     def file(self, table: str, stage: str, shard: str, attempt: str = "") -> Path:
         """Where a shard's rows of a table are; attempt: what its done-mark says of it."""
@@ -139,27 +150,47 @@ class Shards:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
+    def _stood(self, stage: str, shard: str, marked: TableMarks) -> bool:
+        """Whether it `_stands` before anything is written of it; a bucket is not asked for what its listing lacks, as
+        its done-mark will be set only where there is none."""
+        unlisted = self.warehouse.mirrored and is_unlisted(self.folder, self._mark(stage, shard))
+        return not unlisted and self._stands(stage, shard, marked)
+
     def _stands(self, stage: str, shard: str, marked: TableMarks) -> bool:
         """Whether a shard is finished with these rows and all its files are as they were written."""
         try:
             if not self.done(stage, shard):
                 return False
-            mark = self._finished(stage, shard)
+            mark = self._mark_of_finished(stage, shard)
             self._hold(self._files(stage, {shard: mark}))
         except StoreError:  # it is broken, and written anew
             return False
         there = mark.tables
         return there.keys() == marked.keys() and all(of.same_rows(there[table]) for table, of in marked.items())
 
-    def _finished(self, stage: str, shard: str) -> DoneMark:
-        """The mark of a finished shard; of a stage's last one only where the others are there too."""
-        if shard == LAST:
-            return self._done_marks(stage)[shard]
-        return self._read_mark(self.warehouse.fetch(self._mark(stage, shard)))
+    def _mark_of_finished(self, stage: str, shard: str) -> DoneMark:
+        """The mark of a finished shard, of a stage's last one only where the others are there too; StoreError where it
+        is not finished."""
+        mark = self._done_marks(stage).get(shard) if shard == LAST else self._single_mark(stage, shard)
+        if mark is None:
+            raise StoreError(f"run {self.run_id}: shard '{shard}' of stage '{stage}' is not finished; {self.mend()}")
+        return mark
+
+    def _single_mark(self, stage: str, shard: str) -> DoneMark | None:
+        """The mark of a shard; None where there is none."""
+        path = self._mark(stage, shard)
+        if not self.warehouse.mirrored:
+            return read_mark(path, self.mend()) if path.exists() else None
+        with self.warehouse.naming():
+            return single_mark(self.warehouse, self.folder, path, self.mend())
+
+    def _note(self, path: Path, mark: bytes) -> None:
+        """A mark that this process has written into a bucket."""
+        note_mark(self.warehouse, self.folder, path, mark, self.mend())
 
     def _done_marks(self, stage: str) -> dict[str, DoneMark]:
         """The marks of a stage by the name of their shard, in name order; see `shards`."""
-        marks = {path.stem: mark for path, mark in self._marks(self.folder / "_done" / stage).items()}
+        marks = {path.stem: mark for path, mark in self._marks(self.folder / DONE / stage).items()}
         for other in marks[LAST].others if LAST in marks else ():
             if other not in marks:
                 path = f"{self.place}/_done/{stage}/{other}.json"
@@ -171,11 +202,7 @@ class Shards:
         if not self.warehouse.mirrored:
             return {path: read_mark(path, self.mend()) for path in sorted(folder.rglob("*.json"))}
         with self.warehouse.naming():
-            return marks_below(self.warehouse, folder, self.mend())
-
-    def _read_mark(self, path: Path) -> DoneMark:
-        with self.warehouse.naming():
-            return read_mark(path, self.mend())
+            return listed_marks(self.warehouse, self.folder, folder, self.mend())
 
     def _files(self, stage: str, marks: Mapping[str, DoneMark], row: type[Row] | None = None) -> MarkedFiles:
         """The files that marks speak of, of one table or of all, each with its table and what its mark says."""
@@ -208,10 +235,10 @@ class Shards:
         return self.folder / table / stage
 
     def _mark(self, stage: str, shard: str) -> Path:
-        return self.folder / "_done" / stage / f"{shard}.json"
+        return self.folder / DONE / stage / f"{shard}.json"
 
     def _mark_files(self, stage: str) -> list[Path]:
-        return sorted((self.folder / "_done" / stage).glob("*.json"))
+        return sorted((self.folder / DONE / stage).glob("*.json"))
 
 
 def give_back() -> None:

@@ -16,6 +16,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row, schema
 from tasks.contracts.tables.every import BY_NAME
 from tasks.store.home import Home
+from tasks.store.listing import DONE, listed_once
 from tasks.store.mark import MarkedTable
 from tasks.store.part import FORMAT as PARQUET
 from tasks.store.part import reading
@@ -92,7 +93,10 @@ class Run(Shards):
         """Reference to what a stage wrote of a table; StoreError if it wrote nothing, or not all of it is there."""
         parts = self.parts(row, stage)
         if not parts:
-            raise StoreError(f"run {self.run_id}: stage '{stage}' holds no table '{row.table}'")
+            rule = f"stage '{stage}' holds no table '{row.table}'"
+            raise StoreError(
+                f"run {self.run_id}: {rule}: it was not written, or its mark _done/{stage}/all.json is lost"
+            )
         rows = sum(made.rows for made in parts.values())
         high, low = (sum(made.content[half] for made in parts.values()) for half in (0, 1))
         text = f"{row.table}:{schema(row).to_string(show_field_metadata=False)}:{rows}:{high % 2**64}:{low % 2**64}"
@@ -104,7 +108,7 @@ class Run(Shards):
     def stages(self, row: type[Row]) -> list[str]:
         """The stages that finished something of a table, by name."""
         if self.warehouse.mirrored:  # one listing for all of them
-            marks = self._marks(self.folder / "_done")
+            marks = self._marks(self.folder / DONE)
             return sorted({path.parent.name for path, mark in marks.items() if row.table in mark.tables})
         stages = self.warehouse.names(self.folder / row.table)
         return [stage for stage in stages if any(row.table in made for made in self.shards(stage).values())]
@@ -112,11 +116,12 @@ class Run(Shards):
     def all_parts(self) -> dict[str, list[Path]]:
         """Name of a table → its files of all stages, as `parts`."""
         files: dict[str, list[Path]] = {}
-        for stage in sorted({path.parent.name for path in self.marks()}):
-            held = self._files(stage, self._done_marks(stage))
-            self._hold(held)
-            for path, (row, _) in held.items():
-                files.setdefault(row.table, []).append(path)
+        with listed_once():
+            for stage in sorted({path.parent.name for path in self.marks()}):
+                held = self._files(stage, self._done_marks(stage))
+                self._hold(held)
+                for path, (row, _) in held.items():
+                    files.setdefault(row.table, []).append(path)
         return files
 
     def parts(self, row: type[Row], stage: str) -> dict[Path, MarkedTable]:
@@ -146,7 +151,7 @@ class Run(Shards):
     def shard(self, row: type[Row], stage: str, name: str) -> pa.Table:
         """The rows of a table that one finished shard holds, whatever other shards of the stage finish meanwhile;
         StoreError if it holds none, or they are not as they were written."""
-        files = self._files(stage, {name: self._finished(stage, name)}, row)
+        files = self._files(stage, {name: self._mark_of_finished(stage, name)}, row)
         if not files:
             raise StoreError(f"run {self.run_id}: shard '{name}' of stage '{stage}' holds no table '{row.table}'")
         self._hold(files)

@@ -66,7 +66,7 @@ def served(folder, port, ports, concurrency):
     serve.list_judge = lambda *_: asking
     service = serve.service_of(Path(folder) / "list.jsonl", Path(folder) / "house", "gear", "fixed", "url")
     listening = serve._listening("127.0.0.1", 0)
-    gate = serve.Gate("127.0.0.1", listening.getsockname()[1])
+    gate = serve.ServerGate("127.0.0.1", listening.getsockname()[1])
     ports.put(gate.port)
     config = uvicorn.Config(serve.create_app(service, gate), log_level="error", access_log=False)
     gc.freeze()

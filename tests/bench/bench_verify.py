@@ -182,7 +182,7 @@ def whole(asked):
         outcome = protocol.outcome(case, [answer])
         graded.judged.append(outcome.judged)
         graded.gradings.append(outcome.grading)
-        graded.called.append(Called(case, part.name, answer.asked))
+        graded.called.append(Called(case, part.name, answer.call))
     return graded.tables()
 
 

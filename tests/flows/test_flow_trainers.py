@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 import topics
 
 from flows.plan import plan
+from flows.repeats import refuse_same_replies
 from flows.rollouts import Rollout
 from flows.trainers import RubricReward, text_of
 from tasks.contracts.bundle import Bundle
@@ -322,6 +324,111 @@ def test_the_cost_of_a_batch_is_logged_and_given_to_trl(caplog: pytest.LogCaptur
     assert metrics["rubric_gear/calls"] == 4
     assert "unscored=1" in caplog.text
     assert "experts" not in caplog.text
+
+
+def test_each_reward_has_the_variance_of_the_judges_own_doubts() -> None:
+    columns: dict[str, list[float | None]] = {}
+    with reward_of("flat") as reward:
+        rewarded = reward.score_with_variance(rollouts("all", "bare"))
+        names = ["copper"] * 2
+        paid = reward([""] * 2, [SAID["all"], SAID["bare"]], item_id=names, log_extra=columns.__setitem__)
+    likely = [topics._likely("copper", name, SAID["all"]) for name in topics.WEIGHTS]
+    weights = np.array(list(topics.WEIGHTS.values())) / topics.MASS
+    expected = float((weights**2 * np.array([p * (1 - p) for p in likely])).sum())
+    assert rewarded[0].variance == pytest.approx(expected)
+    assert columns["rubric_flat/reward_variance"] == [one.variance for one in rewarded]
+    assert paid == [one.reward for one in rewarded]
+
+
+class Wavering:
+    """A judge that is unsure of what `unsure` names, and of another mind when it is asked again."""
+
+    def __init__(self, *unsure: str) -> None:
+        self.unsure, self.asked = unsure, []
+
+    def __call__(self, questions: Sequence[Question]) -> list[Reply]:
+        return [self._reply(question) for question in questions]
+
+    def _reply(self, question: Question) -> Reply:
+        names = tuple(criterion.id for criterion in question.criteria)
+        is_second = names in self.asked
+        self.asked.append(names)
+        doubt = 0.3 if is_second else 0.5
+        likely = {name: doubt if name in self.unsure else 1.0 for name in names}
+        decisions = {name: {"diagnostic": "", "level": 1} for name in names}
+        probabilities = {name: [1 - share, share] for name, share in likely.items()}
+        return Reply(text=json.dumps({"decisions": decisions}), level_probabilities=probabilities)
+
+
+def test_further_calls_go_where_the_reward_is_in_doubt(tmp_path: Path) -> None:
+    run = Warehouse.open(tmp_path / "warehouse").run("gear-1")
+    judge = Wavering("fact")
+    with reward_of("flat", rater_of(judge), repeats=1.0, record=run) as reward:
+        rewarded = reward.score_with_variance(rollouts("all"))
+        assert reward.last is not None
+        assert reward.last.calls == 3
+    assert judge.asked == [tuple(topics.WEIGHTS)[:4], tuple(topics.WEIGHTS)[4:], tuple(topics.WEIGHTS)[:4]]
+    assert rewarded[0].reward == pytest.approx((topics.MASS - 3 + 3 * 0.4 - 2) / topics.MASS)
+    assert rewarded[0].variance == pytest.approx((3 / topics.MASS) ** 2 * 0.4 * 0.6)
+    judged = run.read(run.ref(Judgments, "trainer"), ["criterion_id", "sample", "level_probabilities"]).to_pylist()
+    facts = [(row["sample"], row["level_probabilities"]) for row in judged if row["criterion_id"] == "fact"]
+    assert facts == [(0, [0.5, 0.5]), (1, [0.7, 0.3])]
+
+
+def test_a_call_without_doubts_is_not_made_again() -> None:
+    judge = Wavering()
+    with reward_of("gear", rater_of(judge), repeats=2) as reward:
+        reward.score(rollouts("all", "none"))
+    assert len(judge.asked) == 4
+
+
+def test_a_second_reply_that_fails_leaves_the_first() -> None:
+    asked: list[Question] = []
+
+    def failing(questions: Sequence[Question]) -> list[Reply]:
+        asked.extend(questions)
+        return [Reply(error="refused: no")] if len(asked) > 2 else [unsure(question) for question in questions]
+
+    def unsure(question: Question) -> Reply:
+        names = [criterion.id for criterion in question.criteria]
+        decisions = {name: {"diagnostic": "", "level": 1} for name in names}
+        return Reply(
+            text=json.dumps({"decisions": decisions}), level_probabilities={name: [0.5, 0.5] for name in names}
+        )
+
+    with reward_of("flat", rater_of(failing), repeats=1) as reward:
+        assert reward.score(rollouts("all")) == [pytest.approx((topics.MASS - 2) / 2 / topics.MASS)]
+
+
+@pytest.mark.parametrize(
+    ("judge", "says"),
+    [
+        ({"backend": "embedded"}, "the same reply every time"),
+        ({"backend": "openai", "engine": {"model": "m", "urls": ["http://127.0.0.1:9/v1"]}}, "with temperature 0"),
+    ],
+)
+def test_a_judge_that_says_the_same_again_is_not_asked_again(tmp_path: Path, judge: Any, says: str) -> None:
+    study = tmp_path / "study.yaml"
+    settings = Judge.model_validate({"protocol": "pointwise", "evidence": "off", **judge})
+    with pytest.raises(InputError, match=says):
+        refuse_same_replies(settings, study)
+
+
+@pytest.mark.parametrize("repeats", [-1, float("nan"), "two", True])
+def test_a_number_of_repeats_that_cannot_be_is_refused(repeats: Any) -> None:
+    with pytest.raises(InputError, match="repeats"):
+        reward_of("gear", repeats=repeats)
+
+
+def test_a_judge_that_gives_no_probabilities_leaves_the_variance_open() -> None:
+    def plain(questions: Sequence[Question]) -> list[Reply]:
+        return [Reply(text=reply.text) for reply in certain(questions)]
+
+    with reward_of("gear", rater_of(plain)) as reward:
+        rewarded = reward.score_with_variance(rollouts("all", "none"))
+        assert [one.variance for one in rewarded] == [None, None]
+        assert None not in [one.reward for one in rewarded]
+        assert reward.score_with_variance([]) == []
 
 
 def test_a_pickled_reward_judges_alike_in_another_process(tmp_path: Path) -> None:

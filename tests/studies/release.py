@@ -37,7 +37,7 @@ def held_out(run: Run, study: Study) -> Iterator[tuple[str, pa.Table, float]]:
     locked = unlocked(run.read(run.ref(Bundles, "lock")).to_pylist())
     bundles = {row["item_id"]: locked[row["rubric_id"]] for row in run.read(run.ref(Items, "ingest")).to_pylist()}
     graded = graded_items(bundles, machine, responses, people, study.evaluation.target)
-    mappings = fit_items(graded, only_rater(machine), study).mappings
+    mappings = fit_items(graded, only_rater(machine["rater_id"].unique().to_pylist()), study).mappings
     for item in graded:
         found = predict(mappings[item.item_id], item).append_column("target", item.rows["target"])
         found = found.append_column("split", item.rows["split"])

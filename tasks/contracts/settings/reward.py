@@ -26,6 +26,9 @@ class Retention(Frozen):
         return Retention(**{name: value**eta for name, value in self.model_dump().items()})
 
 
+Inference = Literal["topological", "exact"]
+"""topological: the published linear-time update (Eq. 12), which takes the parents of a criterion for independent;
+exact: exact marginals (Eq. 10), refused where a graph is too wide for them."""
 Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
 AGGREGATIONS: Mapping[str, str] = {
     "flat": "flat",
@@ -59,8 +62,8 @@ class Reward(Frozen):
     """The retention factors; there is no default."""
     eta: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Suppression strength η, see `Retention.at`."""
-    inference: Literal["topological", "exact"] = "topological"
-    """The linear-time update (Eq. 12), or exact marginals (Eq. 10) where the graph is narrow enough."""
+    inference: Inference = "topological"
+    """How marginals are computed."""
     local: Literal["probability", "decision"] = "probability"
     """A criterion's own score: the expected share of its levels where the rater gave probabilities and its share of the
     levels reached where not; or always the latter."""

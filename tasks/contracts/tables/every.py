@@ -16,6 +16,7 @@ from tasks.contracts.tables.people import Agreements, Constructions, Labels, Nex
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
+from tasks.contracts.tables.training import HeldOutQuality, TrainedCriteria
 
 TABLES: tuple[type[Row], ...] = (
     Items,
@@ -45,6 +46,8 @@ TABLES: tuple[type[Row], ...] = (
     EdgeCases,
     Retentions,
     Diagnostics,
+    HeldOutQuality,
+    TrainedCriteria,
     Queue,
     NextLabels,
     Labels,

@@ -52,6 +52,9 @@ class Rewards(Row):
     """Lower bound over all that the unscored criteria could be, where the bundle says bounds."""
     high: float | None
     """Upper bound."""
+    reward_variance: Annotated[float | None, Ge(0)]
+    """How far the reward would vary if the judge's own doubts were settled one way or the other, as a variance; of flat
+    and gear. Null where the judge gives no probabilities, a criterion is unscored, or the graph is too wide for it."""
     marginals: dict[str, float]
     """Criterion → its share after the dependencies, in [0, 1]; unscored ones and what depends on them are absent."""
     inference: Annotated[Inference, INFERENCES]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -54,71 +54,80 @@ class Exchange(NamedTuple):
     reply: str
 
 
-def sample_of(of: WorldQuestion, given: StudentAnswer, response_id: str = "") -> Sample:
+def sample_of(item: WorldQuestion, response: StudentAnswer, response_id: str = "") -> Sample:
     """The question with an answer, as the pipeline makes it of the study's tables."""
-    rubric = of.rubric()
+    rubric = item.rubric()
     protocol = Protocol(name="pointwise", final_score="weighted_points", signals=("score",))
     bundle = Bundle(text="", scale=rubric.scale, traits=rubric.traits, criteria=rubric.criteria, protocol=protocol)
-    gold = of.gold(given.stated, given.reason)
-    return Sample(response_id, of.item_id, of.text, printed(bundle), given.text, of.top, gold)
+    return Sample(
+        response_id=response_id,
+        item_id=item.item_id,
+        question=item.text,
+        scheme=printed(bundle),
+        answer=response.text,
+        top=item.top,
+        gold=item.gold(response.stated, response.reason),
+    )
 
 
 def corpus(seed: int) -> Iterator[Exchange]:
     """What the decoder is trained on, without end: mostly gradings, and the tasks that Edit and InT set it."""
-    luck = Random(seed)
+    rng = Random(seed)
     while True:
-        of = question(luck, "", _UNUSUAL)
-        given = answer(luck, of)
-        sample = sample_of(of, given)
-        (make,) = luck.choices((_grading, _checklist, _revision, _rewriting, _intervention), (58, 10, 16, 6, 10))
-        yield make(luck, of, given, sample)
+        item = question(rng, "", _UNUSUAL)
+        response = answer(rng, item)
+        sample = sample_of(item, response)
+        (make,) = rng.choices((_grading, _checklist, _revision, _rewriting, _intervention), (58, 10, 16, 6, 10))
+        yield make(rng, item, response, sample)
 
 
-def _grading(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
-    return Exchange(PROMPTS.grade(sample), trace(luck, of, given, IMPERFECT).text)
+def _grading(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
+    return Exchange(PROMPTS.grade(sample), trace(rng, item, response, IMPERFECT).text)
 
 
-def _checklist(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
-    return Exchange(PROMPTS.checklist(sample), checklist(of, given))
+def _checklist(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
+    return Exchange(PROMPTS.checklist(sample), checklist(item, response))
 
 
-def _revision(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
+def _revision(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
     """A careful step in place of any; without the checklist it is as imperfect as the marker."""
-    attempt = trace(luck, of, given, STEADY)
-    at = luck.randrange(len(attempt.steps))
-    helped = luck.random() < 0.7
-    said = checklist(of, given) if helped else None
+    attempt = trace(rng, item, response, STEADY)
+    step = rng.randrange(len(attempt.steps))
+    helped = rng.random() < 0.7
+    shown_checklist = checklist(item, response) if helped else None
     habits = CAREFUL if helped else IMPERFECT._replace(hasty=0.4)
-    reply = _again(luck, of, given, attempt, at, habits)
-    return Exchange(PROMPTS.revise(sample, attempt.steps, at, "", said), reply)
+    reply = _again(rng, item, response, attempt, step, habits)
+    return Exchange(PROMPTS.revise(sample, attempt.steps, step, "", shown_checklist), reply)
 
 
-def _again(luck: Random, of: WorldQuestion, given: StudentAnswer, attempt: Trace, at: int, habits: Habits) -> str:
-    if at < len(of.facts):
-        return judged(luck, of, given, at, habits)[0]
-    if attempt.grounding[at]:
-        return reasoned(luck, given, habits)[0]
-    return summed(luck, of, attempt.decided[:at], habits)[0]
+def _again(rng: Random, item: WorldQuestion, response: StudentAnswer, attempt: Trace, step: int, habits: Habits) -> str:
+    if step < len(item.facts):
+        return judged(rng, item, response, step, habits)[0]
+    if attempt.grounding[step]:
+        return reasoned(rng, response, habits)[0]
+    return summed(rng, item, attempt.decided[:step], habits)[0]
 
 
-def _rewriting(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
+def _rewriting(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
     """The rest of a trace from any step on."""
-    attempt = trace(luck, of, given, STEADY)
-    at = luck.randrange(len(attempt.steps))
-    helped = luck.random() < 0.7
-    rest = trace(luck, of, given, CAREFUL if helped else STEADY._replace(hasty=0.4))
-    said = checklist(of, given) if helped else None
-    return Exchange(PROMPTS.rewrite(sample, attempt.steps, at, "", said), "\n".join(rest.text.split("\n")[at:]))
+    attempt = trace(rng, item, response, STEADY)
+    step = rng.randrange(len(attempt.steps))
+    helped = rng.random() < 0.7
+    again = trace(rng, item, response, CAREFUL if helped else STEADY._replace(hasty=0.4))
+    shown_checklist = checklist(item, response) if helped else None
+    return Exchange(
+        PROMPTS.rewrite(sample, attempt.steps, step, "", shown_checklist), "\n".join(again.text.split("\n")[step:])
+    )
 
 
-def _intervention(luck: Random, of: WorldQuestion, given: StudentAnswer, sample: Sample) -> Exchange:
+def _intervention(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
     """The first wrong step by number, or an early one, and one step in its place."""
-    attempt = trace(luck, of, given, STEADY)
-    right = [verdict == "right" for verdict in given.stated]
-    wrong = [at for at, met in enumerate(right) if (attempt.decided[at] > 0) != met]
-    at = wrong[0] if wrong and luck.random() < 0.7 else luck.randrange(min(2, len(attempt.steps)))
-    reply = _again(luck, of, given, attempt, at, IMPERFECT._replace(hasty=0.3))
-    return Exchange(PROMPTS.intervene(sample, attempt.steps), f"Step {at + 1}: {reply}")
+    attempt = trace(rng, item, response, STEADY)
+    right = [verdict == "right" for verdict in response.stated]
+    wrong = [step for step, met in enumerate(right) if (attempt.decided[step] > 0) != met]
+    step = wrong[0] if wrong and rng.random() < 0.7 else rng.randrange(min(2, len(attempt.steps)))
+    reply = _again(rng, item, response, attempt, step, IMPERFECT._replace(hasty=0.3))
+    return Exchange(PROMPTS.intervene(sample, attempt.steps), f"Step {step + 1}: {reply}")
 
 
 def tokenizer() -> Any:
@@ -130,15 +139,15 @@ def tokenizer() -> Any:
     cut = pre_tokenizers.Split(Regex(_PIECE), "isolated")
     texts = corpus(0)
     pieces: set[str] = {str(digit) for digit in range(10)} | {f" {digit}" for digit in range(10)}
-    for text in (MASK, *(part for _ in range(6000) for part in next(texts))):
+    for text in (MASK, *chain.from_iterable(islice(texts, 6000))):
         pieces.update(piece for piece, _ in cut.pre_tokenize_str(text))
-    vocabulary = {piece: at for at, piece in enumerate([PAD, END, UNKNOWN, *sorted(pieces)])}
-    made = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    made.pre_tokenizer = cut
-    made.decoder = decoders.Fuse()
+    vocabulary = {piece: number for number, piece in enumerate([PAD, END, UNKNOWN, *sorted(pieces)])}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    words.pre_tokenizer = cut
+    words.decoder = decoders.Fuse()
     fast: Any = PreTrainedTokenizerFast
     return fast(
-        tokenizer_object=made, eos_token=END, pad_token=PAD, unk_token=UNKNOWN, clean_up_tokenization_spaces=False
+        tokenizer_object=words, eos_token=END, pad_token=PAD, unk_token=UNKNOWN, clean_up_tokenization_spaces=False
     )
 
 
@@ -178,7 +187,7 @@ def _look_back(model: Any, head: int, tokens: int) -> None:
     """
     attention, width = model.model.layers[0].self_attn, model.config.head_dim
     rows, half, sharp = slice(head * width, (head + 1) * width), width // 2, 4
-    turn = torch.tensor([10000.0 ** (-at / half) * tokens for at in range(sharp)])
+    turn = torch.tensor([10000.0 ** (-place / half) * tokens for place in range(sharp)])
     embedding = model.model.embed_tokens.weight
     if head == 0:
         embedding.normal_(0, 0.3)
@@ -190,8 +199,8 @@ def _look_back(model: Any, head: int, tokens: int) -> None:
     attention.q_proj.weight[rows, 0][half : half + sharp] = -turn.sin()
     attention.v_proj.weight[rows].normal_(0, model.config.hidden_size**-0.5)
     attention.o_proj.weight[:, rows].normal_(0, 0.7 * width**-0.5)
-    for at in (slice(sharp), slice(half, half + sharp)):
-        attention.q_norm.weight[at] = 4.0
+    for places in (slice(sharp), slice(half, half + sharp)):
+        attention.q_norm.weight[places] = 4.0
 
 
 def train(folder: Path, size: Size, seed: int, say: Callable[[str], None] = print) -> None:
@@ -204,14 +213,16 @@ def train(folder: Path, size: Size, seed: int, say: Callable[[str], None] = prin
     model = decoder(words, size, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     rise = max(1, size.steps // 20)
-    rate = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda at: min(1.0, (at + 1) / rise) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * at / size.steps))),
-    )
-    kept = folder / "training.pt"
+
+    def rate_share(step: int) -> float:
+        decay = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / size.steps))
+        return min(1.0, (step + 1) / rise) * decay
+
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, rate_share)
+    checkpoint = folder / "training.pt"
     state: dict[str, Any] = {"of": (tuple(size), seed), "done": 0}
-    if kept.exists() and (found := torch.load(kept))["of"] == state["of"]:
-        state = found
+    if checkpoint.exists() and (saved := torch.load(checkpoint))["of"] == state["of"]:
+        state = saved
         for part, name in ((model, "model"), (optimizer, "optimizer"), (rate, "rate")):
             part.load_state_dict(state[name])
     begun = time.monotonic()
@@ -229,30 +240,30 @@ def train(folder: Path, size: Size, seed: int, say: Callable[[str], None] = prin
             say(f"laboratory: {done:,} of {size.steps:,} steps, loss {loss.item():.2f}, {spent:.0f} s")
             parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rate": rate.state_dict()}
             folder.mkdir(parents=True, exist_ok=True)
-            torch.save({**state, "done": done, **parts}, kept.with_suffix(".part"))
-            kept.with_suffix(".part").replace(kept)
+            torch.save({**state, "done": done, **parts}, checkpoint.with_suffix(".part"))
+            checkpoint.with_suffix(".part").replace(checkpoint)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     model.eval().save_pretrained(folder)
     words.save_pretrained(folder)
-    kept.unlink()
+    checkpoint.unlink()
 
 
-def _batches(words: Any, texts: Iterator[Exchange], tokens: int, luck: Random) -> Iterator[tuple[torch.Tensor, ...]]:
+def _batches(words: Any, texts: Iterator[Exchange], tokens: int, rng: Random) -> Iterator[tuple[torch.Tensor, ...]]:
     """Batches of texts of like length, without end: (B, L) ids, mask and labels, -100 where nothing is learned.
 
     Prompts are learned as well: to tell how an answer goes on takes the same looking up as to mark it."""
     while True:
-        pairs = [
-            (words(asked.prompt)["input_ids"], [*words(asked.reply)["input_ids"], words.eos_token_id])
-            for asked in islice(texts, tokens // 12)
-        ]
+        pairs = []
+        for exchange in islice(texts, tokens // 12):
+            reply = [*words(exchange.reply)["input_ids"], words.eos_token_id]
+            pairs.append((words(exchange.prompt)["input_ids"], reply))
         pairs.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
         batches: list[list[tuple[list[int], list[int]]]] = [[]]
         for pair in pairs:
             if len(batches[-1]) * (len(pair[0]) + len(pair[1])) > tokens:
                 batches.append([])
             batches[-1].append(pair)
-        luck.shuffle(batches)
+        rng.shuffle(batches)
         yield from (_padded(batch, words.pad_token_id) for batch in batches)
 
 

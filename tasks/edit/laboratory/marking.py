@@ -41,78 +41,80 @@ class Trace(NamedTuple):
         return "\n".join([*self.steps, f"{SCAFFOLD}{self.mark}"])
 
 
-def trace(luck: Random, of: WorldQuestion, given: StudentAnswer, habits: Habits) -> Trace:
+def trace(rng: Random, item: WorldQuestion, response: StudentAnswer, habits: Habits) -> Trace:
     """A trace of a marker with these habits."""
     steps: list[str] = []
     decided: list[float] = []
-    for at in range(len(of.facts)):
-        text, value = judged(luck, of, given, at, habits)
+    for fact in range(len(item.facts)):
+        text, value = judged(rng, item, response, fact, habits)
         steps.append(text)
         decided.append(value)
-        if luck.random() < habits.early:
-            return Trace(tuple(steps), (True,) * len(steps), tuple(decided), _guess(of, given, decided))
+        if rng.random() < habits.early:
+            return Trace(tuple(steps), (True,) * len(steps), tuple(decided), _guess(item, response, decided))
     grounding = [True] * len(steps)
-    if of.by_levels and any(decided):
-        text, value = reasoned(luck, given, habits)
+    if item.by_levels and any(decided):
+        text, value = reasoned(rng, response, habits)
         steps.append(text)
         decided.append(value)
         grounding.append(True)
-    text, mark = summed(luck, of, decided, habits)
+    text, mark = summed(rng, item, decided, habits)
     return Trace((*steps, text), (*grounding, False), (*decided, mark), mark)
 
 
-def judged(luck: Random, of: WorldQuestion, given: StudentAnswer, at: int, habits: Habits) -> tuple[str, float]:
-    """The step on fact `at`, and what it decides."""
-    name, worth = (f"F{at + 1}", 1.0) if of.by_levels else (f"P{at + 1}", of.values[at])
-    quote = given.quotes[at]
-    hasty = luck.random() < habits.hasty
-    met = luck.random() < (0.85 if quote else 0.35) if hasty else given.stated[at] == "right"
-    if not hasty and luck.random() < habits.slip:
-        met = not met
+def judged(rng: Random, item: WorldQuestion, response: StudentAnswer, fact: int, habits: Habits) -> tuple[str, float]:
+    """The step on fact `fact`, and what it decides."""
+    name, worth = (f"F{fact + 1}", 1.0) if item.by_levels else (f"P{fact + 1}", item.values[fact])
+    quote = response.quotes[fact]
+    hasty = rng.random() < habits.hasty
+    if hasty:
+        met = rng.random() < (0.85 if quote else 0.35)
+    else:
+        met = response.stated[fact] == "right"
+        if rng.random() < habits.slip:
+            met = not met
     verdict = f"{'met' if met else 'not met'} {worth if met else 0:g}"
     if hasty:
         return f"{name}: looks {verdict}", worth if met else 0.0
-    return f"{name}: {of.facts[at].text}; answer says {quote or 'nothing'}; {verdict}", worth if met else 0.0
+    return f"{name}: {item.facts[fact].text}; answer says {quote or 'nothing'}; {verdict}", worth if met else 0.0
 
 
-def reasoned(luck: Random, given: StudentAnswer, habits: Habits) -> tuple[str, float]:
+def reasoned(rng: Random, response: StudentAnswer, habits: Habits) -> tuple[str, float]:
     """The step on the reason, and whether it finds one."""
-    if luck.random() < habits.hasty:
-        upper = luck.random() < 0.5
+    if rng.random() < habits.hasty:
+        upper = rng.random() < 0.5
         return f"reason: looks {'given' if upper else 'missing'}", float(upper)
-    upper = given.reason != (luck.random() < habits.slip)
-    return f"reason : answer says {REASON if given.reason else 'nothing'} : {'given' if upper else 'missing'}", float(
-        upper
-    )
+    upper = response.reason != (rng.random() < habits.slip)
+    quote, verdict = REASON if response.reason else "nothing", "given" if upper else "missing"
+    return f"reason : answer says {quote} : {verdict}", float(upper)
 
 
-def summed(luck: Random, of: WorldQuestion, decided: Sequence[float], habits: Habits) -> tuple[str, int]:
+def summed(rng: Random, item: WorldQuestion, decided: Sequence[float], habits: Habits) -> tuple[str, int]:
     """The step that puts the others together, and the mark."""
-    slip = luck.choice((-1, 1)) if luck.random() < habits.slip else 0
-    if of.by_levels:
-        level = round(sum(decided[: len(of.facts)]))
-        mark = min(max(of.of_level(level, decided[-1] > 0) + slip, 0), of.top)
-        low = (0, 0, *of.highs)[level] + (level > 0)
-        band = f"{low}-{of.highs[level - 1]}" if level else "0"
+    slip = rng.choice((-1, 1)) if rng.random() < habits.slip else 0
+    if item.by_levels:
+        level = round(sum(decided[: len(item.facts)]))
+        mark = min(max(item.of_level(level, decided[-1] > 0) + slip, 0), item.top)
+        low = (0, 0, *item.highs)[level] + (level > 0)
+        band = f"{low}-{item.highs[level - 1]}" if level else "0"
         return f"level {level} has {band} so {mark}", mark
-    mark = min(max(round_half_up(sum(decided)) + slip, 0), of.top)
+    mark = min(max(round_half_up(sum(decided)) + slip, 0), item.top)
     return f"total {' + '.join(f'{value:g}' for value in decided)} = {mark}", mark
 
 
-def _guess(of: WorldQuestion, given: StudentAnswer, decided: Sequence[float]) -> int:
+def _guess(item: WorldQuestion, response: StudentAnswer, decided: Sequence[float]) -> int:
     """What a marker says who stops: what was decided, and of the rest what it would find."""
-    rest = [verdict == "right" for verdict in given.stated[len(decided) :]]
-    if of.by_levels:
-        return of.of_level(round(sum(decided)) + sum(rest), given.reason)
-    later = zip(of.values[len(decided) :], rest, strict=True)
-    return min(round_half_up(sum(decided) + sum(value for value, met in later if met)), of.top)
+    expected = [verdict == "right" for verdict in response.stated[len(decided) :]]
+    if item.by_levels:
+        return item.of_level(round(sum(decided)) + sum(expected), response.reason)
+    later = zip(item.values[len(decided) :], expected, strict=True)
+    return min(round_half_up(sum(decided) + sum(value for value, met in later if met)), item.top)
 
 
-def checklist(of: WorldQuestion, given: StudentAnswer) -> str:
+def checklist(item: WorldQuestion, response: StudentAnswer) -> str:
     """Every marking point with its verdict and quote."""
-    name = "F" if of.by_levels else "P"
-    rows = zip(of.facts, given.stated, given.quotes, strict=True)
-    return "\n".join(
-        f"{name}{n} | {'covered' if verdict == 'right' else 'not covered'} | {quote or 'none'}"
-        for n, (_, verdict, quote) in enumerate(rows, 1)
-    )
+    name = "F" if item.by_levels else "P"
+    lines = []
+    for number, (verdict, quote) in enumerate(zip(response.stated, response.quotes, strict=True), 1):
+        covered = "covered" if verdict == "right" else "not covered"
+        lines.append(f"{name}{number} | {covered} | {quote or 'none'}")
+    return "\n".join(lines)

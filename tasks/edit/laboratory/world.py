@@ -104,40 +104,29 @@ class WorldQuestion:
 
     def rubric(self) -> Rubric:
         """The authored rubric."""
-        top = self.top
-        if self.by_levels:
-            return Rubric(
-                rubric_id=self.item_id,
-                scale=Scale(min=0, max=top),
-                traits=(
-                    Trait(
-                        id="quality",
-                        name="Quality",
-                        min=0,
-                        max=top,
-                        anchors=tuple(Anchor(score=high, text=_level(n)) for n, high in enumerate((0, *self.highs))),
-                    ),
-                ),
-                criteria=(
-                    Criterion(
-                        id="level",
-                        trait="quality",
-                        text="How many of the facts the answer states.",
-                        kind="concept",
-                        levels=tuple(_level(n) for n in range(len(self.facts) + 1)),
-                        weight=top,
-                    ),
-                ),
-            )
-        return Rubric(
-            rubric_id=self.item_id,
-            scale=Scale(min=0, max=top),
-            traits=(Trait(id="content", name="Content", min=0, max=top),),
-            criteria=tuple(
-                Criterion(id=f"P{n}", trait="content", text=fact.text, weight=value)
-                for n, (fact, value) in enumerate(zip(self.facts, self.values, strict=True), 1)
-            ),
+        trait, criteria = self._levels() if self.by_levels else self._points()
+        scale = Scale(min=0, max=self.top)
+        return Rubric(rubric_id=self.item_id, scale=scale, traits=(trait,), criteria=tuple(criteria))
+
+    def _levels(self) -> tuple[Trait, list[Criterion]]:
+        anchors = [Anchor(score=high, text=_level(number)) for number, high in enumerate((0, *self.highs))]
+        trait = Trait(id="quality", name="Quality", min=0, max=self.top, anchors=tuple(anchors))
+        criterion = Criterion(
+            id="level",
+            trait="quality",
+            text="How many of the facts the answer states.",
+            kind="concept",
+            levels=tuple(_level(number) for number in range(len(self.facts) + 1)),
+            weight=self.top,
         )
+        return trait, [criterion]
+
+    def _points(self) -> tuple[Trait, list[Criterion]]:
+        trait = Trait(id="content", name="Content", min=0, max=self.top)
+        criteria = []
+        for number, (fact, value) in enumerate(zip(self.facts, self.values, strict=True), 1):
+            criteria.append(Criterion(id=f"P{number}", trait="content", text=fact.text, weight=value))
+        return trait, criteria
 
 
 def _level(facts: int) -> str:
@@ -155,54 +144,55 @@ class StudentAnswer:
     reason: bool
 
 
-def question(luck: Random, item_id: str, unusual: float = 0.1) -> WorldQuestion:
+def question(rng: Random, item_id: str, unusual: float = 0.1) -> WorldQuestion:
     """A question drawn at random. unusual: chance that its points are worth other marks than the same 1, 2 or 3 each,
     or its levels other bands than two marks each."""
-    if luck.random() < 0.3:
-        count = luck.choice((2, 3))
-        wide, more = luck.choice(((2, 1), (2, 2), (4, 0), (3, 0))) if luck.random() < unusual else (2, 0)
-        highs = tuple(wide * level + more for level in range(1, count + 1))
-        return WorldQuestion(item_id, luck.choice(TOPICS), _facts(luck, count), highs=highs)
-    count = luck.choice((2, 3, 3, 4))
-    usual = luck.choice((1, 1, 1, 1, 2, 3))
+    if rng.random() < 0.3:
+        count = rng.choice((2, 3))
+        width, extra = rng.choice(((2, 1), (2, 2), (4, 0), (3, 0))) if rng.random() < unusual else (2, 0)
+        highs = tuple(width * level + extra for level in range(1, count + 1))
+        return WorldQuestion(item_id, rng.choice(TOPICS), _facts(rng, count), highs=highs)
+    count = rng.choice((2, 3, 3, 4))
+    usual = rng.choice((1, 1, 1, 1, 2, 3))
     values = tuple(float(usual) for _ in range(count))
-    if luck.random() < unusual:
-        values = tuple(luck.choice(((0.5,) * count, (1.5,) * count, tuple(luck.choice((1.0, 2.0)) for _ in values))))
-    return WorldQuestion(item_id, luck.choice(TOPICS), _facts(luck, count), values)
+    if rng.random() < unusual:
+        mixed = tuple(rng.choice((1.0, 2.0)) for _ in values)
+        values = rng.choice(((0.5,) * count, (1.5,) * count, mixed))
+    return WorldQuestion(item_id, rng.choice(TOPICS), _facts(rng, count), values)
 
 
-def _facts(luck: Random, count: int) -> tuple[Fact, ...]:
-    subjects = luck.sample(NOUNS, count)
+def _facts(rng: Random, count: int) -> tuple[Fact, ...]:
+    subjects = rng.sample(NOUNS, count)
     others = [noun for noun in NOUNS if noun not in subjects]
-    return tuple(Fact(subject, luck.choice(tuple(VERBS)), luck.choice(others)) for subject in subjects)
+    return tuple(Fact(subject, rng.choice(tuple(VERBS)), rng.choice(others)) for subject in subjects)
 
 
-def answer(luck: Random, of: WorldQuestion) -> StudentAnswer:
+def answer(rng: Random, item: WorldQuestion) -> StudentAnswer:
     """An answer drawn at random: each fact right, wrong, denied or absent; the sentences in any order."""
-    skill = luck.random()
+    skill = rng.random()
     stated: list[Verdict] = []
     quotes = []
-    for fact in of.facts:
-        drawn = luck.random()
-        verdict: Verdict = "right" if drawn < 0.2 + 0.6 * skill else luck.choice(("wrong", "wrong", "denied", "absent"))
+    for fact in item.facts:
+        drawn = rng.random()
+        verdict: Verdict = "right" if drawn < 0.2 + 0.6 * skill else rng.choice(("wrong", "wrong", "denied", "absent"))
         stated.append(verdict)
-        quotes.append(_said(luck, fact, verdict))
-    reason = of.by_levels and luck.random() < 0.5
+        quotes.append(_sentence(rng, fact, verdict))
+    reason = item.by_levels and rng.random() < 0.5
     sentences = [quote for quote in quotes if quote]
     if reason:
         sentences.append(REASON)
-    sentences += luck.sample(FILLERS, luck.choice((0, 0, 1)))
-    luck.shuffle(sentences)
+    sentences += rng.sample(FILLERS, rng.choice((0, 0, 1)))
+    rng.shuffle(sentences)
     return StudentAnswer(" . ".join(sentences or ["it can vary"]) + " .", tuple(stated), tuple(quotes), reason)
 
 
-def _said(luck: Random, fact: Fact, verdict: Verdict) -> str:
+def _sentence(rng: Random, fact: Fact, verdict: Verdict) -> str:
     if verdict == "absent":
         return ""
-    verb = luck.choice((fact.verb, VERBS[fact.verb]))
+    verb = rng.choice((fact.verb, VERBS[fact.verb]))
     thing = fact.object
     if verdict == "wrong":
-        thing = luck.choice([noun for noun in NOUNS if noun not in (fact.object, fact.subject)])
+        thing = rng.choice([noun for noun in NOUNS if noun not in (fact.object, fact.subject)])
     return f"{fact.subject} {'never ' if verdict == 'denied' else ''}{verb} {thing}"
 
 

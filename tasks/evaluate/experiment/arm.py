@@ -54,14 +54,14 @@ class ArmAgreement:
     """Agreement of two columns of scores: statistic → estimate, responses compared, those that only the first scored,
     and both means."""
 
-    found: Mapping[str, Estimate]
+    statistics: Mapping[str, Estimate]
     n: int
     unscored: int
     mean_a: float | None
     mean_b: float | None
 
     def __getitem__(self, statistic: str) -> Estimate:
-        return self.found.get(statistic, Estimate(None))
+        return self.statistics.get(statistic, Estimate(None))
 
 
 def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: BootstrapPlan) -> ArmAgreement:
@@ -70,19 +70,19 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Boo
     Whole authors are resampled where every response has one, else responses. Statistics as in
     `tasks.stats.bootstrap.bootstrap`; none without a response.
     """
-    asked = frame[frame[a].notna()]
-    rows = asked[asked[b].notna()]
+    labelled = frame[frame[a].notna()]
+    rows = labelled[labelled[b].notna()]
     if rows.empty:
-        return ArmAgreement({}, 0, len(asked), None, None)
+        return ArmAgreement({}, 0, len(labelled), None, None)
     human, machine = rows[a].to_numpy(float), rows[b].to_numpy(float)
     clusters = rows[f"{resampled(frame)}_id"].to_numpy(dtype=str)
     codes, size = cluster_codes(clusters)
     sums = pair_sums(human, machine, codes, size, scale)
-    whole = statistics_of_totals(sums.sum(axis=0, keepdims=True))
+    estimates = statistics_of_totals(sums.sum(axis=0, keepdims=True))
     (totals,) = draw_totals([sums], plan.draws, plan.seed)
     drawn = statistics_of_totals(totals)
-    found = {name: _estimate(float(value[0]), drawn[name], size) for name, value in whole.items()}
-    return ArmAgreement(found, len(rows), len(asked) - len(rows), float(human.mean()), float(machine.mean()))
+    statistics = {name: _estimate(float(value[0]), drawn[name], size) for name, value in estimates.items()}
+    return ArmAgreement(statistics, len(rows), len(labelled) - len(rows), float(human.mean()), float(machine.mean()))
 
 
 def _estimate(value: float, drawn: Floats, clusters: int) -> Estimate:

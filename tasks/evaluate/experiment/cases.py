@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -27,34 +28,38 @@ PATTERNS = {
 
 def cases(baseline: ExperimentArm, full: ExperimentArm, reference: str, most: int) -> Table:
     """The clearest responses of each pattern, largest change first, ties by id."""
-    both = _beside(baseline, full)
-    found = found_by(both)
-    rows = [_row(pattern, case) for pattern, of in found.items() for case in _first(of, most)]
+    responses = by_pattern(_beside(baseline, full))
+    rows = list[Cells]()
+    for pattern, examples in responses.items():
+        rows += [_row(pattern, case) for case in examples.head(most).to_dict("records")]
+    errors = (f"|{baseline.name} − {reference}|", f"|{full.name} − {reference}|")
+    scores = (reference, baseline.name, full.name)
+    rules = (f"{pattern}: {rule} ({len(responses[pattern])} responses)" for pattern, rule in PATTERNS.items())
     return Table(
         "gao_11",
         f"Table 11: cases, {full.name} beside {baseline.name}",
-        (
-            *("pattern", "response", "item", "type", reference, baseline.name, full.name),
-            *(f"|{baseline.name} − {reference}|", f"|{full.name} − {reference}|", f"signals only in {baseline.name}"),
-        ),
+        ("pattern", "response", "item", "type", *scores, *errors, f"signals only in {baseline.name}"),
         tuple(rows),
-        tuple(f"{pattern}: {rule} ({len(found[pattern])} responses)" for pattern, rule in PATTERNS.items()),
+        tuple(rules),
     )
 
 
-def found_by(both: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def by_pattern(both: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Pattern → its responses, best example first.
 
     both: columns `base_error`, `full_error` and `gain` in steps of the scale, `base`, `full`, `lost` (signals that only
     the baseline has) and `new` (those that only the full one has), `response_id`.
     """
-    gain, near = both["gain"], both["full_error"] <= 1
+    gain = both["gain"]
     fewer = both["lost"].map(len) - both["new"].map(len)
+    columns = both.assign(fewer=fewer, loss=-gain)
+    near = both["full_error"] <= 1
+    cleaner = (both["base"] == both["full"]) & (fewer > 0)
     return {
-        "clear gain": _sorted(both[(gain >= 2) & near], ["gain"]),
-        "partial gain": _sorted(both[(gain >= 2) & ~near], ["gain"]),
-        "cleaner output": _sorted(both.assign(fewer=fewer)[(both["base"] == both["full"]) & (fewer > 0)], ["fewer"]),
-        "baseline closer": _sorted(both.assign(loss=-gain)[gain <= -2], ["loss"]),
+        "clear gain": _sorted(columns[(gain >= 2) & near], "gain"),
+        "partial gain": _sorted(columns[(gain >= 2) & ~near], "gain"),
+        "cleaner output": _sorted(columns[cleaner], "fewer"),
+        "baseline closer": _sorted(columns[gain <= -2], "loss"),
     }
 
 
@@ -63,34 +68,35 @@ def _beside(baseline: ExperimentArm, full: ExperimentArm) -> pd.DataFrame:
     columns = ["response_id", "item_id", "type", "target"]
     both = baseline.scores[[*columns, "raw"]].rename(columns={"raw": "base"})
     both = both.merge(full.scores[["response_id", "raw"]].rename(columns={"raw": "full"}), on="response_id").dropna()
-    signals = [arm.gradings.set_index("response_id")["signals"].to_dict() for arm in (baseline, full)]
-    had = [[_signals(of[name]) for name in both["response_id"]] for of in signals]
     step = baseline.scale[2]
-    errors = {name: ((both[name] - both["target"]).abs() / step).round(9) for name in ("base", "full")}
+    base_error = ((both["base"] - both["target"]).abs() / step).round(9)
+    full_error = ((both["full"] - both["target"]).abs() / step).round(9)
+    signals = list(zip(_signals(baseline, both), _signals(full, both), strict=True))
+    lost = [sorted(base - full) for base, full in signals]
+    new = [sorted(full - base) for base, full in signals]
     return both.assign(
-        base_error=errors["base"],
-        full_error=errors["full"],
-        gain=(errors["base"] - errors["full"]).round(9),
-        lost=pd.Series([sorted(a - b) for a, b in zip(*had, strict=True)], both.index, dtype=object),
-        new=pd.Series([sorted(b - a) for a, b in zip(*had, strict=True)], both.index, dtype=object),
+        base_error=base_error,
+        full_error=full_error,
+        gain=(base_error - full_error).round(9),
+        lost=pd.Series(lost, both.index, dtype=object),
+        new=pd.Series(new, both.index, dtype=object),
         step=step,
     )
 
 
-def _signals(signals: Mapping[str, float]) -> set[str]:
-    return {name for name in SIGNALS if signals.get(name, 0) > 0}
+def _signals(arm: ExperimentArm, responses: pd.DataFrame) -> list[set[str]]:
+    """The signals that each response carries in an arm, of those that an output is the cleaner without."""
+    by_response = arm.gradings.set_index("response_id")["signals"].to_dict()
+    signals = (by_response[response] for response in responses["response_id"])
+    return [{name for name in SIGNALS if counts.get(name, 0) > 0} for counts in signals]
 
 
-def _sorted(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    return rows.sort_values([*by, "response_id"], ascending=[False] * len(by) + [True])
+def _sorted(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    return rows.sort_values([column, "response_id"], ascending=[False, True])
 
 
-def _first(rows: pd.DataFrame, most: int) -> list[dict[str, object]]:
-    return [{str(key): value for key, value in row.items()} for row in rows.head(most).to_dict("records")]
-
-
-def _row(pattern: str, case: Mapping[str, object]) -> Cells:
-    scores = (number(float(str(case[name])), 1) for name in ("target", "base", "full"))
-    errors = (number(float(str(case[name])) * float(str(case["step"])), 1) for name in ("base_error", "full_error"))
-    lost = ", ".join(name.replace("_", " ") for name in case["lost"]) if isinstance(case["lost"], list) else ""
+def _row(pattern: str, case: Mapping[Hashable, Any]) -> Cells:
+    scores = (number(float(case[name]), 1) for name in ("target", "base", "full"))
+    errors = (number(float(case[name]) * float(case["step"]), 1) for name in ("base_error", "full_error"))
+    lost = ", ".join(name.replace("_", " ") for name in case["lost"])
     return (pattern, str(case["response_id"]), str(case["item_id"]), str(case["type"]), *scores, *errors, lost)

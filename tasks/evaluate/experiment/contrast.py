@@ -51,26 +51,26 @@ def main_contrast(arms: Mapping[str, ExperimentArm], experiment: Experiment, pla
         return ""
     simulated = SIMULATED if any(arms[name].simulated for name in contrast.frames) else ""
     others = {name: _beside(contrast, name, plan) for name in contrast.frames if name != contrast.studied}
-    known = {name: beside for name, beside in others.items() if beside is not None and beside.other is not None}
-    if not known:
+    comparable = {name: beside for name, beside in others.items() if beside is not None and beside.other is not None}
+    if not comparable:
         return f"{contrast.studied} shares no scored responses with another arm: there is nothing to compare."
-    best = max(known, key=lambda name: known[name].other or 0.0)
+    best = max(comparable, key=lambda name: comparable[name].other or 0.0)
     called = best if len(others) == 1 else f"{best}, the best of {len(others)} others"
-    return _sentence(contrast.studied, called, known[best]) + simulated
+    return _sentence(contrast.studied, called, comparable[best]) + simulated
 
 
 def _contrast(arms: Mapping[str, ExperimentArm], experiment: Experiment) -> Contrast | None:
-    wanted = experiment.tables
-    if wanted.gradeagentops:
-        studied, names = wanted.gradeagentops.full, [wanted.gradeagentops.baseline]
+    tables = experiment.tables
+    if tables.gradeagentops:
+        studied, names = tables.gradeagentops.full, [tables.gradeagentops.baseline]
         frames = {name: arms[name].scores.assign(calibrated=arms[name].scores["raw"]) for name in (studied, *names)}
         return Contrast(studied, frames, arms[studied].scale)
-    if wanted.rulers and len(wanted.rulers.methods) > 1:
-        backbone = next(iter(wanted.rulers.backbones), None)
-        methods = [backed(name, backbone) if backbone else name for name in wanted.rulers.methods]
+    if tables.rulers and len(tables.rulers.methods) > 1:
+        backbone = next(iter(tables.rulers.backbones), None)
+        methods = [backed(name, backbone) if backbone else name for name in tables.rulers.methods]
         return _held_out(arms, methods[-1], methods)
-    if wanted.ablation:
-        return _held_out(arms, wanted.ablation.full, [wanted.ablation.full, *wanted.ablation.others.values()])
+    if tables.ablation:
+        return _held_out(arms, tables.ablation.full, [tables.ablation.full, *tables.ablation.others.values()])
     return None
 
 
@@ -87,11 +87,11 @@ def _beside(contrast: Contrast, other: str, plan: BootstrapPlan) -> Beside | Non
     gaps, n, resampled = compare(frame, studied, contrast.scale, plan.draws, plan.seed)
     gap = gaps["qwk"]
     return Beside(
-        _qwk(studied[studied["response_id"].isin(both)], contrast.scale, plan),
-        _qwk(frame[frame["response_id"].isin(both)], contrast.scale, plan),
-        Estimate(gap.estimate, gap.low, gap.high, clusters=gap.clusters),
-        n,
-        resampled,
+        studied=_qwk(studied[studied["response_id"].isin(both)], contrast.scale, plan),
+        other=_qwk(frame[frame["response_id"].isin(both)], contrast.scale, plan),
+        gap=Estimate(gap.estimate, gap.low, gap.high, clusters=gap.clusters),
+        n=n,
+        resampled=resampled,
     )
 
 
@@ -100,10 +100,9 @@ def _qwk(frame: pd.DataFrame, scale: ScaleBounds, plan: BootstrapPlan) -> float 
 
 
 def _sentence(studied: str, other: str, beside: Beside) -> str:
-    of_clusters = (
-        f" of {say.plural(beside.gap.clusters or 0, beside.resampled)}" if beside.resampled != "response" else ""
-    )
-    counted = f"{say.plural(beside.n, 'response')}{of_clusters}"
+    counted = say.plural(beside.n, "response")
+    if beside.resampled != "response":
+        counted += f" of {say.plural(beside.gap.clusters or 0, beside.resampled)}"
     gap, low, high = beside.gap.value, beside.gap.low, beside.gap.high
     if beside.studied is None or gap is None or low is None or high is None:
         return f"The agreement of {studied} with people cannot be computed: {counted}."

@@ -37,16 +37,16 @@ def table(arms: Sequence[ExperimentArm]) -> Table:
 
 
 def _row(arm: ExperimentArm) -> Cells:
-    found = arm.metrics[arm.metrics["metric"].isin(FIGURES)].set_index("metric")
-    n = int(found["n"].max()) if len(found) else 0
-    return (arm.name, count(n), *(_cell(found, metric) for metric in FIGURES))
+    metrics = arm.metrics[arm.metrics["metric"].isin(FIGURES)].set_index("metric")
+    n = int(metrics["n"].max()) if len(metrics) else 0
+    return (arm.name, count(n), *(_cell(metrics, metric) for metric in FIGURES))
 
 
-def _cell(found: pd.DataFrame, metric: str) -> Cell:
-    if metric not in found.index:
+def _cell(metrics: pd.DataFrame, metric: str) -> Cell:
+    if metric not in metrics.index:
         return Cell(None)
-    ends = found.loc[[metric], _ENDS].to_numpy(dtype=float)[0].tolist()
-    value, low, high, clusters = (None if math.isnan(one) else one for one in ends)
+    ends = metrics.loc[[metric], _ENDS].to_numpy(dtype=float)[0].tolist()
+    value, low, high, clusters = (None if math.isnan(end) else end for end in ends)
     return number(Estimate(value, low, high, clusters=None if clusters is None else int(clusters)), ends="interval")
 
 

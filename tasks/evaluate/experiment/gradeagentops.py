@@ -29,33 +29,33 @@ COMPARED = {"mae": "MAE", "qwk": "QWK", "within_2": "within ±2"}
 
 
 def tables(
-    arms: Mapping[str, ExperimentArm], wanted: GradeAgentOps, reference: str, plan: BootstrapPlan
+    arms: Mapping[str, ExperimentArm], setting: GradeAgentOps, reference: str, plan: BootstrapPlan
 ) -> Iterator[Table]:
     """Tables 4 to 11; Table 4 where a second rater is named."""
-    baseline, full = arms[wanted.baseline], arms[wanted.full]
-    shown = [arm for name, arm in arms.items() if name in _named(wanted)]
-    if wanted.second:
-        yield human(baseline, wanted.second, reference, plan)
+    baseline, full = arms[setting.baseline], arms[setting.full]
+    shown = [arm for name, arm in arms.items() if name in _named(setting)]
+    if setting.second:
+        yield human(baseline, setting.second, reference, plan)
     yield main(shown, reference, plan)
-    yield paired(arms, wanted.pairs, plan)
+    yield paired(arms, setting.pairs, plan)
     yield by_type(baseline, full, plan)
     yield by_item(baseline, full, plan)
     yield outcomes(shown)
-    if wanted.memory:
-        yield memory(arms, wanted.memory, plan)
+    if setting.memory:
+        yield memory(arms, setting.memory, plan)
     yield efficiency(shown)
-    yield cases(baseline, full, reference, wanted.cases)
+    yield cases(baseline, full, reference, setting.cases)
 
 
 def human(arm: ExperimentArm, second: str, reference: str, plan: BootstrapPlan) -> Table:
     """Table 4: how well two people agree, overall and by type of item; errors are reference − second."""
     rows = list[Cells]()
     for name, part in _parts(arm.scores):
-        found = agreement(part, f"human:{second}", f"human:{reference}", arm.scale, plan)
-        if found.n:
-            means = number(found.mean_a), number(found.mean_b)
-            figures = (number(found[key], ends=_ends(key)) for key in ("bias", "mae", "rmse", "qwk", "icc"))
-            rows.append((name, count(found.n), *means, *figures))
+        agreed = agreement(part, f"human:{second}", f"human:{reference}", arm.scale, plan)
+        if agreed.n:
+            means = number(agreed.mean_a), number(agreed.mean_b)
+            figures = (number(agreed[key], ends=_ends(key)) for key in ("bias", "mae", "rmse", "qwk", "icc"))
+            rows.append((name, count(agreed.n), *means, *figures))
     gaps = (arm.scores[f"human:{reference}"] - arm.scores[f"human:{second}"]).dropna()
     shares = gaps.round(6).value_counts(normalize=True).sort_index()
     bars = tuple(Bar(f"{gap:+g}" if gap else "0", float(share)) for gap, share in shares.items())
@@ -73,17 +73,17 @@ def main(arms: Sequence[ExperimentArm], reference: str, plan: BootstrapPlan) -> 
     """Table 5: every configuration against the reference."""
     rows, errors, kappas = list[Cells](), list[Bar](), list[Bar]()
     for arm in arms:
-        found = agreement(arm.scores, "target", "raw", arm.scale, plan)
-        if not found.n:
-            rows.append((arm.name, count(0), count(found.unscored), *[Cell(None)] * 8))
+        agreed = agreement(arm.scores, "target", "raw", arm.scale, plan)
+        if not agreed.n:
+            rows.append((arm.name, count(0), count(agreed.unscored), *[Cell(None)] * 8))
             continue
         keys = ("bias", "mae", "rmse", "qwk", "within_1", "within_2")
-        figures = (number(found[key], ends=_ends(key)) for key in keys)
-        means = number(found.mean_b), number(found.mean_a)
-        rows.append((arm.name, count(found.n), count(found.unscored), *means, *figures))
-        errors += bar(arm.name, found["mae"])
-        kappas += bar(arm.name, found["qwk"])
-    best_first = sorted(errors, key=lambda one: one.value)
+        figures = (number(agreed[key], ends=_ends(key)) for key in keys)
+        means = number(agreed.mean_b), number(agreed.mean_a)
+        rows.append((arm.name, count(agreed.n), count(agreed.unscored), *means, *figures))
+        errors += bar(arm.name, agreed["mae"])
+        kappas += bar(arm.name, agreed["qwk"])
+    best_first = sorted(errors, key=lambda bar: bar.value)
     return Table(
         "gao_5",
         f"Table 5: configurations against {reference}, raw scores",
@@ -95,7 +95,7 @@ def main(arms: Sequence[ExperimentArm], reference: str, plan: BootstrapPlan) -> 
         (f"bias is model − {reference}; intervals from {plan.draws:,} draws of authors",),
         (
             Panel("Figure 3: MAE, best first", tuple(best_first)),
-            Panel("Figure 3: QWK, best first", tuple(sorted(kappas, key=lambda one: -one.value))),
+            Panel("Figure 3: QWK, best first", tuple(sorted(kappas, key=lambda kappa: -kappa.value))),
         ),
     )
 
@@ -104,9 +104,9 @@ def paired(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: Bo
     """Table 6: gains of one configuration over another on the same responses, whole authors resampled."""
     rows = list[Cells]()
     for pair in pairs:
-        found, n = _gains(arms[pair.base], arms[pair.better], plan)
+        gains, n = _gains(arms[pair.base], arms[pair.better], plan)
         for key, name in COMPARED.items():
-            gain, p = found[key]
+            gain, p = gains[key]
             rows.append((f"{pair.better} vs. {pair.base}", name, count(n), number(gain, ends="interval"), number(p, 4)))
     return Table(
         "gao_6",
@@ -121,7 +121,7 @@ def by_type(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -
     """Table 7: baseline and full configuration by type of item."""
     rows = list[Cells]()
     for name, _ in list(_parts(baseline.scores))[1:]:
-        base, better = (_of(arm, arm.scores["type"] == name) for arm in (baseline, full))
+        base, better = (_only(arm, arm.scores["type"] == name) for arm in (baseline, full))
         row, n = _both(base, better, plan)
         rows.append((name, count(n), *row))
     return Table(
@@ -136,9 +136,9 @@ def by_item(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -
     """Figure 4: change in error, question by question."""
     rows, bars = list[Cells](), list[Bar]()
     for item in sorted(baseline.scores["item_id"].unique()):
-        base, better = (_of(arm, arm.scores["item_id"] == item) for arm in (baseline, full))
-        found, n = _gains(base, better, plan)
-        gain, p = found["mae"]
+        base, better = (_only(arm, arm.scores["item_id"] == item) for arm in (baseline, full))
+        gains, n = _gains(base, better, plan)
+        gain, p = gains["mae"]
         rows.append((str(item), count(n), number(gain, ends="interval"), number(p, 4)))
         bars += bar(str(item), gain)
     return Table(
@@ -161,7 +161,8 @@ def outcomes(arms: Sequence[ExperimentArm]) -> Table:
         accepted = (calls["repairs"] == 0).mean() if len(calls) else None
         clean = calls["clean"].mean() if len(calls) else None
         failed = signal_rate(arm, "contract_fail")
-        rows.append((arm.name, *(number(rate) for rate in (accepted, clean, failed, *rates.values()))))
+        shares = (accepted, clean, failed, *rates.values())
+        rows.append((arm.name, *map(number, shares)))
         for key in PLOTTED:
             plotted[key].append(Bar(arm.name, rates[key]))
     return Table(
@@ -185,9 +186,9 @@ def memory(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: Bo
         base, better = arms[pair.base], arms[pair.better]
         row, _ = _both(base, better, plan)
         rows.append((f"{pair.base} → {pair.better}", *row))
-        found, _ = _gains(base, better, plan)
+        gains, _ = _gains(base, better, plan)
         for key, bars in effects.items():
-            bars += bar(f"{pair.base} → {pair.better}", found[key][0])
+            bars += bar(f"{pair.base} → {pair.better}", gains[key][0])
     return Table(
         "gao_9",
         "Table 9: effects of the memories",
@@ -206,20 +207,16 @@ def efficiency(arms: Sequence[ExperimentArm]) -> Table:
         if calls.empty:
             rows.append((arm.name, count(0), *[Cell(None)] * 7))
             continue
-        each, known = calls["calls"].mean(), calls["seconds"].notna()
-        time = calls.loc[known, "seconds"]
-        figures = (
-            number(each),
-            number(calls["repairs"].mean()),
-            number((calls["repairs"] > 0).mean()),
-            number(calls["prompt_tokens"].mean(), 1),
-            number(calls["completion_tokens"].mean(), 1),
-            number(time.sum() if len(time) else None, 1),
-            number(time.mean() if len(time) else None),
-        )
-        rows.append((arm.name, count(int(calls["calls"].sum())), *figures))
-        attempts.append(Bar(arm.name, float(each)))
-        seconds += [Bar(arm.name, float(time.mean()))] if len(time) else []
+        calls_per_response = calls["calls"].mean()
+        repairs = (number(calls["repairs"].mean()), number((calls["repairs"] > 0).mean()))
+        tokens = (number(calls[column].mean(), 1) for column in ("prompt_tokens", "completion_tokens"))
+        timed = calls["seconds"].dropna()
+        times = (number(timed.sum(), 1), number(timed.mean())) if len(timed) else (Cell(None, digits=1), Cell(None))
+        total = count(int(calls["calls"].sum()))
+        rows.append((arm.name, total, number(calls_per_response), *repairs, *tokens, *times))
+        attempts.append(Bar(arm.name, float(calls_per_response)))
+        if len(timed):
+            seconds.append(Bar(arm.name, float(timed.mean())))
     return Table(
         "gao_10",
         "Table 10: calls and their cost",
@@ -252,8 +249,8 @@ def _gains(
     if not _common(base, better):
         return dict.fromkeys(COMPARED, (Estimate(None), None)), 0
     a, b = (arm.scores.assign(calibrated=arm.scores["raw"]) for arm in (base, better))
-    found, n, _ = compare(a, b, base.scale, plan.draws, plan.seed)
-    return {key: _gain(gap, key in SMALLER_IS_BETTER) for key, gap in found.items()}, n
+    differences, n, _ = compare(a, b, base.scale, plan.draws, plan.seed)
+    return {key: _gain(gap, key in SMALLER_IS_BETTER) for key, gap in differences.items()}, n
 
 
 def _gain(gap: Difference, turned: bool) -> tuple[Estimate, float | None]:
@@ -283,10 +280,13 @@ def _common(a: ExperimentArm, b: ExperimentArm) -> set[str]:
 
 
 def _both_header(base: ExperimentArm, better: ExperimentArm) -> list[str]:
-    return [text for key in ("MAE", "QWK") for text in (f"{base.name} {key}", f"{better.name} {key}", f"Δ{key}")]
+    header = list[str]()
+    for key in ("MAE", "QWK"):
+        header += [f"{base.name} {key}", f"{better.name} {key}", f"Δ{key}"]
+    return header
 
 
-def _of(arm: ExperimentArm, rows: pd.Series) -> ExperimentArm:
+def _only(arm: ExperimentArm, rows: pd.Series) -> ExperimentArm:
     return arm._replace(scores=arm.scores[rows])
 
 
@@ -296,9 +296,10 @@ def _parts(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     yield from ((str(kind), part) for kind, part in scores.groupby("type", sort=True))
 
 
-def _named(wanted: GradeAgentOps) -> set[str]:
+def _named(setting: GradeAgentOps) -> set[str]:
     """The arms that the tables name."""
-    return {wanted.baseline, wanted.full, *(name for pair in (*wanted.pairs, *wanted.memory) for name in pair)}
+    names = {setting.baseline, setting.full}
+    return names.union(*setting.pairs, *setting.memory)
 
 
 def _ends(key: str) -> Ends:

@@ -4,34 +4,48 @@ several orders; how far do agreement and single scores move, beside the sampling
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
 from tasks.contracts.settings.experiment import Orders, ordered
-from tasks.display.table import Bar, Cells, Panel, Table, bar, count, number
+from tasks.display.table import Bar, Cell, Cells, Panel, Table, bar, count, number
 from tasks.evaluate.experiment.arm import ArmAgreement, BootstrapPlan, ExperimentArm, agreement
+from tasks.stats.estimate import Estimate
 
 STATISTICS = {"mae": "MAE", "qwk": "QWK"}
 
 
-def tables(arms: Mapping[str, ExperimentArm], wanted: Orders, plan: BootstrapPlan) -> Iterator[Table]:
+def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPlan) -> Iterator[Table]:
     """Each order's agreement; then the spread over orders beside the interval, and how far single scores move."""
-    found = {arm: [arms[arm], *(arms[ordered(arm, seed)] for seed in wanted.seeds)] for arm in wanted.arms}
-    agreed = {arm: [agreement(one.scores, "target", "raw", one.scale, plan) for one in of] for arm, of in found.items()}
-    yield _each(found, agreed, plan)
-    yield _spread(found, agreed)
+    by_arm = {name: _orders(arms, name, setting.seeds, plan) for name in setting.arms}
+    yield _each(by_arm, plan)
+    yield _spread(by_arm)
 
 
-def _each(
-    found: Mapping[str, Sequence[ExperimentArm]], agreed: Mapping[str, Sequence[ArmAgreement]], plan: BootstrapPlan
-) -> Table:
+class OrderOfArm(NamedTuple):
+    """One arm judged in one order, and how well it agrees with people."""
+
+    arm: ExperimentArm
+    agreed: ArmAgreement
+
+
+def _orders(
+    arms: Mapping[str, ExperimentArm], name: str, seeds: Sequence[int], plan: BootstrapPlan
+) -> list[OrderOfArm]:
+    """The arm in the order by id, then in the order of each seed."""
+    by_order = [arms[name], *(arms[ordered(name, seed)] for seed in seeds)]
+    return [OrderOfArm(arm, agreement(arm.scores, "target", "raw", arm.scale, plan)) for arm in by_order]
+
+
+def _each(by_arm: Mapping[str, Sequence[OrderOfArm]], plan: BootstrapPlan) -> Table:
     rows, bars = list[Cells](), list[Bar]()
-    for arm, of in found.items():
-        for at, (one, told) in enumerate(zip(of, agreed[arm], strict=True)):
-            order = "by id" if at == 0 else one.name.removeprefix(f"{arm}, ")
-            figures = (number(told[key], ends="interval") for key in STATISTICS)
-            rows.append((arm, order, count(told.n), *figures))
-            bars += bar(f"{arm}, {order}", told["mae"])
+    for name, orders in by_arm.items():
+        for position, (arm, agreed) in enumerate(orders):
+            order = "by id" if position == 0 else arm.name.removeprefix(f"{name}, ")
+            figures = (number(agreed[key], ends="interval") for key in STATISTICS)
+            rows.append((name, order, count(agreed.n), *figures))
+            bars += bar(f"{name}, {order}", agreed["mae"])
     return Table(
         "gao_orders",
         "Order effect: agreement by order of the responses",
@@ -42,23 +56,13 @@ def _each(
     )
 
 
-def _spread(found: Mapping[str, Sequence[ExperimentArm]], agreed: Mapping[str, Sequence[ArmAgreement]]) -> Table:
+def _spread(by_arm: Mapping[str, Sequence[OrderOfArm]]) -> Table:
     rows = list[Cells]()
-    for arm, of in found.items():
-        moved = spread_of_scores(of)
-        scores = (
-            number(float(moved["sd"].mean()) if len(moved) else None),
-            number(float(moved["sd"].max()) if len(moved) else None),
-            number(float((moved["range"] > 0).mean()) if len(moved) else None),
-            number(float(moved["range"].max()) if len(moved) else None, 1),
-        )
-        for key, name in STATISTICS.items():
-            values = pd.Series([one[key].value for one in agreed[arm]], dtype=float).dropna()
-            sd = float(values.std(ddof=1)) if len(values) > 1 else None
-            se = agreed[arm][0][key].se
-            share = sd / se if sd is not None and se else None
-            ends = (number(float(values.max() - values.min()) if len(values) else None), number(sd))
-            rows.append((arm, name, count(len(values)), *ends, number(se), number(share, 2), *scores))
+    for name, orders in by_arm.items():
+        movements = _movements(spread_of_scores([order.arm for order in orders]))
+        for key, title in STATISTICS.items():
+            statistics = [order.agreed[key] for order in orders]
+            rows.append((name, title, *_spread_over_orders(statistics), *movements))
     return Table(
         "gao_order_spread",
         "Order effect: spread over orders beside the sampling error",
@@ -74,8 +78,27 @@ def _spread(found: Mapping[str, Sequence[ExperimentArm]], agreed: Mapping[str, S
     )
 
 
+def _spread_over_orders(statistics: Sequence[Estimate]) -> tuple[Cell, ...]:
+    """Orders that have the statistic, its range and SD over them, the bootstrap SE of the first, SD over SE."""
+    values = pd.Series([estimate.value for estimate in statistics], dtype=float).dropna()
+    width = float(values.max() - values.min()) if len(values) else None
+    sd = float(values.std(ddof=1)) if len(values) > 1 else None
+    se = statistics[0].se
+    share = sd / se if sd is not None and se else None
+    return count(len(values)), number(width), number(sd), number(se), number(share, 2)
+
+
+def _movements(spread: pd.DataFrame) -> tuple[Cell, ...]:
+    """How far single scores move: mean and largest SD, share that move at all, largest range."""
+    if spread.empty:
+        return (*[Cell(None)] * 3, Cell(None, digits=1))
+    moves = float((spread["range"] > 0).mean())
+    mean_sd, largest_sd = float(spread["sd"].mean()), float(spread["sd"].max())
+    return number(mean_sd), number(largest_sd), number(moves), number(float(spread["range"].max()), 1)
+
+
 def spread_of_scores(arms: Sequence[ExperimentArm]) -> pd.DataFrame:
     """`sd` (sample) and `range` of each response's raw score over the arms; responses with two scores at least."""
-    columns = [arm.scores.set_index("response_id")["raw"].rename(str(at)) for at, arm in enumerate(arms)]
+    columns = [arm.scores.set_index("response_id")["raw"].rename(str(position)) for position, arm in enumerate(arms)]
     scores = pd.concat(columns, axis=1).dropna(thresh=2)
     return pd.DataFrame({"sd": scores.std(axis=1, ddof=1), "range": scores.max(axis=1) - scores.min(axis=1)})

@@ -3,7 +3,7 @@ presentation of the rubric, ablation and induction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -30,21 +30,27 @@ SE_NOTE = f"{SE_ALONE}, mapped as each study says"
 STANDARD = "standard"
 
 
-def tables(arms: Mapping[str, ExperimentArm], wanted: Rulers, plan: BootstrapPlan) -> Iterator[Table]:
+def tables(arms: Mapping[str, ExperimentArm], setting: Rulers, plan: BootstrapPlan) -> Iterator[Table]:
     """Table 2 with Figure 2, and Table 8."""
-    labels = list(wanted.backbones) or [""]
-    grid = {label: [arms[backed(name, label) if label else name] for name in wanted.methods] for label in labels}
-    yield _methods(grid, wanted.methods, plan)
-    yield _tokens(grid, wanted.methods)
+    labels = list(setting.backbones) or [""]
+    grid = {label: _of_backbone(arms, setting.methods, label) for label in labels}
+    yield _methods(grid, setting.methods, plan)
+    yield _tokens(grid, setting.methods)
 
 
-def calibration_size(arms: Mapping[str, ExperimentArm], wanted: CalibrationSize, plan: BootstrapPlan) -> Table:
+def _of_backbone(arms: Mapping[str, ExperimentArm], methods: Sequence[str], label: str) -> list[ExperimentArm]:
+    """The arms of all methods on one backbone; those of the file where it names no backbones."""
+    names = [backed(name, label) for name in methods] if label else methods
+    return [arms[name] for name in names]
+
+
+def calibration_size(arms: Mapping[str, ExperimentArm], setting: CalibrationSize, plan: BootstrapPlan) -> Table:
     """Tables 3 and 11: the same held-out responses, phase III fitted to more and more labels."""
     rows, missing = list[Cells](), list[str]()
-    for name in wanted.arms:
+    for name in setting.arms:
         arm = arms[name]
         cells = list[Cell]()
-        for size in wanted.sizes:
+        for size in setting.sizes:
             frame = arm.resized[size]
             if frame is None:
                 cells.append(Cell(None))
@@ -57,7 +63,7 @@ def calibration_size(arms: Mapping[str, ExperimentArm], wanted: CalibrationSize,
     return Table(
         "rulers_11",
         "Table 11: calibration control, QWK by number of labels",
-        ("method", "n", "no calibration", *(f"N = {size}" for size in wanted.sizes)),
+        ("method", "n", "no calibration", *(f"N = {size}" for size in setting.sizes)),
         tuple(rows),
         (
             SE_ALONE,
@@ -67,69 +73,82 @@ def calibration_size(arms: Mapping[str, ExperimentArm], wanted: CalibrationSize,
     )
 
 
-def perturbation(arms: Mapping[str, ExperimentArm], wanted: Perturbation, plan: BootstrapPlan) -> Table:
+def perturbation(arms: Mapping[str, ExperimentArm], setting: Perturbation, plan: BootstrapPlan) -> Table:
     """Figure 3: QWK under each presentation, and the largest shift from the standard one."""
-    variants = [STANDARD, *(variant for variant in wanted.variants if variant != STANDARD)]
+    variants = [STANDARD, *(variant for variant in setting.variants if variant != STANDARD)]
     rows, panels = list[Cells](), list[Panel]()
-    for name in wanted.arms:
-        found = [_held_out(arms[presented(name, variant)], plan) for variant in variants]
-        values = [one["qwk"].value for one in found]
-        known = [value for value in values[1:] if value is not None]
-        shift = max((abs(value - values[0]) for value in known), default=None) if values[0] is not None else None
-        rows.append((name, *map(_kappa, found), number(shift)))
-        bars = [one for variant, told in zip(variants, found, strict=True) for one in bar(_said(variant), told["qwk"])]
-        panels.append(Panel(f"QWK of {name} by presentation", tuple(bars)))
+    for name in setting.arms:
+        agreements = [_held_out(arms[presented(name, variant)], plan) for variant in variants]
+        rows.append((name, *map(_kappa, agreements), number(_largest_shift(agreements))))
+        bars = _bars(map(_in_words, variants), agreements)
+        panels.append(Panel(f"QWK of {name} by presentation", bars))
     return Table(
         "rulers_figure_3",
         "Figure 3: QWK by presentation of the rubric",
-        ("method", *map(_said, variants), "largest shift"),
+        ("method", *map(_in_words, variants), "largest shift"),
         tuple(rows),
         (SE_NOTE, "largest shift: largest absolute difference from the standard presentation"),
         tuple(panels),
     )
 
 
-def ablation(arms: Mapping[str, ExperimentArm], wanted: Ablation, plan: BootstrapPlan) -> Table:
+def _largest_shift(agreements: Sequence[ArmAgreement]) -> float | None:
+    """Largest absolute difference in QWK from the first; None where that or all others have none."""
+    standard, *others = [agreed["qwk"].value for agreed in agreements]
+    if standard is None:
+        return None
+    return max((abs(value - standard) for value in others if value is not None), default=None)
+
+
+def _bars(labels: Iterable[str], agreements: Sequence[ArmAgreement]) -> tuple[Bar, ...]:
+    bars = list[Bar]()
+    for label, agreed in zip(labels, agreements, strict=True):
+        bars += bar(label, agreed["qwk"])
+    return tuple(bars)
+
+
+def ablation(arms: Mapping[str, ExperimentArm], setting: Ablation, plan: BootstrapPlan) -> Table:
     """Table 4: the full arm, and what changes without a part of it, paired over the same responses."""
-    full = arms[wanted.full]
-    rows: list[Cells] = [(wanted.full, *_kappas(full, plan), Cell(None), Cell(None))]
-    bars = list(bar(wanted.full, _held_out(full, plan)["qwk"]))
-    for label, name in wanted.others.items():
+    full = arms[setting.full]
+    rows: list[Cells] = [(setting.full, *_kappas(full, plan), Cell(None), Cell(None))]
+    bars = list(bar(setting.full, _held_out(full, plan)["qwk"]))
+    for label, name in setting.others.items():
         gap, p = _change(full, arms[name], plan)
         rows.append((label, *_kappas(arms[name], plan), number(gap, ends="interval"), number(p, 4)))
         bars += bar(label, _held_out(arms[name], plan)["qwk"])
     return Table(
         "rulers_4",
-        f"Table 4: ablations of {wanted.full}",
-        ("setting", "n", "QWK", f"change from {wanted.full}", "p"),
+        f"Table 4: ablations of {setting.full}",
+        ("setting", "n", "QWK", f"change from {setting.full}", "p"),
         tuple(rows),
         (SE_NOTE, "change: paired over the same responses, with its 95% interval"),
         (Panel("QWK by setting", tuple(bars)),),
     )
 
 
-def stability(arms: Mapping[str, ExperimentArm], wanted: Stability, plan: BootstrapPlan) -> Table:
+def stability(arms: Mapping[str, ExperimentArm], setting: Stability, plan: BootstrapPlan) -> Table:
     """Table 9: QWK of bundles induced independently, their mean and sample standard deviation."""
-    found = [_held_out(arms[induced(wanted.arm, seed)], plan) for seed in wanted.seeds]
-    values = pd.Series([one["qwk"].value for one in found], dtype=float).dropna()
+    agreements = [_held_out(arms[induced(setting.arm, seed)], plan) for seed in setting.seeds]
+    values = pd.Series([agreed["qwk"].value for agreed in agreements], dtype=float).dropna()
     mean = float(values.mean()) if len(values) else None
     sd = float(values.std(ddof=1)) if len(values) > 1 else None
     return Table(
         "rulers_9",
-        f"Table 9: QWK of {wanted.arm} over {len(found)} induced bundles",
-        ("method", *(f"run {seed}" for seed in wanted.seeds), "mean", "SD"),
-        ((wanted.arm, *map(_kappa, found), number(mean), number(sd)),),
+        f"Table 9: QWK of {setting.arm} over {len(agreements)} induced bundles",
+        ("method", *(f"run {seed}" for seed in setting.seeds), "mean", "SD"),
+        ((setting.arm, *map(_kappa, agreements), number(mean), number(sd)),),
         (SE_NOTE, "SD: sample standard deviation over the runs"),
     )
 
 
 def _methods(grid: Mapping[str, Sequence[ExperimentArm]], methods: Sequence[str], plan: BootstrapPlan) -> Table:
     rows, figures = list[Cells](), list[Panel | LevelShares]()
-    for label, of in grid.items():
-        found = [_held_out(arm, plan) for arm in of]
-        rows.append((label or "as given", *map(_kappa, found)))
-        bars = [one for name, told in zip(methods, found, strict=True) for one in bar(name, told["qwk"])]
-        figures += [Panel(f"QWK{f' on {label}' if label else ''}", tuple(bars)), _shares(label, of, methods)]
+    for label, arms in grid.items():
+        agreements = [_held_out(arm, plan) for arm in arms]
+        rows.append((label or "as given", *map(_kappa, agreements)))
+        place = f" on {label}" if label else ""
+        figures.append(Panel(f"QWK{place}", _bars(methods, agreements)))
+        figures.append(_shares(place, arms, methods))
     return Table(
         "rulers_2",
         "Table 2: QWK by method and backbone",
@@ -142,8 +161,8 @@ def _methods(grid: Mapping[str, Sequence[ExperimentArm]], methods: Sequence[str]
 
 def _tokens(grid: Mapping[str, Sequence[ExperimentArm]], methods: Sequence[str]) -> Table:
     rows, bars = list[Cells](), list[Bar]()
-    for label, of in grid.items():
-        tokens = [_tokens_per_response(arm) for arm in of]
+    for label, arms in grid.items():
+        tokens = [_tokens_per_response(arm) for arm in arms]
         rows.append((label or "as given", *(number(value, 1) for value in tokens)))
         names = (f"{name} {label}".strip() for name in methods)
         bars += [Bar(name, value) for name, value in zip(names, tokens, strict=True) if value is not None]
@@ -163,13 +182,13 @@ def _tokens_per_response(arm: ExperimentArm) -> float | None:
     return float(tokens.mean()) if len(tokens) else None
 
 
-def _shares(label: str, arms: Sequence[ExperimentArm], methods: Sequence[str]) -> LevelShares:
+def _shares(place: str, arms: Sequence[ExperimentArm], methods: Sequence[str]) -> LevelShares:
     """Figure 2: share of the held-out responses at each level."""
     low, _, step = arms[0].scale
     people = _levels(arms[0], "target")
     return LevelShares(
-        f"Figure 2: held-out scores{f' on {label}' if label else ''}",
-        tuple(f"{low + step * at:g}" for at in range(len(people))),
+        f"Figure 2: held-out scores{place}",
+        tuple(f"{low + step * level:g}" for level in range(len(people))),
         people,
         {name: _levels(arm, "calibrated") for name, arm in zip(methods, arms, strict=True)},
     )
@@ -177,9 +196,9 @@ def _shares(label: str, arms: Sequence[ExperimentArm], methods: Sequence[str]) -
 
 def _levels(arm: ExperimentArm, column: str) -> tuple[float, ...]:
     low, high, step = arm.scale
-    known = arm.held_out[column].dropna().to_numpy(float)
-    counts = np.bincount(to_levels(known, low, high, step), minlength=round((high - low) / step) + 1)
-    return tuple(float(one) for one in counts / max(len(known), 1))
+    scores = arm.held_out[column].dropna().to_numpy(float)
+    counts = np.bincount(to_levels(scores, low, high, step), minlength=round((high - low) / step) + 1)
+    return tuple(float(share) for share in counts / max(len(scores), 1))
 
 
 def _held_out(arm: ExperimentArm, plan: BootstrapPlan) -> ArmAgreement:
@@ -187,22 +206,22 @@ def _held_out(arm: ExperimentArm, plan: BootstrapPlan) -> ArmAgreement:
 
 
 def _kappas(arm: ExperimentArm, plan: BootstrapPlan) -> tuple[Cell, Cell]:
-    found = _held_out(arm, plan)
-    return count(found.n), _kappa(found)
+    agreed = _held_out(arm, plan)
+    return count(agreed.n), _kappa(agreed)
 
 
-def _kappa(found: ArmAgreement) -> Cell:
-    return number(found["qwk"], ends="se")
+def _kappa(agreed: ArmAgreement) -> Cell:
+    return number(agreed["qwk"], ends="se")
 
 
 def _change(base: ExperimentArm, other: ExperimentArm, plan: BootstrapPlan) -> tuple[Estimate, float | None]:
     """QWK of the other less that of the base, and p."""
     if in_common(base.held_out, other.held_out).empty:
         return Estimate(None), None
-    found, *_ = compare(base.held_out, other.held_out, base.scale, plan.draws, plan.seed)
-    gap = found["qwk"]
+    differences, *_ = compare(base.held_out, other.held_out, base.scale, plan.draws, plan.seed)
+    gap = differences["qwk"]
     return Estimate(gap.estimate, gap.low, gap.high, clusters=gap.clusters), gap.p
 
 
-def _said(variant: str) -> str:
+def _in_words(variant: str) -> str:
     return variant.replace("_", " ")

@@ -15,25 +15,28 @@ def tables(arms: Mapping[str, ExperimentArm], experiment: Experiment, reference:
 
     arms: those of the file and those that tables add; reference: the human score compared with, as a rater id.
     """
-    made = list(_made(arms, experiment, reference))
-    return [labelled(table) for table in made] if any(arm.simulated for arm in arms.values()) else made
+    plain = list(_tables(arms, experiment, reference))
+    if any(arm.simulated for arm in arms.values()):
+        return [labelled(table) for table in plain]
+    return plain
 
 
-def _made(arms: Mapping[str, ExperimentArm], experiment: Experiment, reference: str) -> Iterator[Table]:
-    wanted, plan = experiment.tables, BootstrapPlan(experiment.draws, experiment.seed)
-    if wanted.gradeagentops:
-        yield from gradeagentops.tables(arms, wanted.gradeagentops, reference, plan)
-    if wanted.orders:
-        yield from orders.tables(arms, wanted.orders, plan)
-    if wanted.rulers:
-        yield from rulers.tables(arms, wanted.rulers, plan)
-    if wanted.calibration_size:
-        yield rulers.calibration_size(arms, wanted.calibration_size, plan)
-    if wanted.perturbation:
-        yield rulers.perturbation(arms, wanted.perturbation, plan)
-    if wanted.ablation:
-        yield rulers.ablation(arms, wanted.ablation, plan)
-    if wanted.stability:
-        yield rulers.stability(arms, wanted.stability, plan)
-    if wanted.decisions:
-        yield decisions.table([arms[name] for name in wanted.decisions.arms])
+def _tables(arms: Mapping[str, ExperimentArm], experiment: Experiment, reference: str) -> Iterator[Table]:
+    setting = experiment.tables
+    plan = BootstrapPlan(experiment.draws, experiment.seed)
+    if setting.gradeagentops:
+        yield from gradeagentops.tables(arms, setting.gradeagentops, reference, plan)
+    if setting.orders:
+        yield from orders.tables(arms, setting.orders, plan)
+    if setting.rulers:
+        yield from rulers.tables(arms, setting.rulers, plan)
+    if setting.calibration_size:
+        yield rulers.calibration_size(arms, setting.calibration_size, plan)
+    if setting.perturbation:
+        yield rulers.perturbation(arms, setting.perturbation, plan)
+    if setting.ablation:
+        yield rulers.ablation(arms, setting.ablation, plan)
+    if setting.stability:
+        yield rulers.stability(arms, setting.stability, plan)
+    if setting.decisions:
+        yield decisions.table([arms[name] for name in setting.decisions.arms])

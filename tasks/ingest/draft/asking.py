@@ -41,16 +41,15 @@ def settled(roles: Roles, header: Sequence[str], file: Path, ask: Asking) -> Rol
         hint = "call the column that holds them 'answer', or run init without --yes"
         raise InputError(f"no column looks like one of answers; there are {', '.join(header)}", file=file, hint=hint)
     roles = roles if answer == _shown(roles.answer) else replace(roles, answer=answer)
-    roles = replace(
-        roles, student=_named(ask("Which says who wrote it? (empty: none)", ", ".join(roles.student)), roles.student)
-    )
+    writer = ask("Which says who wrote it? (empty: none)", ", ".join(roles.student))
+    roles = replace(roles, student=_columns_named(writer, roles.student))
     if not roles.wide:
         guess = roles.item or _shown(roles.question)
         item = ask("Which says what question it answers? (empty: all answer the same one)", guess)
         roles = roles if item == guess else replace(roles, item=item or None, question=None)
     marks = tuple(map(_shown, roles.scores))
-    said = ask("Which hold marks that people gave? (several with commas between; empty: none)", ", ".join(marks))
-    roles = replace(roles, scores=_named(said, marks))
+    words = ask("Which hold marks that people gave? (several with commas between; empty: none)", ", ".join(marks))
+    roles = replace(roles, scores=_columns_named(words, marks))
     _are_there(roles, header, file)
     return roles
 
@@ -59,11 +58,11 @@ def _shown(pattern: Pattern | None) -> str:
     return ", ".join(pattern) if isinstance(pattern, tuple) else str(pattern or "")
 
 
-def _named(said: str, guess: tuple[str, ...]) -> tuple[str, ...]:
+def _columns_named(words: str, guess: tuple[str, ...]) -> tuple[str, ...]:
     """The columns that a person names; a guess that stands may have commas in a name."""
-    if said == ", ".join(guess):
+    if words == ", ".join(guess):
         return guess
-    return tuple(name.strip() for name in said.split(",") if name.strip())
+    return tuple(name.strip() for name in words.split(",") if name.strip())
 
 
 def _are_there(roles: Roles, header: Sequence[str], file: Path) -> None:
@@ -86,10 +85,10 @@ def scales(items: Sequence[DraftedItem], step: float, ask: Asking) -> list[tuple
     best = max((item.best for item in items if item.best is not None), default=None)
     most = float(math.ceil(best)) if best else USUAL_POINTS
     if any(item.points is None for item in items):
-        said = ask("How many points is a full answer worth?", f"{most:g}")
-        value = number(said)
+        words = ask("How many points is a full answer worth?", f"{most:g}")
+        value = number(words)
         if value is None or value <= 0:
-            raise InputError(f"'{said}' is no number of points above 0")
+            raise InputError(f"'{words}' is no number of points above 0")
         most = value
     return [(item, _scale(max(item.points or most, item.best or 0), step)) for item in items]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -92,11 +92,27 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame) -> Draft:
     items = _items(flat, item, rows, scores, _points_in_names(roles, frame.columns.tolist()))
     asks_wording = any(entry.question is None for entry in items)
     source["items"] = {} if asks_wording else _item_columns(flat, item, rows)
-    kept = {key: value for key, value in source.items() if value}
-    marks = [mark for column in scores for mark in _numbers(rows[column])]
-    step = next((step for step in STEPS if all(_on_grid(mark, step) for mark in marks)), STEPS[-1])
-    by_row = any(ROW in columns for columns in source["ids"].values())
-    return Draft(kept, items, len(rows), _marked(rows, scores), step, asks_wording, by_row)
+    filled = {key: value for key, value in source.items() if value}
+    return Draft(
+        source=filled,
+        items=items,
+        answers=len(rows),
+        marked=_marked(rows, scores),
+        step=_step(_marks(rows, scores)),
+        asks_wording=asks_wording,
+        by_row=any(ROW in columns for columns in source["ids"].values()),
+    )
+
+
+def _marks(rows: pd.DataFrame, scores: Sequence[str]) -> list[float]:
+    """All marks of some columns."""
+    return list(chain.from_iterable(_numbers(rows[column]) for column in scores))
+
+
+def _step(marks: Sequence[float]) -> float:
+    """The largest distance between scores that people use on which all marks lie."""
+    fitting = (step for step in STEPS if all(_on_grid(mark, step) for mark in marks))
+    return next(fitting, STEPS[-1])
 
 
 def _holds_markup(answers: pd.Series) -> bool:
@@ -107,14 +123,20 @@ def _holds_markup(answers: pd.Series) -> bool:
 
 def _new_names(columns: Iterable[str]) -> dict[str, str]:
     """What new columns are called: as they would be, or so with an underscore where the file has that name already."""
-    taken = set(columns)
-    return {name: next(f"{name}{'_' * k}" for k in count() if f"{name}{'_' * k}" not in taken) for name in _MADE}
+    existing = set(columns)
+    return {name: _free_name(name, existing) for name in _MADE}
+
+
+def _free_name(name: str, existing: Container[str]) -> str:
+    while name in existing:
+        name += "_"
+    return name
 
 
 def _marked(rows: pd.DataFrame, scores: Sequence[str]) -> int:
     """Answers with a mark."""
-    marked = [any(text_or_none(cell) for cell in row) for row in zip(*(rows[name] for name in scores), strict=True)]
-    return sum(marked)
+    columns = (rows[name] for name in scores)
+    return sum(any(map(text_or_none, row)) for row in zip(*columns, strict=True))
 
 
 def _wide(roles: Roles, names: Mapping[str, str]) -> dict[str, Pattern]:
@@ -139,14 +161,15 @@ def _flat(roles: Roles, names: Mapping[str, str]) -> Roles:
     by_name = isinstance(roles.answer, tuple)
     new = {name: column for name, column in names.items() if column in wide}
     in_answer = "question" if "{question}" in str(roles.answer) else None
-    own = [pattern for pattern in roles.scores if not _is_pattern(pattern)]
+    scores = [new["mark"]] if "mark" in new else []
+    plain_scores = [pattern for pattern in roles.scores if not _is_pattern(pattern)]
     return replace(
         roles,
         answer=names["answer"],
         item=None if by_name else QUESTION,
         question=QUESTION if by_name else new.get("question", in_answer),
         reference=new.get("model_answer"),
-        scores=(*([new["mark"]] if "mark" in new else []), *own),
+        scores=(*scores, *plain_scores),
         points=new.get("possible"),
         response=None,
     )
@@ -191,9 +214,10 @@ def _response_id(
 
 def _tells_apart(rows: pd.DataFrame, key: Sequence[str]) -> bool:
     """Whether no two rows have the same words in these columns. Rows without any are no answers."""
-    keys = [tuple(text_or_none(cell) for cell in row) for row in zip(*(rows[name] for name in key), strict=True)]
-    whole = [words for words in keys if None not in words]
-    return bool(whole) and len(set(whole)) == len(whole)
+    columns = (rows[name] for name in key)
+    keys = [tuple(map(text_or_none, row)) for row in zip(*columns, strict=True)]
+    complete = [words for words in keys if None not in words]
+    return bool(complete) and len(set(complete)) == len(complete)
 
 
 def _scores(roles: Roles, rows: pd.DataFrame) -> list[str]:
@@ -225,7 +249,7 @@ def _item(
     roles: Roles, key: str, rows: pd.DataFrame, scores: Sequence[str], by_name: Mapping[str, float]
 ) -> DraftedItem:
     points = _numbers(rows[roles.points]) if isinstance(roles.points, str) and roles.points in rows.columns else []
-    marks = [mark for column in scores for mark in _numbers(rows[column])]
+    marks = _marks(rows, scores)
     named = by_name.get(key, by_name.get(""))
     return DraftedItem(
         key,
@@ -254,8 +278,8 @@ def _points_in_names(roles: Roles, header: Sequence[str]) -> dict[str, float]:
             match = matching(pattern).fullmatch(column)
             words = match.groupdict() if match else {}
             right = header[header.index(column) + 1 :][:1]
-            said = words.get("points") or ("".join(right) if {"right_of": "answer"} in roles.scores else "")
-            value = number(_TRAILING.sub("", said))
+            beside = "".join(right) if {"right_of": "answer"} in roles.scores else ""
+            value = number(_TRAILING.sub("", words.get("points") or beside))
             if words and value:
                 points[words.get("n", "")] = value
     return points

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
 
 from tasks.contracts.settings.reshaping import Pattern
@@ -87,16 +88,18 @@ def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequenc
     """The roles of a file of several columns a question."""
 
     def pattern(role: str, numeric: bool) -> str | None:
-        fitting = (name for name, of in numbered.items() if _named(of[0], role) and of[0].numeric == numeric)
-        return next((name for name in fitting if name not in used), None)
+        for name, group in numbered.items():
+            if name not in used and _named(group[0], role) and group[0].numeric == numeric:
+                return name
+        return None
 
     used = {answer}
     patterns: dict[str, str | None] = {}
     for role, numeric in (("reference", False), ("points", True), ("score", True), ("question", False)):
         patterns[role] = pattern(role, numeric)
         used |= {patterns[role] or answer}
-    taken = {column.name for name in used for column in numbered[name]}
-    people = _people({column.name: column for column in columns if column.name not in taken})
+    used_columns = {column.name for name in used for column in numbered[name]}
+    people = _people({column.name: column for column in columns if column.name not in used_columns})
     return replace(
         people,
         answer=answer,
@@ -115,7 +118,7 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
     reference = _take(free, "reference", lambda column: column.length >= 1 and not column.numeric)
     points = _take(free, "points", lambda column: column.numeric)
     scores = _every(free, "score", lambda column: column.numeric and not column.same)
-    answer: Pattern | None = _take(free, "answer", lambda column: not column.numeric) or _asked_by_name(free)
+    answer: Pattern | None = _take(free, "answer", lambda column: not column.numeric) or _named_by_questions(free)
     wording = _take(free, "question", _is_wording)
     item = _take(free, "question", lambda column: bool(column.cells))
     answer = answer or _longest(free)
@@ -141,24 +144,26 @@ def _people(free: dict[str, Column]) -> Roles:
 
 
 def _names(pattern: Pattern | None) -> tuple[str, ...]:
-    return (pattern,) if isinstance(pattern, str) else pattern if isinstance(pattern, tuple) else ()
+    if isinstance(pattern, str):
+        return (pattern,)
+    return pattern if isinstance(pattern, tuple) else ()
 
 
 def _marked_up(columns: Sequence[Column]) -> bool:
     """Whether most cells are HTML."""
-    marks = [is_markup(cell) for column in columns for cell in column.cells]
+    marks = list(map(is_markup, chain.from_iterable(column.cells for column in columns)))
     return bool(marks) and fmean(marks) >= _MARKED_UP
 
 
-def _asked_by_name(free: dict[str, Column]) -> tuple[str, ...] | None:
+def _named_by_questions(free: dict[str, Column]) -> tuple[str, ...] | None:
     """The free columns of texts that are named by the question that they answer, as forms write them: two at least."""
     texts = [column for column in free.values() if column.length >= _TEXT and not column.numeric]
-    asked = tuple(column.name for column in texts if column.name.rstrip().endswith(("?", "？")))
-    if len(asked) < 2:
+    questions = tuple(column.name for column in texts if column.name.rstrip().endswith(("?", "？")))
+    if len(questions) < 2:
         return None
-    for name in asked:
+    for name in questions:
         del free[name]
-    return asked
+    return questions
 
 
 def _is_wording(column: Column) -> bool:
@@ -218,11 +223,17 @@ def _numbered(columns: Sequence[Column]) -> dict[str, list[Column]]:
 
 def _wide_answers(numbered: Mapping[str, list[Column]]) -> str | None:
     """The pattern of the columns of answers; None where there are none."""
-    texts = {template: group for template, group in numbered.items() if not any(column.numeric for column in group)}
-    told = [t for t, group in texts.items() if _named(group[0], "answer") and not _named(group[0], "reference")]
-    long = [t for t, group in texts.items() if fmean(column.length for column in group) >= _TEXT]
-    unnamed = [t for t in long if not any(_named(texts[t][0], role) for role in ("reference", "question"))]
-    return next(iter([*told, *unnamed]), None)
+    unnamed = None
+    for template, group in numbered.items():
+        first = group[0]
+        if any(column.numeric for column in group) or _named(first, "reference"):
+            continue
+        if _named(first, "answer"):
+            return template
+        long = fmean(column.length for column in group) >= _TEXT
+        if unnamed is None and long and not _named(first, "question"):
+            unnamed = template
+    return unnamed
 
 
 def _template(name: str) -> str | None:

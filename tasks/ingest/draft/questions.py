@@ -27,10 +27,10 @@ def listed_questions(
 
     InputError where no column holds the ids of all questions that are answered, or none their wording.
     """
-    wanted = {item.item_id for item in items}
-    keys = [column for column in columns if wanted <= {cell.strip() for cell in column.cells}]
+    item_ids = {item.item_id for item in items}
+    keys = [column for column in columns if item_ids <= {cell.strip() for cell in column.cells}]
     if not keys:
-        rule = f"no column holds all ids of the questions that are answered: {', '.join(sorted(wanted)[:5])}"
+        rule = f"no column holds all ids of the questions that are answered: {', '.join(sorted(item_ids)[:5])}"
         raise InputError(rule, file=file, hint="the ids stand in the answers' column of questions")
     others = [column for column in columns if column.name != keys[0].name]
     roles = guessed(others)
@@ -43,16 +43,13 @@ def listed_questions(
     mapping = {"item_id": keys[0].name, "question": wording} | ({"reference_answer": reference} if reference else {})
     rows = {str(row[keys[0].name]).strip(): row for row in frame.to_dict("records")}
     points = roles.points if isinstance(roles.points, str) else None
-    told = [
-        replace(
-            item,
-            question=rows[item.item_id][wording].strip() or None,
-            reference=(rows[item.item_id][reference].strip() or None) if reference else None,
-            points=number(rows[item.item_id][points]) if points else item.points,
-        )
-        for item in items
-    ]
-    return mapping, tuple(told)
+    described = list[DraftedItem]()
+    for item in items:
+        row = rows[item.item_id]
+        model = row[reference].strip() if reference else ""
+        most = number(row[points]) if points else item.points
+        described.append(replace(item, question=row[wording].strip() or None, reference=model or None, points=most))
+    return mapping, tuple(described)
 
 
 def question_table(items: Sequence[DraftedItem]) -> str:

@@ -68,5 +68,5 @@ def _points(item: DraftedItem) -> list[str]:
 
 def _criterion(place: int, text: str) -> dict[str, Any]:
     levels = ["absent", "in part", "present"]
-    told = {"id": f"P{place}", "trait": "content", "kind": "gold_point", "text": text, "weight": 1}
-    return told | {"evidence": "local_quote", "levels": levels}
+    identity = {"id": f"P{place}", "trait": "content", "kind": "gold_point", "text": text, "weight": 1}
+    return identity | {"evidence": "local_quote", "levels": levels}

@@ -31,6 +31,16 @@ _NO_SCORES = (
 )
 
 
+_RELEASE = (
+    "# Which scores may go out without a person: at most `risk` of them (0.05 is one in twenty) further than",
+    "# `tolerance` steps from a person's mark. All others go to people.",
+    "release:",
+    "  tolerance: 1",
+    "  risk: 0.05",
+    "  by: set # `item` promises it for every question by its own marks, and needs more of them",
+)
+
+
 class StudyParts(NamedTuple):
     """What a study file is written of."""
 
@@ -50,44 +60,47 @@ class StudyParts(NamedTuple):
 
 def study_text(parts: StudyParts) -> str:
     """The study file (YAML), with comments."""
-    lines = [
+    sections = (_head(parts), _data(parts), _rubrics(parts), _judge(parts.echo), _RELEASE)
+    return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
+
+
+def _head(parts: StudyParts) -> list[str]:
+    return [
         *_comment(f"A study for rubricflow, drafted by `rubricflow init` from {parts.about}. Lines after a # explain."),
-        *_comment(
-            "Look at it with `rubricflow validate`, then grade with `rubricflow grade`; files are sought beside it."
-        ),
+        "# Look at it with `rubricflow validate`, then grade with `rubricflow grade`; files are sought beside it.",
         f"name: {_inline(parts.name)}",
-        "",
-        "data:",
-        "  sources:",
-        *(_source(parts.questions) if parts.questions else []),
-        *_source(parts.source),
-        *([] if "scores" in parts.source else _comment(_NO_SCORES, 6)),
-        "",
-        *_comment("What answers are graded by: read this file and make it yours before you grade."),
+    ]
+
+
+def _data(parts: StudyParts) -> list[str]:
+    lines = ["data:", "  sources:"]
+    if parts.questions:
+        lines += _source(parts.questions)
+    lines += _source(parts.source)
+    if "scores" not in parts.source:
+        lines += _comment(_NO_SCORES, 6)
+    return lines
+
+
+def _rubrics(parts: StudyParts) -> list[str]:
+    return [
+        "# What answers are graded by: read this file and make it yours before you grade.",
         "rubrics:",
         f"  file: {_inline(parts.rubrics)}",
-        "",
-        *_comment(
-            "Who judges. `embedded` is a small model that runs on this computer and needs no network; the README"
-        ),
-        *_comment("says how to ask a language model instead, which reads far better."),
-        *_judge(parts.echo),
-        "",
-        *_comment(
-            "Which scores may go out without a person: at most `risk` of them (0.05 is one in twenty) further than"
-        ),
-        *_comment("`tolerance` steps from a person's mark. All others go to people."),
-        "release:",
-        "  tolerance: 1",
-        "  risk: 0.05",
-        "  by: set # `item` promises it for every question by its own marks, and needs more of them",
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _judge(echo: bool) -> list[str]:
-    lines = ["judge:", "  protocol: rulers", "  backend: embedded"]
-    return [*lines, "  echo: allowed # the rubric is a model answer, whose words good answers share"] if echo else lines
+    lines = [
+        "# Who judges. `embedded` is a small model that runs on this computer and needs no network; the README",
+        "# says how to ask a language model instead, which reads far better.",
+        "judge:",
+        "  protocol: rulers",
+        "  backend: embedded",
+    ]
+    if echo:
+        lines.append("  echo: allowed # the rubric is a model answer, whose words good answers share")
+    return lines
 
 
 def _source(source: Mapping[str, Any]) -> list[str]:
@@ -103,7 +116,7 @@ def _source(source: Mapping[str, Any]) -> list[str]:
 def _entry(key: str, value: Any) -> list[str]:
     """A key of a source: a mapping a line an entry, so that each can be taken out."""
     if isinstance(value, Mapping):
-        return [f"      {key}:", *(f"        {_inline(name)}: {_inline(of)}" for name, of in value.items())]
+        return [f"      {key}:", *(f"        {_inline(name)}: {_inline(element)}" for name, element in value.items())]
     if key == "scores":
         return [f"      {key}:", *(f"        - {_inline(rater)}" for rater in value)]
     return [f"      {key}: {_inline(value)}"]
@@ -117,7 +130,7 @@ def _comment(words: str, indent: int = 0) -> list[str]:
 def _inline(value: Any) -> str:
     """A value as YAML on one line, in quotes where it has to be."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_inline(name)}: {_inline(of)}' for name, of in value.items())}}}"
+        return f"{{{', '.join(f'{_inline(name)}: {_inline(element)}' for name, element in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_inline, value))}]"
     if isinstance(value, bool):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from tasks.ingest.columns import with_columns
+
 TRAITS = {
     7: ("ideas", "organization", "style", "conventions"),
     8: ("ideas", "organization", "voice", "word_choice", "sentence_fluency", "conventions"),
@@ -18,8 +20,7 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     if "essay" not in frame:
         kinds = ["source_dependent" if text else "persuasive_or_narrative" for text in frame["source_text"]]
         guides = frame["rubric_text"] if "rubric_text" in frame else [None] * len(frame)
-        columns_of = {"kind": kinds, "rubric_text": list(guides)}
-        return frame.assign(**{name: pd.Series(of, frame.index, dtype=object) for name, of in columns_of.items()})
+        return with_columns(frame, {"kind": kinds, "rubric_text": guides})
     columns: dict[str, pd.Series] = {}
     summed = frame["essay_set"].isin(SUMMED)
     for rater in (1, 2):
@@ -28,6 +29,6 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         for number, names in TRAITS.items():
             for position, name in enumerate(names, 1):
                 marks = frame[f"rater{rater}_trait{position}"].astype(float).where(frame["essay_set"] == number)
-                known = columns.get(f"rater{rater}_{name}")
-                columns[f"rater{rater}_{name}"] = marks if known is None else known.fillna(marks)
+                earlier = columns.get(f"rater{rater}_{name}")
+                columns[f"rater{rater}_{name}"] = marks if earlier is None else earlier.fillna(marks)
     return frame.assign(**columns)

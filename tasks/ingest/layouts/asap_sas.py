@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from tasks.ingest.columns import with_columns
+
 _PARAGRAPH_MARK = re.compile(r"(?:(?<!\s)\s++)?\^\s?[pP]\s*")  # blanks are tried once, not from each
 _TITLES = re.compile(r"\A(?:\s*(?:rubric range|scoring rubric)\s*:[^\n]*(?:\n|\Z))+", re.IGNORECASE)
 _GUIDE = ("rubric_text", "key_elements", "possible_answers_text")
@@ -18,13 +20,13 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     scoring guide that raters had is the rubric's text with all of them, and the answers that it gives as possible."""
     if "student_answer" in frame:
         return frame.assign(student_answer=frame["student_answer"].map(lambda text: _PARAGRAPH_MARK.sub("\n", text)))
-    elements = [
-        [e for e in found or [] if not e.rstrip().endswith(":") and not e.lower().startswith("other")]
-        for found in frame["key_elements"]
-    ]
     parts = zip(*(frame[name] if name in frame else [None] * len(frame) for name in _GUIDE), strict=True)
-    columns = {"key_elements": elements, "guide": [_guide(*row) for row in parts]}
-    return frame.assign(**{name: pd.Series(of, frame.index, dtype=object) for name, of in columns.items()})
+    elements = [_without_headings(listed or []) for listed in frame["key_elements"]]
+    return with_columns(frame, {"key_elements": elements, "guide": [_guide(*row) for row in parts]})
+
+
+def _without_headings(elements: Iterable[str]) -> list[str]:
+    return [e for e in elements if not e.rstrip().endswith(":") and not e.lower().startswith("other")]
 
 
 def _guide(rubric: Any, elements: Iterable[str] | None, possible: Any) -> str | None:
@@ -33,5 +35,5 @@ def _guide(rubric: Any, elements: Iterable[str] | None, possible: Any) -> str | 
         return None
     listed = [e if e.rstrip().endswith(":") else f"- {e}" for e in elements or ()]
     keys = "\n".join(["Key elements:", *listed]) if listed else ""
-    said = (_TITLES.sub("", rubric), keys, possible if isinstance(possible, str) else "")
-    return "\n\n".join(part.strip() for part in said if part.strip())
+    parts = (_TITLES.sub("", rubric), keys, possible if isinstance(possible, str) else "")
+    return "\n\n".join(part.strip() for part in parts if part.strip())

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any
+
 import pandas as pd
+
+from tasks.ingest.columns import with_columns
 
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -11,8 +17,10 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.assign(answered=[f"{question}:{student}" for question, student in pairs])
     if "Gold_points" not in frame:
         return frame
-    points = frame["Gold_points"].tolist()
-    return frame.assign(
-        points=pd.Series([[point["text"] for point in found] for found in points], frame.index, dtype=object),
-        weights=pd.Series([[point["weight"] for point in found] for found in points], frame.index, dtype=object),
-    )
+    lists = frame["Gold_points"].tolist()
+    return with_columns(frame, {"points": _each(lists, "text"), "weights": _each(lists, "weight")})
+
+
+def _each(lists: Iterable[list[dict[str, Any]]], key: str) -> list[list[Any]]:
+    """One key of every gold point, answer by answer."""
+    return [list(map(itemgetter(key), points)) for points in lists]

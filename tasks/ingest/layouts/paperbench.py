@@ -25,16 +25,12 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     for number, node in zip(nodes.index.tolist(), nodes.to_dict("records"), strict=True):
         rows[node["paper"]].append(node)
         first.setdefault(node["paper"], number)
-    papers = {paper: _paper(of) for paper, of in rows.items()}
-    return pd.DataFrame(
-        {
-            "paper": list(papers),
-            "question": [question for question, _ in papers.values()],
-            "criteria": [criteria for _, criteria in papers.values()],
-        },
-        index=pd.Index(first.values()),
-        dtype=object,
-    )
+    papers = []
+    for name, nodes_of_paper in rows.items():
+        question, criteria = _paper(nodes_of_paper)
+        papers.append({"paper": name, "question": question, "criteria": criteria})
+    columns = pd.Index(("paper", "question", "criteria"))
+    return pd.DataFrame(papers, index=pd.Index(first.values()), columns=columns, dtype=object)
 
 
 def _paper(nodes: Sequence[Node]) -> tuple[str | None, list[dict[str, Any]]]:
@@ -67,8 +63,8 @@ def _criteria(
     children = below.get(node["node_id"], ())
     total = sum(child["weight"] for child in children) or 1.0  # criteria without points are refused with their rubric
     for child in children:
-        own, share = ids[node["node_id"], child["node_id"]], points * child["weight"] / total
+        child_name, share = ids[node["node_id"], child["node_id"]], points * child["weight"] / total
         is_alone = name is not None and child["node_id"] not in below
         text = f"{child['requirement']} (part of: {node['requirement']})" if is_alone else child["requirement"]
-        yield {"id": own, "text": text, "weight": share, "parent": name}
-        yield from _criteria(child, own, share, below, ids)
+        yield {"id": child_name, "text": text, "weight": share, "parent": name}
+        yield from _criteria(child, child_name, share, below, ids)

@@ -12,8 +12,8 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         rubrics = frame[(frame["kind"] == "Rubric") & (frame["name"] == "detailed")]
         return frame.assign(guide=frame["question_id"].map(rubrics.set_index("question_id")["text"]).astype(object))
     pairs = zip(frame["question_id"], frame["student"], strict=True)
-    sums = {
-        rater: frame[[f"item{n}_{rater}" for n in (1, 2, 3)]].astype(float).sum(axis=1, skipna=False)
-        for rater in ("human1", "human2")
-    }
+    sums = {}
+    for rater in ("human1", "human2"):
+        marks = frame[[f"item{n}_{rater}" for n in (1, 2, 3)]].astype(float)
+        sums[rater] = marks.sum(axis=1, skipna=False)
     return frame.assign(answered=[f"{question}:{student}" for question, student in pairs], **sums)

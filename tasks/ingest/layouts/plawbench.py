@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from tasks.ingest.columns import with_columns
+
 _MARK = re.compile(r"[（(]\s*(?P<sign>[+＋]?)\s*(?P<points>\d+(?:\.\d+)?)\s*(?P<unit>分?)\s*[)）]")
 
 
@@ -24,7 +26,7 @@ class _Mark(NamedTuple):
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The criteria become lists, with sub-points where a criterion's text marks points, as in '（+5分）'."""
     criteria = [_listed(json.loads(cell)) for cell in frame["rubric_json"]]
-    return frame.assign(criteria=pd.Series(criteria, frame.index, dtype=object))
+    return with_columns(frame, {"criteria": criteria})
 
 
 def sub_points(text: str, points: float) -> list[tuple[str, float]]:
@@ -35,45 +37,47 @@ def sub_points(text: str, points: float) -> list[tuple[str, float]]:
     not add up to the criterion's points and all do together; a mark that the following ones split is their heading.
     """
     marks = _marks(text, points)
-    begins = [_begin(text, marks, at) for at in range(len(marks))]
+    begins = [_begin(text, marks, position) for position in range(len(marks))]
     if sum(mark.points for mark in marks) != points:
-        headings = [at for at in range(len(marks)) if _is_split([mark.points for mark in marks[at:]])]
-        for at in reversed(headings):
-            del marks[at], begins[at + 1]
+        points_of_marks = [mark.points for mark in marks]
+        headings = [position for position in range(len(marks)) if _is_split(points_of_marks[position:])]
+        for position in reversed(headings):
+            del marks[position], begins[position + 1]
     if len(marks) < 2:
         return []
     head = text[: begins[0]].strip()
     ends = [*begins[1:], len(text)]
-    told = [(text[b : m.start] + text[m.end : e]).strip() for b, m, e in zip(begins, marks, ends, strict=True)]
-    return [(f"{head}\n{part}".strip(), mark.points) for part, mark in zip(told, marks, strict=True)]
+    parts = list[tuple[str, float]]()
+    for begin, mark, end in zip(begins, marks, ends, strict=True):
+        part = (text[begin : mark.start] + text[mark.end : end]).strip()
+        parts.append((f"{head}\n{part}".strip(), mark.points))
+    return parts
 
 
 def _listed(rubric: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for number, one in enumerate(rubric, 1):
-        whole, points = f"C{number}", float(one["points"])
-        found.append({"id": whole, "text": one["criterion"], "weight": points})
-        for part, (text, weight) in enumerate(sub_points(one["criterion"], points), 1):
-            found.append({"id": f"{whole}.{part}", "text": text, "weight": weight, "parent": whole})
-    return found
+    criteria: list[dict[str, Any]] = []
+    for number, criterion in enumerate(rubric, 1):
+        name, points = f"C{number}", float(criterion["points"])
+        criteria.append({"id": name, "text": criterion["criterion"], "weight": points})
+        for part, (text, weight) in enumerate(sub_points(criterion["criterion"], points), 1):
+            criteria.append({"id": f"{name}.{part}", "text": text, "weight": weight, "parent": name})
+    return criteria
 
 
 def _marks(text: str, points: float) -> list[_Mark]:
-    found = [
-        _Mark(match.start(), match.end(), float(match["points"]), bool(match["sign"]))
-        for match in _MARK.finditer(text)
-        if match["sign"] or match["unit"]
-    ]
-    signed = [mark for mark in found if mark.signed]
+    matches = (match for match in _MARK.finditer(text) if match["sign"] or match["unit"])
+    candidates = [_Mark(*match.span(), float(match["points"]), bool(match["sign"])) for match in matches]
+    signed = [mark for mark in candidates if mark.signed]
     # An unsigned mark of all the points is the criterion's own.
-    every = [mark for mark in found if mark.signed or mark.points != points]
-    add_up = [marks for marks in (signed, every) if sum(mark.points for mark in marks) == points]
-    return next(iter(add_up), signed)
+    every = [mark for mark in candidates if mark.signed or mark.points != points]
+    if sum(mark.points for mark in signed) != points and sum(mark.points for mark in every) == points:
+        return every
+    return signed
 
 
-def _begin(text: str, marks: Sequence[_Mark], at: int) -> int:
-    line = text.rfind("\n", 0, marks[at].start) + 1
-    return line if at == 0 or marks[at - 1].end <= line else marks[at].start
+def _begin(text: str, marks: Sequence[_Mark], position: int) -> int:
+    line = text.rfind("\n", 0, marks[position].start) + 1
+    return line if position == 0 or marks[position - 1].end <= line else marks[position].start
 
 
 def _is_split(points: Sequence[float]) -> bool:

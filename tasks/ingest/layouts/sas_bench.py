@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
 from tasks.contracts.errors import InputError
+from tasks.ingest.columns import with_columns
 from tasks.store.cells import as_number, need, quoted, texts
 
 _END = re.compile(r"(?<=[。；！？])|(?<=．)(?!\d)|(?<=[^\\];)|\n\s*\n")
-_TOLD = ("id", "question", "reference", "analysis")
+_TEXTS = ("id", "question", "reference", "analysis")
 
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -24,34 +26,33 @@ def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     column, a total that is no whole number from 1, a mark off 0 to the total, and steps that are no list of objects
     with a response.
     """
-    for name in (*_TOLD, "total", "manual_label", "steps"):
+    for name in (*_TEXTS, "total", "manual_label", "steps"):
         need(frame, name, file)
     rows, subject = [number + 1 for number in frame.index.tolist()], file.split("_")[1]
-    told = {name: texts(frame[name], file, rows, name) for name in _TOLD}
+    ids, questions, references, analyses = (texts(frame[name], file, rows, name) for name in _TEXTS)
     marks = zip(rows, frame["total"], frame["manual_label"], strict=True)
     tops = [_top(total, mark, file, row) for row, total, mark in marks]
-    asked = list(zip(told["question"], told["reference"], told["analysis"], tops, strict=True))
-    points = [_points(reference) for reference in told["reference"]]
-    columns = {
-        "id": [one and f"{subject}:{one}" for one in told["id"]],
-        "item": [f"{subject}:{_digest(*parts)}" for parts in asked],
+    identities = zip(questions, references, analyses, tops, strict=True)
+    points = [_points(reference) for reference in references]
+    columns: dict[str, Iterable[Any]] = {
+        "id": [name and f"{subject}:{name}" for name in ids],
+        "item": [f"{subject}:{_digest(*parts)}" for parts in identities],
         "points": points,
-        "weights": [[top / len(of) for _ in of] for of, top in zip(points, tops, strict=True)],
+        "weights": [[top / len(parts)] * len(parts) if parts else [] for parts, top in zip(points, tops, strict=True)],
         "answer": [_answer(cell, file, row) for row, cell in zip(rows, frame["steps"], strict=True)],
     }
-    made = {name: pd.Series(cells, frame.index, dtype=object) for name, cells in columns.items()}
-    return frame.assign(subject=subject, **made)
+    return with_columns(frame.assign(subject=subject), columns)
 
 
 def _top(cell: Any, mark: Any, file: str, row: int) -> int:
     """The total, under which the mark must lie."""
-    total, given = (as_number(one, file, row, name) for one, name in ((cell, "total"), (mark, "manual_label")))
+    total, marked = as_number(cell, file, row, "total"), as_number(mark, file, row, "manual_label")
     if total is None:
         raise InputError("is empty", file=file, row=row, field="total")
     if total < 1 or not total.is_integer():
         raise InputError(f"{quoted(cell)} is no whole number of marks from 1", file=file, row=row, field="total")
-    if given is not None and not 0 <= given <= total:
-        raise InputError(f"{given:g} is off the scale 0 to {total:g}", file=file, row=row, field="manual_label")
+    if marked is not None and not 0 <= marked <= total:
+        raise InputError(f"{marked:g} is off the scale 0 to {total:g}", file=file, row=row, field="manual_label")
     return int(total)
 
 
@@ -68,7 +69,7 @@ def _answer(cell: Any, file: str, row: int) -> str:
     """The steps' responses, a line break between them as between the lines of one that the authors put together."""
     if not isinstance(cell, list) or not all(isinstance(step, dict) for step in cell):
         raise InputError("is not a list of objects", file=file, row=row, field="steps")
-    said = texts([step.get("response") for step in cell], file, [row] * len(cell), "steps.response")
-    if None in said:
-        raise InputError(f"step {said.index(None) + 1} has no response", file=file, row=row, field="steps")
-    return "\n".join(one for one in said if one is not None)
+    responses = texts([step.get("response") for step in cell], file, [row] * len(cell), "steps.response")
+    if None in responses:
+        raise InputError(f"step {responses.index(None) + 1} has no response", file=file, row=row, field="steps")
+    return "\n".join(response for response in responses if response is not None)

@@ -11,8 +11,8 @@ TRAITS = ("semantics", "grammar", "fluency")
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     """Triples stand one to a line and get an id; the score is the sum of the three traits."""
-    return frame.assign(
-        triples=[str(mr).replace("<br>", "\n") for mr in frame["mr"]],
-        triples_id=["T" + hashlib.sha256(str(mr).encode()).hexdigest()[:8] for mr in frame["mr"]],
-        sum=frame[list(TRAITS)].apply(pd.to_numeric, errors="coerce").sum(axis=1, skipna=False),
-    )
+    meanings = [str(meaning) for meaning in frame["mr"]]
+    triples = [meaning.replace("<br>", "\n") for meaning in meanings]
+    ids = ["T" + hashlib.sha256(meaning.encode()).hexdigest()[:8] for meaning in meanings]
+    marks = frame[list(TRAITS)].apply(pd.to_numeric, errors="coerce")
+    return frame.assign(triples=triples, triples_id=ids, sum=marks.sum(axis=1, skipna=False))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any
 
 import pandas as pd
+
+from tasks.ingest.columns import with_columns
 
 BANDS = ("1-2", "3-4", "5-6", "7-8", "9-10")
 WEIGHT = 10
@@ -14,14 +17,21 @@ WEIGHT = 10
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The criteria become lists; the ten levels are named by their score, a band's upper one also by what it says."""
-    criteria = [
-        [_listed(f"C{number}", one) for number, one in enumerate(json.loads(cell), 1)] for cell in frame["checklist"]
-    ]
-    return frame.assign(criteria=pd.Series(criteria, frame.index, dtype=object))
+    checklists = map(json.loads, frame["checklist"])
+    return with_columns(frame, {"criteria": map(_criteria, checklists)})
 
 
-def _listed(name: str, one: dict[str, str]) -> dict[str, Any]:
+def _criteria(checklist: list[dict[str, str]]) -> list[dict[str, Any]]:
+    return [_listed(f"C{number}", criterion) for number, criterion in enumerate(checklist, 1)]
+
+
+def _listed(name: str, criterion: dict[str, str]) -> dict[str, Any]:
     lower, upper = zip(*(band.split("-") for band in BANDS), strict=True)
-    said = [f"{score} (band {band}): {one[band]}" for score, band in zip(upper, BANDS, strict=True)]
-    levels = [level for pair in zip(lower, said, strict=True) for level in pair]
-    return {"id": name, "text": f"{one['name']}: {one['criteria_description']}", "weight": WEIGHT, "levels": levels}
+    described = [f"{score} (band {band}): {criterion[band]}" for score, band in zip(upper, BANDS, strict=True)]
+    levels = list(chain.from_iterable(zip(lower, described, strict=True)))
+    return {
+        "id": name,
+        "text": f"{criterion['name']}: {criterion['criteria_description']}",
+        "weight": WEIGHT,
+        "levels": levels,
+    }

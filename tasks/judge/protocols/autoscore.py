@@ -28,7 +28,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
     match before:
         case []:
             return [EXTRACT]
-        case [Answer(_, asked)] if asked.value is not None and len(asked.value) == len(bundle.criteria):
+        case [Answer(_, call)] if call.value is not None and len(call.value) == len(bundle.criteria):
             return [SCORE]
         case _:
             return []
@@ -37,13 +37,15 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the components, or for the score in view of them; only who scores is shown anything beside."""
     name = "autoscore_extract" if part == EXTRACT else "autoscore"
-    of = Same(case.bundle), Same(case.bundle.criteria)
-    system = prompt.opening(*of, case.question, case.context, case.reference_answer, name)
-    contract_of = schema(case.bundle, part)
+    bundle = case.bundle
+    system = prompt.opening(
+        Same(bundle), Same(bundle.criteria), case.question, case.context, case.reference_answer, name
+    )
     if part == EXTRACT:
-        return build(case, part, rater, system, contract_of, KEYS, role="extract")
-    found = prompt.components(before[0].asked.value or {})
-    return build(case, part, rater, system, contract_of, contract.HOLISTIC_KEYS, shown=shown, task=found)
+        return build(case, part, rater, system, schema(bundle, part), KEYS, role="extract")
+    components = prompt.components(before[0].call.value or {})
+    keys = contract.HOLISTIC_KEYS
+    return build(case, part, rater, system, schema(bundle, part), keys, shown=shown, task=components)
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
@@ -68,7 +70,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     if len(answers) == 2:
         _, grading = dhs.outcome(case, answers[1:])
     else:
-        grading = Grading(case, Scored(None), {}, reason=reason_of(answers[0].asked))
+        grading = Grading(case, Scored(None), {}, reason=reason_of(answers[0].call))
     grading.signals |= itemised.signals(case.bundle, answers)
     return Outcome(Judged(case, (), {}), grading)
 
@@ -77,11 +79,11 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion as components, the first quote of each criterion that it finds; or as one score."""
     if question.part == SCORE.name:
         return dhs.artifact(question, opinion)
-    quotes = {
-        c.id: [quote["quote"] for quote in opinion.evidence.get(c.id, ())] if opinion.levels[c.id] else []
-        for c in _asked(question)
-    }
-    return {"components": {name: said[0] if said else None for name, said in quotes.items()}}
+    components: dict[str, str | None] = {}
+    for criterion in _criteria(question):
+        quotes = opinion.evidence.get(criterion.id, ()) if opinion.levels[criterion.id] else ()
+        components[criterion.id] = quotes[0]["quote"] if quotes else None
+    return {"components": components}
 
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
@@ -89,7 +91,7 @@ def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     return _schema(Same(bundle), part.name)
 
 
-def _asked(question: Question) -> tuple[Criterion, ...]:
+def _criteria(question: Question) -> tuple[Criterion, ...]:
     return question.criteria or question.bundle.criteria
 
 
@@ -98,28 +100,32 @@ def _schema(bundle: Same[Bundle], part: str) -> dict[str, Any]:
     return contract.components(bundle.value.criteria) if part == EXTRACT.name else contract.holistic(bundle.value)
 
 
-def _judge(given: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
+def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
     """A component is a text or null; texts are cut as the contract bounds them."""
-    if not isinstance(given, dict):
+    if not isinstance(entries, dict):
         return Checked({}, ("malformed_component:*",))
-    found: dict[str, str | None] = {}
+    components: dict[str, str | None] = {}
     violations = []
     for criterion in criteria:
-        if criterion.id not in given:
+        if criterion.id not in entries:
             violations.append(f"missing_component:{criterion.id}")
-        elif (said := given[criterion.id]) is None:
-            found[criterion.id] = None
-        elif isinstance(said, str):
-            found[criterion.id] = said.strip()[: contract.MAX_QUOTE] or None
+        elif (text := entries[criterion.id]) is None:
+            components[criterion.id] = None
+        elif isinstance(text, str):
+            components[criterion.id] = text.strip()[: contract.MAX_QUOTE] or None
         else:
             violations.append(f"malformed_component:{criterion.id}")
-    return Checked(found, tuple(violations))
+    return Checked(components, tuple(violations))
+
+
+def _narrowed(question: Question, names: frozenset[str]) -> dict[str, Any]:
+    return {"criteria": tuple(criterion for criterion in _criteria(question) if criterion.id in names)}
 
 
 _CONTRACT = itemised.Contract(
     key="components",
-    asked=_asked,
+    items=_criteria,
     judge=_judge,
-    narrowed=lambda question, names: {"criteria": tuple(c for c in _asked(question) if c.id in names)},
-    schema=lambda question: contract.components(_asked(question)),
+    narrowed=_narrowed,
+    schema=lambda question: contract.components(_criteria(question)),
 )

@@ -27,7 +27,7 @@ _NOTHING = Message("system", "")
 """A trained grader reads the question's plain data, not prose."""
 
 
-class Said(NamedTuple):
+class Estimate(NamedTuple):
     """What a grader says of a response."""
 
     levels: Mapping[str, int]
@@ -49,7 +49,7 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
-    """What the reply says, as `Said`; None where anything of it is missing or off its scale.
+    """What the reply says, as `Estimate`; None where anything of it is missing or off its scale.
 
     Violations: those of the stated score (`tasks.judge.stated`); `missing_decision:`, `malformed_decision:` and
     `level_off_scale:` with the criterion; `malformed_probability`.
@@ -59,13 +59,14 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
     artifact, _ = extract(reply.text or "", request.keys)
     if score.value is None or artifact is None:
         return score
-    given = artifact["levels"] if isinstance(artifact["levels"], dict) else {}
-    violations = [problem for criterion in question.criteria if (problem := _problem(given, criterion))]
+    levels = artifact["levels"] if isinstance(artifact["levels"], dict) else {}
+    violations = [problem for criterion in question.criteria if (problem := _problem(levels, criterion))]
     if not isinstance(artifact["probability"], float | int):
         violations.append("malformed_probability")
     if violations:
         return Checked(None, tuple(violations))
-    return Checked(Said({c.id: given[c.id] for c in question.criteria}, score.value, artifact["probability"]), ())
+    decided = {criterion.id: levels[criterion.id] for criterion in question.criteria}
+    return Checked(Estimate(decided, score.value, artifact["probability"]), ())
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
@@ -76,25 +77,25 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     """The levels as decisions, without evidence; the stated score; and as signals the expected share of each
     criterion's levels, the traits' means of these, and the probability of the score."""
-    ((part, asked),) = answers
-    said: Said | None = asked.value
-    if said is None:
-        reason = reason_of(asked)
+    ((part, call),) = answers
+    estimate: Estimate | None = call.value
+    if estimate is None:
+        reason = reason_of(call)
         decisions = [Decision(c.id, None, reason=reason) for c in part.criteria]
         return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), {}, reason=reason))
-    likely = probabilities(asked, part.criteria)
-    shares = {c.id: _expected(said.levels[c.id], likely.get(c.id)) / c.top for c in part.criteria}
+    levels, likely = estimate.levels, probabilities(call, part.criteria)
+    shares = {c.id: _expected(levels[c.id], likely.get(c.id)) / c.top for c in part.criteria}
     signals = {f"criterion.{name}": share for name, share in shares.items()}
-    counting = {c.id: expected_share(case.bundle, c, said.levels[c.id], likely.get(c.id)) for c in part.criteria}
+    counting = {c.id: expected_share(case.bundle, c, levels[c.id], likely.get(c.id)) for c in part.criteria}
     signals |= {f"mean.{name}": mean for name, mean in trait_means(case.bundle, counting).items()}
-    signals |= conflicts(case.bundle, said.levels)
-    signals["grade_probability"] = float(said.probability)
-    if abs(round_half_up(said.score, case.bundle.scale) - said.score) > 1e-9:
+    signals |= conflicts(case.bundle, levels)
+    signals["grade_probability"] = float(estimate.probability)
+    if abs(round_half_up(estimate.score, case.bundle.scale) - estimate.score) > 1e-9:
         signals["off_step"] = 1.0
-    chosen = [of[said.levels[name]] for name, of in likely.items()]
+    chosen = [chances[levels[name]] for name, chances in likely.items()]
     confidence = sum(chosen) / len(chosen) if chosen else None
-    decisions = [Decision(c.id, said.levels[c.id], said.levels[c.id]) for c in part.criteria]
-    return Outcome(Judged(case, decisions, likely), Grading(case, Scored(said.score), signals, confidence))
+    decisions = [Decision(c.id, levels[c.id], levels[c.id]) for c in part.criteria]
+    return Outcome(Judged(case, decisions, likely), Grading(case, Scored(estimate.score), signals, confidence))
 
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _schema(bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]]) -> dict[str, Any]:
-    # The score may lie between two steps, see `Said.score`.
+    # The score may lie between two steps, see `Estimate.score`.
     score = {"type": "number", "minimum": bundle.value.scale.min, "maximum": bundle.value.scale.max}
     levels = {c.id: {"type": "integer", "minimum": 0, "maximum": c.top} for c in criteria.value}
     share = {"type": "number", "minimum": 0, "maximum": 1}
@@ -122,15 +123,15 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def _problem(given: Mapping[str, Any], criterion: Criterion) -> str | None:
+def _problem(levels: Mapping[str, Any], criterion: Criterion) -> str | None:
     """What is wrong with the level of a criterion."""
-    if criterion.id not in given:
+    if criterion.id not in levels:
         return f"missing_decision:{criterion.id}"
-    level = given[criterion.id]
+    level = levels[criterion.id]
     if isinstance(level, bool) or not isinstance(level, int):
         return f"malformed_decision:{criterion.id}"
     return None if 0 <= level <= criterion.top else f"level_off_scale:{criterion.id}"
 
 
 def _expected(level: int, likely: Sequence[float] | None) -> float:
-    return sum(m * p for m, p in enumerate(likely)) if likely else float(level)
+    return sum(step * chance for step, chance in enumerate(likely)) if likely else float(level)

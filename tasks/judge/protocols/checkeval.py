@@ -55,35 +55,35 @@ def _schema(criteria: Same[tuple[Criterion, ...]]) -> dict[str, Any]:
     return contract.answers(criteria.value)
 
 
-def _judge(given: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
+def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
     """Yes is the highest level, no the lowest."""
-    if not isinstance(given, dict):
+    if not isinstance(entries, dict):
         undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
         return Checked(Verdict(undecided), ("malformed_answer:*",))
     decisions, violations = [], []
     for criterion in criteria:
-        answer = given.get(criterion.id)
-        said = answer.strip().casefold() if isinstance(answer, str) else answer
-        if said in (contract.YES, contract.NO):
-            level = criterion.top if said == contract.YES else 0
+        entry = entries.get(criterion.id)
+        answer = entry.strip().casefold() if isinstance(entry, str) else entry
+        if answer in (contract.YES, contract.NO):
+            level = criterion.top if answer == contract.YES else 0
             decisions.append(Decision(criterion.id, level, level))
         else:
-            missing = answer is None
+            missing = entry is None
             reason = "criterion_missing" if missing else "invalid_reply"
             decisions.append(Decision(criterion.id, None, reason=reason))
             violations.append(f"{'missing' if missing else 'malformed'}_answer:{criterion.id}")
     return Checked(Verdict(tuple(decisions), violations=tuple(violations)), tuple(violations))
 
 
-def _restated(given: Any, item: Criterion, choose: itemised.Choose) -> Any:
-    return _ANSWERS[choose(_ANSWERS.index(given))] if given in _ANSWERS else given
+def _restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+    return _ANSWERS[choose(_ANSWERS.index(entry))] if entry in _ANSWERS else entry
 
 
 _CONTRACT = itemised.Contract(
     key="answers",
-    asked=lambda question: question.criteria,
+    items=lambda question: question.criteria,
     judge=_judge,
-    narrowed=lambda question, names: {"criteria": tuple(c for c in question.criteria if c.id in names)},
+    narrowed=itemised.only_criteria,
     schema=lambda question: contract.answers(question.criteria),
     restated=_restated,
 )

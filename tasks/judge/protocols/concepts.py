@@ -30,8 +30,7 @@ _LINE = ["concept", "label", "evidence"]
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the labels of a part's concepts."""
-    known = case.question, case.context, case.reference_answer
-    system = _opening(Same(case.bundle), Same(part.criteria), *known)
+    system = _opening(Same(case.bundle), Same(part.criteria), case.question, case.context, case.reference_answer)
     return build(case, part, rater, system, schema(case.bundle, part), contract.CHECKLIST_KEYS, shown=shown)
 
 
@@ -48,24 +47,24 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
 def read_lines(text: str) -> dict[str, Any] | None:
     """The decisions in the published line format, `concept=<id>; label=<level>; evidence=<words>`; other lines are
     passed over. None where no line has it, or a concept has two."""
-    found: dict[str, Any] = {}
+    decisions: dict[str, Any] = {}
     for line in text.splitlines():
         pairs = [part.partition("=") for part in line.strip(" \t-*").split(";", 2)]
         if [name.strip().casefold() for name, _, _ in pairs] != _LINE:
             continue
         concept, level, words = (value.strip() for _, _, value in pairs)
-        if concept in found:
+        if concept in decisions:
             return None
-        found[concept] = {"evidence": [{"quote": words}] if words else [], "level": level}
-    return found or None
+        decisions[concept] = {"evidence": [{"quote": words}] if words else [], "level": level}
+    return decisions or None
 
 
 def _as_json(reply: Reply) -> Reply:
     """The reply, with the artifact in place of its text where this holds lines and no JSON at all."""
-    found = read_lines(reply.text or "")
-    if found is None or extract(reply.text, contract.CHECKLIST_KEYS)[1] != "no_object":
+    decisions = read_lines(reply.text or "")
+    if decisions is None or extract(reply.text, contract.CHECKLIST_KEYS)[1] != "no_object":
         return reply
-    return replace(reply, text=json.dumps({"decisions": found}, ensure_ascii=False))
+    return replace(reply, text=json.dumps({"decisions": decisions}, ensure_ascii=False))
 
 
 @lru_cache(maxsize=1024)
@@ -77,19 +76,20 @@ def _opening(
     reference: str | None,
 ) -> Message:
     """What all responses of an item share."""
-    asked, names = criteria.value, names_of(bundle)
-    shown = "".join(_example(number, one, asked, names) for number, one in enumerate(bundle.value.examples, 1))
-    text = prompt.system(bundle.value, asked, question, context, reference=reference, examples=shown)
+    examples = enumerate(bundle.value.examples, 1)
+    shown = "".join(_example(number, example, criteria.value, names_of(bundle)) for number, example in examples)
+    text = prompt.system(bundle.value, criteria.value, question, context, reference=reference, examples=shown)
     return Message("system", text.rstrip("\n"))
 
 
 def _example(number: int, example: Example, criteria: tuple[Criterion, ...], names: UnitNames) -> str:
     """An example as its annotator would have seen it, and the answer in the contract's words."""
     decisions = {c.id: _decision(c, example, names) for c in criteria if c.id in example.labels}
+    reference = f"\nReference answer:\n{example.reference}\n" if example.reference else ""
     values = {
         "number": str(number),
         "question": example.question,
-        "reference": f"\nReference answer:\n{example.reference}\n" if example.reference else "",
+        "reference": reference,
         "response": prompt.response(example.response, units(example.response), names),
         "answer": json.dumps({"decisions": decisions}, ensure_ascii=False),
     }
@@ -98,9 +98,9 @@ def _example(number: int, example: Example, criteria: tuple[Criterion, ...], nam
 
 def _decision(criterion: Criterion, example: Example, names: UnitNames) -> dict[str, Any]:
     label, text = example.labels[criterion.id], example.response
-    at = find(label.evidence, text)
+    span = find(label.evidence, text)
     sentences = [unit for unit in units(text) if unit.kind == "sentence"]
-    unit = next((one.unit_id for one in sentences if at and one.start <= at.start < one.end), "s1")
-    evidence = [{"unit": names.name(unit), "quote": label.evidence}] if label.evidence else []
-    whole = {"evidence": evidence, "diagnostic": criterion.levels[label.level], "level": label.level}
-    return {name: whole[name] for name in contract.fields(criterion)}
+    quoted = (unit.unit_id for unit in sentences if span and unit.start <= span.start < unit.end)
+    evidence = [{"unit": names.name(next(quoted, "s1")), "quote": label.evidence}] if label.evidence else []
+    members = {"evidence": evidence, "diagnostic": criterion.levels[label.level], "level": label.level}
+    return {name: members[name] for name in contract.fields(criterion)}

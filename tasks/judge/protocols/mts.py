@@ -42,10 +42,10 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     """The traits' scores, and the score that they make; no criterion is decided."""
-    given = {part.traits[0].id: answer.value for part, answer in answers if answer.value is not None}
-    scored = score(case.bundle, {}, given)
+    traits = {part.traits[0].id: answer.value for part, answer in answers if answer.value is not None}
+    scored = score(case.bundle, {}, traits)
     reasons = {reason_of(answer) for _, answer in answers if answer.value is None}
-    reason = next(iter(reasons)) if not given and len(reasons) == 1 else scored.reason
+    reason = next(iter(reasons)) if not traits and len(reasons) == 1 else scored.reason
     signals = {"tie": float(scored.tie), **itemised.signals(case.bundle, answers)}
     confidence = stated.confidence([(answer, part.traits[0]) for part, answer in answers])
     reason = reason if scored.score is None else None
@@ -64,8 +64,8 @@ def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _parts(of: Same[Bundle]) -> list[Part]:
-    return [Part(trait.id, traits=(trait,)) for trait in of.value.traits if trait.source == "judged"]
+def _parts(bundle: Same[Bundle]) -> list[Part]:
+    return [Part(trait.id, traits=(trait,)) for trait in bundle.value.traits if trait.source == "judged"]
 
 
 @lru_cache(maxsize=1024)

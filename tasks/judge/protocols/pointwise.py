@@ -21,7 +21,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 
 @lru_cache(maxsize=1024)
-def _parts(of: Same[Bundle]) -> list[Part]:
-    criteria, size = of.value.criteria, of.value.protocol.criteria_per_call
-    several = [criteria[at : at + size] for at in range(0, len(criteria), size)]
-    return [Part("..".join(dict.fromkeys((some[0].id, some[-1].id))), some) for some in several]
+def _parts(bundle: Same[Bundle]) -> list[Part]:
+    criteria, size = bundle.value.criteria, bundle.value.protocol.criteria_per_call
+    calls = [criteria[first : first + size] for first in range(0, len(criteria), size)]
+    return [Part("..".join(dict.fromkeys((asked[0].id, asked[-1].id))), asked) for asked in calls]

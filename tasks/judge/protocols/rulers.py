@@ -60,11 +60,11 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         counts.update(verdict.signals)
         probabilities |= itemised.probabilities(answer, part.criteria)
     if case.kept:
-        decisions = _with_kept(case, decisions)
+        decisions = _with_earlier(case, decisions)
         counts.update(keep.signals(case))
-        probabilities |= {name: kept.probabilities for name, kept in case.kept.items() if kept.probabilities}
-    kept = settled(decisions, case.bundle.protocol, _criteria(case, decisions))
-    decisions, counts = list(kept.decisions), counts + kept.signals
+        probabilities |= {name: old.probabilities for name, old in case.kept.items() if old.probabilities}
+    doubted = settled(decisions, case.bundle.protocol, _criteria(case, decisions))
+    decisions, counts = list(doubted.decisions), counts + doubted.signals
     counts.update(most_shared(decisions))
     levels = {d.criterion_id: d.level for d in decisions}
     scored = score(case.bundle, levels)
@@ -75,9 +75,9 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     chosen = [likely[stated[name]] for name, likely in probabilities.items() if name in stated]
     confidence = sum(chosen) / len(chosen) if chosen else None
     reasons = {d.reason for d in decisions if d.reason}
-    # One call that failed as a whole has one reason; otherwise the score lacks single criteria.
-    whole = next(iter(reasons)) if len(reasons) == 1 and all(d.level is None for d in decisions) else scored.reason
-    reason = whole if scored.score is None else None
+    reason = scored.reason if scored.score is None else None
+    if scored.score is None and len(reasons) == 1 and all(d.level is None for d in decisions):
+        (reason,) = reasons  # one call that failed as a whole
     return Outcome(Judged(case, decisions, probabilities), Grading(case, scored, signals, confidence, reason))
 
 
@@ -87,8 +87,8 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     for criterion in question.criteria:
         level = opinion.levels[criterion.id]
         evidence = cited_by_name(opinion.evidence.get(criterion.id, ()), names) if level else []
-        whole = {"evidence": evidence, "diagnostic": opinion.because, "level": level}
-        decisions[criterion.id] = {name: whole[name] for name in contract.fields(criterion)}
+        members = {"evidence": evidence, "diagnostic": opinion.because, "level": level}
+        decisions[criterion.id] = {name: members[name] for name in contract.fields(criterion)}
     return {"decisions": decisions}
 
 
@@ -102,21 +102,21 @@ def _schema(criteria: Same[tuple[Criterion, ...]]) -> dict[str, Any]:
     return contract.checklist(criteria.value)
 
 
-def _judge(given: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
-    verdict = verify({"decisions": given}, question.bundle, criteria, subject_of(question))
+def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
+    verdict = verify({"decisions": entries}, question.bundle, criteria, subject_of(question))
     return Checked(verdict, verdict.violations)
 
 
-def _restated(given: Any, item: Criterion, choose: itemised.Choose) -> Any:
-    stated = given.get("level") if isinstance(given, dict) else None
-    return {**given, "level": choose(stated)} if type(stated) is int and 0 <= stated <= item.top else given
+def _restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+    stated = entry.get("level") if isinstance(entry, dict) else None
+    return {**entry, "level": choose(stated)} if type(stated) is int and 0 <= stated <= item.top else entry
 
 
 _CONTRACT = itemised.Contract(
     key="decisions",
-    asked=lambda question: question.criteria,
+    items=lambda question: question.criteria,
     judge=_judge,
-    narrowed=lambda question, names: {"criteria": tuple(c for c in question.criteria if c.id in names)},
+    narrowed=itemised.only_criteria,
     schema=lambda question: contract.checklist(question.criteria),
     restated=_restated,
 )
@@ -124,14 +124,15 @@ _CONTRACT = itemised.Contract(
 
 def _criteria(case: Case, decisions: Sequence[Decision]) -> list[Criterion]:
     """The criteria of decisions, in their order."""
-    known = {criterion.id: criterion for criterion in case.bundle.criteria}
-    return [known[decision.criterion_id] for decision in decisions]
+    criteria = {criterion.id: criterion for criterion in case.bundle.criteria}
+    return [criteria[decision.criterion_id] for decision in decisions]
 
 
-def _with_kept(case: Case, decisions: list[Decision]) -> list[Decision]:
+def _with_earlier(case: Case, decisions: list[Decision]) -> list[Decision]:
     """The decisions with those that stand of an earlier run, in the bundle's order."""
-    found = {d.criterion_id: d for d in decisions} | {name: kept.decision for name, kept in case.kept.items()}
-    return [found[c.id] for c in case.bundle.criteria]
+    by_criterion = {decision.criterion_id: decision for decision in decisions}
+    by_criterion |= {name: earlier.decision for name, earlier in case.kept.items()}
+    return [by_criterion[criterion.id] for criterion in case.bundle.criteria]
 
 
 def _chances(decisions: Sequence[Decision], probabilities: Mapping[str, list[float]]) -> dict[str, list[float]]:

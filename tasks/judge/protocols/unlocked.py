@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Trait
@@ -60,38 +61,35 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     if verdict is None:
         scored = score(case.bundle, {}, {})
         return Outcome(judged, Grading(case, scored, failed, reason=reason_of(answer)))
-    of = {trait.id: trait for trait in part.traits}
+    traits = {trait.id: trait for trait in part.traits}
     likely = itemised.probabilities(answer, as_criteria(Same(part.traits)))
-    protocol = case.bundle.protocol
-    stated = {
-        d.criterion_id: chosen.value(
-            protocol,
-            likely.get(d.criterion_id) if d.level == d.stated else None,
-            _score(of[d.criterion_id], d.level),
-            of[d.criterion_id],
-        )
-        for d in verdict.decisions
-        if d.level is not None
-    }
-    scored = score(case.bundle, {}, stated)
+    scores = {}
+    for decision in verdict.decisions:
+        if decision.level is not None:
+            trait = traits[decision.criterion_id]
+            chances = likely.get(trait.id) if decision.level == decision.stated else None
+            stated = _score(trait, decision.level)
+            scores[trait.id] = chosen.value(case.bundle.protocol, chances, stated, trait)
+    scored = score(case.bundle, {}, scores)
     signals = {**Counter[str](verdict.signals), "tie": float(scored.tie), **failed}
     levels = {d.criterion_id: d.stated for d in verdict.decisions if d.stated is not None}
-    sure = [one[levels[name]] for name, one in likely.items() if name in levels]
-    confidence = sum(sure) / len(sure) if sure else None
+    decided = [chances[levels[name]] for name, chances in likely.items() if name in levels]
+    confidence = sum(decided) / len(decided) if decided else None
     return Outcome(judged, Grading(case, scored, signals, confidence, scored.reason))
 
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion as scores of the traits, each with the quotes for its criteria or, without any, with all quotes."""
-    found, names = {}, names_of(Same(question.bundle))
+    entries, names = {}, names_of(Same(question.bundle))
     for trait in question.traits:
         stated = round_half_up(opinion.traits[trait.id], trait)
-        own = [q for c in question.bundle.of_trait(trait.id) for q in opinion.evidence.get(c.id, ())]
-        quotes = own or [quote for quotes in opinion.evidence.values() for quote in quotes]
-        distinct = [quote for at, quote in enumerate(quotes) if quote not in quotes[:at]]
+        criteria = question.bundle.of_trait(trait.id)
+        of_trait = list(chain.from_iterable(opinion.evidence.get(criterion.id, ()) for criterion in criteria))
+        quotes = of_trait or list(chain.from_iterable(opinion.evidence.values()))
+        distinct = [quote for place, quote in enumerate(quotes) if quote not in quotes[:place]]
         evidence = cited_by_name(distinct[: contract.MAX_QUOTES], names) if stated > trait.min else []
-        found[trait.id] = {"evidence": evidence, "score": stated}
-    return {"traits": found}
+        entries[trait.id] = {"evidence": evidence, "score": stated}
+    return {"traits": entries}
 
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
@@ -102,16 +100,12 @@ def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def as_criteria(traits: Same[tuple[Trait, ...]]) -> tuple[Criterion, ...]:
     """Each trait as a criterion with a level for every step of its range, of which all but the lowest need a quote."""
-    return tuple(
-        Criterion(
-            id=trait.id,
-            trait=trait.id,
-            text=trait.name or trait.id,
-            kind="criterion",
-            levels=tuple(f"{_score(trait, level):g}" for level in range(trait.levels)),
-        )
-        for trait in traits.value
-    )
+    return tuple(map(_as_criterion, traits.value))
+
+
+def _as_criterion(trait: Trait) -> Criterion:
+    levels = tuple(f"{_score(trait, level):g}" for level in range(trait.levels))
+    return Criterion(id=trait.id, trait=trait.id, text=trait.name or trait.id, kind="criterion", levels=levels)
 
 
 @lru_cache(maxsize=1024)
@@ -130,31 +124,37 @@ def _schema(traits: Same[tuple[Trait, ...]]) -> dict[str, Any]:
     return contract.traits(traits.value)
 
 
-def _judge(given: Any, traits: tuple[Criterion, ...], question: Question) -> Checked[Any]:
-    of = {trait.id: trait for trait in question.bundle.traits}
-    if isinstance(given, dict):
-        given = {name: _with_level(of[name], one) if name in of else one for name, one in given.items()}
-    verdict: Verdict = verify({"decisions": given}, question.bundle, traits, subject_of(question))
+def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
+    traits = {trait.id: trait for trait in question.bundle.traits}
+    if isinstance(entries, dict):
+        entries = {name: _with_level(traits.get(name), entry) for name, entry in entries.items()}
+    verdict: Verdict = verify({"decisions": entries}, question.bundle, criteria, subject_of(question))
     return Checked(verdict, verdict.violations)
 
 
-def _with_level(trait: Trait, given: Any) -> Any:
-    """A trait's score as the level that it is on its range; what is no number stays, for the verifier to refuse."""
-    if not isinstance(given, Mapping):
-        return given
-    stated = given.get("score")
+def _with_level(trait: Trait | None, entry: Any) -> Any:
+    """A trait's score as the level that it is on its range; what is no number, or of no trait, stays for the verifier
+    to refuse."""
+    if trait is None or not isinstance(entry, Mapping):
+        return entry
+    stated = entry.get("score")
     if isinstance(stated, bool) or not isinstance(stated, int | float | str):
-        return given
+        return entry
     value = number_of(str(stated))
     if value is None:
-        return given
+        return entry
     level = round((value - trait.min) / trait.step, 9)
-    return {"evidence": given.get("evidence"), "level": int(level) if level.is_integer() else level}
+    return {"evidence": entry.get("evidence"), "level": int(level) if level.is_integer() else level}
 
 
-def _restated(given: Any, item: Criterion, choose: itemised.Choose) -> Any:
-    stated = f"{given['score']:g}" if isinstance(given, dict) and type(given.get("score")) in (int, float) else ""
-    return {**given, "score": float(item.levels[choose(item.levels.index(stated))])} if stated in item.levels else given
+def _restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+    if not isinstance(entry, dict) or type(entry.get("score")) not in (int, float):
+        return entry
+    stated = f"{entry['score']:g}"
+    if stated not in item.levels:
+        return entry
+    level = choose(item.levels.index(stated))
+    return {**entry, "score": float(item.levels[level])}
 
 
 def _score(trait: Trait, level: int) -> float:
@@ -163,7 +163,7 @@ def _score(trait: Trait, level: int) -> float:
 
 _CONTRACT = itemised.Contract(
     key="traits",
-    asked=lambda question: as_criteria(Same(question.traits)),
+    items=lambda question: as_criteria(Same(question.traits)),
     judge=_judge,
     narrowed=lambda question, names: {"traits": tuple(t for t in question.traits if t.id in names)},
     schema=lambda question: contract.traits(question.traits),

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
-
-import httpx
 
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written, messages
 from tasks.llm.backends.pins import Pins
-from tasks.llm.request import Reply, Request, Token
+from tasks.llm.backends.wire import HttpAnswer
+from tasks.llm.request import Reply, Request, Same, Token
 
 BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
 UNPINNED = "unpinned"
 """Kinds of failure."""
 _SHOWN = 300
+_HEAVY = frozenset({"messages", "response_format"})
+"""What is most of a body, and mostly as it was in the one before."""
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _](\w+[ _])?(length|tokens)", re.IGNORECASE)
 
 
@@ -60,12 +64,22 @@ class Completions:
         if request.want_logprobs and self._engine.logprobs:
             body |= {"logprobs": True, "top_logprobs": self._engine.logprobs}
         if request.schema is not None:
-            contract = {"name": "artifact", "strict": True, "schema": request.schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": contract}
+            body["response_format"] = _contract(Same(request.schema))
         return body | self._engine.options
 
+    def content(self, body: Mapping[str, Any]) -> bytes:
+        """A body as it is sent. What many bodies share, the rubric and the contract above all, is written once."""
+        heavy = _HEAVY & body.keys() - self._engine.options.keys()
+        light = _ENCODER.encode({name: value for name, value in body.items() if name not in heavy})
+        members = [light[1:-1]]
+        if "messages" in heavy:
+            members.append(f'"messages":[{",".join(map(_message, body["messages"]))}]')
+        if "response_format" in heavy:
+            members.append(f'"response_format":{_written(Same(body["response_format"]))}')
+        return f"{{{','.join(filter(None, members))}}}".encode()
+
     def read(
-        self, url: str, request: Request, body: Mapping[str, Any], response: httpx.Response, seconds: float
+        self, url: str, request: Request, body: Mapping[str, Any], response: HttpAnswer, seconds: float
     ) -> Reply | Failure:
         """What an answer to `body` that took so many seconds means; a failure that may pass where a 200 holds no
         reply."""
@@ -74,7 +88,7 @@ class Completions:
         failure = self._refused(url, response)
         return Failure(UNPINNED, failure.message) if self._pins.gives_up(url, body, response) else failure
 
-    def _refused(self, url: str, response: httpx.Response) -> Failure:
+    def _refused(self, url: str, response: HttpAnswer) -> Failure:
         """What an answer other than 200 means."""
         code = response.status_code
         said = f"{url} answers {code}: {self.safe(_said(response))}"
@@ -91,7 +105,7 @@ class Completions:
             return Failure(BROKEN, said, _retry_after(response))
         return Failure(UNFIT if code == 413 or (code == 400 and _TOO_LONG.search(said)) else ODD, said)
 
-    def _reply(self, url: str, request: Request, response: httpx.Response, seconds: float) -> Reply | Failure:
+    def _reply(self, url: str, request: Request, response: HttpAnswer, seconds: float) -> Reply | Failure:
         """The reply in a body; a failure that may pass where it is none."""
         try:
             body = response.json()
@@ -122,7 +136,28 @@ class Completions:
         return "".join(c if c.isprintable() else "?" for c in plain)[:_SHOWN]
 
 
-def _retry_after(response: httpx.Response) -> float | None:
+@lru_cache(maxsize=256)
+def _contract(schema: Same[Mapping[str, Any]]) -> dict[str, Any]:
+    """What asks for output that keeps a schema."""
+    contract = {"name": "artifact", "strict": True, "schema": schema.value}
+    return {"type": "json_schema", "json_schema": contract}
+
+
+@lru_cache(maxsize=256)
+def _written(value: Same[Mapping[str, Any]]) -> str:
+    return _ENCODER.encode(value.value)
+
+
+def _message(message: Mapping[str, str]) -> str:
+    return f'{{"role":"{message["role"]}","content":{_quoted(message["content"])}}}'
+
+
+@lru_cache(maxsize=512)
+def _quoted(text: str) -> str:
+    return _ENCODER.encode(text)
+
+
+def _retry_after(response: HttpAnswer) -> float | None:
     """Seconds of the header Retry-After, which is a number or a date."""
     value = response.headers.get("retry-after", "").strip()
     if not value:
@@ -137,7 +172,7 @@ def _until(date: str) -> float:
     return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
 
 
-def _said(response: httpx.Response) -> str:
+def _said(response: HttpAnswer) -> str:
     """The message of an error's body, or the body."""
     try:
         error = response.json()

@@ -21,6 +21,7 @@ import httpx
 from tasks.contracts.backends import Choice, engine_of
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.settings.engine import Engine
+from tasks.llm.backend import Arriving, Passing
 from tasks.llm.backends.completions import BROKEN, BUSY, DOWN, FINAL, ODD, UNPINNED, Completions, Failure
 from tasks.llm.backends.connections import Connections
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
@@ -74,6 +75,14 @@ class _Wave:
             yield
         finally:
             self.resting.discard(task)
+
+    async def enter(self) -> None:
+        """Takes room for a call, as soon as there is some."""
+        if not self.room.locked():
+            await self.room.acquire()  # at once
+            return
+        with self.rest():
+            await self.room.acquire()
 
     def stop(self, end: StoppedError) -> None:
         """Ends the wave; the first reason stands."""
@@ -140,6 +149,9 @@ class OpenAI:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
         out: Out = queue.SimpleQueue()
+        return Passing(self._arriving(requests, out), out.qsize)
+
+    def _arriving(self, requests: Sequence[Request], out: Out) -> Arriving:
         with self._shared.running() as running:
             end = begun(running.loop, self._everything(requests, running, out), out)
             item: tuple[int, Reply] | BaseException | None = None
@@ -212,11 +224,11 @@ class OpenAI:
 
     async def _call(self, wave: _Wave, request: Request) -> tuple[_Replica, Reply | Failure]:
         """One call, as soon as there is room for it and the pace allows it, and the replica that was asked."""
-        with wave.rest():
-            await wave.room.acquire()
+        await wave.enter()
         try:
-            with wave.rest():
-                await self._pace.admit(request)
+            if self._pace.is_limited:
+                with wave.rest():
+                    await self._pace.admit(request)
             replica = self._choose(request)
             return replica, await self._once(wave.connections, replica, request)
         finally:
@@ -253,7 +265,7 @@ class OpenAI:
         replica.in_flight += 1
         try:
             async with asyncio.timeout(self._engine.timeout_s):
-                response = await connections.post(replica.url, "/chat/completions", body)
+                answer = await connections.post(f"{replica.url}/chat/completions", self._wire.content(body))
         except (TimeoutError, httpx.TimeoutException):
             return Failure(BROKEN, f"{replica.url} gave no answer within {self._engine.timeout_s:g} s")
         except httpx.ConnectError as error:
@@ -262,7 +274,7 @@ class OpenAI:
             return Failure(BROKEN, f"{replica.url} broke off: {self._wire.safe(str(error) or type(error).__name__)}")
         finally:
             replica.in_flight -= 1
-        return self._wire.read(replica.url, request, body, response, self._clock() - begun)
+        return self._wire.read(replica.url, request, body, answer, self._clock() - begun)
 
 
 def identity(engine: Engine) -> str:

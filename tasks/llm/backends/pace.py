@@ -37,9 +37,14 @@ class Pace:
         self._begun: deque[tuple[float, int]] = deque()
         self._characters = self._counted = 0
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a request may have to wait."""
+        return self._limits != NO_LIMITS
+
     async def admit(self, request: Request) -> None:
         """Returns when the request may begin."""
-        if self._limits == NO_LIMITS:
+        if not self.is_limited:
             return
         while (wait := await self._asked(self._size(request))) > 0:
             await self._sleep(wait)
@@ -56,12 +61,12 @@ class Pace:
 
     def _wait(self, size: int) -> float:
         """Seconds until the request fits; it is looked at again then, as others may have come first."""
-        now = self._clock()
-        while self._begun and self._begun[0][0] <= now - MINUTE_S:
+        clock_s = self._clock()
+        while self._begun and self._begun[0][0] <= clock_s - MINUTE_S:
             self._begun.popleft()
-        wait = seconds_until_room(self._begun, size, self._limits, now)
+        wait = seconds_until_room(self._begun, size, self._limits, clock_s)
         if wait == 0:
-            self._begun.append((now, size))
+            self._begun.append((clock_s, size))
         return wait
 
     def _size(self, request: Request) -> int:

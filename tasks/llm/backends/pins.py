@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import httpx
+from tasks.llm.backends.wire import HttpAnswer
 
 PINS: Mapping[str, float] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """What vLLM and SGLang take from the model's generation_config.json where a body does not say it, each switched off."""
@@ -30,7 +30,7 @@ class Pins:
         """What a body gets."""
         return {name: value for name, value in self._ours.items() if name not in self._given_up}
 
-    def gives_up(self, url: str, body: Mapping[str, Any], response: httpx.Response) -> bool:
+    def gives_up(self, url: str, body: Mapping[str, Any], response: HttpAnswer) -> bool:
         """Whether a body was refused for a pin in it, so that it is worth while to ask once more without. Said once in
         the log."""
         if response.status_code not in (400, 422):
@@ -42,7 +42,7 @@ class Pins:
         return bool(refused)
 
 
-def _named(response: httpx.Response) -> Iterator[str]:
+def _named(response: HttpAnswer) -> Iterator[str]:
     """The fields that an error is about: those that it points to or, failing that, those that its words call unknown.
 
     Where it points elsewhere its words say nothing: some servers repeat the whole body in them.

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.bottleneck import backbone as backbones
-from tasks.bottleneck.backbone import CHANNELS, GAIN, MARK, RESPONSE, SEGMENTS, Backbone, load, meeting, rebuilt
+from tasks.bottleneck.backbone import CHANNELS, GAIN, MARK, RESPONSE, SEGMENTS, Backbone, load, match_channels, rebuilt
 from tasks.bottleneck.states import encode
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Answered
@@ -215,7 +215,7 @@ def test_meeting_is_the_closest_token_of_the_other_side() -> None:
     drawn = torch.Generator().manual_seed(0)
     states = torch.randn(2, 6, 5, generator=drawn)
     segments = torch.tensor([[0, 1, 1, MARK, 2, 2], [1, 1, 1, MARK, MARK, MARK]])  # the second has no reference
-    found = meeting(states, segments).numpy() / GAIN
+    found = match_channels(states, segments).numpy() / GAIN
     unit = states.numpy() / np.linalg.norm(states.numpy(), axis=2, keepdims=True)
     for row, parts in enumerate(segments.tolist()):
         for at, part in enumerate(parts):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.bottleneck.data import MISSING, Concepts, LabelledData
 from tasks.bottleneck.head import Head
-from tasks.bottleneck.intervene import curves, grades_after, oracle_values, random_values, wrong_values
+from tasks.bottleneck.intervene import grades_after, intervention_rows, oracle_values, random_values, wrong_values
 from tasks.contracts.tables.bottleneck import Interventions
 from tasks.stats.agreement import macro_f1
 
@@ -105,7 +105,9 @@ def test_random_levels_are_uniform_over_each_concept_and_come_from_the_seed() ->
 def test_labels_help_and_wrong_levels_harm_more_than_random_ones() -> None:
     data, head, shares = learnable(missing=0.0)
     order = some_orders(np.random.default_rng(0), N)
-    rows = curves(shares, head, data, data.rows("test"), order, first="random", method="m", seed=1, draws=200)
+    rows = intervention_rows(
+        shares, head, data, data.rows("test"), order, first="random", method="m", seed=1, draws=200
+    )
     of = {(row["kind"], row["asked"]): row for row in rows if row["metric"] == "task_accuracy"}
     assert of["oracle", K]["value"] == 1.0
     assert of["wrong", K]["value"] < of["random", K]["value"] < of["oracle", K]["value"]
@@ -116,7 +118,7 @@ def test_rows_keep_the_contract_and_their_changes_add_up() -> None:
     data, head, shares = learnable()
     order = some_orders(np.random.default_rng(0), N)
     arguments = {"first": "random", "method": "m", "seed": 1, "draws": 300}
-    rows = curves(shares, head, data, data.rows("test"), order, **arguments)
+    rows = intervention_rows(shares, head, data, data.rows("test"), order, **arguments)
     keys = [tuple(row[name] for name in Interventions.key) for row in rows]
     assert len(set(keys)) == len(rows) == 3 * 3 * (K + 1)
     assert all(set(row) == set(Interventions.model_fields) for row in rows)
@@ -128,7 +130,7 @@ def test_rows_keep_the_contract_and_their_changes_add_up() -> None:
         assert row["change"] - 1e-9 <= row["high"]
     at_start = [row for row in rows if row["asked"] == 0]
     assert {(row["change"], row["low"], row["high"]) for row in at_start} == {(0.0, 0.0, 0.0)}
-    assert rows == curves(shares, head, data, data.rows("test"), order, **arguments)
+    assert rows == intervention_rows(shares, head, data, data.rows("test"), order, **arguments)
 
 
 def test_the_interval_is_that_of_resampled_responses() -> None:
@@ -136,7 +138,9 @@ def test_the_interval_is_that_of_resampled_responses() -> None:
     data, head, shares = learnable()
     on = data.grades != MISSING
     order = some_orders(np.random.default_rng(0), N)
-    rows = curves(shares, head, data, data.rows("test"), order, first="random", method="m", seed=1, draws=2000)
+    rows = intervention_rows(
+        shares, head, data, data.rows("test"), order, first="random", method="m", seed=1, draws=2000
+    )
     found = next(r for r in rows if r["kind"] == "oracle" and r["asked"] == K and r["metric"] == "task_macro_f1")
     right = data.grades[on]
     grades = grades_after(head, shares[on], order[on], oracle_values(data.levels[on], TOPS))
@@ -155,7 +159,7 @@ def test_concepts_without_a_label_are_left_alone() -> None:
     data, head, shares = learnable()
     bare = replace(data, levels=np.full_like(data.levels, MISSING))
     order = some_orders(np.random.default_rng(0), N)
-    rows = curves(shares, head, bare, data.rows("test"), order, first="random", method="m", seed=1, draws=50)
+    rows = intervention_rows(shares, head, bare, data.rows("test"), order, first="random", method="m", seed=1, draws=50)
     assert all(row["change"] == 0 for row in rows if row["kind"] != "random")
     assert any(row["change"] != 0 for row in rows if row["kind"] == "random")
 
@@ -164,7 +168,7 @@ def test_no_response_with_a_grade_leaves_values_undefined() -> None:
     data, head, shares = learnable()
     bare = replace(data, grades=np.full(N, MISSING))
     order = some_orders(np.random.default_rng(0), N)
-    rows = curves(shares, head, bare, data.rows("test"), order, first="random", method="m", seed=1, draws=50)
+    rows = intervention_rows(shares, head, bare, data.rows("test"), order, first="random", method="m", seed=1, draws=50)
     assert {(row["value"], row["change"], row["low"], row["n"]) for row in rows} == {(None, None, None, 0)}
 
 
@@ -172,7 +176,7 @@ def test_macro_f1_of_many_grades_has_a_value_and_no_interval() -> None:
     data, head, shares = learnable()
     many = replace(data, scores=np.arange(20.0))
     order = some_orders(np.random.default_rng(0), N)
-    rows = curves(shares, head, many, data.rows("test"), order, first="random", method="m", seed=1, draws=50)
+    rows = intervention_rows(shares, head, many, data.rows("test"), order, first="random", method="m", seed=1, draws=50)
     assert {row["low"] for row in rows if row["metric"] == "task_macro_f1"} == {None}
     assert all(row["value"] is not None for row in rows)
     assert all(row["low"] is not None for row in rows if row["metric"] == "task_qwk")

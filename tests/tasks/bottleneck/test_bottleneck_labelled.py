@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.bottleneck.data import MISSING
-from tasks.bottleneck.labelled import grade_classes, grades_of, labelled, levels_of, marks_of, one_of, weighed
+from tasks.bottleneck.labelled import common_bundle, grade_classes, grades_of, labelled, levels_of, marks_of, weighed
 from tasks.contracts.bundle import Bundle, Criterion, Scale
 from tasks.contracts.errors import InputError
 
@@ -113,7 +113,7 @@ def test_rows_are_those_of_the_responses() -> None:
 
 def test_rubrics_that_word_a_concept_differently_are_one_bottleneck() -> None:
     other = bundle(*(c.model_copy(update={"text": f"{c.text} Here."}) for c in CRITERIA))
-    assert one_of({"a": bundle(), "b": other}).text == ""
+    assert common_bundle({"a": bundle(), "b": other}).text == ""
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_rubrics_that_word_a_concept_differently_are_one_bottleneck() -> None:
 )
 def test_rubrics_that_differ_make_no_bottleneck(changed: Bundle, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
-        one_of({"a": bundle(), "b": changed})
+        common_bundle({"a": bundle(), "b": changed})
 
 
 def test_no_concept_is_called_bias() -> None:
     with pytest.raises(InputError, match="no concept can be called 'bias'"):
-        one_of({"a": bundle(criterion("bias", "v"))})
+        common_bundle({"a": bundle(criterion("bias", "v"))})
     with pytest.raises(InputError, match="there is no rubric"):
-        one_of({})
+        common_bundle({})
 
 
 def test_noise_is_told_apart_only_where_several_marked() -> None:

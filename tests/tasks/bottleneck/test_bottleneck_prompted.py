@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.bottleneck.prompted import Shot, drawn, prompted
+from tasks.bottleneck.prompted import Shot, drawn_shots, prompted
 from tasks.contracts.bundle import Anchor, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
@@ -137,16 +137,16 @@ def test_examples_spread_over_the_scores_and_depend_on_the_seed():
     scores = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, np.nan, 5], float)
     answered = [Answered("Q", str(i)) for i in range(len(scores))]
     rows = np.arange(13)
-    draws = [drawn(answered, scores, rows, 3, seed) for seed in range(20)]
+    draws = [drawn_shots(answered, scores, rows, 3, seed) for seed in range(20)]
     assert all([shot.score for shot in shots] == [1, 3, 5] for shots in draws)
     assert len({tuple(shot.answered.response for shot in shots) for shots in draws}) > 3
     assert all(shot.answered.response != "13" for shots in draws for shot in shots)  # it is in no training row
-    assert drawn(answered, scores, rows, 3, 7) == drawn(answered, scores, rows, 3, 7)
-    twelve = drawn(answered, scores, rows, 12, 0)
+    assert drawn_shots(answered, scores, rows, 3, 7) == drawn_shots(answered, scores, rows, 3, 7)
+    twelve = drawn_shots(answered, scores, rows, 12, 0)
     assert len({shot.answered.response for shot in twelve}) == 12
-    assert drawn(answered, scores, rows, 0, 0) == ()
+    assert drawn_shots(answered, scores, rows, 0, 0) == ()
     with pytest.raises(InputError, match="only 12"):
-        drawn(answered, scores, rows, 13, 0)
+        drawn_shots(answered, scores, rows, 13, 0)
 
 
 def test_a_backend_that_reads_no_prose_is_refused():

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers as hf
 
-from tasks.bottleneck.adapters import adapted, take
+from tasks.bottleneck.adapters import adapted, load_adapter
 from tasks.bottleneck.backbone import Backbone, load, rebuilt
 from tasks.bottleneck.states import Adapted, TunedBackbone
 from tasks.contracts.errors import InputError
@@ -132,10 +132,10 @@ def test_an_adapter_alone_learns_and_begins_as_nothing(folder_of: Any, kind: str
     encoder.load_state_dict(None)
     assert all(torch.equal(one, start[name]) for name, one in encoder.state_dict().items())
     again = adapted(backbone, LORA)
-    take(again, kept)
+    load_adapter(again, kept)
     torch.testing.assert_close(states_of(again), moved)
     with pytest.raises(ValueError, match="adapter"):
-        take(again, dict(list(kept.items())[1:]))
+        load_adapter(again, dict(list(kept.items())[1:]))
 
 
 def test_rounded_states_are_near_and_have_a_name_of_their_own(folder_of: Any) -> None:

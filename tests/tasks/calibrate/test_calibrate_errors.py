@@ -27,7 +27,7 @@ def scored(seed, n=200, top=4):
     rng = np.random.default_rng(seed)
     aligned, features = rng.uniform(0, top, n), rng.normal(size=(n, 2))
     placed = Placed(aligned, np.floor(aligned + 0.5), np.full(n, float(top)), rng.uniform(0, 0.6, n))
-    return placed, features, rng.random(n) < expit(logit(np.clip(placed.told, 0.05, 1)) + features[:, 1])
+    return placed, features, rng.random(n) < expit(logit(np.clip(placed.by_distribution, 0.05, 1)) + features[:, 1])
 
 
 def fitted(placed, features, wrong, item=None, items=("q",)):
@@ -38,7 +38,7 @@ def fitted(placed, features, wrong, item=None, items=("q",)):
 def test_it_is_a_ridge_logistic_regression():
     placed, features, wrong = scored(0)
     model = fitted(placed, features, wrong)
-    odds = logit(np.clip(placed.told, LEAST, 1 - LEAST))
+    odds = logit(np.clip(placed.by_distribution, LEAST, 1 - LEAST))
     ends = np.minimum(placed.aligned, 4 - placed.aligned) / 4
     terms = np.column_stack([odds, np.abs(placed.aligned - placed.level), ends, features])
     z = np.clip((terms - terms.mean(axis=0)) / terms.std(axis=0), -4, 4)
@@ -128,7 +128,7 @@ def gained(labels):
     found = outcome(labels, cross_fit("linear", labels, fold, 2.5), fold, Release())[1]
     loss = found.wrong.astype(float)
     span = random_aurc(loss) - oracle_aurc(loss)
-    return [(random_aurc(loss) - aurc(loss, -risk)) / span for risk in (found.told, found.risk)]
+    return [(random_aurc(loss) - aurc(loss, -risk)) / span for risk in (found.by_distribution, found.risk)]
 
 
 def test_it_ranks_by_features_that_the_distribution_does_not_see():

@@ -1,5 +1,6 @@
 """Gradings to features, mappings and predictions, without files."""
 
+import itertools
 import json
 import math
 
@@ -18,7 +19,7 @@ from tasks.calibrate.calibration import read_calibration
 from tasks.calibrate.features import feature_names, features, map_columns, matrix
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.predict import apply_later, predict
-from tasks.calibrate.rows import GRADING, graded_items, only_rater, shards
+from tasks.calibrate.rows import GRADING, graded_items, only_rater, whole_responses
 from tasks.calibrate.samples import one_per_response
 from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import schema
@@ -215,7 +216,7 @@ def test_samples_are_averaged_over_the_scored_ones():
 
 def test_gradings_of_two_raters_or_of_an_unknown_item_are_refused():
     with pytest.raises(ContractError, match="m, n"):
-        only_rater(table(judged("r1", 0.5), judged("r1", 0.5, rater="n")))
+        only_rater(["m", "n", "m"])
     with pytest.raises(ContractError, match="'q'"):
         items_of({"other": bundle()}, [judged("r1", 0.5)], [], [])
 
@@ -476,13 +477,23 @@ def test_a_mean_of_two_persons_weighs_as_two_ratings():
         assert item.rows["ratings"].to_pylist() == expected
 
 
-def test_parts_hold_at_most_so_many_rows_and_all_of_them_in_order():
-    bundles = {"a": bundle(), "b": bundle(), "c": bundle()}
-    rows = [judged(f"{item}{k:02d}", 0.5, item) for item, size in (("a", 7), ("c", 25)) for k in range(size)]
-    parts = list(shards(items_of(bundles, rows, [], []), 10))
-    assert [sum(len(item.rows) for item in part) for part in parts] == [7, 10, 10, 5]
-    names = [name for part in parts for item in part for name in item.rows["response_id"].to_pylist()]
-    assert names == [row["response_id"] for row in rows]
+@given(
+    sizes=st.lists(st.integers(1, 5), max_size=12),
+    most=st.integers(1, 7),
+    cuts=st.lists(st.integers(1, 4), max_size=40),
+)
+def test_tables_of_whole_responses_hold_all_rows_and_hardly_more_than_asked(sizes, most, cuts):
+    ids = [f"r{number:02d}" for number, size in enumerate(sizes) for _ in range(size)]
+    table = pa.table({"response_id": pa.array(ids, pa.string()), "row": pa.array(range(len(ids)), pa.int64())})
+    starts = [0, *itertools.accumulate(cuts)]
+    slices = [table.slice(start, cut) for start, cut in zip(starts, [*cuts, None], strict=True)]
+    batches = [batch for rows in slices for batch in rows.to_batches()]
+    parts = list(whole_responses(batches, most))
+    assert [row for part in parts for row in part["row"].to_pylist()] == list(range(len(ids)))
+    names = [set(part["response_id"].to_pylist()) for part in parts]
+    assert sum(map(len, names)) == len(sizes)
+    assert all(len(part) < most + max(sizes) for part in parts)
+    assert all(len(part) >= most for part in parts[:-1])
 
 
 # later

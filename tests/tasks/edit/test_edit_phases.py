@@ -18,8 +18,7 @@ from tasks.contracts.settings.edit import Arm, Edit, Revising
 from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Steps
 from tasks.contracts.tables.judging import Gradings
-from tasks.edit.cases import GradingSamples, cases
-from tasks.edit.compared import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced
+from tasks.edit.comparison import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced
 from tasks.edit.grounding import Support
 from tasks.edit.phases import (
     chosen,
@@ -41,6 +40,7 @@ from tasks.edit.progress import TrainingProgress
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import FailedRollout
 from tasks.edit.rollout import Sample
+from tasks.edit.samples import GradingSamples, grading_samples
 
 TEXT = "P1 is met.\nP2 is not.\nSo one.\nFinal mark: 1"
 
@@ -58,7 +58,7 @@ def made(
 ) -> GradingSamples:
     items = [{"item_id": name, "question": f"{name}?", "context": context, "rubric_id": "r"} for name in ("q1", "q2")]
     responses = [{"response_id": a, "item_id": b, "text": f"text {a}", "split": c} for a, b, c in rows]
-    return cases(responses, items, {"r": one or bundle()}, gold)
+    return grading_samples(responses, items, {"r": one or bundle()}, gold)
 
 
 def sample(number: int = 0, gold: int | None = 2, top: int = 3) -> Sample:

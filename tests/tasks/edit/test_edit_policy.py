@@ -73,7 +73,7 @@ def test_a_processor_reads_few_texts_at_once_and_says_the_same(
 ) -> None:
     prompts = [f"{'plants light ' * 20}{number}" for number in range(7)]
     together = chatting.write(prompts, max_tokens=6)
-    longest = max(len(ids) for ids in chatting.asked(prompts)) + 6
+    longest = max(len(ids) for ids in chatting.input_ids(prompts)) + 6
     monkeypatch.setattr(policy_module, "_BATCH_TOKENS", {"cpu": 2 * longest})
     rows: list[int] = []
     generate = chatting.model.generate

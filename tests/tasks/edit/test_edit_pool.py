@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
-from tasks.edit.pool import Demonstration, Origin, interventions, natural, pool, repaired, told
+from tasks.edit.pool import Demonstration, Origin, interventions, natural, pool, repaired, summary
 from tasks.edit.revise import FailedRollout, Refusal, Revision
 from tasks.edit.rollout import Sample
 
@@ -99,7 +99,9 @@ def test_an_empty_pool_is_an_error_that_says_why(others: int) -> None:
 
 
 def test_where_the_wrong_rollouts_went() -> None:
-    assert told([], 0) == "no rollout was wrong"
-    assert told([], 3) == "none of 3 wrong rollouts had a step to mend"
+    assert summary([], 0) == "no rollout was wrong"
+    assert summary([], 3) == "none of 3 wrong rollouts had a step to mend"
     rows = [refused("empty"), refused("too_long"), refused("empty"), revision(0, None), revision(0, "kept")]
-    assert told(rows, 9) == ("9 wrong rollouts, 5 revisions, 3 refused (empty 2, too_long 1), 1 reached the gold mark")
+    assert summary(rows, 9) == (
+        "9 wrong rollouts, 5 revisions, 3 refused (empty 2, too_long 1), 1 reached the gold mark"
+    )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.edit.select import candidates, named, thresholds, weak
+from tasks.edit.select import candidates, named_step, thresholds, weak
 
 CHANGES = st.lists(st.floats(-3, 3).map(lambda value: round(value, 2)), max_size=12)
 
@@ -100,4 +100,4 @@ def test_a_broken_signal_is_no_silent_selection(broken: float) -> None:
     ],
 )
 def test_without_signals_the_policy_names_the_step(reply: str, chosen: tuple[int, ...]) -> None:
-    assert named(reply, 3) == chosen
+    assert named_step(reply, 3) == chosen

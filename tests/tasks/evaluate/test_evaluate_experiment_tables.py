@@ -25,7 +25,7 @@ from tasks.display.table import Cell, Table
 from tasks.evaluate.compare import compare
 from tasks.evaluate.experiment import decisions, gradeagentops, orders, rulers
 from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
-from tasks.evaluate.experiment.cases import found_by
+from tasks.evaluate.experiment.cases import by_pattern
 
 SCALE = (0.0, 10.0, 1.0)
 PLAN = BootstrapPlan(200, 3)
@@ -211,7 +211,7 @@ def case(name: str, base: float, full: float, target: float, lost: list[str], ne
     }
 
 
-def test_cases_are_found_by_rule() -> None:
+def test_cases_are_by_pattern_rule() -> None:
     both = pd.DataFrame(
         [
             case("exact", 6, 10, 10, [], []),
@@ -223,7 +223,7 @@ def test_cases_are_found_by_rule() -> None:
             case("same", 5, 6, 5, [], []),
         ]
     )
-    found = {pattern: list(rows["response_id"]) for pattern, rows in found_by(both).items()}
+    found = {pattern: list(rows["response_id"]) for pattern, rows in by_pattern(both).items()}
     assert found == {
         "clear gain": ["near", "exact"],
         "partial gain": ["halfway"],

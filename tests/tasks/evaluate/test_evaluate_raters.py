@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.evaluation import RaterEffects
-from tasks.evaluate.raters import MarkedResponse, rater_effects
+from tasks.evaluate.raters import Marks, rater_effects
 from tasks.stats.facet_design import Rating
 from tests.builders.ratings import World, marked
 
 STEPS = {("g", ""): 1.0}
 EQUAL = World(dict.fromkeys(("anna", "ben", "carla"), 0.0))
+
+
+class MarkedResponse(NamedTuple):
+    """What one person gave one response."""
+
+    response: str
+    item: str
+    rubric: str
+    rater: str
+    marks: Mapping[str, float]
+    period: str | None
+    cluster: str
+
+
+def marks_of(rows: list[MarkedResponse]) -> Marks:
+    """The same in columns."""
+    names = ("response_id", "item_id", "rubric_id", "rater_id", "period", "cluster")
+    fields = ("response", "item", "rubric", "rater", "period", "cluster")
+    columns = {
+        name: pa.array([getattr(row, field) for row in rows], pa.string())
+        for name, field in zip(names, fields, strict=True)
+    }
+    traits = sorted({trait for row in rows for trait in row.marks})
+    return Marks(pa.table(columns), {t: np.array([row.marks.get(t, np.nan) for row in rows]) for t in traits})
 
 
 def scene(
@@ -32,7 +58,7 @@ def scene(
 
 
 def effects(rows, at_random=False):
-    found = rater_effects(rows, STEPS, at_random, 200, 0)
+    found = rater_effects(marks_of(rows), STEPS, at_random, 200, 0)
     assert len(conform(RaterEffects, found)) == len(found)
     assert len({tuple(row[name] for name in RaterEffects.key) for row in found}) == len(found)
     return found
@@ -73,7 +99,10 @@ def test_drift_stands_beside_its_periods():
 
 def test_leniency_is_in_steps_of_the_scale():
     rows = scene(lambda one, at: one.score - (one.rater == "ben"))
-    plain, halves = rater_effects(rows, STEPS, False, 0, 0), rater_effects(rows, {("g", ""): 0.5}, False, 0, 0)
+    plain, halves = (
+        rater_effects(marks_of(rows), STEPS, False, 0, 0),
+        rater_effects(marks_of(rows), {("g", ""): 0.5}, False, 0, 0),
+    )
     assert [row["leniency"] * 2 for row in plain] == pytest.approx([row["leniency"] for row in halves])
     assert flags(plain) == flags(halves)
 

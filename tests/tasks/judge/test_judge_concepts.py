@@ -20,7 +20,7 @@ from tasks.judge.protocols.concepts import read_lines
 from tasks.judge.prove import prove_bundle
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
-from tasks.judge.simulated import Known, Simulated
+from tasks.judge.simulated import HumanMarks, Simulated
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.encoder import Tokens
 from tasks.llm.replies import ReplyStore
@@ -231,7 +231,7 @@ def rubrics(name):
 
 def test_the_simulated_rater_gives_labels(case_of):
     truth = Truth(rater="h", noise=0, invented=0, broken=0)
-    backend = Simulated(truth, {"r1": Known({"A": 2, "B": 0}, {"A": 2, "B": 2}, {}, 2.0)})
+    backend = Simulated(truth, {"r1": HumanMarks({"A": 2, "B": 0}, {"A": 2, "B": 2}, {}, 2.0)})
     with ReplyStore(":memory:") as replies:
         found = grade_batch([case_of(bundle_of())], Rater("s", "simulated", backend), replies)
     assert [d.level for d in found.judged[0].decisions] == [2, 0]

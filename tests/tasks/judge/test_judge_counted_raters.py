@@ -106,7 +106,7 @@ def test_a_simulated_rater_counts_marks_of_more_levels_by_where_they_lie(
     scores = [{"response_id": r, "item_id": "i", "score": None, "trait_scores": {}} for r in given]
     cases = [case(bundle, TEXTS[0], r, "i", question=QUESTION) for r in given]
     with ReplyStore(":memory:") as replies:
-        who = rater(plan, tmp_path, replies, known=known(scores, marks))
+        who = rater(plan, tmp_path, replies, marks=known(scores, marks))
         found = grade_batch(cases, who, replies).gradings
     assert [one.scored.score for one in found] == [score, 0]
 

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion, Protocol
-from tasks.judge.embedded import CENTRE, PENALTY_CENTRE, POSED, answer, compete, level_probabilities, said
+from tasks.judge.embedded import CENTRE, PENALTY_CENTRE, POSED, answer, compete, level_probabilities, similarity
 from tasks.judge.evidence import Subject, proves, subject_of
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE, checklist, holistic
@@ -163,13 +163,13 @@ def tokens(*words, weight=1.0):
 
 
 def test_a_criterion_is_said_as_far_as_its_words_are_wherever_they_stand():
-    similar, alone = said(tokens(*"abcd"), [tokens(*"ab"), tokens(*"bcx"), tokens()])
+    similar, alone = similarity(tokens(*"abcd"), [tokens(*"ab"), tokens(*"bcx"), tokens()])
     assert similar == pytest.approx(3 / 4)
     assert alone == pytest.approx([2 / 4, 2 / 4, 0])
 
 
 def test_what_the_question_has_counts_for_less():
-    similar, _ = said(tokens(*"ab"), [tokens("a")], posed={ord("a")})
+    similar, _ = similarity(tokens(*"ab"), [tokens("a")], posed={ord("a")})
     assert similar == pytest.approx(POSED / (POSED + 1))
 
 
@@ -178,7 +178,7 @@ def test_what_the_question_has_counts_for_less():
     [(tokens(), [tokens("a")]), (tokens("a"), []), (tokens("a"), [tokens()]), (tokens("a", weight=0), [tokens("a")])],
 )
 def test_nothing_is_said_without_words_that_say_something(criterion, pieces):
-    similar, alone = said(criterion, pieces)
+    similar, alone = similarity(criterion, pieces)
     assert similar == 0
     assert alone.tolist() == [0] * len(pieces)
 
@@ -188,8 +188,8 @@ word_lists = st.lists(st.sampled_from("abcdef"), max_size=6)
 
 @given(word_lists, st.lists(word_lists, max_size=4), word_lists)
 def test_saying_more_never_says_less(criterion, pieces, more):
-    similar, alone = said(tokens(*criterion), [tokens(*piece) for piece in pieces])
-    assert similar <= said(tokens(*criterion), [tokens(*piece) for piece in [*pieces, more]])[0]
+    similar, alone = similarity(tokens(*criterion), [tokens(*piece) for piece in pieces])
+    assert similar <= similarity(tokens(*criterion), [tokens(*piece) for piece in [*pieces, more]])[0]
     assert max(alone, default=0) <= similar <= 1
 
 

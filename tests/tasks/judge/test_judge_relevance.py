@@ -53,7 +53,7 @@ def judged(of, **said):
 
 def test_relevance_is_the_margin_over_the_other_criteria():
     of = bundle_of("count")
-    vectors = encode([LIGHT, *(relevance.wanted(c) for c in of.criteria)])
+    vectors = encode([LIGHT, *(relevance.looked_for(c) for c in of.criteria)])
     expected = vectors[0] @ vectors[1] - vectors[0] @ vectors[2]
     own, other, neither = Relevance(of.criteria, 0, encode).of([("A", LIGHT), ("B", LIGHT), ("A", CARS)])
     assert (own, other) == pytest.approx((expected, -expected))

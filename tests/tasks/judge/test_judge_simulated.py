@@ -22,7 +22,7 @@ from tasks.judge.grade import grade_batch
 from tasks.judge.protocol import NOTHING, Shown, how
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
-from tasks.judge.simulated import RIGHT, Known, Simulated, answer, known, level_probabilities
+from tasks.judge.simulated import RIGHT, HumanMarks, Simulated, answer, known, level_probabilities
 from tasks.llm.replies import ReplyStore
 from tasks.lock.shape import shaped
 from tasks.store.warehouse import Warehouse
@@ -46,7 +46,7 @@ MARKS = [
     for rater, levels in (("key", (2, 1, 0)), ("strict", (0, 0, 1)))
     for name, level in zip(("P1", "P2", "M1"), levels, strict=True)
 ]
-SAID = Known({"P1": 2, "P2": 1, "M1": 0}, {"P1": 2, "P2": 2, "M1": 1}, {}, 7.0)
+SAID = HumanMarks({"P1": 2, "P2": 1, "M1": 0}, {"P1": 2, "P2": 2, "M1": 1}, {}, 7.0)
 
 
 def bundle_of(protocol, **more):
@@ -99,13 +99,13 @@ def test_without_error_levels_are_the_marks_and_a_holistic_score_the_score(tmp_p
 
 
 def test_where_only_a_score_is_known_criteria_follow_it():
-    low, _ = seen(Truth(rater="key", **EXACT), Known(score=1.0), 1)
-    high, _ = seen(Truth(rater="key", **EXACT), Known(score=9.0), 1)
+    low, _ = seen(Truth(rater="key", **EXACT), HumanMarks(score=1.0), 1)
+    high, _ = seen(Truth(rater="key", **EXACT), HumanMarks(score=9.0), 1)
     assert (low[0], high[0]) == (0, 2)
 
 
 def test_a_mark_on_three_levels_is_half_way_for_a_criterion_of_two():
-    half = Known({"P1": 1, "P2": 0, "M1": 0}, {"P1": 2, "P2": 2, "M1": 1})
+    half = HumanMarks({"P1": 1, "P2": 0, "M1": 0}, {"P1": 2, "P2": 2, "M1": 1})
     cases = cases_of(bundle_of("checkeval"), 1)
     assert cases[0].bundle.criteria[0].top == 1
     exact = answer(requests_of(cases[0])[0], Truth(rater="key", **EXACT), {"r0": half})
@@ -127,14 +127,16 @@ def test_confidence_is_right_on_average_without_severity():
     right, stated = [], []
     truth = Truth(rater="key", noise=0.25, invented=0.0, broken=0.0)
     for level in range(3):
-        levels, probabilities = seen(truth.model_copy(update={"seed": level}), Known({"P1": level}, {"P1": 2}, {}, 5.0))
+        levels, probabilities = seen(
+            truth.model_copy(update={"seed": level}), HumanMarks({"P1": level}, {"P1": 2}, {}, 5.0)
+        )
         right.append(levels == level)
         stated.append(probabilities.max(axis=1))
     assert np.mean(stated) == pytest.approx(np.mean(right), abs=0.04)
 
 
 def test_noise_and_severity_do_what_they_say():
-    said = Known({"P1": 1}, {"P1": 2}, {}, 5.0)
+    said = HumanMarks({"P1": 1}, {"P1": 2}, {}, 5.0)
     exact, _ = seen(Truth(rater="key", **EXACT), said, 50)
     noisy, mild, strict = (
         seen(Truth(rater="key", **EXACT | {"noise": 0.3}, severity=severity), said)[0] for severity in (0.0, 0.3, -0.3)
@@ -156,7 +158,7 @@ def test_a_strict_rater_finds_more_mistakes_and_a_mild_one_fewer():
 
 
 def test_it_moves_towards_the_exemplars_that_it_is_shown():
-    said = {"r0": Known({}, {}, {}, 5.0), "low": Known(score=0.0), "high": Known(score=10.0)}
+    said = {"r0": HumanMarks({}, {}, {}, 5.0), "low": HumanMarks(score=0.0), "high": HumanMarks(score=10.0)}
     scores = []
     for source in ("low", "high"):
         (request,) = requests_of(cases_of(bundle_of("dhs"), 1)[0], Shown("", (f"exemplar:{source}", "card:P1")))
@@ -193,7 +195,7 @@ def test_repairs_are_mostly_right(tmp_path):
 @settings(max_examples=20, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 5))
 def test_neither_order_nor_batch_matters(luck, seed):
-    said = {f"r{n}": Known({"P1": n % 3}, {"P1": 2}, {}, float(n)) for n in range(8)}
+    said = {f"r{n}": HumanMarks({"P1": n % 3}, {"P1": 2}, {}, float(n)) for n in range(8)}
     backend = Simulated(Truth(rater="key", invented=0.5, broken=0.5, seed=seed), said)
     requests = [requests_of(case)[0] for case in cases_of(bundle_of("rulers"), 8)]
     together = {requests[i].subject: reply for i, reply in backend.answer(requests)}
@@ -219,12 +221,12 @@ def test_what_is_not_known_is_an_error_and_nobody_known_is_refused(tmp_path):
 
 def test_all_it_makes_is_labelled_and_its_name_covers_what_it_knows(tmp_path):
     plan = Judge(backend="simulated", truth=Truth(rater="key"))
-    made = rater(plan, tmp_path, None, known={"r0": SAID})
+    made = rater(plan, tmp_path, None, marks={"r0": SAID})
     assert made.kind == "simulated"
     assert made.rater_id.startswith("simulated:")
     other = [
         Simulated(Truth(rater="key", seed=1), {"r0": SAID}),
-        Simulated(Truth(rater="key"), {"r0": Known(score=1.0)}),
+        Simulated(Truth(rater="key"), {"r0": HumanMarks(score=1.0)}),
     ]
     assert len({made.backend.model, *(backend.model for backend in other)}) == 3
 
@@ -234,8 +236,8 @@ def test_what_is_known_comes_from_the_rows_of_one_rater():
     marks = [("r0", "P1", 1), ("r1", "P1", 2), ("r1", "P2", None), ("elsewhere", "P1", 2)]
     rows = [{"response_id": r, "criterion_id": c, "decision": level} for r, c, level in marks]
     assert known(gradings, rows) == {
-        "r0": Known({"P1": 1}, {"P1": 2}, {}, 0.0),
-        "r1": Known({"P1": 2}, {"P1": 2}, {}, 1.0),
+        "r0": HumanMarks({"P1": 1}, {"P1": 2}, {}, 0.0),
+        "r1": HumanMarks({"P1": 2}, {"P1": 2}, {}, 1.0),
     }
 
 

@@ -106,7 +106,7 @@ def test_a_simulated_rater_without_error_gives_the_score_of_the_marks(tmp_path: 
         for name, level in given.items()
     ]
     scores = [{"response_id": f"r{n}", "item_id": "i", "score": None, "trait_scores": {}} for n in range(3)]
-    judgments, gradings = tables_of(plan, lambda replies: rater(plan, tmp_path, replies, known=known(scores, marks)))
+    judgments, gradings = tables_of(plan, lambda replies: rater(plan, tmp_path, replies, marks=known(scores, marks)))
     found = [{j["criterion_id"]: j["decision"] for j in judgments if j["response_id"] == f"r{n}"} for n in range(3)]
     assert found == list(levels)
     shares = [{name: level / 2 for name, level in given.items()} for given in levels]

@@ -17,7 +17,7 @@ from tasks.judge.grade import first_requests
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.lock.lock import lock
-from tasks.lock.meaning import unsaid
+from tasks.lock.meaning import unexplained
 from tasks.lock.rubric import guided
 from tasks.text.units import units
 
@@ -63,7 +63,7 @@ def rubrics(draw: st.DrawFn) -> Rubric:
 @given(one=rubrics())
 def test_a_number_that_nothing_explains_is_remarked(protocol: str, one: Rubric) -> None:
     shown, bundle = prompts(one, protocol)
-    fields = [remark.text.partition(":")[0] for remark in unsaid(bundle)]
+    fields = [remark.text.partition(":")[0] for remark in unexplained(bundle)]
     final = shown[-1] if protocol != "autoscore" else prompts(one, "dhs")[0][0]  # its second call shows the same parts
     if PROTOCOLS[protocol].final_score == "judged":
         explained = any(words in final for words in ("sentinel low", "sentinel anchor", "points for"))
@@ -94,7 +94,7 @@ def test_no_heading_stands_over_nothing(protocol: str, one: Rubric, context: str
     + [(name, None) for name in ("rulers", "pointwise", "checkeval", "gradeagentops", "concepts")],
 )
 def test_a_bare_rubric_leaves_a_stated_score_blind(protocol: str, blind: bool | None) -> None:
-    remarks = unsaid(prompts(rubric(), protocol)[1])
+    remarks = unexplained(prompts(rubric(), protocol)[1])
     assert [remark.blind for remark in remarks] == ([] if blind is None else [blind])
     assert all("rubric_text" in remark.text for remark in remarks)
 
@@ -103,7 +103,7 @@ def test_a_guide_of_the_data_is_what_was_missing() -> None:
     one = guided(rubric(), {"rubric_text": "0 points: nothing\n3 points: everything\n"})
     shown, bundle = prompts(one, "dhs")
     assert "Rubric, as its author wrote it:\n0 points: nothing\n3 points: everything\n\nWhat it looks for:" in shown[0]
-    assert unsaid(bundle) == []
+    assert unexplained(bundle) == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_guide_follows_on_its_author_s_prose(own: str, guide: str | None, text
     ],
 )
 def test_prose_explains_a_score_only_where_it_names_scores(prose: str, names: bool) -> None:
-    assert (unsaid(prompts(rubric(text=prose), "dhs")[1]) == []) == names
+    assert (unexplained(prompts(rubric(text=prose), "dhs")[1]) == []) == names
 
 
 @pytest.mark.parametrize(("weights", "shown"), [((1.0, 1.0), False), ((1.0, 2.0), True), ((1.0, -1.0), True)])

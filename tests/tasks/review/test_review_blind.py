@@ -26,7 +26,7 @@ from tasks.review.ledger import Act, Ledger, Stored
 from tasks.review.predicted import FollowingScore, PredictedScore
 from tasks.review.settle import SettledOutcome, outcomes
 from tasks.review.sheet import as_csv, read_sheet
-from tasks.review.sight import NotAllowed, Reviews, as_told
+from tasks.review.sight import NotAllowed, Reviews, with_blindness
 from tasks.review.subject import standing
 from tasks.review.view import listed
 
@@ -212,7 +212,7 @@ class Page:
             digest=BALLOT.digest if kind == "vote" else "",
             undoes=undone.act_id if kind == "undo" and undone else None,
             number=number,
-            at=datetime.now(UTC),
+            stored_at=datetime.now(UTC),
         )
         try:
             self.reviews.check(SCORE, act)
@@ -289,5 +289,5 @@ def test_a_sheet_of_somebody_who_has_seen_more_is_not_blind(tmp_path: Path) -> N
 
     with Ledger(tmp_path / "votes.sqlite") as ledger:
         for level, blind in (("1", True), ("2", False), ("2", False), ("1", True)):
-            stored = ledger.add_all(as_told(sheet(level), ledger.acts(board.study)))
+            stored = ledger.add_all(with_blindness(sheet(level), ledger.acts(board.study)))
             assert stored[0].blind is blind, level

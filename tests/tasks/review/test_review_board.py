@@ -88,7 +88,7 @@ def acts_of(steps: list[Any], digests: dict[str, str]) -> list[Stored]:
         id, at, said = f"00000000-0000-4000-8000-{len(acts):012d}", datetime.now(UTC), "so" if value else None
         what = {"study": "science", "subject_kind": "label", "response_id": CASE.response_id, "comment": said}
         what |= {"act_id": id, "kind": kind, "criterion_id": criterion, "value": value, "rater_id": rater}
-        acts.append(Stored(**what, digest=digest, undoes=undoes, number=len(acts) + 1, at=at))
+        acts.append(Stored(**what, digest=digest, undoes=undoes, number=len(acts) + 1, stored_at=at))
 
     for kind, rater, values, is_current in steps:
         given_to = zip(digests.items(), values, strict=True)

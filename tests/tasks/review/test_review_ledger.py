@@ -56,8 +56,8 @@ def test_keeps_acts_by_study_in_their_order(tmp_path):
         ledger.close()
     assert [as_act(stored) for stored in added] == acts
     assert [stored.number for stored in added] == [1, 2, 3, 4]
-    assert before <= added[0].at <= datetime.now(UTC)
-    assert all(one.at < next_.at for one, next_ in pairwise(added))
+    assert before <= added[0].stored_at <= datetime.now(UTC)
+    assert all(one.stored_at < next_.stored_at for one, next_ in pairwise(added))
 
 
 def test_the_same_act_is_stored_once_and_another_under_its_id_is_refused(tmp_path):
@@ -91,7 +91,7 @@ def test_time_goes_on_where_the_clock_does_not(tmp_path, monkeypatch):
                 return datetime(2001, 1, 1, tzinfo=zone)
 
         monkeypatch.setattr("tasks.review.ledger.datetime", Stopped)
-        assert first.at < ledger.add(vote(2)).at < ledger.add(vote(3)).at
+        assert first.stored_at < ledger.add(vote(2)).stored_at < ledger.add(vote(3)).stored_at
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_many_threads_and_ledgers_write_at_once(tmp_path):
         acts = one.acts("essays")
         assert len(acts) == 120
         assert len(other.acts("shared")) == 1
-    assert all(a.at < b.at and a.number < b.number for a, b in pairwise(acts))
+    assert all(a.stored_at < b.stored_at and a.number < b.number for a, b in pairwise(acts))
 
 
 WRITER = """

@@ -17,7 +17,7 @@ from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import conform, schema
 from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.people import Labels, Votes
-from tasks.review.cells import CellLabels, cells_of, said
+from tasks.review.cells import CellLabels, cell_labels, cells_of
 from tasks.review.ledger import Stored
 from tasks.review.settle import SettledOutcome, conflicts, outcomes, settle, vote_rows
 from tasks.review.subject import digest, standing
@@ -44,7 +44,7 @@ class Acts(list):
                 value,
                 rater,
                 number=number,
-                at=START + timedelta(microseconds=number),
+                stored_at=START + timedelta(microseconds=number),
                 **more,
             )
         )
@@ -259,15 +259,15 @@ def test_reads_what_an_annotator_says():
         ("r9", "c1", 9, None, True),
     )
     again = conform(Judgments, [{**rows_of("a", ("r1", "c1", 0, None, None)).to_pylist()[0], "sample": 1}])
-    found = said(CELLS, pa.concat_tables([again, table.slice(0, 2), table.slice(2)]))
+    found = cell_labels(CELLS, pa.concat_tables([again, table.slice(0, 2), table.slice(2)]))
     assert found.rater_id == "a"
     assert found.level.tolist() == [-1, 1, 2, -1]
     assert np.array_equal(found.probability, [np.nan, np.nan, 0.7, np.nan], equal_nan=True)
     assert found.ungrounded.tolist() == [False, False, True, False]
     with pytest.raises(ContractError, match="level 3 of c1 of response r1 is above"):
-        said(CELLS, rows_of("a", ("r1", "c1", 3, None, None)))
+        cell_labels(CELLS, rows_of("a", ("r1", "c1", 3, None, None)))
     with pytest.raises(ContractError, match="one annotator"):
-        said(CELLS, pa.concat_tables([table, rows_of("b", ("r1", "c1", 1, None, None))]))
+        cell_labels(CELLS, pa.concat_tables([table, rows_of("b", ("r1", "c1", 1, None, None))]))
 
 
 def test_rubrics_may_share_a_concept_with_scales_of_their_own():

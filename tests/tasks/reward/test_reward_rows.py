@@ -48,6 +48,7 @@ def test_a_reward_is_a_row_of_the_contract():
         "reward": pytest.approx((0.2 + 0.8 * (0.2 + 0.8 * 0.2)) / 2),
         "low": None,
         "high": None,
+        "reward_variance": None,
         "marginals": [("c0", 0.2), ("c1", pytest.approx(0.8 * (0.2 + 0.8 * 0.2)))],
         "inference": "topological",
         "eta": 1.0,

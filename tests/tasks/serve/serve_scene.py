@@ -11,6 +11,7 @@ from tasks.contracts.errors import InputError
 from tasks.serve.answered import unscored_answer
 from tasks.serve.app import create_app
 from tasks.serve.doors import ServerGate
+from tasks.serve.training import TrainingRecord
 
 
 def paid(item_id, reward, **more):
@@ -30,7 +31,7 @@ class Scripted:
     name, aggregation, deadline_s = "scripted", "gear", 20.0
 
     def __init__(self, pause=0.0, fault=None):
-        self.pause, self.fault, self.batches = pause, fault, []
+        self.pause, self.fault, self.batches, self.qualities = pause, fault, [], {}
 
     def pose(self, rollouts, step):
         for row, rollout in enumerate(rollouts, 1):
@@ -44,6 +45,12 @@ class Scripted:
         if self.fault:
             raise self.fault
         return [paid(rollout.item_id or "", float(len(rollout.completion.split()))) for rollout in posed]
+
+    def recorded(self):
+        return TrainingRecord({}, {})
+
+    def record_quality(self, step, quality):
+        self.qualities[step] = quality
 
     def prompts(self):
         return [{"item_id": "a", "prompt": "Why?"}]

@@ -213,6 +213,7 @@ def test_trl_gets_rewards_metrics_and_columns():
         assert client.trl(["?", "?"], ["a", chat], **more) == [1.0, 3.0]
         assert metrics["rubricflow/reward"] == 2.0
         assert columns["rubricflow_flat"] == [1.0, 3.0]
+        assert columns["rubricflow_reward_variance"] == [None, None]
         assert inspect.iscoroutinefunction(type(client.trl_async).__call__)
         assert asyncio.run(client.trl_async(["?"], ["a b"], item_id=["a"])) == [2.0]
         assert client.trl(["?"], ["a"], rubric=[[{"text": "x", "weight": 1}]]) == [1.0]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.buckets import new_bucket, s3_server, variables
 from builders.bundles import bundle, criterion
 from builders.rows import attempt, grading, item, locked, response, rubric
 
 from tasks.contracts.tables.every import BY_NAME
+from tasks.store import index
 from tasks.store.warehouse import Run, Warehouse
 
 Records = dict[str, list[dict[str, Any]]]
@@ -57,6 +59,8 @@ def _rewarded() -> Records:
         "rewards": [paid | by | {"graph_id": "g", "reward": 0.5, "marginals": {"P1": 0.0, "P2": 1.0}}],
         "edge_cases": [paid | edge | {"state": "violated", "effective": 1.0, "leaked": 0.5}],
         "retentions": [{"rubric_id": "r"} | edge | {"retention": 0.5, "by_relation": 0.6, "n": 9, "target": "mean"}],
+        "held_out_quality": [{"step": 1, "item_id": "q", "quality": 0.5}],
+        "trained_criteria": [{"item_id": "q", "criterion_id": "P1", "text": "P1", "weight": 1.0}],
         "diagnostics": [
             {
                 "metric": "leakage",
@@ -247,3 +251,29 @@ def filled_run(tmp_path: Path) -> Callable[..., Run]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A filled run that nobody changes."""
     return store(Warehouse.open(tmp_path_factory.mktemp("finished")).run("one"), filled())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch, s3_server() as endpoint:
+        for name, value in variables(endpoint).items():
+            patch.setenv(name, value)
+        yield endpoint
+
+
+@pytest.fixture
+def url(server: str, machine: Callable[[str], None]) -> str:
+    return new_bucket(server)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """From now on this is the machine of that name: it has a mirror of its own and has seen nothing."""
+
+    def change(name: str) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        index._seen.clear()
+        index._indexed.clear()
+
+    change("first")
+    return change

@@ -12,44 +12,19 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from builders.buckets import moody, new_bucket, s3_server, variables
+from builders.buckets import moody
 from builders.rows import item, metric
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.evaluation import Metrics
 from tasks.review.heard import ledger_file
-from tasks.store import index, objects
+from tasks.store import objects
 from tasks.store.catalogue import ask
 from tasks.store.verify import look_at_run
 from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
 
 SHARDS = 20
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch, s3_server() as endpoint:
-        for name, value in variables(endpoint).items():
-            patch.setenv(name, value)
-        yield endpoint
-
-
-@pytest.fixture
-def url(server: str, machine: Callable[[str], None]) -> str:
-    return new_bucket(server)
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """From now on this is the machine of that name: it has a mirror of its own and has seen nothing."""
-
-    def change(name: str) -> None:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-        index._seen.clear()
-
-    change("first")
-    return change
 
 
 def opened(url: str | Path) -> Run:
@@ -197,7 +172,7 @@ def test_a_table_of_many_shards_takes_a_handful_of_requests(
     url: str, server: str, machine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(opened(url), *(f"{number:03d}" for number in range(SHARDS)))
-    opened(url).ref(Metrics, "ingest")  # whoever reads first leaves the index
+    opened(url).ref(Metrics, "ingest")  # who wrote many of them leaves the index
     machine("second")
     run = opened(url)
     with watched(server, monkeypatch) as asked:

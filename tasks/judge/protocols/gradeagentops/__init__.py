@@ -6,7 +6,7 @@ The contract's words are in gradesheet.py, what a reply claims in claims.py, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from tasks.judge.decision import Decision
 from tasks.judge.evidence import subject_of
 from tasks.judge.itemised import follow_up, mendable
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
-from tasks.judge.numbered import numbered
+from tasks.judge.numbered import numbered, numbered_names
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.protocols.gradeagentops import gradesheet, points
 from tasks.judge.protocols.gradeagentops.claims import PUBLISHED, STATUSES, Claims, Demand, everything, merge, read
@@ -39,7 +39,7 @@ class Carried(NamedTuple):
     """What a repair's check carries over: the claims so far, and what the repair was asked for."""
 
     claims: Claims
-    asked: Demand
+    demand: Demand
 
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
@@ -57,14 +57,14 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 def check(request: Request, reply: Reply) -> Checked[Any]:
     """The `Settlement` on all that was claimed up to this reply; none where no artifact was ever read."""
     question: Question = request.data
-    kept: Carried | None = question.kept
-    artifact, note = _found(reply.text or "", request.keys, is_repair=kept is not None)
+    carried: Carried | None = question.settled
+    artifact, note = _extracted(reply.text or "", request.keys, is_repair=carried is not None)
     if artifact is not None:
         artifact = restated(artifact, reply, question.bundle)
     unread = () if artifact is not None else (f"unreadable:{note}",)
-    if kept:
-        new = read(artifact or {}, kept.asked, question.bundle)
-        claims = merge(kept.claims, new, kept.asked) if artifact is not None else kept.claims
+    if carried:
+        new = read(artifact or {}, carried.demand, question.bundle)
+        claims = merge(carried.claims, new, carried.demand) if artifact is not None else carried.claims
     elif artifact is not None:
         claims = read(artifact, everything(question.bundle), question.bundle)
     else:
@@ -85,23 +85,21 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
     verdict: Settlement | None = last.checked.value
     if role is None or (role == "semantic_repair" and bundle.protocol.failed_quote == "count"):
         return None
-    if verdict is None:
-        asked, kept, mends = everything(bundle), None, gradesheet.fields(bundle, everything(bundle))
-    elif role == "contract_repair":
-        asked = points.broken(bundle, verdict.claims)
-        kept, mends = Carried(verdict.claims, asked), gradesheet.fields(bundle, asked)
-    else:
-        asked = points.ungrounded(bundle, verdict)
-        kept, mends = Carried(verdict.claims, asked), tuple(c.id for c in _criteria(bundle, asked))
-    called = gradesheet.names(bundle)
-    told = [_told(violation, called) for violation in last.checked.violations if _is_of(role, violation)]
-    question = replace(request.data, criteria=_criteria(bundle, asked), traits=asked.traits, role=role, kept=kept)
+    demand = _demand(role, verdict, bundle)
+    criteria = _criteria(bundle, demand)
+    mends = gradesheet.fields(bundle, demand)
+    if role == "semantic_repair" and verdict is not None:
+        mends = tuple(criterion.id for criterion in criteria)
+    carried = None if verdict is None else Carried(verdict.claims, demand)
+    question = replace(request.data, criteria=criteria, traits=demand.traits, role=role, settled=carried)
+    names = numbered_names(bundle)
+    failures = [_renamed(violation, names) for violation in last.checked.violations if _is_of(role, violation)]
 
     def showing(previous: str) -> Request:
-        task = mend.task(role, [called.get(name, name) for name in mends], told, previous)
-        task += f"\n{gradesheet.form(bundle, asked)}"
-        made = follow_up(request, question, gradesheet.schema(bundle, asked), mends, task)
-        return replace(made, keys=asked.fields)
+        task = mend.task(role, [names.get(name, name) for name in mends], failures, previous)
+        task += f"\n{gradesheet.form(bundle, demand)}"
+        mending = follow_up(request, question, gradesheet.schema(bundle, demand), mends, task)
+        return replace(mending, keys=demand.fields)
 
     return _fitting(showing, (last.reply.text or "")[: mend.MAX_PREVIOUS])
 
@@ -111,10 +109,10 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     ((_, answer),) = answers
     verdict: Settlement | None = answer.value
     if verdict is None:
-        why = reason_of(answer)
-        failed = {"contract_fail": 1.0} if why != "no_reply" else {}
-        decisions = [Decision(c.id, None, reason=why) for c in case.bundle.criteria]
-        return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), failed, reason=why))
+        reason = reason_of(answer)
+        failed = {"contract_fail": 1.0} if reason != "no_reply" else {}
+        decisions = [Decision(c.id, None, reason=reason) for c in case.bundle.criteria]
+        return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), failed, reason=reason))
     probable = likely(answer, case.bundle)
     verdict = settled(verdict, probable, case.bundle)
     levels = {d.criterion_id: d.level for d in verdict.decisions}
@@ -127,30 +125,32 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     signals |= {"tie": float(scored.tie)}
     if _is_exhausted(answer, verdict):
         signals["semantic_exhausted_but_accepted"] = 1.0
-    sure = confidence(verdict, probable, case.bundle)
-    reason = reason_of(answer) if scored.score is None else None
-    return Outcome(Judged(case, verdict.decisions, probable.criteria), Grading(case, scored, signals, sure, reason))
+    judged = Judged(case, verdict.decisions, probable.criteria)
+    mean_probability = confidence(verdict, probable, case.bundle)
+    unscored = reason_of(answer) if scored.score is None else None
+    return Outcome(judged, Grading(case, scored, signals, mean_probability, unscored))
 
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion in the words of the contract, as far as it was asked for."""
-    bundle, kept = question.bundle, question.kept
-    asked: Demand = kept.asked if kept else everything(bundle)
-    gold, banned, traits = numbered(bundle)
-    detected = [n for n in asked.misconceptions if opinion.levels[banned[n].id]]
-    whole: dict[str, Any] = {
-        "points": {str(n): _claim(opinion, gold[n]) for n in asked.points},
-        "misconceptions": [
-            {"misconception": n, "quote": quote} for n in detected for quote in _said(opinion, banned[n])
-        ],
+    bundle = question.bundle
+    demand: Demand = question.settled.demand if question.settled else everything(bundle)
+    gold, banned, _ = numbered(bundle)
+    subscores = {trait.id: round_half_up(opinion.traits[trait.id], trait) for trait in demand.traits}
+    misconceptions = []
+    for number in demand.misconceptions:
+        if opinion.levels[banned[number].id]:
+            quotes = _quotes(opinion, banned[number])
+            misconceptions += [{"misconception": number, "quote": quote} for quote in quotes]
+    fields: dict[str, Any] = {
+        "points": {str(number): _claim(opinion, gold[number]) for number in demand.points},
+        "misconceptions": misconceptions,
         "rationale": opinion.because[:MAX_PROSE],
-        "subscores": {t.id: gradesheet.plain(round_half_up(opinion.traits[t.id], t)) for t in asked.traits},
+        "subscores": {name: gradesheet.plain(score) for name, score in subscores.items()},
     }
-    if "final_score" in asked.fields:
-        whole["final_score"] = gradesheet.plain(
-            points.mean_of(bundle, {t.id: round_half_up(opinion.traits[t.id], t) for t in traits})
-        )
-    return {name: whole[name] for name in gradesheet.in_order(asked)}
+    if "final_score" in demand.fields:
+        fields["final_score"] = gradesheet.plain(points.mean_of(bundle, subscores))
+    return {name: fields[name] for name in gradesheet.in_order(demand)}
 
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
@@ -163,40 +163,49 @@ def _whole_schema(bundle: Same[Bundle]) -> dict[str, Any]:
     return gradesheet.schema(bundle.value, everything(bundle.value))
 
 
-def _said(opinion: Opinion, criterion: Criterion) -> list[str]:
+def _demand(role: mend.Role, verdict: Settlement | None, bundle: Bundle) -> Demand:
+    """What a repair asks for: the whole artifact where none was ever read."""
+    if verdict is None:
+        return everything(bundle)
+    return points.broken(bundle, verdict.claims) if role == "contract_repair" else points.ungrounded(bundle, verdict)
+
+
+def _quotes(opinion: Opinion, criterion: Criterion) -> list[str]:
     """The quote for a criterion: the contract has room for one."""
     return [quote["quote"] for quote in opinion.evidence.get(criterion.id, ())][:1]
 
 
 def _claim(opinion: Opinion, point: Criterion) -> dict[str, str]:
     """What is said of a point."""
-    level = opinion.levels[point.id]
-    quote = {} if point.evidence == "none" else {"quote": "".join(_said(opinion, point)) if level else ""}
-    return {"status": STATUSES[bool(level)], **quote}
+    is_covered = bool(opinion.levels[point.id])
+    claim = {"status": STATUSES[is_covered]}
+    if point.evidence != "none":
+        claim["quote"] = "".join(_quotes(opinion, point)) if is_covered else ""
+    return claim
 
 
-def _found(text: str, keys: frozenset[str], *, is_repair: bool) -> tuple[dict[str, Any] | None, str | None]:
+def _extracted(text: str, keys: frozenset[str], *, is_repair: bool) -> tuple[dict[str, Any] | None, str | None]:
     """The artifact with all that was asked for, in either form; failing that, one with some of it, so that what is
     there need not be asked for again: in a repair any field, in a first reply one that only this contract has."""
     published = keys - {"points"} | PUBLISHED if "points" in keys else keys
     some = sorted(keys | published) if is_repair else ("subscores", "points", "covered")
-    artifact, why = extract(text, keys, _ITEMISED)
-    note = why
+    artifact, first_note = extract(text, keys, _ITEMISED)
+    note = first_note
     for names in (published, *(frozenset({name}) for name in some)):
         if artifact is not None:
             return artifact, note
         artifact, note = extract(text, names, _ITEMISED)
-    return (artifact, note) if artifact is not None else (None, why)
+    return (artifact, note) if artifact is not None else (None, first_note)
 
 
 def _fitting(showing: Callable[[str], Request], previous: str) -> Request:
     """The repair that shows a reply, made to fit the context as far as memory and that reply can be left out."""
-    made = showing(previous)
-    if _excess(made) > 0:
-        made = _without_memory(made)
-    if (over := _excess(made)) > 0:
-        made = _without_memory(showing(previous[: max(0, len(previous) - over)]))
-    return made
+    request = showing(previous)
+    if _excess(request) > 0:
+        request = _without_memory(request)
+    if (excess := _excess(request)) > 0:
+        request = _without_memory(showing(previous[: max(0, len(previous) - excess)]))
+    return request
 
 
 def _excess(request: Request) -> int:
@@ -213,14 +222,14 @@ def _without_memory(request: Request) -> Request:
     (system, user), sizes = request.messages, dict(request.characters)
     if "memory" not in sizes:
         return request
-    left = user.content[sizes.pop("memory") + 1 :]
+    content = user.content[sizes.pop("memory") + 1 :]
     question = replace(request.data, shown=())
-    return replace(request, messages=(system, Message("user", left)), data=question, memory=(), characters=sizes)
+    return replace(request, messages=(system, Message("user", content)), data=question, memory=(), characters=sizes)
 
 
-def _criteria(bundle: Bundle, asked: Demand) -> tuple[Criterion, ...]:
+def _criteria(bundle: Bundle, demand: Demand) -> tuple[Criterion, ...]:
     gold, banned, _ = numbered(bundle)
-    chosen = {gold[n].id for n in asked.points} | {banned[n].id for n in asked.misconceptions}
+    chosen = {gold[n].id for n in demand.points} | {banned[n].id for n in demand.misconceptions}
     return tuple(criterion for criterion in bundle.criteria if criterion.id in chosen)
 
 
@@ -230,11 +239,11 @@ def _is_of(role: mend.Role, violation: str) -> bool:
     return is_semantic == (role == "semantic_repair") or violation.startswith("unreadable")
 
 
-def _told(violation: str, names: dict[str, str]) -> str:
+def _renamed(violation: str, names: Mapping[str, str]) -> str:
     """A violation in the words of the contract."""
-    kind, separator, what = violation.partition(":")
+    kind, separator, field = violation.partition(":")
     is_criterion = kind in mend.SEMANTIC or kind.endswith("_point")
-    return kind + separator + (names.get(what, what) if is_criterion else what)
+    return kind + separator + (names.get(field, field) if is_criterion else field)
 
 
 def _is_exhausted(answer: Asked[Any], verdict: Settlement) -> bool:

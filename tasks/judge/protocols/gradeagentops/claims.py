@@ -30,7 +30,8 @@ STATUSES = ("missed", "covered")
 """What is said of a point, in the order of its levels."""
 PUBLISHED = frozenset({"covered", "missed", "evidence"})
 """Fields of the published form in place of `points`."""
-_KEPT = 2_000
+_LONGEST = 2_000
+"""Characters that are kept of a quote."""
 _NO_QUOTES: tuple[str, ...] = ()
 
 Quotes = dict[int, tuple[str, ...]]
@@ -70,122 +71,145 @@ def everything(bundle: Bundle) -> Demand:
     return Demand(frozenset(names), traits, tuple(points), tuple(banned))
 
 
-def read(artifact: Mapping[str, Any], asked: Demand, bundle: Bundle) -> Claims:
+def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
     """The claims of an artifact that was asked for these fields. Nothing else in it is looked at."""
-    whole, notes = numbered(bundle), Counter[str]()
-    published = PUBLISHED if whole.points else frozenset()
+    rubric, notes = numbered(bundle), Counter[str]()
+    published = PUBLISHED if rubric.points else frozenset()
     notes["unknown_field"] = len(artifact.keys() - everything(bundle).fields - published)
-    points, wrong = _points(artifact, asked.points, whole, notes)
+    points, broken = _points(artifact, demand.points, rubric, notes)
     misconceptions = rationale = None
-    if "misconceptions" in asked.fields:
-        given = artifact.get("misconceptions")
-        misconceptions, problem = _quotes(given, "misconception", whole.misconceptions, notes)
-        wrong |= {"misconceptions": problem} if problem else {}
-    if "rationale" in asked.fields:
-        said = artifact.get("rationale")
-        rationale = whole_sentences(said, MAX_PROSE) if isinstance(said, str) else None
-        wrong |= {} if rationale is not None else {"rationale": "missing" if said is None else "malformed"}
-    subscores, problems = _subscores(artifact.get("subscores"), asked.traits, whole.traits, notes)
+    if "misconceptions" in demand.fields:
+        entries = artifact.get("misconceptions")
+        misconceptions, problem = _quotes(entries, "misconception", rubric.misconceptions, notes)
+        broken |= {"misconceptions": problem} if problem else {}
+    if "rationale" in demand.fields:
+        prose = artifact.get("rationale")
+        if isinstance(prose, str):
+            rationale = whole_sentences(prose, MAX_PROSE)
+        else:
+            broken["rationale"] = "missing" if prose is None else "malformed"
+    subscores, problems = _subscores(artifact.get("subscores"), demand.traits, rubric.traits, notes)
     final, _ = _number(artifact.get("final_score"), bundle.scale, Counter())
-    notes += Counter()  # drops what is 0
-    return Claims(subscores, final, points, misconceptions, rationale, wrong | problems, notes)
+    return Claims(
+        subscores=subscores,
+        final=final,
+        points=points,
+        misconceptions=misconceptions,
+        rationale=rationale,
+        broken=broken | problems,
+        notes=+notes,
+    )
 
 
-def merge(kept: Claims, new: Claims, asked: Demand) -> Claims:
+def merge(earlier: Claims, new: Claims, demand: Demand) -> Claims:
     """What was valid before with what a repair gave of the fields it was asked for; nothing else changes.
 
     Of points it was asked about it may name some: the others stay as they were.
     """
-    misconceptions = kept.misconceptions
-    if new.misconceptions is not None:
-        others = {n: quotes for n, quotes in (misconceptions or {}).items() if n not in asked.misconceptions}
-        misconceptions = others | {n: q for n, q in new.misconceptions.items() if n in asked.misconceptions}
+    points = {number: claim for number, claim in new.points.items() if number in demand.points}
     merged = Claims(
-        subscores={**kept.subscores, **new.subscores},
-        final=kept.final,
-        points={**kept.points, **{n: claim for n, claim in new.points.items() if n in asked.points}},
-        misconceptions=misconceptions,
-        rationale=new.rationale if kept.rationale is None else kept.rationale,
-        notes=kept.notes + new.notes,
+        subscores={**earlier.subscores, **new.subscores},
+        final=earlier.final,
+        points={**earlier.points, **points},
+        misconceptions=_merged_misconceptions(earlier, new, demand),
+        rationale=new.rationale if earlier.rationale is None else earlier.rationale,
+        notes=earlier.notes + new.notes,
     )
-    known = {name for name in ("misconceptions", "rationale") if getattr(merged, name) is not None}
-    known |= {f"subscores.{name}" for name in merged.subscores} | {f"points.{n}" for n in merged.points}
-    left = {name: kind for name, kind in {**kept.broken, **new.broken}.items() if name not in known}
-    return replace(merged, broken=left)
+    valid = {name for name in ("misconceptions", "rationale") if getattr(merged, name) is not None}
+    valid |= {f"subscores.{name}" for name in merged.subscores} | {f"points.{n}" for n in merged.points}
+    broken = {name: kind for name, kind in {**earlier.broken, **new.broken}.items() if name not in valid}
+    return replace(merged, broken=broken)
+
+
+def _merged_misconceptions(earlier: Claims, new: Claims, demand: Demand) -> Quotes | None:
+    if new.misconceptions is None:
+        return earlier.misconceptions
+    merged = dict(earlier.misconceptions or {})
+    for number in demand.misconceptions:
+        merged.pop(number, None)
+    return merged | {n: quotes for n, quotes in new.misconceptions.items() if n in demand.misconceptions}
 
 
 def _points(
-    artifact: Mapping[str, Any], asked: Iterable[int], whole: Numbered, notes: Counter[str]
+    artifact: Mapping[str, Any], numbers: Iterable[int], rubric: Numbered, notes: Counter[str]
 ) -> tuple[dict[int, tuple[str, ...] | None], dict[str, str]]:
-    """Usable claims on the points, and what is wrong with those asked for that have none."""
+    """Usable claims on the points, and what is wrong with those of these numbers that have none."""
     form = _by_number if artifact.get("points") is not None else _by_lists
-    claims, problems, doubt = form(artifact, whole.points, notes)
+    claims, problems, doubt = form(artifact, rubric.points, notes)
     if doubt:
-        return {}, {f"points.{number}": doubt for number in asked}
-    wrong = {n: problems.get(n, "missing") for n in asked if n not in claims}
-    return claims, {f"points.{number}": problem for number, problem in wrong.items()}
+        return {}, {f"points.{number}": doubt for number in numbers}
+    return claims, {f"points.{n}": problems.get(n, "missing") for n in numbers if n not in claims}
 
 
 def _by_number(
-    artifact: Mapping[str, Any], known: Mapping[int, Criterion], notes: Counter[str]
+    artifact: Mapping[str, Any], points: Mapping[int, Criterion], notes: Counter[str]
 ) -> tuple[dict[int, tuple[str, ...] | None], dict[int, str], str | None]:
     """Claims and problems of single points under their numbers, and why all of them are in doubt."""
-    given = artifact["points"]
-    if not isinstance(given, dict):
+    entries = artifact["points"]
+    if not isinstance(entries, dict):
         return {}, {}, "malformed"
     claims: dict[int, tuple[str, ...] | None] = {}
     problems: dict[int, str] = {}
-    for name, claim in given.items():
+    for name, entry in entries.items():
         number = number_of(name)
-        if number is None or number not in known or number in claims:
+        if number is None or number not in points or number in claims:
             return {}, {}, "malformed" if number is None else "unknown_point"
-        said = claim.get("status") if isinstance(claim, dict) else None
-        status = said.strip().casefold() if isinstance(said, str) else None
-        if status not in STATUSES:
+        status = _status(entry)
+        if status is None:
             problems[int(number)] = "malformed"
             continue
-        quote = claim.get("quote")
+        quote = entry.get("quote")
         is_text = isinstance(quote, str) and bool(quote.strip())
         notes["malformed_evidence"] += quote is not None and not isinstance(quote, str)
         notes["unused_evidence"] += is_text and status == "missed"
-        claims[int(number)] = None if status == "missed" else ((quote[:_KEPT],) if is_text else _NO_QUOTES)
+        quotes = (quote[:_LONGEST],) if is_text else _NO_QUOTES
+        claims[int(number)] = None if status == "missed" else quotes
     return claims, problems, None
 
 
+def _status(entry: Any) -> str | None:
+    """Covered or missed, or None where an entry says neither."""
+    stated = entry.get("status") if isinstance(entry, dict) else None
+    status = stated.strip().casefold() if isinstance(stated, str) else None
+    return status if status in STATUSES else None
+
+
 def _by_lists(
-    artifact: Mapping[str, Any], known: Mapping[int, Criterion], notes: Counter[str]
+    artifact: Mapping[str, Any], points: Mapping[int, Criterion], notes: Counter[str]
 ) -> tuple[dict[int, tuple[str, ...] | None], dict[int, str], str | None]:
     """The same from the published form. A list that is not there names nothing."""
-    covered, doubt = _numbers(artifact.get("covered", []), known, notes)
-    missed, doubt_too = _numbers(artifact.get("missed", []), known, notes)
+    covered, doubt = _numbers(artifact.get("covered", []), points, notes)
+    missed, doubt_too = _numbers(artifact.get("missed", []), points, notes)
     if doubt or doubt_too:
         return {}, {}, doubt or doubt_too
-    quotes, problem = _quotes(artifact.get("evidence"), "point", known, notes) if covered else ({}, None)
+    quotes, problem = _quotes(artifact.get("evidence"), "point", points, notes) if covered else ({}, None)
     claims: dict[int, tuple[str, ...] | None] = dict.fromkeys(missed - covered)
     problems = dict.fromkeys(covered & missed, "contradictory")
     for number in covered - missed:
         if quotes is not None:
             claims[number] = quotes.get(number, _NO_QUOTES)
-        elif known[number].evidence == "none":
+        elif points[number].evidence == "none":
             claims[number] = _NO_QUOTES
         else:
             problems[number] = problem or "malformed"
-    notes["unused_evidence"] += sum(len(of) for number, of in (quotes or {}).items() if number not in covered)
+    unused = [texts for number, texts in (quotes or {}).items() if number not in covered]
+    notes["unused_evidence"] += sum(map(len, unused))
     return claims, problems, None
 
 
 def _subscores(
-    given: Any, asked: Iterable[Trait], known: Iterable[Trait], notes: Counter[str]
+    entries: Any, asked: Iterable[Trait], judged: Iterable[Trait], notes: Counter[str]
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Usable subscores, and what is wrong with the others."""
-    stated = given if isinstance(given, dict) else {}
-    notes["unknown_field"] += len(stated.keys() - {trait.id for trait in known})
+    """Usable subscores of the traits asked for, and what is wrong with the others. judged: all that the bundle has."""
+    stated = entries if isinstance(entries, dict) else {}
+    is_malformed = entries is not None and stated is not entries
+    notes["unknown_field"] += len(stated.keys() - {trait.id for trait in judged})
     usable: dict[str, float] = {}
     problems: dict[str, str] = {}
     for trait in asked:
         value, problem = _number(stated.get(trait.id), trait, notes)
         if value is None:
-            problems[f"subscores.{trait.id}"] = "malformed" if given is not None and stated is not given else problem
+            problems[f"subscores.{trait.id}"] = "malformed" if is_malformed else problem
         else:
             usable[trait.id] = value
     return usable, problems
@@ -215,38 +239,39 @@ def _plain(value: Any, notes: Counter[str]) -> int | float | None:
     return stated
 
 
-def _numbers(given: Any, known: Mapping[int, Criterion], notes: Counter[str]) -> tuple[frozenset[int], str | None]:
+def _numbers(entries: Any, points: Mapping[int, Criterion], notes: Counter[str]) -> tuple[frozenset[int], str | None]:
     """The points that a list names, or none and what is wrong with it."""
-    if not isinstance(given, list):
-        return frozenset(), None if given is None else "malformed"
-    found: set[int] = set()
-    for entry in given:
+    if not isinstance(entries, list):
+        return frozenset(), None if entries is None else "malformed"
+    numbers: set[int] = set()
+    for entry in entries:
         number = _index(entry, notes)
-        if number is None or number not in known:
+        if number is None or number not in points:
             return frozenset(), "malformed" if number is None else "unknown_point"
-        notes["duplicate_index"] += number in found
-        found.add(number)
-    return frozenset(found), None
+        notes["duplicate_index"] += number in numbers
+        numbers.add(number)
+    return frozenset(numbers), None
 
 
 def _quotes(
-    given: Any, name: str, known: Mapping[int, Criterion], notes: Counter[str]
+    entries: Any, name: str, criteria: Mapping[int, Criterion], notes: Counter[str]
 ) -> tuple[Quotes | None, str | None]:
     """Number → quotes given for it, from a list of {name: number, "quote": text}, or None and what is wrong with it."""
-    if not isinstance(given, list):
-        return None, "missing" if given is None else "malformed"
-    found: Quotes = {}
-    for entry in given:
+    if not isinstance(entries, list):
+        return None, "missing" if entries is None else "malformed"
+    quotes: Quotes = {}
+    for entry in entries:
         number = _index(entry.get(name), notes) if isinstance(entry, dict) else None
         if number is None:
             return None, "malformed"  # whose quote it is is unknown: to pass it over would demote the point it proves
-        if number not in known:
+        if number not in criteria:
             return None, f"unknown_{name}"
         quote = entry.get("quote")
         is_text = isinstance(quote, str) and bool(quote.strip())
         notes["malformed_evidence"] += not is_text
-        found[number] = (*found.get(number, _NO_QUOTES), quote[:_KEPT]) if is_text else found.get(number, _NO_QUOTES)
-    return found, None
+        before = quotes.get(number, _NO_QUOTES)
+        quotes[number] = (*before, quote[:_LONGEST]) if is_text else before
+    return quotes, None
 
 
 def _index(value: Any, notes: Counter[str]) -> int | None:

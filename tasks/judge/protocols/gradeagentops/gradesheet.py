@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
@@ -23,10 +24,8 @@ DIMENSIONS = {
     "originality": "there are thoughts or examples of the student's own",
     "dialecticality": "other views are weighed, not only one's own stated",
 }
-
 """What the published subscores look at, in our words."""
 _ORDER = ("points", "misconceptions", "rationale", "subscores", "final_score")
-
 """Evidence first and numbers last, so that a model scores after it has looked."""
 _QUOTE = {"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}
 _QUOTE_IF_COVERED = {"type": "string", "maxLength": MAX_QUOTE}
@@ -35,70 +34,71 @@ _STATUS = {"type": "string", "enum": [*STATUSES]}
 
 @lru_cache(maxsize=1024)
 def system(bundle: Same[Bundle], question: str, context: str | None, reference: str | None) -> Message:
-    of, asked = bundle.value, everything(bundle.value)
-    low, high, step = of.scale.bounds
+    rubric, demand = bundle.value, everything(bundle.value)
+    low, high, step = rubric.scale.bounds
+    prose = rubric.text.removeprefix(reference or "").strip()  # a derived rubric's prose begins with that answer
     values = {
         "question": question,
         "context": prompt.under("Material that belongs to the question:", context),
         "reference": prompt.under("A model answer:", reference),
-        "rubric": of.text.removeprefix(reference or "").strip(),  # a derived rubric's prose begins with that answer
-        "points": _listed(of),
-        "dimensions": "\n".join(_dimension(trait) for trait in asked.traits),
+        "rubric": prose,
+        "points": _listed(rubric),
+        "dimensions": "\n".join(_dimension(trait) for trait in demand.traits),
         "scale": f"{low:g} to {high:g} in steps of {step:g}",
-        "form": form(of, asked),
+        "form": form(rubric, demand),
     }
     return Message("system", prompt.fill("gradeagentops", values, prompt.speaking(values)))
 
 
-def schema(bundle: Bundle, asked: Demand) -> dict[str, Any]:
+def schema(bundle: Bundle, demand: Demand) -> dict[str, Any]:
     """The contract of what is asked for: every point under its number, so that none can be left out or named twice.
     Every list and string is bounded, so that a model held to it ends."""
-    points, of_banned = numbered(bundle).points, _numbers(asked.misconceptions)
-    known = {
-        "points": _object({str(number): _claim(points[number]) for number in asked.points}),
-        "misconceptions": _list(_object({"misconception": of_banned, "quote": _QUOTE}), len(asked.misconceptions)),
+    points = numbered(bundle).points
+    misconception = _object({"misconception": _numbers(demand.misconceptions), "quote": _QUOTE})
+    members = {
+        "points": _object({str(number): _claim(points[number]) for number in demand.points}),
+        "misconceptions": _list(misconception, len(demand.misconceptions)),
         "rationale": {"type": "string", "maxLength": MAX_PROSE},
-        "subscores": _object({trait.id: _score(trait) for trait in asked.traits}),
+        "subscores": _object({trait.id: _score(trait) for trait in demand.traits}),
         "final_score": _score(bundle.scale),
     }
-    return _object({name: known[name] for name in in_order(asked)})
+    return _object({name: members[name] for name in in_order(demand)})
 
 
-def form(bundle: Bundle, asked: Demand) -> str:
+def form(bundle: Bundle, demand: Demand) -> str:
     """The shape of the reply, by example."""
     points = numbered(bundle).points
-    known = {
-        "points": "{" + ", ".join(f'"{number}": {_example(points[number])}' for number in asked.points) + "}",
+    members = {
+        "points": _braced(f'"{number}": {_example(points[number])}' for number in demand.points),
         "misconceptions": '[{"misconception": <number>, "quote": "<exact words>"}]',
         "rationale": '"<two sentences at most>"',
-        "subscores": "{" + ", ".join(f"{json.dumps(trait.id)}: <number>" for trait in asked.traits) + "}",
+        "subscores": _braced(f"{json.dumps(trait.id)}: <number>" for trait in demand.traits),
         "final_score": "<number>",
     }
-    return "{" + ", ".join(f'"{name}": {known[name]}' for name in in_order(asked)) + "}"
+    return _braced(f'"{name}": {members[name]}' for name in in_order(demand))
 
 
-def names(bundle: Bundle) -> dict[str, str]:
-    """Criterion → what the contract calls it."""
-    gold, banned, _ = numbered(bundle)
-    return {c.id: f"point {n}" for n, c in gold.items()} | {c.id: f"misconception {n}" for n, c in banned.items()}
-
-
-def fields(bundle: Bundle, asked: Demand) -> tuple[str, ...]:
+def fields(bundle: Bundle, demand: Demand) -> tuple[str, ...]:
     """The fields asked for, a subscore at a time, and points as the criteria that they are."""
     points = numbered(bundle).points
     several = {
-        "points": [points[number].id for number in asked.points],
-        "subscores": [f"subscores.{trait.id}" for trait in asked.traits],
+        "points": [points[number].id for number in demand.points],
+        "subscores": [f"subscores.{trait.id}" for trait in demand.traits],
     }
-    return tuple(name for field in in_order(asked) for name in several.get(field, [field]))
+    return tuple(chain.from_iterable(several.get(field, [field]) for field in in_order(demand)))
 
 
-def in_order(asked: Demand) -> list[str]:
-    return [name for name in _ORDER if name in asked.fields]
+def in_order(demand: Demand) -> list[str]:
+    """The names of the fields asked for, evidence before numbers."""
+    return [name for name in _ORDER if name in demand.fields]
 
 
 def plain(number: float) -> float | int:
     return int(number) if number.is_integer() else number
+
+
+def _braced(members: Iterable[str]) -> str:
+    return "{" + ", ".join(members) + "}"
 
 
 def _claim(point: Criterion) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _numbers(allowed: Sequence[int]) -> dict[str, Any]:
 
 def _score(scale: Scale) -> dict[str, Any]:
     scores = [plain(round(scale.min + scale.step * i, 12)) for i in range(scale.levels)]
-    return {"type": "integer" if all(isinstance(one, int) for one in scores) else "number", "enum": scores}
+    return {"type": "integer" if all(isinstance(score, int) for score in scores) else "number", "enum": scores}
 
 
 def _listed(bundle: Bundle) -> str:

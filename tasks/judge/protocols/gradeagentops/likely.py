@@ -25,101 +25,97 @@ class Likely(NamedTuple):
     traits: dict[str, list[float]]
 
 
-def likely(answer: Asked[Any], bundle: Bundle) -> Likely:
+def likely(call: Asked[Any], bundle: Bundle) -> Likely:
     """What the last reply that was asked for it gave, in its place nothing where that gave none. A model's reply has
     points under their numbers; an answerer that reads no prose gives criteria under their names."""
     points, banned, _ = numbered(bundle)
-    found = Likely({}, {})
-    for attempt in answer.attempts:
-        asked: Demand = attempt.request.data.kept.asked if attempt.request.data.kept else everything(bundle)
+    latest = Likely({}, {})
+    for attempt in call.attempts:
+        carried = attempt.request.data.settled
+        demand: Demand = carried.demand if carried else everything(bundle)
         if attempt.reply.text is None:
             continue
-        given = attempt.reply.level_probabilities or {}
-        for number in asked.points:
-            own = _of_status(given.get(str(number))) or _of_levels(given, points[number])
-            _put(found.criteria, points[number].id, own)
-        for number in asked.misconceptions:
-            _put(found.criteria, banned[number].id, _of_levels(given, banned[number]))
-        for trait in asked.traits:
-            known = given.get(trait.id)
-            _put(found.traits, trait.id, known if known and len(known) == trait.levels else None)
-    return found
+        probabilities = attempt.reply.level_probabilities or {}
+        for number in demand.points:
+            sides = _of_status(probabilities.get(str(number))) or _of_levels(probabilities, points[number])
+            _replace(latest.criteria, points[number].id, sides)
+        for number in demand.misconceptions:
+            _replace(latest.criteria, banned[number].id, _of_levels(probabilities, banned[number]))
+        for trait in demand.traits:
+            scores = probabilities.get(trait.id)
+            _replace(latest.traits, trait.id, scores if scores and len(scores) == trait.levels else None)
+    return latest
 
 
 def restated(artifact: dict[str, Any], reply: Reply, bundle: Bundle) -> dict[str, Any]:
     """The artifact with what counts by the bundle's `level` in place of what it states; of subscores the likeliest."""
-    given, protocol = reply.level_probabilities or {}, bundle.protocol
-    if protocol.level == "stated" or not given:
+    probabilities, protocol = reply.level_probabilities or {}, bundle.protocol
+    if protocol.level == "stated" or not probabilities:
         return artifact
     points, subscores = artifact.get("points"), artifact.get("subscores")
     changed: dict[str, Any] = {}
     if isinstance(points, dict):
-        changed["points"] = {n: _claim(claim, _of_status(given.get(n)), bundle) for n, claim in points.items()}
+        changed["points"] = {n: _claim(entry, _of_status(probabilities.get(n)), bundle) for n, entry in points.items()}
     if isinstance(subscores, dict):
         scales = {trait.id: trait for trait in numbered(bundle).traits}
         by_level = protocol.model_copy(update={"level": "likeliest"})
-        changed["subscores"] = {
-            name: chosen.value(by_level, given[name], stated, scales[name])
-            if name in scales and name in given and _is_number(stated)
-            else stated
-            for name, stated in subscores.items()
-        }
+        changed["subscores"] = dict(subscores)
+        for name, stated in subscores.items():
+            if name in scales and name in probabilities and _is_number(stated):
+                changed["subscores"][name] = chosen.value(by_level, probabilities[name], stated, scales[name])
     return artifact | changed
 
 
-def settled(verdict: Settlement, of: Likely, bundle: Bundle) -> Settlement:
+def settled(verdict: Settlement, probabilities: Likely, bundle: Bundle) -> Settlement:
     """The verdict with expected subscores, where these count; one that was overwritten stands."""
     if bundle.protocol.level != "expected":
         return verdict
     stated = verdict.claims.subscores
-    traits = {
-        trait.id: chosen.value(bundle.protocol, of.traits.get(trait.id), verdict.traits[trait.id], trait)
-        if verdict.traits[trait.id] == stated.get(trait.id)
-        else verdict.traits[trait.id]
-        for trait in numbered(bundle).traits
-        if trait.id in verdict.traits
-    }
+    traits = {}
+    for trait in numbered(bundle).traits:
+        if trait.id in verdict.traits:
+            score = verdict.traits[trait.id]
+            if score == stated.get(trait.id):
+                score = chosen.value(bundle.protocol, probabilities.traits.get(trait.id), score, trait)
+            traits[trait.id] = score
     return replace(verdict, traits=traits)
 
 
-def confidence(verdict: Settlement, of: Likely, bundle: Bundle) -> float | None:
+def confidence(verdict: Settlement, probabilities: Likely, bundle: Bundle) -> float | None:
     """Mean probability of the sides of the points and of the subscores; None where the rater gives none."""
     stated: Mapping[str, float] = verdict.claims.subscores
-    sides = [
-        of.criteria[d.criterion_id][d.stated]
-        for d in verdict.decisions
-        if d.stated is not None and d.criterion_id in of.criteria
-    ]
-    scores = [
-        chosen.confidence(bundle.protocol, of.traits[trait.id], stated[trait.id], trait)
-        for trait in numbered(bundle).traits
-        if trait.id in stated and trait.id in of.traits
-    ]
-    every = [*sides, *scores]
-    return sum(every) / len(every) if every else None
+    chances = []
+    for decision in verdict.decisions:
+        if decision.stated is not None and decision.criterion_id in probabilities.criteria:
+            chances.append(probabilities.criteria[decision.criterion_id][decision.stated])
+    for trait in numbered(bundle).traits:
+        if trait.id in stated and trait.id in probabilities.traits:
+            likely = probabilities.traits[trait.id]
+            chances.append(chosen.confidence(bundle.protocol, likely, stated[trait.id], trait))
+    return sum(chances) / len(chances) if chances else None
 
 
-def _of_status(known: list[float] | None) -> list[float] | None:
+def _of_status(likely: list[float] | None) -> list[float] | None:
     """Probabilities of the levels of a point."""
-    return [known[at] for at in _WRITTEN] if known and len(known) == len(STATUSES) else None
+    return [likely[place] for place in _WRITTEN] if likely and len(likely) == len(STATUSES) else None
 
 
-def _of_levels(given: Mapping[str, list[float]], criterion: Criterion) -> list[float] | None:
-    known = given.get(criterion.id)
-    return known if known and len(known) == len(criterion.levels) else None
+def _of_levels(probabilities: Mapping[str, list[float]], criterion: Criterion) -> list[float] | None:
+    likely = probabilities.get(criterion.id)
+    return likely if likely and len(likely) == len(criterion.levels) else None
 
 
-def _claim(claim: Any, known: list[float] | None, bundle: Bundle) -> Any:
-    said = claim.get("status") if isinstance(claim, dict) else None
-    if said not in STATUSES:
-        return claim
-    return {**claim, "status": STATUSES[chosen.level(bundle.protocol, known, STATUSES.index(said))]}
+def _claim(entry: Any, likely: list[float] | None, bundle: Bundle) -> Any:
+    status = entry.get("status") if isinstance(entry, dict) else None
+    if status not in STATUSES:
+        return entry
+    return {**entry, "status": STATUSES[chosen.level(bundle.protocol, likely, STATUSES.index(status))]}
 
 
-def _put(found: dict[str, list[float]], name: str, known: list[float] | None) -> None:
-    found.pop(name, None)
-    if known:
-        found[name] = known
+def _replace(latest: dict[str, list[float]], name: str, likely: list[float] | None) -> None:
+    latest.pop(name, None)
+    if likely:
+        latest[name] = likely
 
 
 def _is_number(value: object) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.decision import Decision
-from tasks.judge.doubts import NOTHING, most_shared, settled
+from tasks.judge.doubts import NOTHING, Doubted, most_shared, settled
 from tasks.judge.evidence import HOLDS, Subject, ground, grounded
 from tasks.judge.numbered import Numbered, numbered
 from tasks.judge.protocols.gradeagentops.claims import Claims, Demand
@@ -83,48 +83,31 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     neither covered nor missed; contradictory: both; malformed; unknown: a number that names none), and
     `evidence_failed:criterion`.
     """
-    whole, signals = numbered(bundle), Counter(claims.notes)
-    keeps = bundle.protocol.failed_quote == "count"
-    _prepare(claims, whole, subject)
-    decided: dict[str, Decision] = {}
-    for number, criterion in whole.points.items():
-        decided[criterion.id] = _point(number, criterion, claims, subject, keeps, signals)
-    for number, criterion in whole.misconceptions.items():
-        decided[criterion.id] = _misconception(number, criterion, claims, subject, keeps, signals)
+    rubric, signals = numbered(bundle), Counter(claims.notes)
+    _prepare(claims, rubric, subject)
+    decided = _decided(claims, bundle, subject, signals)
     failed = [f"evidence_failed:{name}" for name, d in decided.items() if d.action != "none"]
-    banned = {criterion.id for criterion in whole.misconceptions.values()}
-    criteria = [c for c in bundle.criteria if c.id in decided]
-    made = [decided[c.id] for c in criteria]
-    irrelevant = subject.relevance.irrelevant(made, subject.text) if subject.relevance else NOTHING
-    failing = "counted" if keeps else "demoted"
-    within = settled(
-        made,
-        bundle.protocol,
-        criteria,
-        irrelevant,
-        lambda c: "dropped" if c.id in banned and not keeps else failing,
-    )
-    decided = {decision.criterion_id: decision for decision in within.decisions}
-    signals.update(within.signals)
-    signals.update(most_shared(within.decisions))
-    failed += within.violations
+    doubted = _doubted(decided, bundle, subject)
+    decided = {decision.criterion_id: decision for decision in doubted.decisions}
+    signals.update(doubted.signals)
+    signals.update(most_shared(doubted.decisions))
     traits = dict(claims.subscores)
-    if len(traits) == len(whole.traits):
+    if len(traits) == len(rubric.traits):
         signals["final_overwritten"] = int(claims.final != mean_of(bundle, traits))
-    levels = {c.id: decided[c.id].level for c in whole.points.values()}
-    _force_completeness(traits, levels, whole, signals)
+    levels = {c.id: decided[c.id].level for c in rubric.points.values()}
+    _force_completeness(traits, levels, rubric, signals)
     if levels and not any(level != 0 for level in levels.values()):
-        signals["top_marks_without_points"] = sum(claims.subscores.get(t.id) == t.max for t in whole.traits)
+        signals["top_marks_without_points"] = sum(claims.subscores.get(t.id) == t.max for t in rubric.traits)
     signals["contract_fail"] = int(bool(claims.broken))
-    violations = [_violation(name, kind, whole) for name, kind in sorted(claims.broken.items())]
+    violations = [_violation(name, kind, rubric) for name, kind in sorted(claims.broken.items())]
     return Settlement(
-        claims,
-        tuple(decided[criterion.id] for criterion in bundle.criteria),
-        traits,
-        None not in levels.values(),
-        +signals,
-        (*violations, *failed),
-        subject.text,
+        claims=claims,
+        decisions=tuple(decided[criterion.id] for criterion in bundle.criteria),
+        traits=traits,
+        is_covered=None not in levels.values(),
+        signals=+signals,
+        violations=(*violations, *failed, *doubted.violations),
+        text=subject.text,
     )
 
 
@@ -132,12 +115,10 @@ def broken(bundle: Bundle, claims: Claims) -> Demand:
     """What a contract repair asks for: the fields, subscores and points that are missing or broken."""
     points, banned, traits = numbered(bundle)
     names = {name.partition(".")[0] for name in claims.broken}
-    return Demand(
-        frozenset(names),
-        tuple(trait for trait in traits if f"subscores.{trait.id}" in claims.broken),
-        tuple(number for number in points if f"points.{number}" in claims.broken),
-        tuple(banned) if "misconceptions" in names else (),
-    )
+    broken_traits = tuple(trait for trait in traits if f"subscores.{trait.id}" in claims.broken)
+    broken_points = tuple(number for number in points if f"points.{number}" in claims.broken)
+    misconceptions = tuple(banned) if "misconceptions" in names else ()
+    return Demand(frozenset(names), broken_traits, broken_points, misconceptions)
 
 
 def ungrounded(bundle: Bundle, verdict: Settlement) -> Demand:
@@ -146,8 +127,9 @@ def ungrounded(bundle: Bundle, verdict: Settlement) -> Demand:
     points, banned, _ = numbered(bundle)
     of_points = tuple(number for number, criterion in points.items() if criterion.id in failed)
     of_banned = tuple(number for number, criterion in banned.items() if criterion.id in failed)
-    names = {name for name, of in (("points", of_points), ("misconceptions", of_banned)) if of}
-    return Demand(frozenset(names), (), of_points, of_banned)
+    names = {"points"} if of_points else set()
+    names |= {"misconceptions"} if of_banned else set()
+    return Demand(frozenset(names), points=of_points, misconceptions=of_banned)
 
 
 def mean_of(bundle: Bundle, traits: Mapping[str, float]) -> float:
@@ -163,23 +145,62 @@ def canonical(verdict: Settlement, bundle: Bundle) -> dict[str, Any]:
     Where a quote holds by what it means, the words of the response stand in its place.
     """
     points, banned, traits = numbered(bundle)
-    by_id = {d.criterion_id: d for d in verdict.decisions}
-    quotes = {name: [_words(row, verdict.text) for row in d.evidence if _holds(row)] for name, d in by_id.items()}
-    found: dict[str, Any] = {"subscores": {t.id: plain(verdict.traits[t.id]) for t in traits if t.id in verdict.traits}}
-    if len(found["subscores"]) == len(traits):
-        found["final_score"] = plain(mean_of(bundle, verdict.traits))
+    decisions = {decision.criterion_id: decision for decision in verdict.decisions}
+    subscores = {trait.id: plain(verdict.traits[trait.id]) for trait in traits if trait.id in verdict.traits}
+    artifact: dict[str, Any] = {"subscores": subscores}
+    if len(subscores) == len(traits):
+        artifact["final_score"] = plain(mean_of(bundle, verdict.traits))
     if points and verdict.is_covered:
-        covered = [n for n, criterion in points.items() if by_id[criterion.id].level]
-        found["covered"], found["missed"] = covered, [n for n in points if n not in covered]
-        found["evidence"] = [{"point": n, "quote": quote} for n in covered for quote in quotes[points[n].id]]
+        covered = [number for number, criterion in points.items() if decisions[criterion.id].level]
+        artifact["covered"], artifact["missed"] = covered, [number for number in points if number not in covered]
+        artifact["evidence"] = _credited_quotes("point", points, verdict)
     if banned and verdict.claims.misconceptions is not None:
-        detected = [n for n, criterion in banned.items() if by_id[criterion.id].level]
-        found["misconceptions"] = [
-            {"misconception": n, "quote": quote} for n in detected for quote in quotes[banned[n].id]
-        ]
+        artifact["misconceptions"] = _credited_quotes("misconception", banned, verdict)
     if verdict.claims.rationale is not None:
-        found["rationale"] = verdict.claims.rationale
-    return found
+        artifact["rationale"] = verdict.claims.rationale
+    return artifact
+
+
+def _credited_quotes(name: str, criteria: Mapping[int, Criterion], verdict: Settlement) -> list[dict[str, Any]]:
+    """The quotes that hold for credited criteria as {name: number, "quote": text}."""
+    decisions = {decision.criterion_id: decision for decision in verdict.decisions}
+    quotes = []
+    for number, criterion in criteria.items():
+        decision = decisions[criterion.id]
+        rows = [row for row in decision.evidence if row["status"] in HOLDS] if decision.level else []
+        quotes += [{name: number, "quote": _words(row, verdict.text)} for row in rows]
+    return quotes
+
+
+def _decided(claims: Claims, bundle: Bundle, subject: Subject, signals: Counter[str]) -> dict[str, Decision]:
+    """Criterion → decision by its own quotes alone, points before misconceptions."""
+    rubric, keeps = numbered(bundle), _keeps(bundle)
+    decided: dict[str, Decision] = {}
+    for number, criterion in rubric.points.items():
+        decided[criterion.id] = _point(number, criterion, claims, subject, keeps, signals)
+    for number, criterion in rubric.misconceptions.items():
+        decided[criterion.id] = _misconception(number, criterion, claims, subject, keeps, signals)
+    return decided
+
+
+def _doubted(decided: Mapping[str, Decision], bundle: Bundle, subject: Subject) -> Doubted:
+    """The decisions after shared and irrelevant quotes lost what they proved, in the bundle's order."""
+    banned = {criterion.id for criterion in numbered(bundle).misconceptions.values()}
+
+    def action_of(criterion: Criterion) -> str:
+        if _keeps(bundle):
+            return "counted"
+        return "dropped" if criterion.id in banned else "demoted"
+
+    criteria = [criterion for criterion in bundle.criteria if criterion.id in decided]
+    decisions = [decided[criterion.id] for criterion in criteria]
+    irrelevant = subject.relevance.irrelevant(decisions, subject.text) if subject.relevance else NOTHING
+    return settled(decisions, bundle.protocol, criteria, irrelevant, action_of)
+
+
+def _keeps(bundle: Bundle) -> bool:
+    """Whether a claim without a quote that holds is kept and counted."""
+    return bundle.protocol.failed_quote == "count"
 
 
 def _point(
@@ -208,12 +229,12 @@ def _misconception(
     return decision
 
 
-def _violation(name: str, kind: str, whole: Numbered) -> str:
+def _violation(name: str, kind: str, rubric: Numbered) -> str:
     """`kind:field`, or `kind_point:criterion` for a point."""
     field, _, number = name.partition(".")
     if field != "points":
         return f"{kind}:{name}"
-    return f"{kind.removesuffix('_point')}_point:{whole.points[int(number)].id}"
+    return f"{kind.removesuffix('_point')}_point:{rubric.points[int(number)].id}"
 
 
 def _undecided(criterion: Criterion, problem: str) -> Decision:
@@ -224,9 +245,9 @@ def _grounded(
     criterion: Criterion, quotes: Iterable[str], subject: Subject, action: str, signals: Counter[str]
 ) -> Decision:
     """The decision on a claim with these quotes, and what to do where none holds."""
-    found: list[str] = []
-    rows, holds = grounded([(None, quote) for quote in sorted(quotes)], criterion, subject, found)
-    signals.update(found)
+    counted: list[str] = []
+    rows, holds = grounded([(None, quote) for quote in sorted(quotes)], criterion, subject, counted)
+    signals.update(counted)
     if criterion.evidence == "none":
         return Decision(criterion.id, 1, 1, evidence=rows)
     if holds:
@@ -236,17 +257,17 @@ def _grounded(
 
 
 def _force_completeness(
-    traits: dict[str, float], levels: Mapping[str, int | None], whole: Numbered, signals: Counter[str]
+    traits: dict[str, float], levels: Mapping[str, int | None], rubric: Numbered, signals: Counter[str]
 ) -> None:
     """Overwrites completeness by the share of the covered points where the two differ by more than the tolerance."""
-    trait = next((trait for trait in whole.traits if trait.id == COMPLETENESS), None)
+    trait = next((trait for trait in rubric.traits if trait.id == COMPLETENESS), None)
     if trait is None or COMPLETENESS not in traits or not levels:
         return
     shares = {name: float(level) for name, level in levels.items() if level is not None}
     if len(shares) < len(levels):
         del traits[COMPLETENESS]
         return
-    share, span = share_of_points(tuple(whole.points.values()), shares), trait.max - trait.min
+    share, span = share_of_points(tuple(rubric.points.values()), shares), trait.max - trait.min
     reached = round_half_up(trait.min + share * span, trait)
     if abs(traits[COMPLETENESS] - reached) > TOLERANCE * span + 1e-9:
         traits[COMPLETENESS] = reached
@@ -258,20 +279,14 @@ def _words(row: Mapping[str, Any], text: str) -> str:
     return quote
 
 
-def _prepare(claims: Claims, whole: Numbered, subject: Subject) -> None:
+def _prepare(claims: Claims, rubric: Numbered, subject: Subject) -> None:
     """Has all quotes that stand nowhere encoded at once, where meaning counts too."""
     if subject.match is None:
         return
     by_words = replace(subject, match=None)
-    offered = [(whole.points[n], quotes) for n, quotes in claims.points.items() if quotes is not None]
-    offered += [(whole.misconceptions[n], quotes) for n, quotes in (claims.misconceptions or {}).items()]
-    subject.match.prepare(
-        unquoted(quote)
-        for criterion, quotes in offered
-        for quote in quotes
-        if ground(quote, None, criterion, by_words)[0] == "fabricated"
-    )
-
-
-def _holds(row: Mapping[str, Any]) -> bool:
-    return row["status"] in HOLDS
+    offered = [(rubric.points[n], quotes) for n, quotes in claims.points.items() if quotes is not None]
+    offered += [(rubric.misconceptions[n], quotes) for n, quotes in (claims.misconceptions or {}).items()]
+    unmatched = []
+    for criterion, quotes in offered:
+        unmatched += [quote for quote in quotes if ground(quote, None, criterion, by_words)[0] == "fabricated"]
+    subject.match.prepare(map(unquoted, unmatched))

@@ -13,25 +13,25 @@ from typing import Any
 from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.edit import STARTS, Arm, Edit
 from tasks.contracts.tables.edit import Rollouts
-from tasks.edit.cases import GradingSamples
 from tasks.edit.phases import rolled, rollout_row
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import FailedRollout
 from tasks.edit.rollout import Sample
-from tasks.edit.shards import by, luck, rows_of
+from tasks.edit.samples import GradingSamples
+from tasks.edit.shards import of_arm, rows_of, sampling_seed
 from tasks.store.warehouse import Run
 
 
 @dataclass(frozen=True)
-class Work:
+class Workspace:
     """The trainings of one run."""
 
     run: Run
     plan: Edit
     base: Path
     """Folder of the study file."""
-    cases: GradingSamples
+    samples: GradingSamples
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -72,7 +72,7 @@ class Work:
 
 
 def written(
-    work: Work,
+    workspace: Workspace,
     shard: str,
     arm: Arm,
     seed: int,
@@ -83,17 +83,25 @@ def written(
 ) -> list[dict[str, Any]]:
     """Rollouts newly written, as rows: several of each sample, or the greedy one."""
     start = time.monotonic()
-    more: dict[str, Any] = {"temperature": temperature, "max_tokens": work.plan.max_tokens, "seed": luck(shard)}
-    attempts = rolled(policy.write, work.prompts, samples, count, **more)
+    attempts = rolled(
+        policy.write,
+        workspace.prompts,
+        samples,
+        count,
+        temperature=temperature,
+        max_tokens=workspace.plan.max_tokens,
+        seed=sampling_seed(shard),
+    )
     seconds = (time.monotonic() - start) / len(attempts)
-    part = work.cases.part
+    part = workspace.samples.part
     return [rollout_row(arm, seed, part[attempt.sample.response_id], attempt, seconds) for attempt in attempts]
 
 
-def attempts_of(work: Work, seed: int, samples: Sequence[Sample]) -> list[FailedRollout]:
+def attempts_of(workspace: Workspace, seed: int, samples: Sequence[Sample]) -> list[FailedRollout]:
     """The base policy's rollouts of training samples."""
-    of = {sample.response_id: sample for sample in samples}
-    rows = rows_of(work.run, Rollouts, by("base", seed, samples))
-    return [
-        FailedRollout(of[row["response_id"]], row["sample"], row["text"], row["unmarked"] == "closed") for row in rows
-    ]
+    sample_of = {sample.response_id: sample for sample in samples}
+    attempts = []
+    for row in rows_of(workspace.run, Rollouts, of_arm("base", seed, samples)):
+        is_closed = row["unmarked"] == "closed"
+        attempts.append(FailedRollout(sample_of[row["response_id"]], row["sample"], row["text"], is_closed))
+    return attempts

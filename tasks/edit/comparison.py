@@ -33,52 +33,56 @@ def difference_rows(graded: Graded, draws: int, seed: int) -> Iterator[dict[str,
     """Rows of `arm_differences`, of the arms that `pairs` names."""
     of_base = next((rows for (arm, _), rows in graded.items() if arm == "base"), None)
     for arm, against in pairs(tuple(dict.fromkeys(arm for arm, _ in graded))):
-        for number in (number for name, number in graded if name == arm):
+        seeds = [number for name, number in graded if name == arm]
+        for number in seeds:
             other = of_base if against == "base" else graded.get((against, number))
+            compared = {"arm": arm, "against": against, "seed": number}
             for part in TESTED:
-                mine, theirs = marks_of(graded[arm, number], part), other and marks_of(other, part)
-                if mine and theirs:
-                    for one in differences(mine, theirs, draws, seed):
-                        yield {"arm": arm, "against": against, "seed": number, "part": part, **one._asdict()}
+                marks, other_marks = marks_of(graded[arm, number], part), other and marks_of(other, part)
+                if marks and other_marks:
+                    for difference in differences(marks, other_marks, draws, seed):
+                        yield {**compared, "part": part, **difference._asdict()}
 
 
 def pairs(arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
     """(arm, against): each against base and its own start; Edit-RL against all other RL, Edit-SFT against all other
     supervised fine-tuning."""
-    found: list[tuple[Arm, Arm]] = []
+    compared: list[tuple[Arm, Arm]] = []
     for arm in arms:
-        found += [(arm, other) for other in ("base", STARTS.get(arm)) if other in arms and other != arm]  # type: ignore[misc]
+        compared += [(arm, other) for other in ("base", STARTS.get(arm)) if other in arms and other != arm]  # type: ignore[misc]
     for arm, others in (("edit_rl", tuple(STARTS)), ("edit_sft", TUNED)):
-        found += [(arm, other) for other in others if {arm, other} <= set(arms) and other != arm]
-    return list(dict.fromkeys(found))
+        compared += [(arm, other) for other in others if {arm, other} <= set(arms) and other != arm]
+    return list(dict.fromkeys(compared))
 
 
 def marks_of(rows: Rows, part: Part) -> Marks | None:
     """The marks of greedy rollouts in one part of the test split that have a gold mark; None where there is none."""
-    known = [row for row in rows if row["part"] == part and row["gold"] is not None]
-    if not known:
+    marked = [row for row in rows if row["part"] == part and row["gold"] is not None]
+    if not marked:
         return None
-    items = [row["item_id"] for row in known]
-    tops, gold = (np.array([row[name] for row in known], np.int64) for name in ("top", "gold"))
-    is_closed = np.array([row["unmarked"] == "closed" for row in known])
-    return Marks(items, tops, gold, np.array([row["mark"] for row in known], np.float64), is_closed)
+    items = [row["item_id"] for row in marked]
+    tops = np.array([row["top"] for row in marked], np.int64)
+    gold = np.array([row["gold"] for row in marked], np.int64)
+    predicted = np.array([row["mark"] for row in marked], np.float64)
+    is_closed = np.array([row["unmarked"] == "closed" for row in marked])
+    return Marks(items, tops, gold, predicted, is_closed)
 
 
 def spaced(rows: Rows, part: Part) -> Rows:
     """Rollouts of a part to probe: all, or `PROBED` evenly spaced ones."""
-    mine = [row for row in rows if row["part"] == part]
-    if len(mine) <= PROBED:
-        return mine
-    return [mine[at] for at in np.linspace(0, len(mine) - 1, PROBED).round().astype(int)]
+    of_part = [row for row in rows if row["part"] == part]
+    if len(of_part) <= PROBED:
+        return of_part
+    return [of_part[place] for place in np.linspace(0, len(of_part) - 1, PROBED).round().astype(int)]
 
 
 def probe_rows(
     arm: Arm, seed: int, part: Part, policy: Sequence[Floats], reference: Sequence[Floats]
 ) -> Iterator[dict[str, Any]]:
     """Rows of `arm_metrics`: how far an arm's beliefs lie from those of its start on the start's own rollouts."""
-    found = divergence(policy, reference)
-    parts = {"kl": found.kl, "jsd": found.jsd, "jsd_early": found.early, "jsd_mid": found.mid, "jsd_late": found.late}
-    for name, value in parts.items():
+    apart = divergence(policy, reference)
+    values = {"kl": apart.kl, "jsd": apart.jsd, "jsd_early": apart.early, "jsd_mid": apart.mid, "jsd_late": apart.late}
+    for name, value in values.items():
         note = None if value is not None else "no boundary there"
         row = {"arm": arm, "seed": seed, "part": part, "metric": f"probe_{name}", "n": len(policy)}
         yield row | {"value": value, "note": note}

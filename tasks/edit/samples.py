@@ -27,7 +27,7 @@ class GradingSamples(NamedTuple):
     """Item → its locked rubric."""
 
 
-def cases(
+def grading_samples(
     responses: Sequence[Mapping[str, Any]],
     items: Sequence[Mapping[str, Any]],
     bundles: Mapping[str, Bundle],
@@ -38,30 +38,41 @@ def cases(
     InputError for a target score that is no whole mark from 0 to the highest, a scale of another form, no training
     response with a target score, or no test response.
     """
-    sheets = {item["item_id"]: item for item in items}
-    bundle_of = {name: bundles[sheet["rubric_id"]] for name, sheet in sheets.items()}
-    tops = {name: top_mark(bundle) for name, bundle in bundle_of.items()}
-    schemes = {name: printed(bundle) for name, bundle in bundle_of.items()}
+    item_rows = {item["item_id"]: item for item in items}
+    bundle_of = {item_id: bundles[item["rubric_id"]] for item_id, item in item_rows.items()}
+    tops = {item_id: top_mark(bundle) for item_id, bundle in bundle_of.items()}
+    schemes = {item_id: printed(bundle) for item_id, bundle in bundle_of.items()}
 
     def sample(row: Mapping[str, Any]) -> Sample:
-        name = row["item_id"]
-        asked = "\n\n".join(filter(None, (sheets[name]["question"], sheets[name]["context"])))
-        mark = _mark(row["response_id"], gold.get(row["response_id"]), tops[name])
-        return Sample(row["response_id"], name, asked, schemes[name], row["text"], tops[name], mark)
+        item_id = row["item_id"]
+        item = item_rows[item_id]
+        return Sample(
+            response_id=row["response_id"],
+            item_id=item_id,
+            question="\n\n".join(filter(None, (item["question"], item["context"]))),
+            scheme=schemes[item_id],
+            answer=row["text"],
+            top=tops[item_id],
+            gold=_mark(row["response_id"], gold.get(row["response_id"]), tops[item_id]),
+        )
 
     ordered = sorted(responses, key=lambda row: str(row["response_id"]))
-    given = [sample(row) for row in ordered if row["split"] == "train"]
-    train = tuple(one for one in given if one.gold is not None)
+    train_split = [sample(row) for row in ordered if row["split"] == "train"]
+    train = tuple(sample for sample in train_split if sample.gold is not None)
     test = tuple(sample(row) for row in ordered if row["split"] == "test")
     if not train:
-        what = "none of the responses to train on has a target score" if given else "there is no response to train on"
-        raise InputError(what, field="split", hint="split: {shares: [0.8, 0, 0.2]} makes four fifths the train split")
+        rule = "there is no response to train on"
+        if train_split:
+            rule = "none of the responses to train on has a target score"
+        raise InputError(rule, field="split", hint="split: {shares: [0.8, 0, 0.2]} makes four fifths the train split")
     if not test:
         raise InputError("there is no response in the test split, so no arm could be measured", field="split")
-    seen = {one.item_id for one in train}
-    part: dict[str, Part] = {one.response_id: "seen" if one.item_id in seen else "unseen" for one in test}
-    part |= {one.response_id: "train" for one in train}
-    return GradingSamples(train, test, part, len(given) - len(train), bundle_of)
+    train_items = {sample.item_id for sample in train}
+    part: dict[str, Part] = {}
+    for tested in test:
+        part[tested.response_id] = "seen" if tested.item_id in train_items else "unseen"
+    part |= {sample.response_id: "train" for sample in train}
+    return GradingSamples(train, test, part, len(train_split) - len(train), bundle_of)
 
 
 def _mark(response_id: str, score: float | None, top: int) -> int | None:

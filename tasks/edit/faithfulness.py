@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.tables.rules import RuleEdit
 from tasks.edit.rollout import Sample
-from tasks.edit.rule_edits import edits
+from tasks.edit.rule_edits import Edited, edits
 from tasks.edit.scheme import printed
 from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
@@ -38,20 +39,27 @@ def rule_tests(
     samples: those without a gold mark are left out. bundles: item → its scheme. mark_of: the marks of samples in their
     order, None where the grader gives none; it is called once. InputError as in `edits`.
     """
-    known = [sample for sample in samples if sample.gold is not None]
-    schemes = {item: edits(bundles[item]) for item in dict.fromkeys(sample.item_id for sample in known)}
-    plain = {item: printed(bundles[item]) for item in schemes}
-    before = [replace(sample, scheme=plain[sample.item_id]) for sample in known]
-    tests = [(at, one) for at, sample in enumerate(known) for one in schemes[sample.item_id]]
-    after = [
-        replace(known[at], scheme=one.bundle.text, top=one.marks[-1], gold=one.marks[known[at].gold or 0])
-        for at, one in tests
-    ]
+    labelled = [sample for sample in samples if sample.gold is not None]
+    items = list(dict.fromkeys(sample.item_id for sample in labelled))
+    schemes = {item: edits(bundles[item]) for item in items}
+    plain = {item: printed(bundles[item]) for item in items}
+    before = [replace(sample, scheme=plain[sample.item_id]) for sample in labelled]
+    tests: list[tuple[int, Edited]] = []
+    for number, sample in enumerate(labelled):
+        tests += [(number, edited) for edited in schemes[sample.item_id]]
+    after = [_under(edited, labelled[number]) for number, edited in tests]
     marks = mark_of([*before, *after])
-    return [
-        one.row(rater_id, known[at].response_id, known[at].item_id, known[at].gold or 0, (marks[at], mark), "stated")
-        for (at, one), mark in zip(tests, marks[len(before) :], strict=True)
-    ]
+    rows = []
+    for (number, edited), mark in zip(tests, marks[len(before) :], strict=True):
+        sample, predicted = labelled[number], (marks[number], mark)
+        row = edited.row(rater_id, sample.response_id, sample.item_id, sample.gold or 0, predicted, "stated")
+        rows.append(row)
+    return rows
+
+
+def _under(edited: Edited, sample: Sample) -> Sample:
+    """The sample under an edited scheme."""
+    return replace(sample, scheme=edited.bundle.text, top=edited.marks[-1], gold=edited.marks[sample.gold or 0])
 
 
 def faithfulness(tests: Iterable[Mapping[str, Any]], draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
@@ -74,32 +82,30 @@ def _followed(rows: Sequence[Mapping[str, Any]], draws: int, seed: int) -> dict[
     terms = _terms(scored)
     n, floored, gold, pred, inside, gold_inside, pred_inside = terms.sum(axis=0)
     responses = [row["response_id"] for row in scored]
-    drawn, held = _drawn(terms, responses, draws, seed), len(set(responses))
-    floor = _ratio(floored, n, drawn[:, [1, 0]], held, "no response has both marks")
-    rsr = _ratio(pred, gold, drawn[:, [3, 2]], held, _why(n, "response has both marks"))
-    held = len({response for response, mark in zip(responses, terms[:, 4], strict=True) if mark})
-    why = _why(inside, "mark under the edited scheme is above 0")
-    within = _ratio(pred_inside, gold_inside, drawn[:, [6, 5]], held, why)
+    drawn, clusters = _drawn(terms, responses, draws, seed), len(set(responses))
+    floor = _ratio(floored, n, drawn[:, [1, 0]], clusters, "no response has both marks")
+    rsr = _ratio(pred, gold, drawn[:, [3, 2]], clusters, _note(n, "response has both marks"))
+    inside_clusters = len({response for response, mark in zip(responses, terms[:, 4], strict=True) if mark})
+    note = _note(inside, "mark under the edited scheme is above 0")
+    within = _ratio(pred_inside, gold_inside, drawn[:, [6, 5]], inside_clusters, note)
     first = {name: rows[0][name] for name in ("rater_id", "edit", "family", "totals")}
-    return {
-        **first,
-        "n": len(scored),
-        "unscored": len(rows) - len(scored),
-        "gold_change": float(gold / n) if n else None,
-        **dict(zip(("floor_rate", "floor_low", "floor_high"), floor, strict=False)),
-        **dict(zip(("rsr", "rsr_low", "rsr_high", "rsr_note"), rsr, strict=True)),
-        **{f"in_rubric{end}": value for end, value in zip(("", "_low", "_high", "_note"), within, strict=True)},
-        "in_rubric_n": int(inside),
-    }
+    gold_change = float(gold / n) if n else None
+    counts = {"n": len(scored), "unscored": len(rows) - len(scored), "gold_change": gold_change}
+    floor_columns = {"floor_rate": floor.value, "floor_low": floor.low, "floor_high": floor.high}
+    rsr_columns = dict(zip(("rsr", "rsr_low", "rsr_high", "rsr_note"), rsr, strict=True))
+    in_rubric = dict(zip(("in_rubric", "in_rubric_low", "in_rubric_high", "in_rubric_note"), within, strict=True))
+    return {**first, **counts, **floor_columns, **rsr_columns, **in_rubric, "in_rubric_n": int(inside)}
 
 
 def _terms(rows: Sequence[Mapping[str, Any]]) -> Floats:
     """1, floored, |Δgold|, |Δpred|, not floored, and the changes where not floored; shape (rows, 7)."""
-    names = ("gold", "gold_edited", "predicted", "predicted_edited")
-    marks = np.array([[row[name] for name in names] for row in rows], np.float64).reshape(-1, 4)
-    gold, pred = np.abs(marks[:, 1] - marks[:, 0]), np.abs(marks[:, 3] - marks[:, 2])
-    inside = (marks[:, 3] >= 0.5).astype(np.float64)
-    return np.stack([np.ones_like(gold), 1 - inside, gold, pred, inside, gold * inside, pred * inside], axis=1)
+    cells = map(itemgetter("gold", "gold_edited", "predicted", "predicted_edited"), rows)
+    marks = np.array(list(cells), np.float64).reshape(-1, 4)
+    gold, gold_edited, predicted, predicted_edited = marks.T
+    gold_change, change = np.abs(gold_edited - gold), np.abs(predicted_edited - predicted)
+    inside = (predicted_edited >= 0.5).astype(np.float64)
+    everywhere = [np.ones_like(gold), 1 - inside, gold_change, change]
+    return np.stack([*everywhere, inside, gold_change * inside, change * inside], axis=1)
 
 
 def _drawn(terms: Floats, responses: Sequence[str], draws: int, seed: int) -> Floats:
@@ -110,9 +116,9 @@ def _drawn(terms: Floats, responses: Sequence[str], draws: int, seed: int) -> Fl
     return draw_totals([sums_by_code(terms, codes, size)], draws, seed)[0]
 
 
-def _why(rows: float, what: str) -> str:
+def _note(rows: float, needed: str) -> str:
     """Why a ratio over so many rows has no value."""
-    return f"undefined: the edit changes no human mark of {rows:.0f}" if rows else f"undefined: no {what}"
+    return f"undefined: the edit changes no human mark of {rows:.0f}" if rows else f"undefined: no {needed}"
 
 
 def _ratio(top: float, bottom: float, drawn: Floats, responses: int, note: str) -> Ratio:
