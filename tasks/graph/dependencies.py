@@ -90,6 +90,14 @@ def ask_dependencies(wanted: Sequence[PairQuestion], annotator: Annotator) -> di
     return found
 
 
+def pair_requests(wanted: Sequence[PairQuestion], annotator: Annotator) -> Iterator[Request]:
+    """The first requests about the pairs of rubrics, one after the other."""
+    for one in wanted:
+        shared = _shared(one, annotator)
+        for part in _parts(one, one.pairs, annotator.pairs_per_call):
+            yield _request(part, shared, "dependency", annotator)
+
+
 def check(asked: Request, reply: Reply) -> Checked[Labels]:
     """The labels of a reply by pair, with a violation for each pair that has none or one that its roles do not allow.
 

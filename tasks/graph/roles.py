@@ -51,7 +51,7 @@ class Roled:
 def ask_roles(subjects: Sequence[GraphSubject], annotator: Annotator) -> dict[str, Roled]:
     """Rubric → the roles of its criteria, as far as there is a usable one within the budget."""
     found = {subject.rubric_id: Roled() for subject in subjects}
-    requests = [request(wanted, annotator) for subject in subjects for wanted in _parts(subject)]
+    requests = role_requests(subjects, annotator)
 
     def demand(first: Request, history: tuple[Attempt[dict[str, Role]], ...]) -> tuple[str, Request] | None:
         return _missing(first, history, annotator)
@@ -62,6 +62,11 @@ def ask_roles(subjects: Sequence[GraphSubject], annotator: Annotator) -> dict[st
         mine.calls += map(as_call, asked.attempts)
     annotator.tell(f"role: {len(requests):,} of {len(requests):,} calls")
     return found
+
+
+def role_requests(subjects: Sequence[GraphSubject], annotator: Annotator) -> list[Request]:
+    """The first requests for the roles of rubrics."""
+    return [request(wanted, annotator) for subject in subjects for wanted in _parts(subject)]
 
 
 def request(wanted: RoleQuestion, annotator: Annotator) -> Request:
