@@ -92,6 +92,14 @@ def ask_dependencies(questions: Sequence[PairQuestion], annotator: Annotator) ->
     return labels_of_rubric
 
 
+def pair_requests(questions: Sequence[PairQuestion], annotator: Annotator) -> Iterator[Request]:
+    """The first requests about the pairs of rubrics, one after the other."""
+    for question in questions:
+        shared = _shared(question, annotator)
+        for part in _parts(question, question.pairs, annotator.pairs_per_call):
+            yield _request(part, shared, "dependency", annotator)
+
+
 def check(request: Request, reply: Reply) -> Checked[Labels]:
     """The labels of a reply by pair, with a violation for each pair that has none or one that its roles do not allow.
 

@@ -52,8 +52,7 @@ class Roled:
 def ask_roles(subjects: Sequence[GraphSubject], annotator: Annotator) -> dict[str, Roled]:
     """Rubric → the roles of its criteria, as far as there is a usable one within the budget."""
     roles_of_rubric = {subject.rubric_id: Roled() for subject in subjects}
-    questions = chain.from_iterable(map(_parts, subjects))
-    requests = [request(question, annotator) for question in questions]
+    requests = role_requests(subjects, annotator)
 
     def demand(first: Request, history: tuple[Attempt[dict[str, Role]], ...]) -> tuple[str, Request] | None:
         return _missing(first, history, annotator)
@@ -64,6 +63,12 @@ def ask_roles(subjects: Sequence[GraphSubject], annotator: Annotator) -> dict[st
         mine.calls += map(as_call, answered.attempts)
     annotator.tell(f"role: {len(requests):,} of {len(requests):,} calls")
     return roles_of_rubric
+
+
+def role_requests(subjects: Sequence[GraphSubject], annotator: Annotator) -> list[Request]:
+    """The first requests for the roles of rubrics."""
+    questions = chain.from_iterable(map(_parts, subjects))
+    return [request(question, annotator) for question in questions]
 
 
 def request(question: RoleQuestion, annotator: Annotator) -> Request:
