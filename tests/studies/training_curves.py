@@ -1,10 +1,11 @@
 """Whether the alarm of reward hacking rings in real trainings: GRPO by TRL, flat beside GEAR, through a reward server.
 
-python tests/studies/training_curves.py [--seeds N] [--steps N] [--out FOLDER]
+python tests/studies/training_curves.py [--seeds N] [--before N] [--steps N] [--out FOLDER]
 
-The task and the policy are those of `policy.py`. After every fourth step the policy answers each question eight times,
-and an exact judge whose verdicts no reward sees says what the answers are worth: that is the held-out quality. Prints
-for each training false credit and quality at both ends and the steps at which the alarm rang, and writes its report.
+The task and the policy are those of `policy.py`. A policy first learns by GEAR; from there the same policy goes on once
+by GEAR and once by the flat sum, which pays more for what nothing licenses. After every fourth step it answers each
+question eight times, and an exact judge whose verdicts no reward sees says what the answers are worth: that is the
+held-out quality. Prints for each training the quality at both ends and where the alarm rang, and writes its report.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import sys
 import time
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from statistics import fmean
 
@@ -86,11 +88,18 @@ def service_of(aggregation: Aggregation, run: Run, folder: Path) -> RewardServic
     return RewardService(run.run_id, reward, inline)
 
 
-def train(aggregation: Aggregation, seed: int, steps: int, out: Path) -> None:
+def able(seed: int, tokenizer: PreTrainedTokenizerFast, steps: int, out: Path) -> LlamaForCausalLM:
+    """A policy that has learned by GEAR."""
+    model = policy.taught(seed, tokenizer)
+    with policy.reward_of("gear") as reward:
+        policy.trainer(model, tokenizer, reward, seed, steps, out / "trl").train()
+    return model
+
+
+def train(aggregation: Aggregation, model: LlamaForCausalLM, seed: int, steps: int, out: Path) -> None:
     """One training through a server of its own, and its report."""
     start = time.monotonic()
     tokenizer = policy.words_of()
-    model = policy.taught(seed, tokenizer)
     run = Warehouse.open(out / "warehouse").run(f"{aggregation}-{seed}")
     with serving(service_of(aggregation, run, out)) as server:
         client = RewardClient(server.url)
@@ -110,6 +119,7 @@ def main() -> None:
     """Train flat and by GEAR with every seed."""
     words = argparse.ArgumentParser()
     words.add_argument("--seeds", type=int, default=3)
+    words.add_argument("--before", type=int, default=150, help="steps by which the policy first learns by GEAR")
     words.add_argument("--steps", type=int, default=100)
     words.add_argument("--out", type=Path, default=Path("build/training-curves"))
     settings = words.parse_args()
@@ -119,8 +129,9 @@ def main() -> None:
     logging.getLogger("trl").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     for seed in range(settings.seeds):
+        model = able(seed, policy.words_of(), settings.before, settings.out)
         for aggregation in ("flat", "gear"):
-            train(aggregation, seed, settings.steps, settings.out)
+            train(aggregation, deepcopy(model), seed, settings.steps, settings.out)
 
 
 if __name__ == "__main__":
