@@ -1,11 +1,12 @@
 """Whether the alarm of reward hacking rings in real trainings: GRPO by TRL, flat beside GEAR, through a reward server.
 
-python tests/studies/training_curves.py [--seeds N] [--before N] [--steps N] [--out FOLDER]
+python tests/studies/training_curves.py [--seeds N] [--steps N] [--out FOLDER]
 
-The task and the policy are those of `policy.py`. A policy first learns by GEAR; from there the same policy goes on once
-by GEAR and once by the flat sum, which pays more for what nothing licenses. After every fourth step it answers each
-question eight times, and an exact judge whose verdicts no reward sees says what the answers are worth: that is the
-held-out quality. Prints for each training the quality at both ends and where the alarm rang, and writes its report.
+The task and the policy are those of `policy.py`, but the policy was taught to state the fact in two answers of three.
+From there it goes on once by GEAR and once by the flat sum, which pays more for phrases that nothing licenses. After
+every fourth step it answers each question eight times, and an exact judge whose verdicts no reward sees says what the
+answers are worth: that is the held-out quality. Prints for each training the quality at both ends and where the alarm
+rang, and writes its report.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import random
 import sys
 import time
 import warnings
@@ -38,6 +40,7 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.reward import Aggregation
 from tasks.store.warehouse import Run, Warehouse
 
+TAUGHT_STEPS = 600
 EVERY = 4
 """Steps between two evaluations."""
 ANSWERS = 8
@@ -88,12 +91,11 @@ def service_of(aggregation: Aggregation, run: Run, folder: Path) -> RewardServic
     return RewardService(run.run_id, reward, inline)
 
 
-def able(seed: int, tokenizer: PreTrainedTokenizerFast, steps: int, out: Path) -> LlamaForCausalLM:
-    """A policy that has learned by GEAR."""
-    model = policy.taught(seed, tokenizer)
-    with policy.reward_of("gear") as reward:
-        policy.trainer(model, tokenizer, reward, seed, steps, out / "trl").train()
-    return model
+def able_answer(topic: str, rng: random.Random) -> str:
+    """The fact and two phrases in two answers of three, and else five phrases: each fills an answer."""
+    phrases = rng.sample(sorted(topics.PHRASES.values()), 5)
+    parts = [topics.fact(topic), *phrases[:2]] if rng.random() < 2 / 3 else phrases
+    return " ".join(" ".join(parts).split()[: topics.LENGTH])
 
 
 def train(aggregation: Aggregation, model: LlamaForCausalLM, seed: int, steps: int, out: Path) -> None:
@@ -119,7 +121,6 @@ def main() -> None:
     """Train flat and by GEAR with every seed."""
     words = argparse.ArgumentParser()
     words.add_argument("--seeds", type=int, default=3)
-    words.add_argument("--before", type=int, default=150, help="steps by which the policy first learns by GEAR")
     words.add_argument("--steps", type=int, default=100)
     words.add_argument("--out", type=Path, default=Path("build/training-curves"))
     settings = words.parse_args()
@@ -129,7 +130,7 @@ def main() -> None:
     logging.getLogger("trl").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     for seed in range(settings.seeds):
-        model = able(seed, policy.words_of(), settings.before, settings.out)
+        model = policy.taught(seed, policy.words_of(), TAUGHT_STEPS, able_answer)
         for aggregation in ("flat", "gear"):
             train(aggregation, deepcopy(model), seed, settings.steps, settings.out)
 
