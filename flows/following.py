@@ -64,8 +64,8 @@ class Following:
         return one_per_response(conform(Gradings, rows))
 
     def _rows(self, row: type[Gradings] | type[Judgments], response_id: str) -> list[Record]:
-        wanted = ds.field("response_id") == response_id
-        table = self._run.read(self._run.ref(row, "judge"), where=wanted)
+        chosen = ds.field("response_id") == response_id
+        table = self._run.read(self._run.ref(row, "judge"), where=chosen)
         rows: list[Record] = table.to_pylist(maps_as_pydicts="strict")
         return rows
 

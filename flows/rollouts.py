@@ -83,7 +83,7 @@ class VariedReward(NamedTuple):
     """See `reward_variances`; None where nothing is known of it."""
 
 
-class Drawn(NamedTuple):
+class StudyGraphs(NamedTuple):
     """What the rollouts of a study are rewarded by."""
 
     items: list[dict[str, Any]]

@@ -128,7 +128,7 @@ def drawn_metrics(grades: Ints, right: Ints, classes: int, draws: int, seed: int
     blocks = [pair_sums(right, chosen, codes, size, (0.0, classes - 1.0, 1.0)) for chosen in grades]
     drawn = [statistics_of_totals(totals) for totals in draw_totals(blocks, draws, seed)]
     undefined = np.full(draws, np.nan)
-    metrics = {}
+    metrics: dict[str, Floats] = {}
     for metric, name in SUMMED.items():
         metrics[metric] = np.stack([statistics.get(name, undefined) for statistics in drawn])
     return metrics

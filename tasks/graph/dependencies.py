@@ -72,7 +72,7 @@ class PairLabels:
 def ask_dependencies(wanted: Sequence[PairQuestion], annotator: Annotator) -> dict[str, PairLabels]:
     """Rubric → the proposals for its pairs. wanted: one for each rubric, with all its pairs."""
     found = {one.subject.rubric_id: PairLabels() for one in wanted}
-    size = annotator.plan.pairs_per_call
+    size = annotator.pairs_per_call
     pending = [part for one in wanted for part in _parts(one, one.pairs, size)]
     shared = {one.subject.rubric_id: _shared(one, annotator) for one in wanted}
     role = "dependency"

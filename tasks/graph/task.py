@@ -16,11 +16,10 @@ from tasks.contracts.tables.people import Votes
 from tasks.graph.annotator import Annotator
 from tasks.graph.authored import authored
 from tasks.graph.build import build
-from tasks.graph.heuristic import MODEL, answer
+from tasks.graph.heuristic import rules_of_thumb
 from tasks.graph.rows import edge_rows, graph_row, node_rows
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
-from tasks.llm.backends.offline import Offline
 from tasks.llm.calls import telling
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.stores import open_replies
@@ -57,7 +56,7 @@ def graph(
         written = authored(base / plan.file, found) if plan.file else {}
         votes = read_votes(base / plan.votes, found) if plan.votes else []
         with open_replies(run.warehouse.replies) as replies:
-            rules = Offline(MODEL, answer)
+            rules = rules_of_thumb()
             asking = len(written) < len(found)
             backend = open_backend(plan, base, replies, key_of) if asking and speaks(plan) else rules
             with telling(backend, _say) as told:

@@ -192,7 +192,7 @@ def _pieces(text: str, machine: Machine) -> list[dict[str, Any]]:
     ]
 
 
-def _evidence(machine: Machine) -> Iterator[Highlight]:
+def _evidence(machine: Machine) -> Iterator[Highlight[str]]:
     """Where the quotes that hold for a criterion stand."""
     for criterion, labels in machine.items():
         for quote in chain.from_iterable(label.quotes for label in labels):

@@ -127,8 +127,8 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         signals["semantic_exhausted_but_accepted"] = 1.0
     judged = Judged(case, verdict.decisions, probable.criteria)
     mean_probability = confidence(verdict, probable, case.bundle)
-    reason = reason_of(answer) if scored.score is None else None
-    return Outcome(judged, Grading(case, scored, signals, mean_probability, reason))
+    unscored = reason_of(answer) if scored.score is None else None
+    return Outcome(judged, Grading(case, scored, signals, mean_probability, unscored))
 
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
