@@ -17,8 +17,8 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.grade import too_short
-from tasks.judge.protocol import how
-from tasks.judge.rows import Case, Graded, Judged, Kept, judgments
+from tasks.judge.protocol import protocol_module
+from tasks.judge.rows import Case, EarlierDecision, Graded, Judged, judgments
 from tasks.reward.local import Locals
 from tasks.reward.repeats import averaged
 from tasks.reward.wire import Batch
@@ -85,8 +85,8 @@ def refuse_same_replies(judge: Judge, path: Path) -> None:
 
 def _part(weights: Floats, batch: Batch, row: int) -> list[float]:
     """The weights of one rollout's criteria."""
-    part: list[float] = weights[batch.start[row] : batch.start[row + 1]].tolist()
-    return part
+    of_rollout: list[float] = weights[batch.start[row] : batch.start[row + 1]].tolist()
+    return of_rollout
 
 
 def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> list[tuple[frozenset[str], float]]:
@@ -98,7 +98,7 @@ def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> list[tuple[froze
         return whole(parent) if parent else name
 
     calls = []
-    for part in how(bundle.protocol.name).parts(bundle, ()):
+    for part in protocol_module(bundle.protocol.name).parts(bundle, ()):
         names = frozenset(criterion.id for criterion in part.criteria)
         calls.append((names, sum(of_criteria[name] for name in {whole(name) for name in names})))
     return calls
@@ -106,9 +106,9 @@ def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> list[tuple[froze
 
 def _again(judged: Judged, names: set[str]) -> Case:
     """The case with all that stands but what these criteria are."""
-    kept = {
-        decision.criterion_id: Kept(decision, judged.probabilities.get(decision.criterion_id))
+    earlier = {
+        decision.criterion_id: EarlierDecision(decision, judged.probabilities.get(decision.criterion_id))
         for decision in judged.decisions
         if decision.criterion_id not in names
     }
-    return replace(judged.case, kept=kept)
+    return replace(judged.case, earlier=earlier)

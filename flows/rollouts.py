@@ -23,6 +23,7 @@ from flows.failures import UNKNOWN, OnFailure, Watch, troubles
 from flows.further_calls import judged_again, worth_repeating
 from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
+from flows.recorder import Recorder
 from flows.repeated_judging import beside, chosen
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
@@ -55,6 +56,8 @@ CRITERIA_PER_CALL = 4
 """As many as GEAR's reward judge gets at once."""
 DEADLINE_S = 300.0
 """Seconds for a batch: long for a busy judge, and a fraction of what a hung call may take with its retries."""
+TRAINER = "trainer"
+"""The stage of a recorded run that holds what the trainer got."""
 CURVES = "curves"
 """The stage of a recorded run that holds what its curves are drawn from."""
 REPEATS = "repeats"
@@ -128,7 +131,8 @@ class RolloutReward:
         criteria_per_call: rollouts are judged pointwise with so many criteria in a call; None: as the bundles say. The
             judge never sees the weights.
         replies: file of the reply store.
-        record: a run into which every batch is written: its rollouts, judgments and rewards, under stage `trainer`.
+        record: a run into which every batch is written: its rollouts, judgments and rewards, under stage `trainer`;
+            complete when the reward is closed, see `flows.recorder`.
         factors: rubric → (parent, child) → retention factor of this edge in place of its relation's.
         on_failure: what happens where the judge is down or out of time, or too much is unscored; see `Watch`.
         deadline: seconds for one batch; what is not answered then is given up, and has no reward.
@@ -186,7 +190,8 @@ class RolloutReward:
         return dict(self._here.watch.unscored)
 
     def close(self) -> None:
-        """Gives the reply store back when the batches under way are done; the next batch opens it again."""
+        """Gives the reply store back and completes the record when the batches under way are done; the next batch opens
+        both again."""
         self._here.close()
 
     @contextmanager
@@ -194,6 +199,8 @@ class RolloutReward:
         """For as long as it lasts the judge is open, with its connections kept between batches."""
         with self._here.judging(self._open) as opened, kept_open(opened.rater.backend):
             yield
+            if opened.recorder:
+                opened.recorder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -219,7 +226,9 @@ class RolloutReward:
 
     def _open(self) -> Opened:
         store = open_replies(self._replies)
-        return Opened(self._open_rater(store), store, secrets.token_hex(4), count())
+        name = secrets.token_hex(4)
+        recorder = Recorder(self._record) if self._record is not None else None
+        return Opened(self._open_rater(store), store, name, count(), recorder)
 
     def _known(self, rollout: Rollout) -> PreparedItem:
         """The item that a rollout answers."""
@@ -245,7 +254,7 @@ class RolloutReward:
         until: time of `time.monotonic` after which no reply is waited for.
         """
         start = perf_counter()
-        with self._here.judging(self._open) as (who, store, name, batches):
+        with self._here.judging(self._open) as (who, store, name, batches, recorder):
             shard = f"{name}-{next(batches):06d}"
             cases = [_case(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
             waves: list[Wave] = []
@@ -276,17 +285,15 @@ class RolloutReward:
                 for case, reward in zip(cases, rewards, strict=True)
             ]
             self._here.watch.note(missing)
-            if self._record is not None:
+            if recorder is not None:
                 steps = [rollout.step for rollout in posed]
-                tables: dict[type[Row], Rows] = {
-                    Responses: responses(cases, steps),
-                    Judgments: decisions,
-                    Rewards: rows,
+                tables: dict[str, Mapping[type[Row], Rows]] = {
+                    TRAINER: {Responses: responses(cases, steps), Judgments: decisions, Rewards: rows},
+                    CURVES: self._compared(local),
                 }
-                self._record.commit("trainer", shard, tables)
-                self._record.commit(CURVES, shard, self._compared(local))
                 if repeats:
-                    self._record.commit(REPEATS, shard, {Judgments: judgments(repeats.rater, repeats.judged)})
+                    tables[REPEATS] = {Judgments: judgments(repeats.rater, repeats.judged)}
+                recorder.add(shard, tables)
         cost = cost_of(rewards, waves, perf_counter() - start)
         return JudgedBatch(cases, graded, local, rewards, variances, missing, cost, repeats)
 

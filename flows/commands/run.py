@@ -50,12 +50,14 @@ def grade(
         flow(str(study), str(warehouse), limit, token_budget, model, url, other, verbose, engine, address)
 
 
-def graph(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
+def graph(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
     """Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at."""
     with for_people():
         from flows.graph import graph as flow
 
-        flow(str(study), str(warehouse), limit)
+        flow(str(study), str(warehouse), limit, token_budget)
 
 
 def reward(
