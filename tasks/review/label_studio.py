@@ -11,8 +11,8 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from tasks.contracts.errors import InputError
-from tasks.review.asked import Case, ReviewAnswer, ReviewQuestion, acts_of, cases_of, fault, unanswered
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act
+from tasks.review.questions import Case, ReviewAnswer, ReviewQuestion, acts_of, cases_of, fault, unanswered
 from tasks.review.subject import DIGEST, Subject
 from tasks.store.cells import quoted, text_or_none
 

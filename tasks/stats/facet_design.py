@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from tasks.stats.arrays import Floats, Ints
 
-Texts = pa.Array | pa.ChunkedArray
+Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
 class Rating(NamedTuple):
@@ -73,8 +73,8 @@ def design(ratings: Sequence[Rating]) -> Design:
     number.
     """
     response, group, rater, score = zip(*ratings, strict=True) if ratings else ((), (), (), ())
-    texts = (pa.array(column, pa.string()) for column in (response, group, rater))
-    return design_of_columns(RatingColumns(*texts, np.array(score, dtype=np.float64)))
+    responses, groups, raters = (pa.array(column, pa.string()) for column in (response, group, rater))
+    return design_of_columns(RatingColumns(responses, groups, raters, np.array(score, dtype=np.float64)))
 
 
 def design_of_columns(ratings: RatingColumns) -> Design:
