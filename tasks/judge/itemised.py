@@ -137,7 +137,8 @@ def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
     failures: dict[str, float] = {}
     for _, call in answers:
         # A call that failed after a usable one leaves that one standing.
-        last = next((a for a in reversed(call.attempts) if a.checked.value is not None), call.attempts[-1])
+        usable = [attempt for attempt in call.attempts if attempt.checked.value is not None]
+        last = usable[-1] if usable else call.attempts[-1]
         open_violations = [v for v in mendable(last.checked.violations, bundle) if v != "no_reply"]
         if last.checked.value is not None:
             open_violations = [v for v in open_violations if not v.startswith("unreadable")]

@@ -14,8 +14,7 @@ from tasks.contracts.settings.judge import Judge
 from tasks.judge import prompt
 from tasks.judge.decision import Decision
 from tasks.judge.evidence import HOLDS, INVALID, ground, subject_of
-from tasks.judge.protocol import Part
-from tasks.judge.question import Question
+from tasks.judge.protocol import ALL, Part, question_about
 from tasks.judge.relevance import looked_for
 from tasks.judge.rows import Case, EarlierDecision
 from tasks.llm.request import Same
@@ -101,7 +100,7 @@ def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[
     a quote is not what it was: new words of the rubric may have made it an echo.
     """
     by_id = {criterion.id: criterion for criterion in case.bundle.criteria if criterion.id in criteria}
-    subject = subject_of(_question(case))
+    subject = subject_of(question_about(case, Part(ALL, case.bundle.criteria)))
     decisions = {}
     for row in rows:
         criterion = by_id.get(row["criterion_id"])
@@ -170,18 +169,6 @@ def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
 def _open_criteria(criteria: Same[tuple[Criterion, ...]], standing: frozenset[str]) -> tuple[Criterion, ...]:
     """One tuple for all responses of which the same stands: caches know it by its identity."""
     return tuple(criterion for criterion in criteria.value if criterion.id not in standing)
-
-
-def _question(case: Case) -> Question:
-    return Question(
-        bundle=case.bundle,
-        criteria=case.bundle.criteria,
-        text=case.text,
-        units=case.units,
-        item_id=case.item_id,
-        question=case.question,
-        context=case.context,
-    )
 
 
 def _decision(row: Mapping[str, Any]) -> Decision:

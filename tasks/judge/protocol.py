@@ -106,6 +106,27 @@ def protocol_module(name: ProtocolName) -> ProtocolModule:
     return cast(ProtocolModule, import_module(f"tasks.judge.protocols.{name}"))
 
 
+def question_about(
+    case: Case, part: Part, role: str = "grade", shown: Shown = NOTHING, settled: Any = None
+) -> Question:
+    """What a part asks about a case, as plain data. settled: see `Question.settled`."""
+    return Question(
+        bundle=case.bundle,
+        criteria=part.criteria,
+        text=case.text,
+        units=case.units,
+        item_id=case.item_id,
+        question=case.question,
+        context=case.context,
+        traits=part.traits,
+        part=part.name,
+        role=role,
+        shown=shown.sources,
+        settled=settled,
+        reference_answer=case.reference_answer,
+    )
+
+
 def build(
     case: Case,
     part: Part,
@@ -125,29 +146,17 @@ def build(
 
     settled: what earlier attempts have settled, for the check to carry over.
     """
-    question = Question(
-        bundle=case.bundle,
-        criteria=part.criteria,
-        text=case.text,
-        units=case.units,
-        item_id=case.item_id,
-        question=case.question,
-        context=case.context,
-        traits=part.traits,
-        part=part.name,
-        role=role,
-        shown=shown.sources,
-        settled=settled,
-        reference_answer=case.reference_answer,
-    )
+    question = question_about(case, part, role, shown, settled)
     names = names_of(Same(case.bundle))
     fenced = prompt.fenced(case.text, Same(case.units), names)
     content = "\n".join(text for text in (shown.text, fenced, task) if text)
     sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
+    cited = citing(schema, case.units, names) if rater.structured else None
+    sampling = sampling_for(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens)
     return Request(
         messages=(system, Message("user", content)),
-        schema=citing(schema, case.units, names) if rater.structured else None,
-        sampling=sampling_for(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens),
+        schema=cited,
+        sampling=sampling,
         want_logprobs=rater.want_logprobs,
         until=rater.until,
         role=role,

@@ -114,10 +114,11 @@ def _case(bundle: Bundle, question: str, context: str | None, reference: str | N
 def _opinion(
     bundle: Bundle, level: Callable[[Criterion], int], full: bool, quote: Callable[[Criterion], dict[str, str]]
 ) -> Opinion:
+    evidence = {criterion.id: [quote(criterion)] for criterion in bundle.criteria}
     traits = {trait.id: trait.max if full else trait.min for trait in bundle.traits}
     return Opinion(
         levels={criterion.id: level(criterion) for criterion in bundle.criteria},
-        evidence={criterion.id: [quote(criterion)] for criterion in bundle.criteria},
+        evidence=evidence,
         traits=traits,
         score=bundle.scale.max if full else bundle.scale.min,
         because="stated",

@@ -57,7 +57,7 @@ class HumanMarks:
     """On the bundle's scale."""
 
 
-def known(gradings: Iterable[Mapping[str, Any]], judgments: Iterable[Mapping[str, Any]]) -> dict[str, HumanMarks]:
+def human_marks(gradings: Iterable[Mapping[str, Any]], judgments: Iterable[Mapping[str, Any]]) -> dict[str, HumanMarks]:
     """Response → what one human rater said about it, from rows of `gradings` (response_id, item_id, score,
     trait_scores) and `judgments` (response_id, criterion_id, decision). A response without a grading is left out."""
     levels: dict[str, dict[str, int]] = defaultdict(dict)

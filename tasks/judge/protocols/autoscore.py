@@ -38,9 +38,8 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
     """The request for the components, or for the score in view of them; only who scores is shown anything beside."""
     name = "autoscore_extract" if part == EXTRACT else "autoscore"
     bundle = case.bundle
-    system = prompt.opening(
-        Same(bundle), Same(bundle.criteria), case.question, case.context, case.reference_answer, name
-    )
+    rubric = Same(bundle), Same(bundle.criteria)
+    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, name)
     if part == EXTRACT:
         return build(case, part, rater, system, schema(bundle, part), KEYS, role="extract")
     components = prompt.components(before[0].call.value or {})

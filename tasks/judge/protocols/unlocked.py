@@ -161,11 +161,15 @@ def _score(trait: Trait, level: int) -> float:
     return round(trait.min + trait.step * level, 12)
 
 
+def _narrowed(question: Question, names: frozenset[str]) -> dict[str, Any]:
+    return {"traits": tuple(trait for trait in question.traits if trait.id in names)}
+
+
 _CONTRACT = itemised.Contract(
     key="traits",
     items=lambda question: as_criteria(Same(question.traits)),
     judge=_judge,
-    narrowed=lambda question, names: {"traits": tuple(t for t in question.traits if t.id in names)},
+    narrowed=_narrowed,
     schema=lambda question: contract.traits(question.traits),
     restated=_restated,
 )

@@ -142,8 +142,9 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
         if opinion.levels[banned[number].id]:
             quotes = _quotes(opinion, banned[number])
             misconceptions += [{"misconception": number, "quote": quote} for quote in quotes]
+    points = {str(number): _claim(opinion, gold[number]) for number in demand.points}
     fields: dict[str, Any] = {
-        "points": {str(number): _claim(opinion, gold[number]) for number in demand.points},
+        "points": points,
         "misconceptions": misconceptions,
         "rationale": opinion.because[:MAX_PROSE],
         "subscores": {name: contract.plain(score) for name, score in subscores.items()},

@@ -107,11 +107,12 @@ def merge(earlier: Claims, new: Claims, demand: Demand) -> Claims:
     Of points it was asked about it may name some: the others stay as they were.
     """
     points = {number: claim for number, claim in new.points.items() if number in demand.points}
+    misconceptions = _merged_misconceptions(earlier, new, demand)
     merged = Claims(
         subscores={**earlier.subscores, **new.subscores},
         final=earlier.final,
         points={**earlier.points, **points},
-        misconceptions=_merged_misconceptions(earlier, new, demand),
+        misconceptions=misconceptions,
         rationale=new.rationale if earlier.rationale is None else earlier.rationale,
         notes=earlier.notes + new.notes,
     )
