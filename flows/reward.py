@@ -53,13 +53,13 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     judged: tuple[TableRef, ...] = ()
     if settings.reward and settings.reward.rater is None:
         people = data.gradings, data.judgments
-        asked = settings.judge, base, data.items, data.responses, locked.bundles
-        left = None if purse is None else purse.tokens - purse.spent
+        to_judge = settings.judge, base, data.items, data.responses, locked.bundles
+        tokens_left = None if purse is None else purse.tokens - purse.spent
         grader, target = grader_of(settings.judge, base), settings.evaluation.target
-        judged = staged(run, judge, *asked, left, people, grader, target, placement=settings.run)
+        judged = staged(run, judge, *to_judge, tokens_left, people, grader, target, placement=settings.run)
     decided = judged[0] if judged else data.judgments
-    given = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
-    paid = staged(run, pay, settings, base, *given, decided)
+    inputs = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
+    paid = staged(run, pay, settings, base, *inputs, decided)
     return [*data, *locked, *graphed, *judged, *paid]
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from flows.batch import Cost, JudgedBatch, PosedRollout, cost_of, responses, without
 from flows.checks import check_aggregation, check_number, check_on_failure, check_record, check_share, meant
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
+from flows.further_calls import judged_again, worth_repeating
 from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
 from flows.recorder import Recorder
@@ -33,6 +34,7 @@ from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.judge.grade import grade_batch
+from tasks.judge.rater import repeated
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
 from tasks.llm.backend import kept_open
@@ -43,6 +45,7 @@ from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.factors import Factors
 from tasks.reward.leakage import edge_cases
 from tasks.reward.local import Locals, local_scores
+from tasks.reward.repeats import weights_of_doubts
 from tasks.reward.rows import cases as case_rows
 from tasks.reward.rows import rewards as reward_rows
 from tasks.store.shards import Rows
@@ -83,7 +86,7 @@ class VariedReward(NamedTuple):
     """See `reward_variances`; None where nothing is known of it."""
 
 
-class Drawn(NamedTuple):
+class StudyGraphs(NamedTuple):
     """What the rollouts of a study are rewarded by."""
 
     items: list[dict[str, Any]]
@@ -118,6 +121,7 @@ class RolloutReward:
         deadline: float = DEADLINE_S,
         most_unscored: float = MOST_UNSCORED,
         judged_twice: float = 0.0,
+        further_calls: float = 0.0,
     ) -> None:
         """All that does not need the judge is checked here.
 
@@ -135,6 +139,9 @@ class RolloutReward:
         most_unscored: share of the last rollouts without a reward, in (0, 1], that is still borne.
         judged_twice: share of the rollouts, in [0, 1], that are judged a second time beside the first, to see how far
             the judge agrees with itself; no reward depends on it.
+        further_calls: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria
+            leave its rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge
+            draws its replies, that is at a temperature above 0.
         InputError, ContractError and StoreError for a setting that cannot be, an item without bundle or graph, a bundle
         that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
@@ -144,13 +151,15 @@ class RolloutReward:
         check_number(most_unscored, "most_unscored", 0, 1)
         check_share(judged_twice, "judged_twice")
         check_record(record)
+        if further_calls != 0:
+            check_number(further_calls, "further_calls", 0)
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
         self._unscored = unscored_rule(self.items.values())
         self._settings, self.aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
         self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
-        self._judged_twice = judged_twice
+        self._judged_twice, self._further_calls = judged_twice, further_calls
         self.__name__ = f"rubric_{aggregation}"
         open_replies(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
@@ -256,6 +265,13 @@ class RolloutReward:
             lost = troubles(graded)
             decisions = judgments(who, graded.judged)
             local = self._local(decisions, cases, posed)
+            if self._further_calls:
+                weights = weights_of_doubts(local.batch, self.aggregation, self._settings)
+                calls = round(self._further_calls * len(posed))
+                doubtful = worth_repeating(graded.judged, local.batch, weights, calls)
+                asking = partial(judging, who=repeated(who, 2)[1])
+                local, more = judged_again(graded, local, doubtful, asking, partial(self._local, posed=posed))
+                decisions = pa.concat_tables([decisions, *more])
             rows = self._aggregated(local)
             rows = without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
             names = rows["response_id"].to_pylist()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.reference import TableRef
-from tasks.evaluate.raters import SCORE, Marks
+from tasks.evaluate.raters import SCORE, RaterMarks
 from tasks.stats.arrays import Floats
 from tasks.stats.scores import map_keys
 from tasks.store.warehouse import Run
@@ -17,14 +17,14 @@ from tasks.store.warehouse import Run
 _IDS = ["response_id", "item_id", "rater_id"]
 
 
-def read_marks(run: Run, items: TableRef, responses: TableRef, people: TableRef) -> Marks:
+def read_marks(run: Run, items: TableRef, responses: TableRef, people: TableRef) -> RaterMarks:
     """What persons gave responses, of all splits."""
-    ids, scores = [pa.table({name: pa.array([], pa.string()) for name in _IDS})], []
+    ids, scores = [_empty(_IDS)], []
     for batch in run.batches(people, [*_IDS, "rater_kind", "score", "trait_scores"]):
         human = batch.filter(pc.equal(batch["rater_kind"], "human"))
         ids.append(pa.Table.from_batches([human.select(_IDS)]))
         scores.append(_scores(human))
-    table = pa.concat_tables(ids)
+    table = pa.concat_tables(ids, promote_options="default")
     rubrics = run.read(items, ["item_id", "rubric_id"])
     of_item = pc.index_in(table["item_id"], value_set=rubrics["item_id"])
     known = _periods_and_clusters(run, responses)
@@ -32,7 +32,7 @@ def read_marks(run: Run, items: TableRef, responses: TableRef, people: TableRef)
     table = table.append_column("rubric_id", rubrics["rubric_id"].take(of_item))
     for name in ("period", "cluster"):
         table = table.append_column(name, known[name].take(of_response))
-    return Marks(table, _joined(scores))
+    return RaterMarks(table, _joined(scores))
 
 
 def _scores(gradings: pa.RecordBatch) -> dict[str, Floats]:
@@ -63,4 +63,9 @@ def _periods_and_clusters(run: Run, responses: TableRef) -> pa.Table:
         period = pc.map_lookup(batch["groups"], "period", "first")
         parts.append(pa.table({"response_id": batch["response_id"], "period": period, "cluster": cluster}))
     names = ("response_id", "period", "cluster")
-    return pa.concat_tables([pa.table({name: pa.array([], pa.string()) for name in names}), *parts])
+    return pa.concat_tables([_empty(names), *parts], promote_options="default")
+
+
+def _empty(names: Sequence[str]) -> pa.Table:
+    """No rows of columns of texts."""
+    return pa.table({name: pa.array([], pa.string()) for name in names})

@@ -11,11 +11,9 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import copy_context
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -25,83 +23,19 @@ from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 from prefect.task_runners import TaskRunner
 
-from tasks.contracts.errors import BackendError, UserError
+from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.placement import Placement
-from tasks.monitor.runs import WatchedTask
+from tasks.monitor.crew import Crew, how, named
 
 Result = TypeVar("Result")
 CONNECT_S = 10.0
 """For how long an address is tried."""
 SERVER_S = 120
 """For how long Prefect's temporary server may take to start."""
+_OWN_RAY = "local"
+"""The address for which Ray starts a cluster; without one it would join whatever cluster this machine is in."""
 _ORPHANS = Path(__file__).with_name("orphans.py")
-_START = {
-    "dask": "dask scheduler, and dask worker {address} on each machine",
-    "ray": "ray start --head, and ray start --address={address} on the other machines",
-}
 _LIBRARIES = {"dask": ("distributed", "prefect_dask"), "ray": ("ray", "prefect_ray")}
-_POISONED = frozenset({"KilledWorker", "WorkerCrashedError", "OutOfMemoryError", "NodeDiedError", "RayActorError"})
-"""What the engines call the end of a task that ended the processes which took it."""
-_GONE = frozenset({"CommClosedError", "CancelledError", "FutureCancelledError", "RaySystemError"})
-"""What they call the loss of their scheduler or head."""
-
-
-class PoisonError(BackendError):
-    """Pieces of work that ended every worker that took them."""
-
-
-class Crew:
-    """The workers of an engine, as long as the flow runs that shares work out to them."""
-
-    def __init__(self, placement: Placement, room: int) -> None:
-        """room: pieces that they take at once."""
-        self._placement, self.room = placement, room
-
-    def each(
-        self,
-        task: WatchedTask[..., Result],
-        pieces: Mapping[str, tuple[Any, ...]],
-        at_once: int,
-        done: Callable[[str, Result], None],
-    ) -> None:
-        """Calls the task with every piece, at most so many at once; `done` gets name and result of each, one by one.
-
-        pieces: name → arguments, small ones. An error ends it when the pieces under way are over, without beginning
-        others; a piece that ends its workers, when all the others are done: PoisonError names it.
-        """
-        gate, stop, poisoned = threading.Lock(), threading.Event(), dict[str, BaseException]()
-
-        def work(name: str) -> None:
-            if stop.is_set():
-                return
-            try:
-                result = task.submit(*pieces[name]).result()
-            except UserError:
-                stop.set()
-                raise
-            except BaseException as error:
-                if type(error).__name__ in _POISONED:
-                    poisoned[name] = error
-                    return
-                stop.set()
-                raise self._explained(error) from error
-            with gate:
-                done(name, result)
-
-        with ThreadPoolExecutor(at_once, thread_name_prefix="pieces") as lanes:
-            _ended([lanes.submit(copy_context().run, work, name) for name in pieces])
-        if poisoned:
-            raise PoisonError(_poison_words(poisoned))
-
-    def _explained(self, error: BaseException) -> BaseException:
-        """The error in words where the engine itself is gone; itself otherwise."""
-        lost = type(error).__name__ in _GONE or "Failed to connect to GCS" in str(error)
-        if not lost:
-            return error
-        return BackendError(
-            f"the {self._placement.engine} cluster{_named(self._placement)} is gone: {error}; "
-            f"start it again ({_how(self._placement)}), then the same command goes on with what is not finished"
-        )
 
 
 def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -> Result:
@@ -118,7 +52,9 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
 
     def shared_out() -> Result:
         begun.append(True)
-        return work(Crew(placement, _room(placement)))
+        runner: Any = cast(FlowRunContext, FlowRunContext.get()).task_runner  # a copy of the one that the flow got
+        room_now = partial(_room_now, placement, runner)
+        return work(Crew(placement, _room(placement, room_now()), room_now))
 
     with _server(placement):
         try:
@@ -133,23 +69,8 @@ def _unstarted(placement: Placement, error: Exception) -> BackendError:
     """What is said where the engine itself fails before any work begins."""
     reason = (str(error) or type(error).__name__).partition("\n")[0]
     return BackendError(
-        f"the {placement.engine} cluster{_named(placement)} did not start: {reason}; the same command tries again, and "
+        f"the {placement.engine} cluster{named(placement)} did not start: {reason}; the same command tries again, and "
         "--engine local needs none"
-    )
-
-
-def _ended(lanes: list[Future[None]]) -> None:
-    """Waits for all of them; the first error is raised then."""
-    errors = [error for lane in lanes if (error := lane.exception()) is not None]
-    if errors:
-        raise errors[0]
-
-
-def _poison_words(poisoned: Mapping[str, BaseException]) -> str:
-    names = ", ".join(sorted(poisoned))
-    return (
-        f"{names}: every worker that took this ended; the others are done and stay. Its worker's own log says why (no "
-        f"memory left, a library that crashed): {next(iter(poisoned.values()))}"
     )
 
 
@@ -174,8 +95,9 @@ def _runner(placement: Placement) -> TaskRunner[Any]:
         return cast(TaskRunner[Any], DaskTaskRunner(cluster_kwargs=cluster))
     from prefect_ray.task_runners import RayTaskRunner
 
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else its workers stand back behind all else on this machine
     here = {"num_cpus": _workers(placement), "include_dashboard": False}
-    runner: TaskRunner[Any] = RayTaskRunner(placement.address, {} if placement.address else here)
+    runner: TaskRunner[Any] = RayTaskRunner(placement.address or _OWN_RAY, {} if placement.address else here)
     return runner
 
 
@@ -191,8 +113,8 @@ def _refuse_deaf(placement: Placement) -> None:
         socket.create_connection(placement.host, CONNECT_S).close()
     except OSError as error:
         raise BackendError(
-            f"no {placement.engine} cluster answers{_named(placement)} ({error.strerror or error}): start it "
-            f"({_how(placement)}), mend run.address or --address, or leave it out to start one on this machine"
+            f"no {placement.engine} cluster answers{named(placement)} ({error.strerror or error}): start it "
+            f"({how(placement)}), mend run.address or --address, or leave it out to start one on this machine"
         ) from error
     if placement.is_elsewhere and not PREFECT_API_URL.value():
         raise BackendError(
@@ -234,25 +156,19 @@ def _server(placement: Placement) -> Iterator[None]:
         server.stop()
 
 
-def _room(placement: Placement) -> int:
-    """Pieces that the cluster of this flow run takes at once; BackendError where it has no workers."""
+def _room_now(placement: Placement, runner: Any) -> int:
+    """Pieces that the workers which live now take at once."""
     if placement.engine == "dask":
-        runner: Any = cast(FlowRunContext, FlowRunContext.get()).task_runner  # a copy of the one that the flow got
-        room = int(sum(runner.client.nthreads().values()))
-    else:
-        import ray
+        return int(sum(runner.client.nthreads().values()))
+    import ray
 
-        room = int(ray.cluster_resources().get("CPU", 0))
+    return int(ray.cluster_resources().get("CPU", 0))
+
+
+def _room(placement: Placement, room: int) -> int:
+    """Pieces that the cluster of this flow run takes at once; BackendError where it has no workers."""
     if room < 1:
         raise BackendError(
-            f"the {placement.engine} cluster{_named(placement)} has no workers: start some ({_how(placement)})"
+            f"the {placement.engine} cluster{named(placement)} has no workers: start some ({how(placement)})"
         )
     return min(room, placement.workers) if placement.workers else room
-
-
-def _named(placement: Placement) -> str:
-    return f" at {placement.address}" if placement.address else " of this command"
-
-
-def _how(placement: Placement) -> str:
-    return _START[placement.engine].format(address=placement.address or "HOST:PORT")

@@ -3,6 +3,8 @@
 Twenty items, three criteria each, two human scores a response, and a judge that answers at once: it looks for each
 criterion's word, quotes the sentence that has it, and invents one quote in twenty. `--characters N` adds sentences that
 say nothing until an answer has that many characters; `--profile` adds what the judge's stage spends its time on.
+`--engine ray` (or dask; local for comparison) judges by a server of the same judge instead, with `--address`,
+`--warehouse` and `--replies` as the command has them; a new prefix each time.
 """
 
 import argparse
@@ -21,6 +23,8 @@ import zlib
 from collections import Counter
 from functools import partial
 from pathlib import Path
+
+from keyword_server import KeywordServer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -52,7 +56,7 @@ STUDY = {
 }
 
 
-def write_study(folder, responses, characters):
+def write_study(folder, responses, characters, judge=STUDY["judge"]):
     """The files of a study, a row at a time; the path of its study file."""
     rng = random.Random(0)
     with (folder / "items.csv").open("w", newline="") as file:
@@ -67,7 +71,7 @@ def write_study(folder, responses, characters):
         writer.writerow(["id", "item", "author", "language", "text", "one", "two"])
         for n in range(responses):
             writer.writerow(response(n, rng, characters))
-    (folder / "study.yaml").write_text(json.dumps(STUDY))
+    (folder / "study.yaml").write_text(json.dumps(STUDY | {"judge": judge}))
     return folder / "study.yaml"
 
 
@@ -140,10 +144,10 @@ class Stages:
     def watch(self, name, act):
         """The act, timed; a name that is a function is made from what the act was given last."""
 
-        def watched(*arguments):
+        def watched(*arguments, **named):
             started = time.perf_counter()
             try:
-                return act(*arguments)
+                return act(*arguments, **named)
             finally:
                 self.add(name(arguments[-1]) if callable(name) else name, started)
 
@@ -174,11 +178,21 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main(responses, characters, profile):
-    """Grade an invented study of so many responses and print the figures."""
+def judge_behind(server):
+    """The settings of a judge that is asked over HTTP."""
+    model = {"model": "bench", "urls": [server.url], "concurrency": 16, "structured": False}
+    return {"protocol": "rulers", "backend": "openai", "engine": model, "final_score": "weighted_points"}
+
+
+def main(responses, characters, profile, place):
+    """Grade an invented study of so many responses and print the figures. place: its engine, address, warehouse and
+    replies."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        study = write_study(folder, responses, characters)
+        judge_settings = judge_behind(KeywordServer()) if place.engine else STUDY["judge"]
+        study = write_study(folder, responses, characters, judge_settings)
+        if place.replies:
+            os.environ["RUBRICFLOW_REPLIES"] = place.replies
         os.environ |= {"PREFECT_API_URL": "", "GX_ANALYTICS_ENABLED": "false"}
         started = time.perf_counter()
         from flows import grade as flow
@@ -186,10 +200,13 @@ def main(responses, characters, profile):
         from tasks.judge import task as judge
         from tasks.judge.rows import Rater
         from tasks.llm.backends.offline import Offline
+        from tasks.store.recorded import read_manifest
+        from tasks.store.warehouse import Warehouse
 
         stages = Stages()
         answer = stages.watch(OWN, decide)
-        judge.rater = lambda *_: Rater("offline:bench:rulers", "simulated", Offline("bench", answer))
+        if not place.engine:
+            judge.rater = lambda *_: Rater("offline:bench:rulers", "simulated", Offline("bench", answer))
         if profile:
             flow.judge = partial(profile.runcall, flow.judge)
         for stage in ("plan", "ingest", "lock", "judge", "calibrate", "evaluate", "record", "report"):
@@ -199,7 +216,9 @@ def main(responses, characters, profile):
         )
         stages.add("imports", started)
         try:
-            flow.grade(str(study), str(folder / "warehouse"))
+            house = place.warehouse or str(folder / "warehouse")
+            run_id = flow.grade(str(study), house, engine=place.engine, address=place.address)
+            print("grade_digest", read_manifest(Warehouse.open(house).run(run_id))["grade_digest"])
         finally:
             stages.show(responses, time.perf_counter() - started)
 
@@ -209,8 +228,11 @@ if __name__ == "__main__":
     words.add_argument("responses", type=int, nargs="?", default=RESPONSES)
     words.add_argument("--characters", type=int, default=0)
     words.add_argument("--profile", action="store_true")
-    given = words.parse_args()
-    profile = cProfile.Profile() if given.profile else None
-    main(given.responses, given.characters, profile)
+    words.add_argument("--engine", choices=["local", "dask", "ray"])
+    for name in ("--address", "--warehouse", "--replies"):
+        words.add_argument(name)
+    options = words.parse_args()
+    profile = cProfile.Profile() if options.profile else None
+    main(options.responses, options.characters, profile, options)
     if profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)

