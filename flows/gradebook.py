@@ -82,8 +82,8 @@ def gradebook_of(run: Run) -> Gradebook:
 def _refuse(to: Path, wide: bool, platform: Platform | None, include_waiting: bool) -> None:
     formats = FORMATS if platform is None else (".csv",)
     if to.suffix.lower() not in formats:
-        wanted = "a .csv for a spreadsheet or an .xlsx" if platform is None else f"a .csv: {platform} reads no other"
-        raise InputError(f"grades are written to {wanted}", file=to)
+        endings = "a .csv for a spreadsheet or an .xlsx" if platform is None else f"a .csv: {platform} reads no other"
+        raise InputError(f"grades are written to {endings}", file=to)
     if platform is not None and wide:
         raise InputError(f"{platform}'s form has columns of its own", field="--wide", hint="leave --wide out")
     if platform is not None and include_waiting:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.prepared import PreparedItem, prepared_items
-from flows.rollouts import Drawn
+from flows.rollouts import StudyGraphs
 from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph
@@ -17,9 +17,8 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.reward import Reward
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
-from tasks.graph.heuristic import MODEL, answer
+from tasks.graph.heuristic import rules_of_thumb
 from tasks.graph.subject import subjects
-from tasks.llm.backends.offline import Offline
 from tasks.llm.stores import open_replies
 from tasks.lock.lock import lock
 from tasks.lock.rubric import broken
@@ -37,13 +36,13 @@ class InlineRubrics:
         self._criteria_per_call, self._replies = criteria_per_call, replies
         self._lock = threading.Lock()
 
-    def drawn(self, items: Sequence[ListedItem]) -> Drawn:
+    def drawn(self, items: Sequence[ListedItem]) -> StudyGraphs:
         """Their rows, bundles and graphs. InputError for a rubric that cannot be locked, BackendError where the
         sentence encoder is not installed."""
         rows = [_row(item) for item in items]
         bundles = {item.item_id: self._bundle(item) for item in items}
         with self._lock:
-            return Drawn(rows, bundles, self._graphs(rows, bundles))
+            return StudyGraphs(rows, bundles, self._graphs(rows, bundles))
 
     def prepared(self, items: Sequence[ListedItem]) -> dict[str, PreparedItem]:
         """Item → what its rollouts are judged and rewarded by; errors as of `drawn`."""
@@ -57,7 +56,7 @@ class InlineRubrics:
 
     def _graphs(self, rows: Sequence[Mapping[str, Any]], bundles: Mapping[str, Bundle]) -> dict[str, Graph]:
         with open_replies(self._replies) as replies:
-            annotator = Annotator(Offline(MODEL, answer), replies, Graphs())
+            annotator = Annotator(rules_of_thumb(), replies, Graphs())
             built = build(subjects(rows, bundles), {}, [], annotator)
         return {graph.draft.subject.rubric_id: graph.graph for graph in built}
 

@@ -14,7 +14,7 @@ from flows.inline_rubrics import InlineRubrics
 from flows.prepared import PreparedItem
 from flows.repeated_judging import Agreement, agreements
 from flows.rollouts import RolloutReward, VariedReward
-from flows.training_record import read_record, record_quality
+from flows.training_record import read_record, record_criteria, record_quality
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError
 from tasks.judge.decision import Decision
@@ -44,6 +44,8 @@ class RewardService:
         self._prompts = list(prompts) if prompts is not None else questions
         self._brought: OrderedDict[str, PreparedItem] = OrderedDict()
         self._lock = threading.Lock()
+        if reward.record is not None:
+            record_criteria(reward.record, reward.items)
 
     @property
     def aggregation(self) -> str:
@@ -120,7 +122,10 @@ class RewardService:
             wanted = {item.item_id: item for item in listed.values()}
             missing = [item for key, item in wanted.items() if key not in self._brought]
             if missing:
-                self._brought.update(self._inline.prepared(missing))
+                prepared = self._inline.prepared(missing)
+                self._brought.update(prepared)
+                if self._reward.record is not None:
+                    record_criteria(self._reward.record, prepared, shard=f"brought-{min(prepared)}")
             for key in wanted:
                 self._brought.move_to_end(key)
             items = {row: self._brought[item.item_id] for row, item in listed.items()}

@@ -119,7 +119,7 @@ def _of_study(source: Path, house: Warehouse, aggregation: Aggregation, options:
 
 def _of_list(source: Path, house: Warehouse, aggregation: Aggregation, judge: Judge, options: Options) -> RewardService:
     items = read_listed(source)
-    settings = Reward(retention=PAPER, inference="hybrid")
+    settings = Reward(retention=PAPER)
     inline = InlineRubrics(judge, settings, CRITERIA_PER_CALL, house.replies)
     print(f"graphs of {len(items):,} rubrics by their wording; retention factors of the paper: 0.6, 0.2, 0")
     rows, bundles, graphs = inline.drawn(items)

@@ -7,15 +7,19 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flows.prepared import PreparedItem
+from flows.recorder import gather
 from flows.rollouts import CURVES
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.reward import Rewards
-from tasks.contracts.tables.training import HeldOutQuality
+from tasks.contracts.tables.training import HeldOutQuality, TrainedCriteria
 from tasks.serve.training import CreditSum, Qualities, TrainingRecord
 from tasks.store.warehouse import Run
 
 HELD_OUT = "held_out"
 """The stage of a recorded run that holds the evaluations."""
+CRITERIA = "criteria"
+"""The stage that holds what is looked for."""
 NOTHING = TrainingRecord({}, {})
 
 
@@ -25,10 +29,22 @@ def record_quality(run: Run, step: int, quality: Qualities) -> None:
     run.commit(HELD_OUT, f"{step:09d}", {HeldOutQuality: rows})
 
 
+def record_criteria(run: Run, items: Mapping[str, PreparedItem], shard: str = "all") -> None:
+    """Write what items are rewarded by, so that a report can say it in words."""
+    rows: list[dict[str, object]] = []
+    for item_id, item in items.items():
+        rows += [
+            {"item_id": item_id, "criterion_id": criterion.id, "text": criterion.text, "weight": criterion.weight}
+            for criterion in item.bundle.criteria
+        ]
+    run.commit(CRITERIA, shard, {TrainedCriteria: rows})
+
+
 def read_record(run: Run | None) -> TrainingRecord:
     """False credit and held-out quality by step, as far as they were recorded."""
     if run is None:
         return NOTHING
+    gather(run)
     credits = _credits(run) if run.shards(CURVES) else {}
     quality = read_quality(run) if run.shards(HELD_OUT) else {}
     return TrainingRecord(credits, quality)

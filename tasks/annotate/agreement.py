@@ -31,14 +31,11 @@ def levels_of(judgments: pa.Table, response_ids: Sequence[str], criteria: Sequen
     criteria are passed over.
     """
     first = judgments.filter(pc.and_(pc.equal(judgments["sample"], 0), pc.is_valid(judgments["decision"])))
-    places = [
-        pc.fill_null(pc.index_in(first[name], pa.array(known, pa.string())), MISSING).to_numpy()
-        for name, known in (("response_id", response_ids), ("criterion_id", criteria))
-    ]
-    found = np.full((len(response_ids), len(criteria)), MISSING, np.int64)
-    asked = (places[0] >= 0) & (places[1] >= 0)
-    found[places[0][asked], places[1][asked]] = first["decision"].to_numpy()[asked]
-    return found
+    rows, columns = _places(first["response_id"], response_ids), _places(first["criterion_id"], criteria)
+    levels = np.full((len(response_ids), len(criteria)), MISSING, np.int64)
+    present = (rows >= 0) & (columns >= 0)
+    levels[rows[present], columns[present]] = first["decision"].to_numpy()[present]
+    return levels
 
 
 def agreements(
@@ -61,22 +58,28 @@ def agreements(
             raise ValueError(f"rater '{name}' has levels of another shape, or off their scale")
     if len(raters) < 2:
         raise ValueError("agreement is of at least two raters")
-    several = [tuple(raters)] if len(raters) > 2 else []
+    all_raters = [tuple(raters)] if len(raters) > 2 else []
     codes, size = cluster_codes(np.arange(len(raters[0][1])))
     rows = []
-    for some in (*combinations(raters, 2), *several):
-        tables = dict(_tables(np.stack([levels for _, levels in some]), criteria))
+    for group in (*combinations(raters, 2), *all_raters):
+        tables = dict(_tables(np.stack([levels for _, levels in group]), criteria))
         sums = [sums_by_code(table, codes, size) for table in tables.values()]
-        whole = [table.sum(axis=0, keepdims=True) for table in sums]
-        drawn = draw_totals(sums, draws, seed) if draws else whole
-        who = " and ".join(name for name, _ in some)
-        for concept, found, resampled, table in zip(tables, whole, drawn, sums, strict=True):
-            n, responses = int(found[0, -1]), int(np.count_nonzero(table[:, -1]))
+        totals = [table.sum(axis=0, keepdims=True) for table in sums]
+        drawn = draw_totals(sums, draws, seed) if draws else totals
+        names = " and ".join(name for name, _ in group)
+        for concept, total, resampled, table in zip(tables, totals, drawn, sums, strict=True):
+            n, responses = int(total[0, -1]), int(np.count_nonzero(table[:, -1]))
             mixed = concept == ALL and len(set(criteria.values())) > 1
-            for metric in METRICS if len(some) == 2 else METRICS[:1]:
-                row = {"phase": phase, "raters": who, "criterion_id": concept, "metric": metric, "n": n}
-                rows.append(row | _figures(metric, found, resampled if draws else None, responses, mixed))
+            for metric in METRICS if len(group) == 2 else METRICS[:1]:
+                row = {"phase": phase, "raters": names, "criterion_id": concept, "metric": metric, "n": n}
+                rows.append(row | _figures(metric, total, resampled if draws else None, responses, mixed))
     return rows
+
+
+def _places(names: pa.ChunkedArray, known_names: Sequence[str]) -> Ints:
+    """The place of each name, MISSING where it is none of these."""
+    places: Ints = pc.fill_null(pc.index_in(names, pa.array(known_names, pa.string())), MISSING).to_numpy()
+    return places
 
 
 def _tables(levels: Ints, criteria: Mapping[str, int]) -> Iterator[tuple[str, Floats]]:
@@ -86,36 +89,36 @@ def _tables(levels: Ints, criteria: Mapping[str, int]) -> Iterator[tuple[str, Fl
     the rows where there are two raters; then the number of labels compared.
     """
     size = max(criteria.values()) + 1
-    whole = np.zeros((levels.shape[1], size * size + 1))
+    pooled = np.zeros((levels.shape[1], size * size + 1))
     for k, concept in enumerate(criteria):
         table = _coincidences(levels[:, :, k], size)
-        whole += table
+        pooled += table
         yield concept, table
-    yield ALL, whole
+    yield ALL, pooled
 
 
 def _coincidences(levels: Ints, size: int) -> Floats:
     """Coincidences of one concept, (n, size² + 1): every two of a response's m labels count 1/(m − 1) (Krippendorff
     2004). Of two raters the first one's level is the row, of more each order counts half."""
-    given = (levels[:, :, None] == np.arange(size)).astype(np.float64)
-    count = given.sum(axis=(0, 2))
+    one_hot = (levels[:, :, None] == np.arange(size)).astype(np.float64)
+    count = one_hot.sum(axis=(0, 2))
     if len(levels) == 2:
-        pairs = given[0][:, :, None] * given[1][:, None, :]
+        pairs = one_hot[0][:, :, None] * one_hot[1][:, None, :]
     else:
-        each = given.sum(axis=0)
+        each = one_hot.sum(axis=0)
         pairs = each[:, :, None] * each[:, None, :] - each[:, :, None] * np.eye(size)
         pairs /= 2 * np.maximum(count - 1, 1)[:, None, None]
     return np.column_stack([pairs.reshape(len(count), -1), count >= 2])
 
 
-def _figures(metric: str, whole: Floats, drawn: Floats | None, responses: int, mixed: bool) -> dict[str, Any]:
+def _figures(metric: str, total: Floats, drawn: Floats | None, responses: int, mixed: bool) -> dict[str, Any]:
     """Value, interval and note; responses: with labels to compare; mixed: of concepts with unlike numbers of levels."""
-    value = float(_statistic(metric, whole)[0])
+    value = float(_statistic(metric, total)[0])
     note = None
     if mixed and metric != "exact":
         note = "undefined: the concepts have unlike numbers of levels"
     elif np.isnan(value):
-        few = whole[0, -1] < 2
+        few = total[0, -1] < 2
         note = f"undefined: {'fewer than two responses have labels to compare' if few else 'all labels are one level'}"
     if note:
         return {"value": None, "low": None, "high": None, "note": note}
@@ -137,9 +140,10 @@ def _statistic(metric: str, totals: Floats) -> Floats:
     grid = np.arange(size)
     apart = grid[:, None] - grid
     distance = (apart != 0) if metric == "kappa" else apart**2
-    seen = (table * distance).sum(axis=(1, 2))
-    chance = ((table.sum(axis=2)[:, :, None] * table.sum(axis=1)[:, None, :]) * distance).sum(axis=(1, 2))
-    return np.where(count > 1, 1 - ratio(seen * count, chance), np.nan)
+    observed = (table * distance).sum(axis=(1, 2))
+    margins = table.sum(axis=2)[:, :, None] * table.sum(axis=1)[:, None, :]
+    chance = (margins * distance).sum(axis=(1, 2))
+    return np.where(count > 1, 1 - ratio(observed * count, chance), np.nan)
 
 
 def _alpha(table: Floats) -> Floats:
@@ -149,6 +153,6 @@ def _alpha(table: Floats) -> Floats:
     # Half of the labels on either level count: the distance of two levels is that of their mean ranks.
     rank = each.cumsum(axis=1) - each / 2
     distance = (rank[:, :, None] - rank[:, None, :]) ** 2
-    seen = (both * distance).sum(axis=(1, 2))
+    observed = (both * distance).sum(axis=(1, 2))
     chance = (each[:, :, None] * each[:, None, :] * distance).sum(axis=(1, 2))
-    return 1 - ratio(seen * (each.sum(axis=1) - 1), chance)
+    return 1 - ratio(observed * (each.sum(axis=1) - 1), chance)

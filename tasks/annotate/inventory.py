@@ -51,31 +51,36 @@ def constructions(rubric: Rubric, labels: Ints | None = None, grades: Floats | N
     if labels.shape != (len(grades), len(rubric.criteria)):
         raise ValueError(f"{labels.shape} labels do not fit {len(grades)} grades and {len(rubric.criteria)} criteria")
     parents = {criterion.parent for criterion in rubric.criteria}
-    decided = [at for at, criterion in enumerate(rubric.criteria) if criterion.id not in parents]
-    concepts, labels = [rubric.criteria[at] for at in decided], labels[:, decided]
-    found = [
-        *(("coverage", *one) for one in _coverage(rubric, concepts, labels, grades)),
-        *(("non_redundancy", *one) for one in _redundancy(concepts, labels)),
-        *(("ordinal_anchors", *one) for one in _anchors(concepts, labels, grades)),
-    ]
-    names = ("rule", "subject", "value", "limit", "outcome", "detail")
-    return [{"rubric_id": rubric.rubric_id} | dict(zip(names, row, strict=True)) for row in found]
+    decided = [place for place, criterion in enumerate(rubric.criteria) if criterion.id not in parents]
+    concepts, labels = [rubric.criteria[place] for place in decided], labels[:, decided]
+    findings = {
+        "coverage": _coverage(rubric, concepts, labels, grades),
+        "non_redundancy": _redundancy(concepts, labels),
+        "ordinal_anchors": _anchors(concepts, labels, grades),
+    }
+    rows: list[dict[str, Any]] = []
+    for rule, of_rule in findings.items():
+        for finding in of_rule:
+            columns = dict(zip(_COLUMNS, finding, strict=True))
+            rows.append({"rubric_id": rubric.rubric_id, "rule": rule, **columns})
+    return rows
 
 
-Found = tuple[str, float | None, float | None, str, str]
+RuleFinding = tuple[str, float | None, float | None, str, str]
 """Subject, value, limit, outcome, detail."""
+_COLUMNS = ("subject", "value", "limit", "outcome", "detail")
 
 
-def _coverage(rubric: Rubric, concepts: Sequence[Criterion], labels: Ints, grades: Floats) -> Iterator[Found]:
+def _coverage(rubric: Rubric, concepts: Sequence[Criterion], labels: Ints, grades: Floats) -> Iterator[RuleFinding]:
     for trait in rubric.traits:
         count = sum(concept.trait == trait.id for concept in concepts)
         yield trait.id, float(count), 1.0, _outcome(count > 0), f"{count} concepts count for it"
-    whole = (labels >= 0).all(axis=1) & np.isfinite(grades)
-    n = int(whole.sum())
-    share = explained(labels[whole], grades[whole]) if n >= FEWEST else None
+    complete = (labels >= 0).all(axis=1) & np.isfinite(grades)
+    n = int(complete.sum())
+    share = explained(labels[complete], grades[complete]) if n >= FEWEST else None
     if share is None:
-        why = f"{n} responses have all labels and a grade; {FEWEST} with unlike grades are needed"
-        yield "all", None, COVERED, "unknown", why
+        detail = f"{n} responses have all labels and a grade; {FEWEST} with unlike grades are needed"
+        yield "all", None, COVERED, "unknown", detail
     else:
         detail = f"a line through the concepts tells {share:.0%} of the variance of {n} grades that it did not see"
         yield "all", share, COVERED, _outcome(share >= COVERED), detail
@@ -94,7 +99,7 @@ def explained(labels: Ints, grades: Floats) -> float | None:
     return 1 - float(((grades - predicted) ** 2).sum()) / spread
 
 
-def _redundancy(concepts: Sequence[Criterion], labels: Ints) -> Iterator[Found]:
+def _redundancy(concepts: Sequence[Criterion], labels: Ints) -> Iterator[RuleFinding]:
     words = [set(tokens(concept.text)) for concept in concepts]
     for i, j in combinations(range(len(concepts)), 2):
         subject = f"{concepts[i].id} and {concepts[j].id}"
@@ -109,15 +114,15 @@ def _redundancy(concepts: Sequence[Criterion], labels: Ints) -> Iterator[Found]:
         yield subject, share, SAME_WORDS, "unknown" if share < SAME_WORDS else "broken", detail
 
 
-def _anchors(concepts: Sequence[Criterion], labels: Ints, grades: Floats) -> Iterator[Found]:
+def _anchors(concepts: Sequence[Criterion], labels: Ints, grades: Floats) -> Iterator[RuleFinding]:
     for k, concept in enumerate(concepts):
         distinct = len({folded(anchor) for anchor in concept.levels if anchor.strip()})
         if distinct < len(concept.levels):
             detail = f"{distinct} of its {len(concept.levels)} levels have a descriptor of their own"
             yield concept.id, float(distinct), float(len(concept.levels)), "broken", detail
             continue
-        given = (labels[:, k] >= 0) & np.isfinite(grades)
-        yield concept.id, *_rising(labels[given, k], grades[given], concept.top)
+        graded = (labels[:, k] >= 0) & np.isfinite(grades)
+        yield concept.id, *_rising(labels[graded, k], grades[graded], concept.top)
 
 
 def _rising(levels: Ints, grades: Floats, top: int) -> tuple[float | None, float | None, str, str]:
@@ -132,13 +137,15 @@ def _rising(levels: Ints, grades: Floats, top: int) -> tuple[float | None, float
     within = ((grades - means[levels]) ** 2).sum() / max(len(levels) - top - 1, 1)
     steps = np.diff(means)
     noise = NOISE * np.sqrt(within * (1 / counts[:-1] + 1 / counts[1:]))
-    at = int(steps.argmin())
-    detail = f"descriptors differ; the mean grade moves least from level {at} to {at + 1}, by {steps[at]:+.2f}"
+    level = int(steps.argmin())
+    smallest = float(steps[level])
+    detail = f"descriptors differ; the mean grade moves least from level {level} to {level + 1}, by {smallest:+.2f}"
     if (steps < -noise).any():
-        return float(steps[at]), 0.0, "broken", detail
-    rises = bool((steps > 0).all())
-    return float(steps[at]), 0.0, "kept" if rises else "unknown", detail + ("" if rises else ", within chance")
+        return smallest, 0.0, "broken", detail
+    if not (steps > 0).all():
+        return smallest, 0.0, "unknown", f"{detail}, within chance"
+    return smallest, 0.0, "kept", detail
 
 
-def _outcome(kept: bool) -> str:
-    return "kept" if kept else "broken"
+def _outcome(holds: bool) -> str:
+    return "kept" if holds else "broken"

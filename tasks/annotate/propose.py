@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,19 +72,19 @@ class ProposedRubric:
 
 
 def propose(
-    wanted: Brief, backend: Backend, replies: Replies, sampling: Sampling | None = None, structured: bool = True
+    brief: Brief, backend: Backend, replies: Replies, sampling: Sampling | None = None, structured: bool = True
 ) -> ProposedRubric:
     """The inventory that a model proposes; one that the store holds a reply for is not asked for again.
 
     structured: whether the model is held to the schema. InputError where there is nothing to propose from, and where
     no reply within the budget keeps the contract, with what was wrong with the last.
     """
-    if not wanted.items or wanted.concepts < 1 or wanted.levels < 2:
+    if not brief.items or brief.concepts < 1 or brief.levels < 2:
         raise InputError("a proposal needs questions, at least one concept and at least two levels", field="items")
-    first = request(wanted, sampling or Sampling(), structured)
-    (asked,) = ask_amending([first], backend, replies, check, all_again(_PROMPTS))
-    rubric = usable(asked, "inventory", "write it by hand, as in data/inventories")
-    return ProposedRubric(rubric, tuple(as_call(attempt) for attempt in asked.attempts))
+    first = request(brief, sampling or Sampling(), structured)
+    (call,) = ask_amending([first], backend, replies, check, all_again(_PROMPTS))
+    rubric = usable(call, "inventory", "write it by hand, as in data/inventories")
+    return ProposedRubric(rubric, tuple(as_call(attempt) for attempt in call.attempts))
 
 
 def as_yaml(rubric: Rubric) -> str:
@@ -92,34 +93,36 @@ def as_yaml(rubric: Rubric) -> str:
     return yaml.safe_dump({"rubrics": [content]}, sort_keys=False, allow_unicode=True, width=120)
 
 
-def request(wanted: Brief, sampling: Sampling, structured: bool) -> Request:
+def request(brief: Brief, sampling: Sampling, structured: bool) -> Request:
     """The request for one inventory; the reply may be as long as its levels need."""
-    low, high, step = wanted.scale.bounds
-    shown = "\n".join(f"| {line}" for line in _questions(wanted.items[:QUESTIONS]))
+    low, high, step = brief.scale.bounds
+    shown = "\n".join(f"| {line}" for line in _questions(brief.items[:QUESTIONS]))
+    rubric = f"\nThe rubric that graders were given:\n{brief.text}\n" if brief.text.strip() else ""
     values = {
-        "title": wanted.title or wanted.rubric_id,
+        "title": brief.title or brief.rubric_id,
         "scale": f"{low:g} to {high:g} in steps of {step:g}",
-        "rubric": f"\nThe rubric that graders were given:\n{wanted.text}\n" if wanted.text.strip() else "",
+        "rubric": rubric,
         "nonce": hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16],
         "questions": shown,
-        "count": str(wanted.concepts),
-        "levels": str(wanted.levels),
-        "shape": json.dumps(_shape(wanted.levels), ensure_ascii=False),
+        "count": str(brief.concepts),
+        "levels": str(brief.levels),
+        "shape": json.dumps(_shape(brief.levels), ensure_ascii=False),
     }
-    contract = schema(wanted)
-    tokens = _TOKENS + _TOKENS_PER_LEVEL * wanted.concepts * (wanted.levels + 2)
+    contract = schema(brief)
+    tokens = _TOKENS + _TOKENS_PER_LEVEL * brief.concepts * (brief.levels + 2)
+    longest = max(sampling.longest, tokens)
     return Request(
         messages=(Message("user", _PROMPTS.fill("propose", values)),),
         role="induce",
-        subject=wanted.rubric_id,
+        subject=brief.rubric_id,
         keys=frozenset(contract["required"]),
         schema=contract if structured else None,
-        sampling=sampling.model_copy(update={"max_tokens": max(sampling.longest, tokens)}),
-        data=wanted,
+        sampling=sampling.model_copy(update={"max_tokens": longest}),
+        data=brief,
     )
 
 
-def schema(wanted: Brief) -> dict[str, Any]:
+def schema(brief: Brief) -> dict[str, Any]:
     """The contract, `{"groups": [{"name", "concepts": [{"id", "name", "definition", "evidence", "levels"}]}]}`."""
     concept = record(
         {
@@ -127,24 +130,24 @@ def schema(wanted: Brief) -> dict[str, Any]:
             "name": text(60),
             "definition": text(300),
             "evidence": {"type": "string", "enum": list(TYPES)},
-            "levels": several(text(160), wanted.levels, wanted.levels),
+            "levels": several(text(160), brief.levels, brief.levels),
         }
     )
-    group = record({"name": text(60), "concepts": several(concept, 1, wanted.concepts)})
+    group = record({"name": text(60), "concepts": several(concept, 1, brief.concepts)})
     return record({"groups": several(group, 1, MOST_GROUPS)})
 
 
-def check(asked: Request, reply: Reply) -> Checked[Rubric]:
+def check(request: Request, reply: Reply) -> Checked[Rubric]:
     """The rubric that a reply makes, or all that breaks the contract, so that one repair can mend it."""
-    wanted: Brief = asked.data
-    artifact, note = extract(reply.text, asked.keys)
+    brief: Brief = request.data
+    artifact, note = extract(reply.text, request.keys)
     if artifact is None:
         return Checked(None, (f"no JSON object with the key 'groups' could be read ({note})",))
     try:
-        rubric = _rubric(wanted, artifact["groups"])
+        rubric = _rubric(brief, artifact["groups"])
     except (ValidationError, KeyError, TypeError, AttributeError) as error:
         return Checked(None, (f"it does not have the form that was asked for: {_in_words(error)}",))
-    problems = tuple(_problems(wanted, rubric))
+    problems = tuple(_problems(brief, rubric))
     return Checked(None if problems else rubric, problems)
 
 
@@ -154,8 +157,8 @@ def _questions(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for number, item in enumerate(items, 1):
         yield f"({number})"
         for key, name in names.items():
-            if given := item.get(key):
-                first, *others = str(given)[:_LONGEST].splitlines()
+            if content := item.get(key):
+                first, *others = str(content)[:_LONGEST].splitlines()
                 yield from (f"{name}: {first}", *others)
 
 
@@ -166,52 +169,55 @@ def _shape(levels: int) -> dict[str, Any]:
     return {"groups": [{"name": "<name>", "concepts": [concept | {"levels": descriptors}]}]}
 
 
-def _rubric(wanted: Brief, groups: list[dict[str, Any]]) -> Rubric:
-    low, high, step = wanted.scale.bounds
+def _rubric(brief: Brief, groups: list[dict[str, Any]]) -> Rubric:
+    low, high, step = brief.scale.bounds
     traits = [
         Trait(id=f"G{n}", name=_words(group["name"]), min=low, max=high, step=step) for n, group in enumerate(groups, 1)
     ]
-    concepts = [
-        _concept(trait.id, given) for trait, group in zip(traits, groups, strict=True) for given in group["concepts"]
-    ]
+    concepts: list[Criterion] = []
+    for trait, group in zip(traits, groups, strict=True):
+        concepts += [_concept(trait.id, entry) for entry in group["concepts"]]
     return Rubric(
-        rubric_id=wanted.rubric_id,
-        title=wanted.title,
-        text=wanted.text,
-        scale=wanted.scale,
+        rubric_id=brief.rubric_id,
+        title=brief.title,
+        text=brief.text,
+        scale=brief.scale,
         traits=tuple(traits),
         criteria=tuple(concepts),
     )
 
 
-def _concept(trait: str, given: Mapping[str, Any]) -> Criterion:
-    if given["evidence"] not in TYPES:
-        raise TypeError(f"{given['evidence']!r:.40} is no type of evidence")
-    if not isinstance(given["levels"], list):
-        raise TypeError(f"the levels of {given['id']!r:.40} are no list")
+def _concept(trait: str, entry: Mapping[str, Any]) -> Criterion:
+    if entry["evidence"] not in TYPES:
+        raise TypeError(f"{entry['evidence']!r:.40} is no type of evidence")
+    if not isinstance(entry["levels"], list):
+        raise TypeError(f"the levels of {entry['id']!r:.40} are no list")
+    name, definition = _words(entry["name"]), _words(entry["definition"])
+    levels = [" ".join(level.split()) if isinstance(level, str) else "" for level in entry["levels"]]
     return Criterion(
-        id=_words(given["id"]),
+        id=_words(entry["id"]),
         trait=trait,
-        text=f"{_words(given['name'])}: {_words(given['definition'])}",
+        text=f"{name}: {definition}",
         kind="concept",
-        levels=tuple(" ".join(level.split()) if isinstance(level, str) else "" for level in given["levels"]),
-        evidence=cast(EvidenceType, given["evidence"]),
+        levels=tuple(levels),
+        evidence=cast(EvidenceType, entry["evidence"]),
     )
 
 
-def _problems(wanted: Brief, rubric: Rubric) -> Iterator[str]:
+def _problems(brief: Brief, rubric: Rubric) -> Iterator[str]:
     """What breaks the contract, in words."""
     concepts = rubric.criteria
-    if len(concepts) != wanted.concepts:
-        yield f"it has {len(concepts)} concepts, not {wanted.concepts}"
-    for what, said in (("id", [c.id for c in concepts]), ("wording", [folded(c.text) for c in concepts])):
-        for twice in sorted({one for one in said if said.count(one) > 1}):
-            yield f"two concepts have the same {what}: {twice[:80]}"
+    if len(concepts) != brief.concepts:
+        yield f"it has {len(concepts)} concepts, not {brief.concepts}"
+    ids, wordings = Counter(c.id for c in concepts), Counter(folded(c.text) for c in concepts)
+    for name, counts in (("id", ids), ("wording", wordings)):
+        for value in sorted(value for value, count in counts.items() if count > 1):
+            yield f"two concepts have the same {name}: {value[:80]}"
     for concept in concepts:
         if not re.fullmatch(_ID, concept.id):
             yield f"'{concept.id[:40]}' is no id of at most 16 letters and digits"
-        if len(concept.levels) != wanted.levels:
-            yield f"concept {concept.id[:40]} has {len(concept.levels)} levels, not {wanted.levels}"
+        if len(concept.levels) != brief.levels:
+            yield f"concept {concept.id[:40]} has {len(concept.levels)} levels, not {brief.levels}"
         if not all(concept.levels):
             yield f"concept {concept.id[:40]} has a level without a descriptor"
         elif len({folded(level) for level in concept.levels}) < len(concept.levels):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -35,17 +36,19 @@ def sheet_of(
     run: Run, study: Study, items: TableRef, responses: TableRef, people: TableRef, rubrics: TableRef
 ) -> Sheet:
     """The sheet of a run. people: gradings of the data."""
-    known = {row["rubric_id"]: Rubric.model_validate_json(row["content"]) for row in run.read(rubrics).to_pylist()}
+    by_id = {row["rubric_id"]: Rubric.model_validate_json(row["content"]) for row in run.read(rubrics).to_pylist()}
+    criteria = chain.from_iterable(rubric.criteria for rubric in by_id.values())
     rubric_of = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
     rows = run.read(responses, ["response_id", "item_id"]).sort_by("response_id").to_pylist()
     target = target_scores(run.read(people), study.evaluation.target)
     score = dict(zip(*(target[name].to_pylist() for name in ("response_id", "score")), strict=True))
+    response_ids = [row["response_id"] for row in rows]
     return Sheet(
-        response_ids=[row["response_id"] for row in rows],
+        response_ids=response_ids,
         rubric_of=[rubric_of[row["item_id"]] for row in rows],
-        rubrics=known,
-        tops={criterion.id: criterion.top for rubric in known.values() for criterion in rubric.criteria},
-        grades=np.array([score.get(row["response_id"]) for row in rows], np.float64),
+        rubrics=by_id,
+        tops={criterion.id: criterion.top for criterion in criteria},
+        grades=np.array([score.get(name) for name in response_ids], np.float64),
     )
 
 
@@ -56,26 +59,26 @@ def annotators(run: Run, sheet: Sheet, annotated: Mapping[str, TableRef]) -> dic
 
 def settled(run: Run, sheet: Sheet, labels: TableRef) -> tuple[Ints, Ints, dict[str, Ints]]:
     """The final levels (n, K), those of them that people settled, and person → the levels that they voted."""
-    row = {name: at for at, name in enumerate(sheet.response_ids)}
-    column = {name: at for at, name in enumerate(sheet.tops)}
-    final = np.full((len(row), len(column)), MISSING)
+    row_of = {name: row for row, name in enumerate(sheet.response_ids)}
+    column_of = {name: column for column, name in enumerate(sheet.tops)}
+    final = np.full((len(row_of), len(column_of)), MISSING)
     by_people = final.copy()
     persons: dict[str, Ints] = {}
-    for one in run.read(labels).to_pylist():
-        at = row[one["response_id"]], column[one["criterion_id"]]
-        final[at] = MISSING if one["level"] is None else one["level"]
-        by_people[at] = MISSING if one["settled_by"] == "annotators" else final[at]
-        for step in one["history"]:
+    for label in run.read(labels).to_pylist():
+        cell = row_of[label["response_id"]], column_of[label["criterion_id"]]
+        final[cell] = MISSING if label["level"] is None else label["level"]
+        by_people[cell] = MISSING if label["settled_by"] == "annotators" else final[cell]
+        for step in label["history"]:
             if step["kind"] == "vote" and step["level"] is not None:
-                persons.setdefault(step["who"], np.full(final.shape, MISSING))[at] = step["level"]
+                persons.setdefault(step["who"], np.full(final.shape, MISSING))[cell] = step["level"]
     return final, by_people, persons
 
 
-def built(sheet: Sheet, levels: Ints, phase: str) -> Iterator[dict[str, Any]]:
+def construction_rows(sheet: Sheet, levels: Ints, phase: str) -> Iterator[dict[str, Any]]:
     """Rows of `constructions`, rubric by rubric."""
-    column = {name: at for at, name in enumerate(sheet.tops)}
+    column_of = {name: column for column, name in enumerate(sheet.tops)}
     for name, rubric in sheet.rubrics.items():
-        mine = [at for at, of in enumerate(sheet.rubric_of) if of == name]
-        concepts = [column[criterion.id] for criterion in rubric.criteria]
-        for row in constructions(rubric, levels[np.ix_(mine, concepts)], sheet.grades[mine]):
-            yield row | {"phase": phase}
+        rows = [row for row, rubric_id in enumerate(sheet.rubric_of) if rubric_id == name]
+        columns = [column_of[criterion.id] for criterion in rubric.criteria]
+        for construction in constructions(rubric, levels[np.ix_(rows, columns)], sheet.grades[rows]):
+            yield construction | {"phase": phase}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tasks.annotate.agreement import MISSING, agreements
-from tasks.annotate.tables import annotators, built, settled, sheet_of
+from tasks.annotate.tables import annotators, construction_rows, settled, sheet_of
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.people import Agreements, Constructions
@@ -43,7 +43,8 @@ def compare(
         sheet = sheet_of(run, study, items, responses, people, rubrics)
         (first, a), (second, b) = annotators(run, sheet, annotated).items()
         rows = agreements([(first, a), (second, b)], sheet.tops, "before")
-        return {Agreements: rows, Constructions: list(built(sheet, np.where(a == b, a, MISSING), "before"))}
+        agreed = np.where(a == b, a, MISSING)
+        return {Agreements: rows, Constructions: list(construction_rows(sheet, agreed, "before"))}
 
     run.once("compare", make)
     return ComparedTables(run.ref(Agreements, "compare"), run.ref(Constructions, "compare"))
@@ -68,10 +69,10 @@ def compare_settled(
         sheet = sheet_of(run, study, items, responses, people, rubrics)
         final, by_people, persons = settled(run, sheet, labels)
         rows = agreements(list(persons.items()), sheet.tops, "after") if len(persons) > 1 else []
-        asked = annotators(run, sheet, annotated).items() if (by_people != MISSING).any() else ()
-        for name, levels in asked:
-            rows += agreements([(name, levels), (FINAL, by_people)], sheet.tops, "after")
-        return {Agreements: rows, Constructions: list(built(sheet, final, "after"))}
+        if (by_people != MISSING).any():
+            for name, levels in annotators(run, sheet, annotated).items():
+                rows += agreements([(name, levels), (FINAL, by_people)], sheet.tops, "after")
+        return {Agreements: rows, Constructions: list(construction_rows(sheet, final, "after"))}
 
     run.once("compare-settled", make)
     return ComparedTables(run.ref(Agreements, "compare-settled"), run.ref(Constructions, "compare-settled"))

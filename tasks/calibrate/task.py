@@ -77,7 +77,8 @@ def calibrate(
             split_of = run.read(responses, RESPONSE, _among(rows["response_id"]))
             named = {name: bundle_of[name] for name in rows["item_id"].unique().to_pylist() if name in bundle_of}
             shard = graded_items(named, rows, split_of, scores, target)
-            predicted = [_predicted(fitted.mappings[item.item_id], item, texts) for item in shard]
+            answers = texts.read([item for item in shard if fitted.mappings[item.item_id].texts])
+            predicted = [_predicted(fitted.mappings[item.item_id], item, texts, answers) for item in shard]
             run.commit("calibrate", f"predictions-{number:05d}", {Predictions: pa.concat_tables(predicted)})
         mappings = {mapping.calibration_id: mapping for mapping in fitted.mappings.values()}
         return {
@@ -98,13 +99,16 @@ def _among(response_ids: pa.ChunkedArray) -> pc.Expression:
     return pc.field("response_id").isin(response_ids.combine_chunks())
 
 
-def _predicted(calibration: ScaleMapping, item: Item, texts: Texts) -> pa.Table:
-    """Predictions for an item's gradings, where the mapping reads texts a part of them at a time."""
+def _predicted(calibration: ScaleMapping, item: Item, texts: Texts, answers: pa.Table) -> pa.Table:
+    """Predictions for an item's gradings, where the mapping reads texts a part of them at a time. answers: as
+    `Texts.read` gives them."""
     rows = TEXT_ROWS if calibration.texts else SHARD_ROWS
-    parts = [item.take(start, rows) for start in range(0, len(item.rows), rows)]
-    if calibration.texts:
-        parts = (texts.beside([part])[0] for part in parts)
-    return pa.concat_tables(predict(calibration, part).append_column("split", part.rows["split"]) for part in parts)
+    tables = []
+    for start in range(0, len(item.rows), rows):
+        part = item.take(start, rows)
+        with_texts = texts.with_blocks(part, answers) if calibration.texts else part
+        tables.append(predict(calibration, with_texts).append_column("split", part.rows["split"]))
+    return pa.concat_tables(tables)
 
 
 class Texts:
@@ -130,9 +134,19 @@ class Texts:
         """The items with a row of every block for each of their rows."""
         if not self._plan.texts or not any(len(item.rows) for item in items):
             return [*items]
-        ids = pa.chunked_array([chunk for item in items for chunk in item.rows["response_id"].chunks])
-        texts = self._run.read(self._responses, ["response_id", "text"], _among(ids))
-        return [item._replace(blocks=self._blocks(item, texts)) for item in items]
+        answers = self.read(items)
+        return [self.with_blocks(item, answers) for item in items]
+
+    def read(self, items: Sequence[Item]) -> pa.Table:
+        """Columns `response_id` and `text` of the items' responses."""
+        ids = [chunk for item in items for chunk in item.rows["response_id"].chunks]
+        if not ids:
+            return pa.table({name: pa.array([], pa.string()) for name in ("response_id", "text")})
+        return self._run.read(self._responses, ["response_id", "text"], _among(pa.chunked_array(ids)))
+
+    def with_blocks(self, item: Item, answers: pa.Table) -> Item:
+        """The item with its blocks; answers: its responses' texts, as `read` gives them, others among them."""
+        return item._replace(blocks=self._blocks(item, answers))
 
     def _blocks(self, item: Item, texts: pa.Table) -> Blocks:
         at = pc.index_in(item.rows["response_id"], value_set=texts["response_id"])

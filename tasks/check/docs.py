@@ -46,12 +46,12 @@ def _build(contents: Sequence[bytes], site: Path) -> bool:
     digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
     if (site / MARK).is_file() and (site / MARK).read_text() == digest:
         return False
-    made = site.with_name(".data_docs.tmp")
-    for old in (made, site):
+    unfinished = site.with_name(".data_docs.tmp")
+    for old in (unfinished, site):
         shutil.rmtree(old, ignore_errors=True)
-    _render([json.loads(content) for content in contents], made)
-    (made / MARK).write_text(digest)
-    made.replace(site)
+    _render([json.loads(content) for content in contents], unfinished)
+    (unfinished / MARK).write_text(digest)
+    unfinished.replace(site)
     return True
 
 
@@ -66,9 +66,9 @@ def _render(results: Sequence[dict[str, Any]], site: Path) -> None:
     context.add_data_docs_site(name, _site(site))  # type: ignore[arg-type]
     store = context.stores[context.validation_results_store_name]
     for result in results:
-        suite, of = ExpectationSuiteIdentifier(result["suite_name"]), RunIdentifier(**result["meta"]["run_id"])
+        suite, run_id = ExpectationSuiteIdentifier(result["suite_name"]), RunIdentifier(**result["meta"]["run_id"])
         table = result["meta"]["batch_spec"]["data_asset_name"]
-        store.set(ValidationResultIdentifier(suite, of, table), _loaded(result))
+        store.set(ValidationResultIdentifier(suite, run_id, table), _loaded(result))
     context.build_data_docs(site_names=[name])
     shutil.rmtree(site / "static")  # 3 MB of pictures and fonts that these pages do not show
     # What could not be rendered Great Expectations only logs.

@@ -33,13 +33,13 @@ class Finding:
     unexpected: int = 0
     first: tuple[str, ...] = ()
     """Keys of the first unexpected rows."""
-    at: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
     """Places of the unexpected rows, REFUSED at most, counted over the table's files in the order of their names."""
     error: str | None = None
     """Why the rule could not be checked, or not in every row."""
     digest: str = ""
     """Digest of the content looked at; stored with the key's uniqueness, so that other content is checked anew."""
-    found: str = ""
+    actual: str = ""
     """What was there instead, where the rule can say so."""
 
     @property
@@ -49,7 +49,9 @@ class Finding:
         mostly = self.expectation.mostly
         if mostly is not None and self.error is None:
             return "failed" if self.rows and (self.rows - self.unexpected) / self.rows < mostly else "passed"
-        return "failed" if self.unexpected and mostly is None else "error" if self.error is not None else "passed"
+        if mostly is None and self.unexpected:
+            return "failed"
+        return "error" if self.error is not None else "passed"
 
     @property
     def detail(self) -> str:
@@ -62,7 +64,7 @@ class Finding:
     @property
     def demand(self) -> str:
         """What the rule demands, and what was there instead where the rule can say so."""
-        return parameters(self.expectation) + (f"; found {self.found}" if self.found else "")
+        return parameters(self.expectation) + (f"; found {self.actual}" if self.actual else "")
 
     def record(self, stage: str) -> dict[str, object]:
         """The row of `checks`."""
@@ -115,9 +117,12 @@ def _share(expectation: Expectation) -> str:
 
 def shown(text: str, longest: int = LONGEST) -> str:
     """Text that is safe to print: control, format and separator characters escaped, cut to a length."""
-    head = text[: longest + 1]
-    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in head)
+    safe = "".join(map(_escaped, text[: longest + 1]))
     return safe if len(safe) <= longest else safe[: longest - 1] + "…"
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
 
 
 def key_text(key: Sequence[object], value: object = None) -> str:
@@ -128,13 +133,17 @@ def key_text(key: Sequence[object], value: object = None) -> str:
 
 def broken(findings: Iterable[Finding]) -> list[Finding]:
     """The findings that stop a run: rules of every value that failed or could not run."""
-    return [found for found in findings if found.expectation.severity == "critical" and found.outcome != "passed"]
+    return [
+        finding for finding in findings if finding.expectation.severity == "critical" and finding.outcome != "passed"
+    ]
 
 
 def warnings(findings: Iterable[Finding], stage: str) -> list[str]:
     """A line for each rule of most values that failed or could not run."""
-    soft = [found for found in findings if found.expectation.severity == "warning" and found.outcome != "passed"]
-    return [f"check: {stage}: warning: {_line(found)}" for found in soft]
+    soft = [
+        finding for finding in findings if finding.expectation.severity == "warning" and finding.outcome != "passed"
+    ]
+    return [f"check: {stage}: warning: {_line(finding)}" for finding in soft]
 
 
 def _line(finding: Finding) -> str:
@@ -147,13 +156,15 @@ def _line(finding: Finding) -> str:
 def stop(findings: Iterable[Finding], stage: str, more: Sequence[str] = ()) -> UserError:
     """What ends the run: a ContractError that names every rule that failed; where none did, a CheckError that names
     those that could not run. `more`: lines that tell where to look."""
-    found = broken(findings)
-    failed = [finding for finding in found if finding.outcome == "failed"]
-    errors = [finding for finding in found if finding.outcome == "error"]
-    if failed:
-        rest = [f"{len(errors)} further checks could not run"] if errors else []
-        return ContractError("\n".join([f"stage '{stage}' breaks its contract:", *map(_failed, failed), *rest, *more]))
-    return CheckError("\n".join([f"stage '{stage}': checks could not run:", *map(_error, errors), *more]))
+    stopping = broken(findings)
+    failed = [finding for finding in stopping if finding.outcome == "failed"]
+    errors = [finding for finding in stopping if finding.outcome == "error"]
+    if not failed:
+        return CheckError("\n".join([f"stage '{stage}': checks could not run:", *map(_error, errors), *more]))
+    lines = [f"stage '{stage}' breaks its contract:", *map(_failed, failed)]
+    if errors:
+        lines.append(f"{len(errors)} further checks could not run")
+    return ContractError("\n".join([*lines, *more]))
 
 
 def _place(finding: Finding) -> str:
@@ -162,7 +173,7 @@ def _place(finding: Finding) -> str:
 
 
 def _failed(finding: Finding) -> str:
-    keys = f"; first {' / '.join(finding.row.key)}: " + "; ".join(finding.first) if finding.first else ""
+    keys = f"; first {' / '.join(finding.row.key)}: {'; '.join(finding.first)}" if finding.first else ""
     return f"{_place(finding)}: {finding.demand}; {finding.unexpected:,} of {finding.rows:,} rows break this{keys}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,44 +23,52 @@ LONGEST_CONTENT = 10_000
 def refused(findings: Iterable[Finding], stage: str, files: Sequence[Footer]) -> list[dict[str, object]]:
     """The rows of a table that break a rule which stops the run, REFUSED at most for each rule; a key that comes again
     is numbered."""
-    found = [finding for finding in broken(findings) if finding.at]
-    key = found[0].row.key if found else ()
-    told = _told(files, sorted({place for finding in found for place in finding.at}), key)
+    findings_with_rows = [finding for finding in broken(findings) if finding.places]
+    key = findings_with_rows[0].row.key if findings_with_rows else ()
+    places = set(chain.from_iterable(finding.places for finding in findings_with_rows))
+    rows_by_place = _rows_at(files, sorted(places), key)
     records: list[dict[str, object]] = []
-    for finding in found:
-        seen: Counter[str] = Counter()
-        for row_key, content in (told[place] for place in finding.at):
-            seen[row_key] += 1
-            again = f" ({seen[row_key]})" if seen[row_key] > 1 else ""
-            records.append(
-                {
-                    "stage": stage,
-                    "table_name": finding.row.table,
-                    "row_key": row_key + again,
-                    "rule": finding.expectation.rule,
-                    "column": ", ".join(finding.expectation.columns),
-                    "reason": finding.demand,
-                    "content": content,
-                }
-            )
+    for finding in findings_with_rows:
+        times: Counter[str] = Counter()
+        for row_key, content in (rows_by_place[place] for place in finding.places):
+            times[row_key] += 1
+            again = f" ({times[row_key]})" if times[row_key] > 1 else ""
+            records.append(_record(finding, stage, row_key + again, content))
     return records
 
 
-def _told(files: Sequence[Footer], places: Sequence[int], key: Sequence[str]) -> dict[int, tuple[str, str]]:
+def _record(finding: Finding, stage: str, row_key: str, content: str) -> dict[str, object]:
+    """A row of `quarantine`."""
+    return {
+        "stage": stage,
+        "table_name": finding.row.table,
+        "row_key": row_key,
+        "rule": finding.expectation.rule,
+        "column": ", ".join(finding.expectation.columns),
+        "reason": finding.demand,
+        "content": content,
+    }
+
+
+def _rows_at(files: Sequence[Footer], places: Sequence[int], key: Sequence[str]) -> dict[int, tuple[str, str]]:
     """Place, counted over all files → the key and the content of the row there."""
-    wanted, found, start = np.asarray(places, dtype=np.int64), {}, 0
+    sorted_places = np.asarray(places, dtype=np.int64)
+    rows: dict[int, tuple[str, str]] = {}
+    start = 0
     for file in files:
-        if np.searchsorted(wanted, start) < np.searchsorted(wanted, start + file.rows):
+        if np.searchsorted(sorted_places, start) < np.searchsorted(sorted_places, start + file.rows):
             with opened(file.path) as parquet:
-                at = start
+                batch_start = start
                 for batch in parquet.iter_batches(READ):
-                    here = wanted[(wanted >= at) & (wanted < at + batch.num_rows)]
+                    here = sorted_places[
+                        (sorted_places >= batch_start) & (sorted_places < batch_start + batch.num_rows)
+                    ]
                     for place in here.tolist():
-                        [row] = batch.slice(place - at, 1).to_pylist(maps_as_pydicts="lossy")
-                        found[place] = _key(row, key), _content(row)
-                    at += batch.num_rows
+                        [row] = batch.slice(place - batch_start, 1).to_pylist(maps_as_pydicts="lossy")
+                        rows[place] = _key(row, key), _content(row)
+                    batch_start += batch.num_rows
         start += file.rows
-    return found
+    return rows
 
 
 def _key(row: Mapping[str, Any], key: Sequence[str]) -> str:

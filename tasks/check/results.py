@@ -33,16 +33,16 @@ def keep(run: Run, stage: str, findings: Sequence[Finding]) -> None:
 
 def validation(findings: Sequence[Finding], stage: str, run_id: str) -> dict[str, Any]:
     """The findings of one table as a validation result; success: nothing stops the run."""
-    table, kept = findings[0].row.table, sum(finding.outcome == "passed" for finding in findings)
+    table, passed = findings[0].row.table, sum(finding.outcome == "passed" for finding in findings)
     return {
         "success": not broken(findings),
         "suite_name": f"{stage}.{table}",
         "suite_parameters": {},
         "statistics": {
             "evaluated_expectations": len(findings),
-            "successful_expectations": kept,
-            "unsuccessful_expectations": len(findings) - kept,
-            "success_percent": 100 * kept / len(findings),
+            "successful_expectations": passed,
+            "unsuccessful_expectations": len(findings) - passed,
+            "success_percent": 100 * passed / len(findings),
         },
         "results": [_result(finding) for finding in findings],
         "meta": {
@@ -99,5 +99,6 @@ def _named(rule: Expectation) -> dict[str, Any]:
             table, target = rule.value
             query = f"SELECT * FROM {{batch}} WHERE {rule.columns[0]} NOT IN (SELECT {target} FROM {table})"
             named = "unexpected_rows_expectation", {"unexpected_rows_query": query}, "DuckDB"
-    kind, wanted, by = named
-    return {"type": kind, "kwargs": wanted, "meta": {"rule": rule.rule, "checked_by": by}, "severity": rule.severity}
+    kind, arguments, by = named
+    meta = {"rule": rule.rule, "checked_by": by}
+    return {"type": kind, "kwargs": arguments, "meta": meta, "severity": rule.severity}

@@ -38,7 +38,7 @@ SUITE = {
 }
 """Rules that can be seen in one row → what Great Expectations calls them."""
 Validate = Callable[["pd.DataFrame"], Iterable["ExpectationValidationResult"]]
-At = tuple[str, str]
+RuleKey = tuple[str, str]
 """Rule and column."""
 
 
@@ -57,36 +57,36 @@ def suite(row: type[Row]) -> ExpectationSuite:
     import great_expectations as gx
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    made = [ExpectationConfiguration(**configuration(rule)).to_domain_obj() for rule in rules(row)]
-    return gx.ExpectationSuite(name=row.table, expectations=made)
+    configured = [ExpectationConfiguration(**configuration(rule)).to_domain_obj() for rule in rules(row)]
+    return gx.ExpectationSuite(name=row.table, expectations=configured)
 
 
 def configuration(rule: Expectation) -> dict[str, Any]:
     """A rule of a suite in Great Expectations' own form; its `meta` names the rule, as the results give it back."""
-    wanted: dict[str, Any] = {"column": rule.columns[0]}
+    arguments: dict[str, Any] = {"column": rule.columns[0]}
     match rule.rule:
         case "in_set" | "mostly_in_set":
-            wanted["value_set"] = list(rule.value)
+            arguments["value_set"] = list(rule.value)
         case "between":
-            wanted["min_value"], wanted["max_value"] = rule.value
+            arguments["min_value"], arguments["max_value"] = rule.value
         case "mostly_filled":
-            wanted["min_value"] = 1
+            arguments["min_value"] = 1
     if rule.mostly is not None:
-        wanted["mostly"] = rule.mostly
+        arguments["mostly"] = rule.mostly
     if rule.unless is not None:
         column, value = rule.unless
-        wanted["row_condition"] = {
+        arguments["row_condition"] = {
             "type": "comparison",
             "column": {"name": column},
             "operator": "!=",
             "parameter": value,
         }
-    return {"type": SUITE[rule.rule], "kwargs": wanted, "meta": {"rule": rule.rule}, "severity": rule.severity}
+    return {"type": SUITE[rule.rule], "kwargs": arguments, "meta": {"rule": rule.rule}, "severity": rule.severity}
 
 
 def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Finding]:
     """Every rule of the suite over all batches; Great Expectations is imported with the first row."""
-    tallies: dict[At, RuleTally] = {(rule.rule, rule.columns[0]): RuleTally(rule) for rule in rules(row)}
+    tallies: dict[RuleKey, RuleTally] = {(rule.rule, rule.columns[0]): RuleTally(rule) for rule in rules(row)}
     rows, validate = 0, None
     for frame, keys in _frames(row, batches):
         start, rows = rows, rows + keys.num_rows
@@ -106,11 +106,11 @@ class RuleTally:
     """One rule's results added up over batches."""
 
     rule: Expectation
-    asked: int = 0
+    counted: int = 0
     """Values that a rule of most values is a share of."""
     unexpected: int = 0
     first: list[str] = field(default_factory=list)
-    at: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     error: str | None = None
 
     def add(self, result: ExpectationValidationResult, keys: pa.Table, start: int) -> None:
@@ -120,18 +120,25 @@ class RuleTally:
         self.error = self.error or exception(result.exception_info)
         if self.error is None and (count is None or (self.rule.mostly is None and bool(count) == result.success)):
             self.error = f"no usable result: success={result.success}, unexpected={count}"
-        self.asked += result.result.get("element_count", 0) - result.result.get("missing_count", 0)
+        self.counted += result.result.get("element_count", 0) - result.result.get("missing_count", 0)
         if count:
             self.unexpected += count
-            at = result.result.get("partial_unexpected_index_list", [])[: REFUSED - len(self.at)]
-            named = keys.take(pa.array(at[: KEYS - len(self.first)], pa.int64())).to_pylist()
+            places = result.result.get("partial_unexpected_index_list", [])[: REFUSED - len(self.places)]
+            named = keys.take(pa.array(places[: KEYS - len(self.first)], pa.int64())).to_pylist()
             self.first += [key_text(list(key.values())) for key in named]
-            self.at += [start + place for place in at]
+            self.places += [start + place for place in places]
 
     def finding(self, row: type[Row], rows: int) -> Finding:
         """The sum."""
-        looked = rows if self.rule.mostly is None else self.asked
-        return Finding(row, self.rule, looked, self.unexpected, tuple(self.first), tuple(self.at), self.error)
+        return Finding(
+            row,
+            self.rule,
+            rows=rows if self.rule.mostly is None else self.counted,
+            unexpected=self.unexpected,
+            first=tuple(self.first),
+            places=tuple(self.places),
+            error=self.error,
+        )
 
 
 def exception(info: Mapping[str, Any] | None) -> str | None:
@@ -144,15 +151,15 @@ def exception(info: Mapping[str, Any] | None) -> str | None:
 
 
 def _add(
-    tallies: Mapping[At, RuleTally], results: Iterable[ExpectationValidationResult], keys: pa.Table, start: int
+    tallies: Mapping[RuleKey, RuleTally], results: Iterable[ExpectationValidationResult], keys: pa.Table, start: int
 ) -> None:
     missing = dict(tallies)
     for result in results:
         config = result.expectation_config
         if config is not None:
-            at = (config.meta["rule"], config.kwargs["column"])
-            missing.pop(at, None)
-            tallies[at].add(result, keys, start)
+            key = (config.meta["rule"], config.kwargs["column"])
+            missing.pop(key, None)
+            tallies[key].add(result, keys, start)
     for tally in missing.values():
         tally.error = tally.error or "Great Expectations returned no result"
 
@@ -161,11 +168,12 @@ def _validator(row: type[Row]) -> Validate:
     """A function that holds a frame against the table's suite, in a context of its own that is kept nowhere."""
     context = quiet_context()
     asset = context.data_sources.add_pandas(row.table).add_dataframe_asset(row.table)
-    whole, expected = asset.add_batch_definition_whole_dataframe(row.table), suite(row)
+    batch_definition = asset.add_batch_definition_whole_dataframe(row.table)
+    expected = suite(row)
     form = {"result_format": "SUMMARY", "partial_unexpected_count": REFUSED, "exclude_unexpected_values": True}
 
     def validate(frame: pd.DataFrame) -> Iterable[ExpectationValidationResult]:
-        return whole.get_batch({"dataframe": frame}).validate(expected, result_format=form).results
+        return batch_definition.get_batch({"dataframe": frame}).validate(expected, result_format=form).results
 
     return validate
 
@@ -192,22 +200,23 @@ def _hush(name: str) -> None:
 
 def _frames(row: type[Row], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Reduced rows and their keys, small batches gathered up to BATCH rows."""
-    held: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
+    parts: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
     rows = 0
     for batch in batches:
         for start in range(0, batch.num_rows, BATCH):
             part = batch.slice(start, BATCH)
-            if held and rows + part.num_rows > BATCH:
-                yield _joined(held)
-                held, rows = [], 0
-            held.append((_reduced(row, part), part.select(list(row.key))))
+            if parts and rows + part.num_rows > BATCH:
+                yield _joined(parts)
+                parts, rows = [], 0
+            parts.append((_reduced(row, part), part.select(list(row.key))))
             rows += part.num_rows
-    if held:
-        yield _joined(held)
+    if parts:
+        yield _joined(parts)
 
 
-def _joined(held: list[tuple[pa.RecordBatch, pa.RecordBatch]]) -> tuple[pa.Table, pa.Table]:
-    return pa.Table.from_batches([reduced for reduced, _ in held]), pa.Table.from_batches([keys for _, keys in held])
+def _joined(parts: list[tuple[pa.RecordBatch, pa.RecordBatch]]) -> tuple[pa.Table, pa.Table]:
+    reduced, keys = zip(*parts, strict=True)
+    return pa.Table.from_batches(reduced), pa.Table.from_batches(keys)
 
 
 def _reduced(row: type[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -215,15 +224,17 @@ def _reduced(row: type[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
     by_column: dict[str, list[Expectation]] = {}
     for rule in rules(row):
         by_column.setdefault(rule.columns[0], []).append(rule)
-    return pa.RecordBatch.from_pydict({name: _values(batch[name], found) for name, found in by_column.items()})
+    return pa.RecordBatch.from_pydict(
+        {name: _values(batch[name], column_rules) for name, column_rules in by_column.items()}
+    )
 
 
-def _values(column: pa.Array, found: list[Expectation]) -> pa.Array:
-    if all(rule.rule in ("not_null", "mostly_not_null", "mostly_null") for rule in found):
+def _values(column: pa.Array, column_rules: list[Expectation]) -> pa.Array:
+    if all(rule.rule in ("not_null", "mostly_not_null", "mostly_null") for rule in column_rules):
         return pc.if_else(pc.is_valid(column), pa.scalar(1, pa.int8()), pa.scalar(None, pa.int8()))
-    if any(rule.rule == "mostly_filled" for rule in found):
+    if any(rule.rule == "mostly_filled" for rule in column_rules):
         return pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(column), 0, 1)
-    bounds = next((rule.value for rule in found if rule.rule == "between"), None)
+    bounds = next((rule.value for rule in column_rules if rule.rule == "between"), None)
     if bounds is not None and pa.types.is_floating(column.type):
         # pandas takes NaN for null, which no bounds apply to; the infinity beyond a bound is what it is to a range
         beyond = float("-inf") if bounds[0] is not None else float("inf")

@@ -31,11 +31,11 @@ class Footer:
 
 def footers(files: Sequence[Path]) -> list[Footer]:
     """The schema and the number of rows of each file."""
-    found = []
+    read = []
     for path in files:
         with opened(path) as file:
-            found.append(Footer(path, file.schema_arrow, file.metadata.num_rows))
-    return found
+            read.append(Footer(path, file.schema_arrow, file.metadata.num_rows))
+    return read
 
 
 def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -55,26 +55,26 @@ def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
 
 def _check(row: type[Row], rule: Expectation, files: Sequence[Footer]) -> Finding:
     column, rows = rule.columns[0], sum(file.rows for file in files)
-    wanted = schema(row).field(column).type
-    wrong = [file for file in files if _type(file, column) != wanted]
+    expected = schema(row).field(column).type
+    wrong = [file for file in files if _type(file, column) != expected]
     if not wrong:
         return Finding(row, rule, rows)
     kind = _type(wrong[0], column)
-    found = f"{'no such column' if kind is None else kind} in {wrong[0].path.name}"
+    instead = f"{'no such column' if kind is None else kind} in {wrong[0].path.name}"
     # a file without rows is as wrong as any, and only a count above 0 is a failure
     unexpected = max(1, sum(file.rows for file in wrong))
-    return Finding(row, rule, max(rows, 1), unexpected, _keys(row, wrong[0]), _places(files, wrong), found=found)
+    return Finding(row, rule, max(rows, 1), unexpected, _keys(row, wrong[0]), _places(files, wrong), actual=instead)
 
 
 def _places(files: Sequence[Footer], wrong: Sequence[Footer]) -> tuple[int, ...]:
     starts = accumulate((file.rows for file in files), initial=0)
-    every = (range(start, start + file.rows) for start, file in zip(starts, files, strict=False) if file in wrong)
-    return tuple(islice(chain.from_iterable(every), REFUSED))
+    places = (range(start, start + file.rows) for start, file in zip(starts, files, strict=False) if file in wrong)
+    return tuple(islice(chain.from_iterable(places), REFUSED))
 
 
 def _type(file: Footer, column: str) -> pa.DataType | None:
-    at = file.schema.get_field_index(column)
-    return file.schema.field(at).type if at >= 0 else None
+    index = file.schema.get_field_index(column)
+    return file.schema.field(index).type if index >= 0 else None
 
 
 def _keys(row: type[Row], file: Footer) -> tuple[str, ...]:
@@ -82,4 +82,5 @@ def _keys(row: type[Row], file: Footer) -> tuple[str, ...]:
         return ()
     with opened(file.path) as parquet:
         batch = next(parquet.iter_batches(KEYS, columns=list(row.key)), None)
-    return tuple(key_text([r[name] for name in row.key]) for r in batch.to_pylist()) if batch is not None else ()
+    rows = batch.to_pylist() if batch is not None else []
+    return tuple(key_text([record[name] for name in row.key]) for record in rows)

@@ -93,11 +93,11 @@ class Count(Frozen):
 
     @model_validator(mode="after")
     def _rises(self) -> Count:
-        told = ", ".join(f"{point:g}" for point in self.points)
+        words = ", ".join(f"{point:g}" for point in self.points)
         if not all(map(math.isfinite, self.points)) or self.points[:1] != (0,) or max(self.points) <= 0:
-            raise ValueError(f"points {told} do not go from 0, for none, to more than 0")
+            raise ValueError(f"points {words} do not go from 0, for none, to more than 0")
         if any(more < fewer for fewer, more in pairwise(self.points)):
-            raise ValueError(f"points {told} fall: more sub-points met would be worth less")
+            raise ValueError(f"points {words} fall: more sub-points met would be worth less")
         return self
 
 
@@ -271,12 +271,12 @@ class Bundle(Frozen):
     @property
     def whole(self) -> tuple[Criterion, ...]:
         """The criteria that are no sub-points, decided or composite, in the order in which each is first decided."""
-        known = {criterion.id: criterion for criterion in (*self.criteria, *self.composites)}
+        by_id = {criterion.id: criterion for criterion in (*self.criteria, *self.composites)}
         tops: dict[str, Criterion] = {}
         for criterion in self.criteria:
             top = criterion
             while top.parent is not None:
-                top = known[top.parent]
+                top = by_id[top.parent]
             tops.setdefault(top.id, top)
         return tuple(tops.values())
 

@@ -42,19 +42,24 @@ class Composition(NamedTuple):
 
 def composition(bundle: Bundle) -> Composition:
     """The composition of a bundle; ContractError for a composite without weight, of which no share can be made."""
-    known = {composite.id: composite for composite in bundle.composites}
+    by_id = {composite.id: composite for composite in bundle.composites}
 
     def depth(criterion: Criterion) -> int:
-        return 1 + depth(known[criterion.parent]) if criterion.parent is not None else 0
+        return 1 + depth(by_id[criterion.parent]) if criterion.parent is not None else 0
 
-    if weightless := [name for name, composite in known.items() if not composite.weight]:
+    if weightless := [name for name, composite in by_id.items() if not composite.weight]:
         raise ContractError(f"criterion '{weightless[0]}' is made of its sub-points and has weight 0")
     deepest_first = sorted(bundle.composites, key=depth, reverse=True)
     parts = {composite.id: bundle.sub_points(composite.id) for composite in deepest_first}
+    composites = []
+    for criterion in deepest_first:
+        sub_points = parts[criterion.id]
+        choices = alternatives(sub_points, criterion.count is not None)
+        composites.append(Composite(criterion, sub_points, choices))
     return Composition(
-        tuple(Composite(c, parts[c.id], alternatives(parts[c.id], c.count is not None)) for c in deepest_first),
-        exclusions((*bundle.criteria, *bundle.composites), parts),
-        alternatives(bundle.whole),
+        composites=tuple(composites),
+        exclusions=exclusions((*bundle.criteria, *bundle.composites), parts),
+        alternatives=alternatives(bundle.whole),
     )
 
 
@@ -73,7 +78,9 @@ def _counted(criterion: Criterion, count: Count | None) -> tuple[int, ...]:
     return tuple(criterion.top * (level >= least) for level in levels)
 
 
-def composed(of: Composition, shares: Mapping[str, Share], clipped: Callable[[Share], Share]) -> dict[str, Share]:
+def composed(
+    composition: Composition, shares: Mapping[str, Share], clipped: Callable[[Share], Share]
+) -> dict[str, Share]:
     """The shares that count, with those of the composites, as far as all of their sub-points have one.
 
     A composite's share is Σ w·share of its sub-points over its own weight, clipped to [0, 1], or what its count makes
@@ -82,14 +89,14 @@ def composed(of: Composition, shares: Mapping[str, Share], clipped: Callable[[Sh
     one that another may yet deny has none.
     """
     reached = dict(shares)
-    for exclusion in of.exclusions:
+    for exclusion in composition.exclusions:
         if exclusion.opposed:
             _part(reached, shares, exclusion)
-    for composite, sub_points, choices in of.composites:
+    for composite, sub_points, choices in composition.composites:
         if all(point.id in reached for point in sub_points):
             _choose(reached, choices)
             reached[composite.id] = _share(composite, sub_points, reached, clipped)
-    _choose(reached, of.alternatives)
+    _choose(reached, composition.alternatives)
     return reached
 
 
@@ -115,7 +122,8 @@ def _counted_points(count: Count, met: Mapping[str, Share]) -> Share:
     for share in (share for name, share in met.items() if name not in count.needs):
         spread = [more * (1 - share) + fewer * share for fewer, more in pairwise([0.0, *spread, 0.0])]
         spread[enough:] = [reduce(add, spread[enough:])] if len(spread) > enough else []
-    earned = reduce(add, (p * count.points[min(n + len(needed), last)] for n, p in enumerate(spread)))
+    points = [count.points[min(others + len(needed), last)] for others in range(len(spread))]
+    earned = reduce(add, (chance * point for chance, point in zip(spread, points, strict=True)))
     return cast(Share, reduce(mul, needed, earned) / count.points[last])
 
 
@@ -137,11 +145,11 @@ def _part(reached: dict[str, Share], shares: Mapping[str, Share], exclusion: Exc
 def _choose(reached: dict[str, Share], groups: Sequence[Alternatives]) -> None:
     """Of alternatives those fall that are not in the choice that moves the score most, the first by id of several."""
     for group in groups:
-        present = [at for at, name in enumerate(group.names) if name in reached]
-        names = [group.names[at] for at in present]
-        held = np.array([np.nan_to_num(reached[name]) for name in names])
-        moved = np.tensordot(group.choices[:, present] * group.sizes[present], held, axes=1)
-        kept = group.choices[moved.argmax(axis=0)][..., present]
-        for at, name in enumerate(names):
-            keep = kept[..., at]
-            reached[name] = reached[name] * (keep if keep.ndim else keep.item())
+        present = [place for place, name in enumerate(group.names) if name in reached]
+        names = [group.names[place] for place in present]
+        shares = np.array([np.nan_to_num(reached[name]) for name in names])
+        moved = np.tensordot(group.choices[:, present] * group.sizes[present], shares, axes=1)
+        best = group.choices[moved.argmax(axis=0)][..., present]
+        for place, name in enumerate(names):
+            counts = best[..., place]
+            reached[name] = reached[name] * (counts if counts.ndim else counts.item())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 import networkx as nx
@@ -51,9 +51,13 @@ class Exclusion(NamedTuple):
 def excluding(criteria: Iterable[Criterion]) -> list[tuple[Criterion, Criterion]]:
     """Each pair that cannot hold together once, by id; whichever of them says so. Ids that are not there exclude
     nothing."""
-    known = {criterion.id: criterion for criterion in criteria}
-    pairs = {(min(a, b), max(a, b)) for a, of in known.items() for b in of.excludes if b in known and a != b}
-    return [(known[a], known[b]) for a, b in sorted(pairs)]
+    by_id = {criterion.id: criterion for criterion in criteria}
+    pairs = set()
+    for name, criterion in by_id.items():
+        for other in criterion.excludes:
+            if other in by_id and other != name:
+                pairs.add((min(name, other), max(name, other)))
+    return [(by_id[first], by_id[second]) for first, second in sorted(pairs)]
 
 
 def exclusions(criteria: Iterable[Criterion], parts: Mapping[str, Sequence[Criterion]]) -> tuple[Exclusion, ...]:
@@ -66,8 +70,12 @@ def exclusions(criteria: Iterable[Criterion], parts: Mapping[str, Sequence[Crite
             if part.weight * criterion.weight > 0:
                 yield from decided(part)
 
-    pairs = (sorted(pair, key=lambda criterion: -criterion.weight) for pair in excluding(criteria))
-    return tuple(Exclusion(tuple(decided(a)), tuple(decided(b)), a.weight * b.weight < 0) for a, b in pairs)
+    pairs = []
+    for pair in excluding(criteria):
+        first, second = sorted(pair, key=lambda criterion: -criterion.weight)
+        opposed = first.weight * second.weight < 0
+        pairs.append(Exclusion(tuple(decided(first)), tuple(decided(second)), opposed))
+    return tuple(pairs)
 
 
 @lru_cache(maxsize=1024)
@@ -84,7 +92,9 @@ def alternatives(criteria: tuple[Criterion, ...], counted: bool = False) -> tupl
         sets = sorted(map(sorted, islice(nx.find_cliques(free), MOST_CHOICES + 1)))
         if len(sets) > MOST_CHOICES:
             raise ContractError(f"criteria '{linked[0]}' to '{linked[-1]}' exclude each other in too many ways")
-        choices = np.array([[float(name in chosen) for name in linked] for chosen in sets])
+        choices = np.zeros((len(sets), len(linked)))
+        for row, chosen in zip(choices, sets, strict=True):
+            row[:] = [name in chosen for name in linked]
         groups.append(Alternatives(tuple(linked), np.array([size[name] for name in linked]), choices))
     return tuple(groups)
 
@@ -95,6 +105,6 @@ def together(criteria: Sequence[Criterion], counted: bool = False) -> float:
     if not any(criterion.excludes for criterion in criteria):
         return float(sum(1.0 if counted else abs(criterion.weight) for criterion in criteria))
     groups = alternatives(tuple(criteria), counted)
-    bound = {name for group in groups for name in group.names}
+    bound = set(chain.from_iterable(group.names for group in groups))
     free = [1.0 if counted else abs(criterion.weight) for criterion in criteria if criterion.id not in bound]
     return sum(free) + sum(float((group.choices @ group.sizes).max()) for group in groups)

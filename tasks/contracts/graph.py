@@ -72,8 +72,8 @@ class Graph(Frozen):
     def _is_a_graph(self) -> Graph:
         names = {node.criterion_id for node in self.nodes}
         if len(names) < len(self.nodes):
-            given = Counter(node.criterion_id for node in self.nodes)
-            raise ValueError(f"criterion '{given.most_common(1)[0][0]}' is given twice")
+            counts = Counter(node.criterion_id for node in self.nodes)
+            raise ValueError(f"criterion '{counts.most_common(1)[0][0]}' is given twice")
         parents: dict[str, set[str]] = {}
         for edge in self.edges:
             for name in (edge.parent, edge.child):
@@ -89,8 +89,8 @@ class Graph(Frozen):
         except CycleError as error:
             circle: list[str] = error.args[1][1:]
             first = circle.index(min(circle))  # it may be found from any of its edges
-            told = [*circle[first:], *circle[: first + 1]]
-            raise ValueError(f"the edges go in a circle: {' → '.join(told)}") from None
+            ordered = [*circle[first:], *circle[: first + 1]]
+            raise ValueError(f"the edges go in a circle: {' → '.join(ordered)}") from None
         return self
 
     def canonical(self) -> str:

@@ -132,7 +132,7 @@ tasks/judge/prompts/<name>.txt."""
 
 def protocols_where(rule: Callable[[RegisteredProtocol], bool]) -> str:
     """Names of the protocols that a rule holds for, for an error to name."""
-    return ", ".join(sorted(name for name, of in PROTOCOLS.items() if rule(of)))
+    return ", ".join(sorted(name for name, protocol in PROTOCOLS.items() if rule(protocol)))
 
 
 def _registered(name: str) -> str:

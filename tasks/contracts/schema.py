@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import annotated_types
@@ -106,10 +107,10 @@ def _plain(annotation: Any) -> tuple[Any, bool]:
     if get_origin(annotation) is Annotated:
         return _plain(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
-        rest = [arg for arg in get_args(annotation) if arg is not type(None)]
-        if len(rest) != 1:
+        kinds = [arg for arg in get_args(annotation) if arg is not type(None)]
+        if len(kinds) != 1:
             raise TypeError(f"a column holds one type or None, not {annotation}")
-        return _plain(rest[0])[0], True
+        return _plain(kinds[0])[0], True
     return annotation, False
 
 
@@ -150,7 +151,7 @@ def schema(row: type[Row]) -> pa.Schema:
 
 
 def _field(name: str, field: FieldInfo) -> pa.Field:
-    doc = " ".join([field.description or "", *map(_told, closed_words(field))])
+    doc = " ".join([field.description or "", *map(_sentence, closed_words(field))])
     return pa.field(name, arrow_type(field.annotation), _plain(field.annotation)[1], {"doc": doc})
 
 
@@ -159,7 +160,7 @@ def closed_words(field: FieldInfo) -> list[Mapping[str, str]]:
     return [mark for mark in _metadata(field) if isinstance(mark, Mapping)]
 
 
-def _told(words: Mapping[str, str]) -> str:
+def _sentence(words: Mapping[str, str]) -> str:
     return "; ".join(f"{word}: {says}" for word, says in words.items()) + "."
 
 
@@ -213,8 +214,8 @@ def conform(row: type[Row], rows: Iterable[Mapping[str, Any]] | pa.Table) -> pa.
         raise ContractError(f"table '{row.table}': columns {odd or table.column_names} do not match the contract")
     for field in want:
         if not field.nullable and table[field.name].null_count:
-            at = pc.index(table[field.name].combine_chunks().is_null(), True).as_py()
-            raise _broken(row, field.name, "null is not allowed", [table[name][at].as_py() for name in row.key])
+            place = pc.index(table[field.name].combine_chunks().is_null(), True).as_py()
+            raise _broken(row, field.name, "null is not allowed", [table[name][place].as_py() for name in row.key])
     try:
         return table.select(want.names).cast(want)
     except (pa.ArrowException, ValueError) as error:
@@ -224,7 +225,7 @@ def conform(row: type[Row], rows: Iterable[Mapping[str, Any]] | pa.Table) -> pa.
 
 def _from_records(row: type[Row], records: list[Mapping[str, Any]]) -> pa.Table:
     want = schema(row)
-    unknown = {name for record in records for name in record} - set(want.names)
+    unknown = set(chain.from_iterable(records)) - set(want.names)
     if unknown:
         raise ContractError(f"table '{row.table}': columns {sorted(unknown)} do not match the contract")
     columns = []
@@ -233,8 +234,8 @@ def _from_records(row: type[Row], records: list[Mapping[str, Any]]) -> pa.Table:
         try:
             columns.append(_array(values, field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            at = next(i for i, value in enumerate(values) if not _fits(value, field.type))
-            key = [records[at].get(name) for name in row.key]
+            broken = next(record for record in records if not _fits(record.get(field.name), field.type))
+            key = [broken.get(name) for name in row.key]
             raise _broken(row, field.name, f"is not {field.type}: {error}", key) from error
     return pa.Table.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in want]))
 

@@ -185,9 +185,9 @@ def _measured(marks: Marks, draws: int, seed: int) -> dict[str, _Drawn]:
     elif left_out:
         notes["qwk"] = f"questions left out because their gold marks are constant: {left_out}"
     measured = {}
-    for metric, rows in values.items():
+    for metric, column in values.items():
         n = marked if metric in OF_MARKED else len(marks.items)
-        measured[metric] = _Drawn(float(rows[0]), rows[1:], n, notes.get(metric))
+        measured[metric] = _Drawn(float(column[0]), column[1:], n, notes.get(metric))
     return measured
 
 

@@ -68,7 +68,7 @@ class Policy:
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token_id = tokenizer.eos_token_id
         if is_rounded:
-            model = model.to(torch.bfloat16)
+            model = model.to(torch.bfloat16)  # type: ignore[arg-type]
         full_name = "/".join([str(name), *(folder.name for folder in adapters)])
         return cls(model.to(device).eval(), tokenizer, full_name, is_rounded)  # type: ignore[arg-type]
 

@@ -176,9 +176,11 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
 
     policy, plan = rewards.policy, rewards.plan
     longest = max(map(len, rewards.prompt_ids)) + rewards.max_tokens
-    functions, weights = [rewards.outcome], [1.0]
+    functions: list[Callable[..., list[float]]] = [rewards.outcome]
+    weights = [1.0]
     if method == "edit":  # Eq. 7
-        functions, weights = [rewards.outcome, rewards.shaping], [1.0, plan.shaping]
+        functions.append(rewards.shaping)
+        weights.append(plan.shaping)
     arguments = GRPOConfig(
         **settings(policy, folder, batch=plan.group * plan.responses, longest=longest, seed=seed),
         reward_weights=weights,

@@ -50,7 +50,7 @@ def candidates(change: Floats, unsupported: Bools, count: int, near_tie: float) 
     harmful = change < -near_tie
     ranked = [int(step) for step in np.argsort(change, kind="stable") if harmful[step]][:count]
     fates: list[Fate] = ["helped" if gain > 0 else "near_tie" for gain in change]
-    for step in np.flatnonzero(harmful):
+    for step in np.flatnonzero(harmful).tolist():
         fates[step] = "not_top_k"
     for step in ranked:
         fates[step] = "chosen" if unsupported[step] else "grounded"

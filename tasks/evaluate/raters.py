@@ -49,8 +49,8 @@ class Marks:
 
     def design(self, trait: str) -> Design:
         """The marks of this trait as the many-facet model takes them; every row has one."""
-        texts = (self.table[name] for name in ("response_id", "rubric_id", "rater_id"))
-        return design_of_columns(RatingColumns(*texts, self.scores[trait]))
+        responses, rubrics, raters = (self.table[name] for name in ("response_id", "rubric_id", "rater_id"))
+        return design_of_columns(RatingColumns(responses, rubrics, raters, self.scores[trait]))
 
 
 def rater_effects(

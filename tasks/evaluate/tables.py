@@ -19,12 +19,12 @@ _IDS = ["response_id", "item_id", "rater_id"]
 
 def read_marks(run: Run, items: TableRef, responses: TableRef, people: TableRef) -> Marks:
     """What persons gave responses, of all splits."""
-    ids, scores = [pa.table({name: pa.array([], pa.string()) for name in _IDS})], []
+    ids, scores = [_empty(_IDS)], []
     for batch in run.batches(people, [*_IDS, "rater_kind", "score", "trait_scores"]):
         human = batch.filter(pc.equal(batch["rater_kind"], "human"))
         ids.append(pa.Table.from_batches([human.select(_IDS)]))
         scores.append(_scores(human))
-    table = pa.concat_tables(ids)
+    table = pa.concat_tables(ids, promote_options="default")
     rubrics = run.read(items, ["item_id", "rubric_id"])
     of_item = pc.index_in(table["item_id"], value_set=rubrics["item_id"])
     known = _periods_and_clusters(run, responses)
@@ -63,4 +63,9 @@ def _periods_and_clusters(run: Run, responses: TableRef) -> pa.Table:
         period = pc.map_lookup(batch["groups"], "period", "first")
         parts.append(pa.table({"response_id": batch["response_id"], "period": period, "cluster": cluster}))
     names = ("response_id", "period", "cluster")
-    return pa.concat_tables([pa.table({name: pa.array([], pa.string()) for name in names}), *parts])
+    return pa.concat_tables([_empty(names), *parts], promote_options="default")
+
+
+def _empty(names: Sequence[str]) -> pa.Table:
+    """No rows of columns of texts."""
+    return pa.table({name: pa.array([], pa.string()) for name in names})

@@ -13,6 +13,8 @@ from tasks.graph.subject import GraphSubject
 from tasks.llm.backend import Backend
 from tasks.llm.kept import Replies
 
+_MOST_PAIRS = 2_000
+
 
 def silent(line: str) -> None:
     """Says nothing."""
@@ -30,8 +32,13 @@ class Annotator:
 
     @property
     def structured(self) -> bool:
-        """Whether the model is held to the contract's JSON Schema."""
-        return self.plan.engine is None or self.plan.engine.structured
+        """Whether the model is held to the contract's JSON Schema; rules of thumb keep it anyway."""
+        return self.backend.reads_prose and (self.plan.engine is None or self.plan.engine.structured)
+
+    @property
+    def pairs_per_call(self) -> int:
+        """Pairs of a rubric that one request asks about: who reads no prose does not lose the thread."""
+        return self.plan.pairs_per_call if self.backend.reads_prose else _MOST_PAIRS
 
     def sampling(self, tokens: int) -> Sampling:
         """How replies are drawn, with room for at least so many tokens."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +33,7 @@ from tasks.graph.dependencies import NONE, PairQuestion
 from tasks.graph.roles import RoleQuestion
 from tasks.graph.subject import GraphSubject
 from tasks.graph.wording import condition, coverage, is_condition, is_optional, is_signs
+from tasks.llm.backends.offline import Offline
 from tasks.llm.encoder import NAME, minilm
 from tasks.llm.request import Reply, Same
 from tasks.stats.arrays import Bools, Floats
@@ -56,11 +56,20 @@ ACTIVE = 0.60
 """Share of a condition's content that a criterion must hold to be activated by it."""
 PARENTS = 2
 """Most parents of a child."""
+_TOGETHER = 2_000
+"""Requests that are answered together."""
+
+
+def rules_of_thumb() -> Offline:
+    """The annotator as a backend, which answers about thousands of rubrics at once."""
+    return Offline(MODEL, answer, _TOGETHER)
 
 
 def answer(wanted: Sequence[RoleQuestion | PairQuestion]) -> list[Reply]:
-    """One reply in the contract for each request's data."""
-    return [Reply(text=json.dumps(_answer(one), ensure_ascii=False)) for one in wanted]
+    """One reply in the contract for each request's data. The encoder reads the texts of all rubrics together."""
+    decided = _decided_together([question for question in wanted if isinstance(question, PairQuestion)])
+    artifacts = (_roles(one) if isinstance(one, RoleQuestion) else _pairs(one, decided[_rubric(one)]) for one in wanted)
+    return [Reply(text=json.dumps(artifact, ensure_ascii=False)) for artifact in artifacts]
 
 
 def role(criterion: Criterion, usual: float) -> Role:
@@ -78,23 +87,29 @@ def specialised(covered: Floats, cosine: Floats) -> Floats:
     covered: (k, k) share of the row's content that the column holds. cosine: (k, k) of the texts' vectors, NaN where
     the encoder does not read one of them: the support is then the coverage alone, elsewhere the mean of both.
     """
+    support = np.where(np.isnan(cosine), covered, (covered + np.clip(cosine, 0, 1)) / 2)
+    return np.where(may_specialise(covered), support, 0.0)
+
+
+def may_specialise(covered: Floats) -> Bools:
+    """(k, k): whether the child (column) can be a specialisation of the parent (row), by what they share alone.
+
+    covered: see `specialised`.
+    """
     back = covered.T
     special = (covered >= FEWEST) & (covered >= MORE * back) & (back >= LEAST) & (back <= MOST)
-    support = np.where(np.isnan(cosine), covered, (covered + np.clip(cosine, 0, 1)) / 2)
-    return np.where(special & ~np.eye(len(covered), dtype=bool), support, 0.0)
+    pairs: Bools = special & ~np.eye(len(covered), dtype=bool)
+    return pairs
 
 
-def _answer(wanted: RoleQuestion | PairQuestion) -> dict[str, Any]:
-    if isinstance(wanted, RoleQuestion):
-        return {"roles": _roles(wanted)}
-    decided = _decided(Same(wanted.subject), Same(wanted.roles))
+def _pairs(wanted: PairQuestion, decided: _Decided) -> dict[str, Any]:
     return {"pairs": {str(number): decided.label(pair) for number, pair in enumerate(wanted.pairs, 1)}}
 
 
-def _roles(wanted: RoleQuestion) -> dict[str, Role]:
+def _roles(wanted: RoleQuestion) -> dict[str, Any]:
     weights = [c.weight for c in wanted.subject.criteria if c.weight > 0]
     usual = float(np.median(weights)) if weights else 0.0
-    return {criterion.id: role(criterion, usual) for criterion in wanted.criteria}
+    return {"roles": {criterion.id: role(criterion, usual) for criterion in wanted.criteria}}
 
 
 class _Decided(NamedTuple):
@@ -113,17 +128,57 @@ class _Decided(NamedTuple):
         return {"relation": relation or NONE, "confidence": round(100 * (sure if relation else 1 - sure))}
 
 
-@lru_cache(maxsize=4)  # the calls about one rubric come one after the other
-def _decided(subject: Same[GraphSubject], roles: Same[Mapping[str, Role]]) -> _Decided:
-    criteria, query = subject.value.criteria, subject.value.question
-    texts = [criterion.text for criterion in criteria]
-    by_role = np.array([roles.value[criterion.id] for criterion in criteria])
-    covered, cosine = coverage(texts, texts, query), _cosine(texts)
+class _Compared(NamedTuple):
+    """The texts of a rubric beside each other."""
+
+    texts: list[str]
+    covered: Floats
+    """(k, k) share of the row's content that the column holds."""
+    has_signs: Bools
+    """(k,) whether the encoder cannot read a text."""
+
+    @property
+    def wanted(self) -> list[int]:
+        """The texts that the encoder has to read: of the others no pair can be a specialisation."""
+        special = may_specialise(self.covered) & ~np.logical_or.outer(self.has_signs, self.has_signs)
+        places: list[int] = np.flatnonzero(special.any(axis=0) | special.any(axis=1)).tolist()
+        return places
+
+
+def _rubric(question: PairQuestion) -> tuple[Same[GraphSubject], Same[Mapping[str, Role]]]:
+    """A key for all that is asked about one rubric."""
+    return Same(question.subject), Same(question.roles)
+
+
+def _decided_together(
+    questions: Sequence[PairQuestion],
+) -> dict[tuple[Same[GraphSubject], Same[Mapping[str, Role]]], _Decided]:
+    """What is decided of the rubrics that are asked about."""
+    rubrics = {_rubric(question): _compared(question.subject) for question in questions}
+    texts = list(dict.fromkeys(compared.texts[place] for compared in rubrics.values() for place in compared.wanted))
+    read = minilm()(texts).astype(np.float64) if texts else []
+    vectors = dict(zip(texts, read, strict=True))
+    return {
+        (subject, roles): _decided(subject.value, roles.value, compared, _cosine(compared, vectors))
+        for (subject, roles), compared in rubrics.items()
+    }
+
+
+def _compared(subject: GraphSubject) -> _Compared:
+    texts = [criterion.text for criterion in subject.criteria]
+    has_signs = np.array([is_signs(text) for text in texts], dtype=bool)
+    return _Compared(texts, coverage(texts, texts, subject.question), has_signs)
+
+
+def _decided(subject: GraphSubject, roles: Mapping[str, Role], compared: _Compared, cosine: Floats) -> _Decided:
+    """What is decided of all pairs of a rubric. cosine: see `specialised`."""
+    criteria, texts, covered = subject.criteria, compared.texts, compared.covered
+    by_role = np.array([roles[criterion.id] for criterion in criteria])
     support = specialised(covered, cosine)
     rests = nearest(
         support * _between(by_role, ("core",), ("core", "additional")), np.where(np.isnan(cosine), UNREAD, READ)
     )
-    holds = coverage([condition(text) for text in texts], texts, query)
+    holds = coverage([condition(text) for text in texts], texts, subject.question)
     active = nearest(holds * _between(by_role, ("applicability",), ("additional", "penalty")), ACTIVE)
     relations: dict[tuple[int, int], Relation] = {}
     for parent, child in np.argwhere(rests).tolist():
@@ -150,11 +205,12 @@ def _between(roles: NDArray[np.str_], parents: tuple[Role, ...], children: tuple
     return np.outer(np.isin(roles, parents), np.isin(roles, children)).astype(float)
 
 
-def _cosine(texts: Sequence[str]) -> Floats:
-    """(k, k); NaN where one of the two is written in signs that the encoder does not know."""
-    read = [at for at, text in enumerate(texts) if not is_signs(text)]
-    found = np.full((len(texts), len(texts)), np.nan)
-    if read:
-        vectors = minilm()([texts[at] for at in read]).astype(np.float64)
-        found[np.ix_(read, read)] = vectors @ vectors.T
-    return found
+def _cosine(compared: _Compared, vectors: Mapping[str, Floats]) -> Floats:
+    """(k, k); NaN where one of the two is in signs that the encoder does not know, 0 where it does not matter."""
+    cosine = np.zeros(compared.covered.shape)
+    places = compared.wanted
+    if places:
+        rows = np.stack([vectors[compared.texts[place]] for place in places])
+        cosine[np.ix_(places, places)] = rows @ rows.T
+    cosine[np.logical_or.outer(compared.has_signs, compared.has_signs)] = np.nan
+    return cosine

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import chosen, mend
+from tasks.judge import counted_level, mend
 from tasks.judge.mend import SEMANTIC, kind_of, next_role
 from tasks.judge.protocol import Answer
 from tasks.judge.question import Question
@@ -173,7 +173,7 @@ def _read(contract: Contract, request: Request, reply: Reply) -> tuple[dict[str,
     for item in contract.items(request.data):
         likely = probabilities.get(item.id, ())
         if item.id in entries and len(likely) == len(item.levels):
-            entries[item.id] = contract.restated(entries[item.id], item, partial(chosen.level, protocol, likely))
+            entries[item.id] = contract.restated(entries[item.id], item, partial(counted_level.level, protocol, likely))
     return {**artifact, contract.key: entries}, note
 
 

@@ -17,7 +17,7 @@ from tasks.judge.evidence import HOLDS, INVALID, ground, subject_of
 from tasks.judge.protocol import Part
 from tasks.judge.question import Question
 from tasks.judge.relevance import looked_for
-from tasks.judge.rows import Case, Kept
+from tasks.judge.rows import Case, EarlierDecision
 from tasks.llm.request import Same
 
 _LEXICAL = HOLDS - {"semantic"}
@@ -79,7 +79,7 @@ def with_kept(
     for case in cases:
         item = earlier.get(case.item_id)
         if item is not None and texts.get(case.response_id) == case.text:
-            case = replace(case, kept=standing(judgments[case.response_id], case, unchanged(item, case)))
+            case = replace(case, earlier=standing(judgments[case.response_id], case, unchanged(item, case)))
         filled.append(case)
     return filled
 
@@ -94,7 +94,7 @@ def unchanged(earlier: Earlier, case: Case) -> frozenset[str]:
     return _unchanged(Same(earlier), Same(case.bundle), case.question, case.context)
 
 
-def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[str]) -> dict[str, Kept]:
+def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[str]) -> dict[str, EarlierDecision]:
     """What stands of an earlier run's judgments of the case's response, whose text is the same.
 
     rows: of table `judgments`; criteria: see `unchanged`. A decision that was unscored does not stand, nor one of which
@@ -109,15 +109,15 @@ def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[
             continue
         quotes = [quote for quote in row["evidence"] if quote["status"] in _LEXICAL]
         if all(ground(q["quote"], q["unit_id"], criterion, subject)[0] == q["status"] for q in quotes):
-            decisions[criterion.id] = Kept(_decision(row), row["level_probabilities"])
+            decisions[criterion.id] = EarlierDecision(_decision(row), row["level_probabilities"])
     return decisions
 
 
-def open_parts(parts: list[Part], kept: Mapping[str, Kept]) -> list[Part]:
+def open_parts(parts: list[Part], earlier: Mapping[str, EarlierDecision]) -> list[Part]:
     """The parts with what is still to be asked for; one of which everything stands is left out."""
-    if not kept:
+    if not earlier:
         return parts
-    names = frozenset(kept)
+    names = frozenset(earlier)
     narrowed = [part._replace(criteria=_open_criteria(Same(part.criteria), names)) for part in parts]
     return [after for before, after in zip(parts, narrowed, strict=True) if after.criteria or not before.criteria]
 
@@ -129,7 +129,7 @@ def signals(case: Case) -> Counter[str]:
     """
     counts = Counter[str]()
     kinds = {criterion.id: criterion.evidence for criterion in case.bundle.criteria}
-    for name, (decision, _) in case.kept.items():
+    for name, (decision, _) in case.earlier.items():
         counts["kept"] += 1
         for quote in decision.evidence:
             counts.update(("quotes", quote["status"]))

@@ -12,7 +12,7 @@ from tasks.contracts.bundle import Bundle, Criterion, Trait
 from tasks.contracts.protocols import ProtocolName
 from tasks.judge import prompt
 from tasks.judge.question import Question
-from tasks.judge.room import roomy
+from tasks.judge.reply_length import sampling_for
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import citing
 from tasks.judge.unit_names import names_of
@@ -75,7 +75,7 @@ class Opinion:
     """A sentence, where the contract asks for one."""
 
 
-class How(Protocol):
+class ProtocolModule(Protocol):
     """The functions that a module of tasks/judge/protocols has. All are pure."""
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
@@ -101,9 +101,9 @@ class How(Protocol):
 
 
 @cache
-def how(name: ProtocolName) -> How:
+def protocol_module(name: ProtocolName) -> ProtocolModule:
     """The functions of a registered protocol."""
-    return cast(How, import_module(f"tasks.judge.protocols.{name}"))
+    return cast(ProtocolModule, import_module(f"tasks.judge.protocols.{name}"))
 
 
 def build(
@@ -147,7 +147,7 @@ def build(
     return Request(
         messages=(system, Message("user", content)),
         schema=citing(schema, case.units, names) if rater.structured else None,
-        sampling=roomy(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens),
+        sampling=sampling_for(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens),
         want_logprobs=rater.want_logprobs,
         until=rater.until,
         role=role,

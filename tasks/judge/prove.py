@@ -14,7 +14,7 @@ from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.protocols import PROTOCOLS
 from tasks.judge.evidence import HOLDS, ground, subject_of
 from tasks.judge.grade import first_requests, grade_batch, too_short
-from tasks.judge.protocol import Opinion, Outcome, how
+from tasks.judge.protocol import Opinion, Outcome, protocol_module
 from tasks.judge.rows import Case, Rater
 from tasks.judge.schema import MAX_QUOTE
 from tasks.llm.request import Reply, Request
@@ -39,7 +39,7 @@ class Opinionated:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
         for index, request in enumerate(requests):
-            artifact = how(request.data.bundle.protocol.name).artifact(request.data, self._opinion)
+            artifact = protocol_module(request.data.bundle.protocol.name).artifact(request.data, self._opinion)
             try:
                 jsonschema.validate(artifact, request.schema or {})
             except jsonschema.ValidationError as error:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.decision import Decision
-from tasks.judge.doubts import SUPPORTING, Place
+from tasks.judge.doubted_quotes import SUPPORTING, Place
 from tasks.llm.encoder import Encoder, minilm, require_encoder
 from tasks.llm.request import Same
 

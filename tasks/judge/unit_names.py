@@ -61,8 +61,8 @@ PLAIN = UnitNames()
 def names_of(bundle: Same[Bundle]) -> UnitNames:
     """The names of the units of responses that are judged under a bundle."""
     rubric = bundle.value
-    ids = [part.id for part in (*rubric.criteria, *rubric.composites, *rubric.traits)]
-    return names_beside(ids)
+    ids = [criterion.id for criterion in (*rubric.criteria, *rubric.composites)]
+    return names_beside([*ids, *(trait.id for trait in rubric.traits)])
 
 
 def names_beside(ids: Iterable[str]) -> UnitNames:

@@ -39,9 +39,9 @@ def ask_amending(
         last = history[-1]
         if len(history) > AMENDMENTS or last.reply.text is None or (demanded := demand(first, history)) is None:
             return None
-        said, left = demanded
-        turns = (*first.messages, Message("assistant", last.reply.text[:LONGEST]), Message("user", said))
-        return replace(left, messages=turns, role="contract_repair", mends=last.checked.violations)
+        words, narrowed = demanded
+        turns = (*first.messages, Message("assistant", last.reply.text[:LONGEST]), Message("user", words))
+        return replace(narrowed, messages=turns, role="contract_repair", mends=last.checked.violations)
 
     return ask(requests, backend, replies, check, amended)
 
@@ -56,14 +56,14 @@ def all_again(prompts: Templates) -> Callable[[Request, History[T]], tuple[str, 
     return demand
 
 
-def usable(asked: Asked[T], what: str, hint: str, field: str | None = None) -> T:
+def usable(call: Asked[T], name: str, hint: str, field: str | None = None) -> T:
     """The artifact about a rubric; where there is none, InputError with what was wrong with the last reply.
 
-    what: the artifact; hint: what a person can do; field: of the study, where it was demanded.
+    name: what the artifact is called; hint: what a person can do; field: of the study, where it was demanded.
     """
-    if asked.value is not None:
-        return asked.value
-    last = asked.attempts[-1]
+    if call.value is not None:
+        return call.value
+    last = call.attempts[-1]
     wrong = last.reply.error or "; ".join(last.checked.violations)
-    rule = f"rubric '{asked.request.subject}': no usable {what} by '{last.model}': {wrong}"
-    raise InputError(rule, field=field, hint=f"{len(asked.attempts)} calls; {hint}")
+    rule = f"rubric '{call.request.subject}': no usable {name} by '{last.model}': {wrong}"
+    raise InputError(rule, field=field, hint=f"{len(call.attempts)} calls; {hint}")

@@ -80,10 +80,10 @@ class Wave:
 
 @dataclass
 class _Case(Generic[T]):
-    """A request on its way: what is to be asked now and what was tried before."""
+    """A request on its way: what is asked next and what was tried before."""
 
     first: Request
-    now: Request
+    following: Request
     history: tuple[Attempt[T], ...] = ()
 
 
@@ -156,21 +156,22 @@ def _run_wave(
 ) -> Wave:
     """Appends one attempt to each case."""
     started = time.monotonic()
-    digests = [digest(case.now, backend.model, backend.by_subject) for case in cases]
-    known = replies.get_many(digests)
-    missing = {key: case.now for key, case in zip(digests, cases, strict=True) if key not in known}
-    on_open([case.now for case in cases], list(missing.values()))
+    requests = [case.following for case in cases]
+    digests = [digest(request, backend.model, backend.by_subject) for request in requests]
+    stored = replies.get_many(digests)
+    missing = {key: request for key, request in zip(digests, requests, strict=True) if key not in stored}
+    on_open(requests, list(missing.values()))
     fresh, theirs = _answered(missing, backend, replies)
-    known |= theirs
+    stored |= theirs
     unpaid = set(fresh)
     failed = 0
-    for key, case in zip(digests, cases, strict=True):
-        reply = fresh[key] if key in fresh else known[key]
-        checked = Checked[T](None, ("no_reply",)) if reply.error is not None else check(case.now, reply)
-        case.history = (*case.history, Attempt(case.now, backend.model, key, reply, checked, key not in unpaid))
+    for key, request, case in zip(digests, requests, cases, strict=True):
+        reply = fresh[key] if key in fresh else stored[key]
+        checked = Checked[T](None, ("no_reply",)) if reply.error is not None else check(request, reply)
+        case.history = (*case.history, Attempt(request, backend.model, key, reply, checked, key not in unpaid))
         unpaid.discard(key)
         failed += _has_failed(case.history[-1])
-    from_store = sum(key in known for key in digests)
+    from_store = sum(key in stored for key in digests)
     return Wave(
         number=number,
         requests=len(cases),
@@ -202,9 +203,9 @@ def _answered(
 
 def _in_time(keys: Sequence[str], missing: dict[str, Request], replies: dict[str, Reply]) -> list[str]:
     """The requests whose time is not over; the others get their error reply."""
-    now = time.monotonic()
-    replies |= {key: overdue() for key in keys if missing[key].until <= now}
-    return [key for key in keys if missing[key].until > now]
+    time_s = time.monotonic()
+    replies |= {key: overdue() for key in keys if missing[key].until <= time_s}
+    return [key for key in keys if missing[key].until > time_s]
 
 
 def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Replies) -> Iterator[tuple[str, Reply]]:
@@ -252,7 +253,7 @@ def _goes_on(
     key = digest(following, backend.model, backend.by_subject)
     if any(attempt.digest == key and attempt.reply.error is None for attempt in case.history):
         return False
-    case.now = following
+    case.following = following
     return True
 
 

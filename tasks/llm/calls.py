@@ -71,16 +71,16 @@ class Calls:
         By the pace from the first reply of the wave on: where many prompts are read together the first comes late and
         the others soon after. A pause that is longer than the pace makes it slower.
         """
-        now, came = self.clock(), self.answered - self._wave
+        time_s, came = self.clock(), self.answered - self._wave
         if not self.open:
             return 0.0
         if came >= 2:
-            each = max((self._last - self._first) / (came - 1), (now - self._first) / came)
+            each = max((self._last - self._first) / (came - 1), (time_s - self._first) / came)
         elif self.answered >= 2:
             each = 1 / (self.per_second(self.answered) or math.inf)
         else:
             return None
-        return max(0.0, self.open * each - min(now - self._last, each))
+        return max(0.0, self.open * each - min(time_s - self._last, each))
 
 
 class Watched(Around):
@@ -123,21 +123,21 @@ class TellingBackend(Around):
         if not self._calls.open or self._calls.clock() - self._said < (EVERY_S if waited is None else WAITING_S):
             return
         self._said = self._calls.clock()
-        open_, left = self._calls.open, self._calls.left()
+        open_, seconds = self._calls.open, self._calls.left()
         if waited is not None:
-            what = "replies" if open_ > 1 else "reply"
-            self._say(f"waiting for the first of {open_:,} {what}, {in_words(waited)}")
+            replies = "replies" if open_ > 1 else "reply"
+            self._say(f"waiting for the first of {open_:,} {replies}, {in_words(waited)}")
         else:
-            rest = f", {in_words(left)} left for these" if left is not None else ""
-            self._say(f"{open_:,} calls open, {self._calls.answered:,} answered{self._calls.rates()}{rest}")
+            time_left = f", {in_words(seconds)} left for these" if seconds is not None else ""
+            self._say(f"{open_:,} calls open, {self._calls.answered:,} answered{self._calls.rates()}{time_left}")
 
 
 @contextmanager
 def telling(backend: Backend, say: Callable[[str], None]) -> Iterator[Backend]:
     """The backend, with lines about its calls as long as this lasts."""
-    told = TellingBackend(backend, say)
-    with looking(told.look):
-        yield told
+    watched = TellingBackend(backend, say)
+    with looking(watched.look):
+        yield watched
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from tasks.llm.request import Reply, Token
 Path = tuple[str | int, ...]
 Place = tuple[int, Sequence[str]]
 """Character offset of a value in a reply's text, and the spellings that it could have had."""
+_Container = tuple[Path | None, bool, int]
+"""An open container: its path, whether it is an object, and the position that comes next."""
 
 _REACH = 12
 """A token that begins further before a value does not reach into it."""
@@ -44,12 +46,16 @@ def level_probabilities(reply: Reply, places: Mapping[str, Place]) -> dict[str, 
     if reply.text is None or not reply.token_logprobs:
         return {}
     pieces = aligned(reply.text, reply.token_logprobs)
-    found = {key: distribution(reply.text, pieces, at, values) for key, (at, values) in places.items()}
-    return {key: probabilities for key, probabilities in found.items() if probabilities is not None}
+    known_probabilities = {}
+    for key, (start, values) in places.items():
+        probabilities = distribution(reply.text, pieces, start, values)
+        if probabilities is not None:
+            known_probabilities[key] = probabilities
+    return known_probabilities
 
 
-def distribution(text: str, pieces: Sequence[TokenPlace], at: int, values: Sequence[str]) -> list[float] | None:
-    """Probability of each of `values` at character `at` of the text, in their order, sum 1.
+def distribution(text: str, pieces: Sequence[TokenPlace], start: int, values: Sequence[str]) -> list[float] | None:
+    """Probability of each of `values` at character `start` of the text, in their order, sum 1.
 
     pieces: the text's, as `aligned` gives them; values: as they are spelled in JSON, strings with their quotes; the
     text holds one of them there, else None.
@@ -59,43 +65,49 @@ def distribution(text: str, pieces: Sequence[TokenPlace], at: int, values: Seque
     gets 0, and the known ones are rescaled to 1. None where the tokens do not make up the text, or the chosen value's
     own probability is not known.
     """
-    chosen = max((value for value in values if text.startswith(value, at)), key=len, default=None)
-    if chosen is None or (chosen[-1].isdigit() and _GOES_ON.match(text, at + len(chosen))):
+    chosen = max((value for value in values if text.startswith(value, start)), key=len, default=None)
+    if chosen is None or (chosen[-1].isdigit() and _GOES_ON.match(text, start + len(chosen))):
         return None
-    reaching = (
-        i for i, piece in enumerate(pieces) if piece.start >= 0 and piece.start + len(piece.token.token) > at - _REACH
-    )
-    first = next(reaching, None)
-    if first is None or pieces[first].start > at:
+    first = next((i for i, piece in enumerate(pieces) if _reaches(piece, start)), None)
+    if first is None or pieces[first].start > start:
         return None
-    ahead = text[pieces[first].start : at]
-    masses = [_mass(pieces, first, ahead + value, [ahead + other for other in values]) for value in values]
+    spellings = [text[pieces[first].start : start] + value for value in values]
+    masses = [_mass(pieces, first, spelling, spellings) for spelling in spellings]
     total = math.fsum(masses)
     return [mass / total for mass in masses] if masses[values.index(chosen)] > 0 else None
 
 
-def _mass(pieces: Sequence[TokenPlace], i: int, rest: str, others: Sequence[str]) -> float:
-    """Probability, given the pieces before the i-th, of the ways known in which the reply goes on with `rest`.
+def _reaches(piece: TokenPlace, start: int) -> bool:
+    """Whether a token of the text may hold a part of the value that begins at `start`."""
+    return piece.start >= 0 and piece.start + len(piece.token.token) > start - _REACH
 
-    others: what it could go on with, by the value, `rest` among them.
+
+def _mass(pieces: Sequence[TokenPlace], i: int, value: str, others: Sequence[str]) -> float:
+    """Probability, given the pieces before the i-th, of the ways known in which the reply goes on with `value`, or what
+    is still to come of it.
+
+    others: what it could go on with, `value` among them.
     """
     if i == len(pieces):
         return 0.0
     drawn, mass = pieces[i].token, 0.0
-    longer = [other for other in others if other != rest and other.startswith(rest)]
+    longer = [other for other in others if other != value and other.startswith(value)]
     for spelled, logprob in _alternatives(drawn):
         probability = math.exp(min(logprob, 0.0))
         if spelled == "" and drawn.token != "":
             continue
-        if spelled.startswith(rest) and spelled != rest:
-            mass += probability if not _GOES_ON.match(spelled, len(rest)) or not rest[-1].isdigit() else 0.0
-        elif spelled == rest:
-            mass += probability * (1.0 if not longer else _ends(pieces, i + 1) if spelled == drawn.token else 0.0)
-        elif rest.startswith(spelled) and spelled == drawn.token:
+        if spelled == value:
+            if not longer:
+                mass += probability
+            elif spelled == drawn.token:
+                mass += probability * _ends(pieces, i + 1)
+        elif spelled.startswith(value):
+            mass += probability if not _GOES_ON.match(spelled, len(value)) or not value[-1].isdigit() else 0.0
+        elif value.startswith(spelled) and spelled == drawn.token:
             cut = len(spelled)
-            left = [other[cut:] for other in others if other.startswith(spelled)]
-            mass += probability * _mass(pieces, i + 1, rest[cut:], left)
-        elif rest.startswith(spelled) and sum(other.startswith(spelled) for other in others) == 1:
+            still_open = [other[cut:] for other in others if other.startswith(spelled)]
+            mass += probability * _mass(pieces, i + 1, value[cut:], still_open)
+        elif value.startswith(spelled) and sum(other.startswith(spelled) for other in others) == 1:
             mass += probability  # nothing else begins so
     return mass
 
@@ -105,9 +117,9 @@ def _ends(pieces: Sequence[TokenPlace], i: int) -> float:
     if i == len(pieces):
         return 1.0
     alternatives = [(spelled, math.exp(min(logprob, 0.0))) for spelled, logprob in _alternatives(pieces[i].token)]
-    known = math.fsum(probability for _, probability in alternatives)
+    total = math.fsum(probability for _, probability in alternatives)
     ended = math.fsum(p for spelled, p in alternatives if spelled and not _GOES_ON.match(spelled))
-    return ended / known if known else 0.0
+    return ended / total if total else 0.0
 
 
 def _alternatives(token: Token) -> list[tuple[str, float]]:
@@ -120,8 +132,8 @@ def _alternatives(token: Token) -> list[tuple[str, float]]:
 def aligned(text: str, tokens: Sequence[Token]) -> list[TokenPlace]:
     """The tokens with their places in the text; none where they do not make it up. Tokens before the text (what a model
     thought aloud) and after it (the end of its turn) may be there."""
-    whole = "".join(token.token for token in tokens)
-    start = -whole.rfind(text) if text in whole else None
+    spoken = "".join(token.token for token in tokens)
+    start = -spoken.rfind(text) if text in spoken else None
     pieces: list[TokenPlace] = []
     if start is not None:
         for token in tokens:
@@ -138,26 +150,24 @@ def offsets(text: str) -> dict[Path, int]:
     for `json.loads`. Empty where there is no object.
     """
     for match in islice(re.finditer(r"\{", text), _STARTS):
-        found = _walk(text, match.start())
-        if found:
-            return found
+        starts = _walk(text, match.start())
+        if starts:
+            return starts
     return {}
 
 
 def _walk(text: str, start: int) -> dict[Path, int]:
     """Offsets of all values of the object at `start`; without the last one where the text ends first, empty where it is
     no object. Without recursion: a reply may nest as deeply as it likes."""
-    found: dict[Path, int] = {}
-    inside: list[
-        tuple[Path | None, bool, int]
-    ] = []  # of each open container: its path, whether an object, the next position
+    starts: dict[Path, int] = {}
+    inside: list[_Container] = []
     path: Path | None = ()
     i = start
     try:
         while True:
             i = _skip(text, i)
             if path is not None:
-                found[path] = i
+                starts[path] = i
             if text[i] in "{[":
                 opened, i = text[i] == "{", _skip(text, i + 1)
                 if text[i] != ("}" if opened else "]"):
@@ -184,11 +194,11 @@ def _walk(text: str, start: int) -> dict[Path, int]:
                     return {}
                 i += 1
             else:
-                return found
+                return starts
     except (IndexError, json.JSONDecodeError) as error:
         is_cut = isinstance(error, IndexError) or error.msg.startswith("Unterminated string")
-        found.pop(next(reversed(found), ()), None)
-        return found if is_cut else {}
+        starts.pop(next(reversed(starts), ()), None)
+        return starts if is_cut else {}
 
 
 def _child(text: str, i: int, above: Path | None, opened: bool, position: int) -> tuple[Path | None, int]:

@@ -38,28 +38,30 @@ class Asker(NamedTuple):
     process: int
     since: float
     """When it began, in seconds of the Unix epoch."""
-    seen: float
+    last_beat: float
     """When it last said that it lives."""
 
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since)
         return f"process {self.process} on {self.host.partition('/')[0]} (since {since:%X})"
 
-    def lives(self, now: float | None = None) -> bool:
-        """Whether it may still bring replies. now: by the clock that `seen` is of; this machine's if not given."""
-        if (time.time() if now is None else now) - self.seen > LEASE_S:
+    def lives(self, clock_s: float | None = None) -> bool:
+        """Whether it may still bring replies. clock_s: the time by the clock of `last_beat`; this machine's if not
+        given."""
+        if (time.time() if clock_s is None else clock_s) - self.last_beat > LEASE_S:
             return False
         return self.host != host() or _runs(self.process)
 
 
 def claim(connection: sqlite3.Connection, asker: str, digests: Iterable[str]) -> list[str]:
     """Claims, in the caller's transaction, the digests without a reply that nobody living has; those claimed."""
-    for gone in (one.name for one in _askers(connection) if not one.lives()):
-        release(connection, gone)
+    for other in _askers(connection):
+        if not other.lives():
+            release(connection, other.name)
     mine = [digest for digest in digests if connection.execute(_CLAIM, (digest, asker)).rowcount]
     if mine:
-        now = time.time()
-        connection.execute("INSERT INTO askers VALUES (?, ?, ?, ?, ?)", (asker, host(), os.getpid(), now, now))
+        begun = time.time()
+        connection.execute("INSERT INTO askers VALUES (?, ?, ?, ?, ?)", (asker, host(), os.getpid(), begun, begun))
     return mine
 
 
@@ -76,9 +78,9 @@ def beat(connection: sqlite3.Connection, asker: str) -> None:
 
 def holders(connection: sqlite3.Connection, digests: Iterable[str]) -> dict[str, Asker]:
     """Digest → who is asking for it; without those that nobody living asks for."""
-    living = {one.name: one for one in _askers(connection) if one.lives()}
-    held = dict(connection.execute("SELECT digest, asker FROM claims"))
-    return {digest: living[held[digest]] for digest in digests if held.get(digest) in living}
+    living = {asker.name: asker for asker in _askers(connection) if asker.lives()}
+    name_of = dict(connection.execute("SELECT digest, asker FROM claims"))
+    return {digest: living[name_of[digest]] for digest in digests if name_of.get(digest) in living}
 
 
 def _askers(connection: sqlite3.Connection) -> Sequence[Asker]:

@@ -73,8 +73,8 @@ def _threads(machine: Machine) -> Iterator[str]:
     if threads > machine.cores:
         yield f"{THREADS}={threads} on {machine.cores} cores: threads wait for each other; set it to the cores at most"
     elif threads > 1 and machine.load > machine.cores:
-        told = f"{threads} threads, and {machine.load:.0f} processes want {machine.cores} cores"
-        yield f"{told}: half of the time goes into waiting; set {THREADS}=1 until the machine is quiet"
+        crowd = f"{threads} threads, and {machine.load:.0f} processes want {machine.cores} cores"
+        yield f"{crowd}: half of the time goes into waiting; set {THREADS}=1 until the machine is quiet"
 
 
 def _cache(engine: Engine, weights: Path, machine: Machine) -> Iterator[str]:
@@ -84,16 +84,18 @@ def _cache(engine: Engine, weights: Path, machine: Machine) -> Iterator[str]:
     space = _number(machine.environ.get(CACHE, DEFAULT_CACHE))
     if config is None or space is None:
         return
-    wide = _BYTES.get(str(engine.options.get("dtype", config.get("torch_dtype", config.get("dtype")))), 2)
+    stored_type = config.get("torch_dtype", config.get("dtype"))
+    stored_bytes = _BYTES.get(str(stored_type), 2)
+    used_bytes = _BYTES.get(str(engine.options.get("dtype", stored_type)), 2)
     longest = engine.options.get("max_model_len", config.get("max_position_embeddings", 0))
-    wanted = int(longest) * _per_token(config, wide)
-    if wanted > space * GIB:
+    prompt = int(longest) * _per_token(config, used_bytes)
+    if prompt > space * GIB:
         yield (
-            f"{CACHE}={space:g} GiB holds no prompt of max_model_len {longest} ({wanted / GIB:.1f} GiB): the engine "
+            f"{CACHE}={space:g} GiB holds no prompt of max_model_len {longest} ({prompt / GIB:.1f} GiB): the engine "
             "refuses to start; set options.max_model_len to what prompt and reply need, such as 8192, or more cache"
         )
     stored = sum(file.stat().st_size for file in weights.glob("*.safetensors"))
-    takes = stored * wide / _BYTES.get(str(config.get("torch_dtype", config.get("dtype"))), 2) + space * GIB + _OVERHEAD
+    takes = stored * used_bytes / stored_bytes + space * GIB + _OVERHEAD
     if stored and machine.free is not None and takes > machine.free:
         yield (
             f"weights, cache and engine want about {takes / GIB:.1f} GiB, and {machine.free / GIB:.1f} GiB are free: "
@@ -112,10 +114,10 @@ def _impatient(engine: Engine) -> Iterator[str]:
 def _config(weights: Path) -> dict[str, Any] | None:
     """A model's own description of itself; None where there is none to be read."""
     try:
-        found = json.loads((weights / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((weights / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return config if isinstance(config, dict) else None
 
 
 def _per_token(config: Mapping[str, Any], wide: int) -> int:
@@ -124,7 +126,8 @@ def _per_token(config: Mapping[str, Any], wide: int) -> int:
     if not heads:
         return 0
     size = config.get("head_dim") or int(config.get("hidden_size") or 0) // heads
-    return 2 * int(config.get("num_hidden_layers") or 0) * int(config.get("num_key_value_heads") or heads) * size * wide
+    layers, cached_heads = int(config.get("num_hidden_layers") or 0), int(config.get("num_key_value_heads") or heads)
+    return 2 * layers * cached_heads * size * wide
 
 
 def _number(text: str) -> float | None:

@@ -126,8 +126,10 @@ class MiniLM:
 
     def _tokens(self, ids: list[int], states: Any) -> Tokens:
         """states: of the text, with what opens and closes it and any padding."""
-        normalize, own = self._torch.nn.functional.normalize, self._model.embeddings.word_embeddings.weight.detach()
-        halves = [normalize(half, dim=1) for half in (own[ids], states[1 : len(ids) + 1])]
+        normalize = self._torch.nn.functional.normalize
+        spellings = self._model.embeddings.word_embeddings.weight.detach()[ids]
+        meanings = states[1 : len(ids) + 1]
+        halves = [normalize(half, dim=1) for half in (spellings, meanings)]
         vectors = self._torch.cat(halves, dim=1).numpy() / np.float32(np.sqrt(2))
         return Tokens(np.array(ids, int), self._weights[ids], vectors)
 

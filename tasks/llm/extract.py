@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 from tasks.llm.tolerant import DEPTH, Broken, Cut, Damaged, ObjectReader, RefusedObject
@@ -26,7 +27,7 @@ def extract(
     text: str | None, keys: frozenset[str], itemised: frozenset[str] = frozenset()
 ) -> tuple[dict[str, Any] | None, str | None]:
     """(object that carries all `keys`, how it was found), or (None, why there is none), see `extract_ranked`."""
-    return extract_ranked(text, lambda found: () if keys <= found.keys() else None, itemised)
+    return extract_ranked(text, lambda candidate: () if keys <= candidate.keys() else None, itemised)
 
 
 def extract_ranked(
@@ -52,9 +53,9 @@ def extract_ranked(
     if not text or text.isspace():
         return None, "empty"
     try:
-        whole = _strict(text)
-        if isinstance(whole, dict) and rank(whole) is not None:
-            return whole, None
+        value = _strict(text)
+        if isinstance(value, dict) and rank(value) is not None:
+            return value, None
         return _search(text, rank, itemised)
     except RefusedObject as refused:
         return None, str(refused)
@@ -63,14 +64,14 @@ def extract_ranked(
 def _search(text: str, rank: Rank, itemised: frozenset[str]) -> tuple[dict[str, Any] | None, str | None]:
     """The first fenced artifact, else the first one, else what is left of the first damaged one; Refused where an
     object before it must not be used."""
-    reader, closings = ObjectReader(text, lambda found: rank(found) is not None, itemised), dict[int, int]()
+    reader, closings = ObjectReader(text, lambda members: rank(members) is not None, itemised), dict[int, int]()
     first: tuple[dict[str, Any], str | None] | None = None
-    left: tuple[dict[str, Any], str | None] | None = None
-    reason, at = "no_object", 0
-    while match := _START.search(text, at):
+    remains: tuple[dict[str, Any], str | None] | None = None
+    reason, position = "no_object", 0
+    while match := _START.search(text, position):
         start = match.start()
         try:
-            found, at = reader.read(start)
+            value, position = reader.read(start)
         except RefusedObject:
             if first is None:
                 raise
@@ -83,27 +84,27 @@ def _search(text: str, rank: Rank, itemised: frozenset[str]) -> tuple[dict[str, 
             return artifact, _how(text, start, len(text), [*reader.notes, "truncated"])
         except Damaged as damaged:
             reason = "damaged"
-            if left is None and damaged.named and (artifact := _trusted(damaged, text, start, reader.notes)):
-                left = artifact, _how(text, start, damaged.at, [*reader.notes, "damaged"])
+            if remains is None and damaged.named and (artifact := _trusted(damaged, text, start, reader.notes)):
+                remains = artifact, _how(text, start, damaged.position, [*reader.notes, "damaged"])
             closings = closings or _closings(text)
             if start not in closings:
                 break
-            at = max(damaged.at, closings[start])
+            position = max(damaged.position, closings[start])
             continue
-        artifact = _serving(found, rank)
+        artifact = _serving(value, rank)
         if artifact is None:
             reason = "missing_keys" if reason == "no_object" else reason
             continue
-        if _is_torn(text, at):
+        if _is_torn(text, position):
             return first or (None, "ambiguous")
-        nested = [] if artifact is found else ["nested"]
-        candidate = artifact, _how(text, start, at, [*nested, *reader.notes])
+        nested = [] if artifact is value else ["nested"]
+        candidate = artifact, _how(text, start, position, [*nested, *reader.notes])
         if _is_fenced(text, start):
             return candidate
         first = first or candidate
-        if text.find("```", at) < 0:
+        if text.find("```", position) < 0:
             break
-    return first or left or (None, reason)
+    return first or remains or (None, reason)
 
 
 def _trusted(broken: Broken, text: str, start: int, notes: Iterable[str]) -> dict[str, Any] | None:
@@ -130,10 +131,10 @@ def _strict(text: str) -> object:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise RefusedObject("duplicate_key")
-    return found
+    return members
 
 
 def _refuse(constant: str) -> float:
@@ -152,22 +153,24 @@ def _is_too_deep(value: object) -> bool:
     for _ in range(DEPTH + 1):
         if not level:
             return False
-        level = [child for node in level for child in _children(node)]
+        level = list(chain.from_iterable(map(_children, level)))
     return True
 
 
 def _children(node: object) -> list[Any]:
-    return list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else []
+    if isinstance(node, dict):
+        return list(node.values())
+    return node if isinstance(node, list) else []
 
 
 def _serving(value: object, rank: Rank) -> dict[str, Any] | None:
     """The object itself, or the outermost inside it that serves: of several as deep the best, then the first."""
     level = [value]
     while level:
-        ranked = [(known, node) for node in level if isinstance(node, dict) and (known := rank(node)) is not None]
+        ranked = [(place, node) for node in level if isinstance(node, dict) and (place := rank(node)) is not None]
         if ranked:
             return min(ranked, key=lambda pair: pair[0])[1]
-        level = [child for node in level for child in _children(node)]
+        level = list(chain.from_iterable(map(_children, level)))
     return None
 
 
@@ -186,8 +189,8 @@ def _closings(text: str) -> dict[int, int]:
 def _is_torn(text: str, end: int) -> bool:
     """Whether more members and another closing brace follow: the object ended inside a string with unescaped quotes."""
     following = text.find("{", end)
-    rest = text[end : following if following >= 0 else len(text)]
-    return "}" in rest and _MEMBER.search(rest, 0, rest.rfind("}")) is not None
+    between = text[end : following if following >= 0 else len(text)]
+    return "}" in between and _MEMBER.search(between, 0, between.rfind("}")) is not None
 
 
 def _is_fenced(text: str, start: int) -> bool:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+import pandas as pd
+
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Foreign
@@ -26,33 +28,31 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
     for name in (*_names(foreign.response_id), *_names(foreign.reply), *_names(foreign.recorded)):
         need(frame, name, path)
     frame = select(frame, foreign.where, path)
-    ids, replies = (
-        cast(list[dict[str, Any]], frame[list(_names(columns))].to_dict("records"))
-        for columns in (foreign.response_id, foreign.reply)
-    )
+    ids, replies = _records(frame, foreign.response_id), _records(frame, foreign.reply)
     scores = frame[foreign.recorded].tolist() if foreign.recorded else [None] * len(frame)
     numbers = [number + 1 for number in frame.index.tolist()]
     for number, key in zip(numbers, ids, strict=True):
         for name, cell in key.items():
             if text_or_none(cell) is None:
                 raise InputError("is empty", file=path, row=number, field=name)
-    rows: list[dict[str, Any]] = [
-        {
-            "response_id": ":".join(map(as_text, key.values())),
-            "reply": _reply(reply),
-            "recorded": as_number(score, path, number, foreign.recorded),
-        }
-        for number, key, reply, score in zip(numbers, ids, replies, scores, strict=True)
-    ]
+    rows: list[dict[str, Any]] = []
+    for number, key, reply, score in zip(numbers, ids, replies, scores, strict=True):
+        response_id = ":".join(map(as_text, key.values()))
+        recorded = as_number(score, path, number, foreign.recorded)
+        rows.append({"response_id": response_id, "reply": _reply(reply), "recorded": recorded})
     if not rows:
         raise InputError("no reply is left; look at 'where'", file=path)
-    seen: set[str] = set()
+    names: set[str] = set()
     for row in rows:
-        if row["response_id"] in seen:
+        if row["response_id"] in names:
             problem = f"response '{row['response_id']}' has several replies; select one with 'where'"
             raise InputError(problem, file=path, field=", ".join(_names(foreign.response_id)))
-        seen.add(row["response_id"])
+        names.add(row["response_id"])
     return rows
+
+
+def _records(frame: pd.DataFrame, columns: str | tuple[str, ...]) -> list[dict[str, Any]]:
+    return cast(list[dict[str, Any]], frame[list(_names(columns))].to_dict("records"))
 
 
 def _names(columns: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -54,8 +54,8 @@ class HiddenStates:
             self._ids(text), past_key_values=cache, use_cache=True, output_hidden_states=True, logits_to_keep=1
         ).hidden_states
         cache.crop(length - cache.get_seq_length())
-        taken = [layers[round(depth * (len(layers) - 1))][0] for depth in LAYERS]
-        return np.concatenate([layer.float().mean(dim=0).numpy() for layer in taken]).astype(np.float64)
+        chosen = [layers[round(depth * (len(layers) - 1))][0] for depth in LAYERS]
+        return np.concatenate([layer.float().mean(dim=0).numpy() for layer in chosen]).astype(np.float64)
 
     def _ids(self, text: str) -> Any:
         """Tokens of a text, at least one and at most LONGEST; what looks like a control token is plain characters."""

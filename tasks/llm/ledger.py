@@ -93,15 +93,15 @@ class CallLedger:
 
     def _admitted(self, connection: Connection, account: str, size: int, limits: MinuteLimits) -> float:
         _take_turn(connection, account)
-        now, calls = self._clock(), _CALLS.c
+        clock_s, calls = self._clock(), _CALLS.c
         mine = calls.account == account
-        connection.execute(_CALLS.delete().where(mine, calls.begun_s <= now - MINUTE_S))
+        connection.execute(_CALLS.delete().where(mine, calls.begun_s <= clock_s - MINUTE_S))
         counted = connection.execute(select(func.count(), func.coalesce(func.sum(calls.tokens), 0)).where(mine)).one()
         if limits.hold(int(counted[0]), int(counted[1]), size):
-            connection.execute(_CALLS.insert().values(account=account, begun_s=now, tokens=size))
+            connection.execute(_CALLS.insert().values(account=account, begun_s=clock_s, tokens=size))
             return 0.0
         rows = connection.execute(select(calls.begun_s, calls.tokens).where(mine).order_by(calls.begun_s)).all()
-        return seconds_until_room([(float(row[0]), int(row[1])) for row in rows], size, limits, now)
+        return seconds_until_room([(float(row[0]), int(row[1])) for row in rows], size, limits, clock_s)
 
     def _change(self, act: Callable[[Connection], Value]) -> Value:
         try:

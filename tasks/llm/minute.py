@@ -27,7 +27,7 @@ class MinuteLimits(NamedTuple):
 NO_LIMITS = MinuteLimits(None, None)
 
 
-def seconds_until_room(begun: Iterable[tuple[float, int]], size: int, limits: MinuteLimits, now: float) -> float:
+def seconds_until_room(begun: Iterable[tuple[float, int]], size: int, limits: MinuteLimits, clock_s: float) -> float:
     """Seconds until a call of `size` tokens fits; 0 where it does. begun: when calls of the last minute began, in
     order, and their tokens."""
     calls = list(begun)
@@ -37,5 +37,5 @@ def seconds_until_room(begun: Iterable[tuple[float, int]], size: int, limits: Mi
     for begun_s, gone in calls:
         requests, tokens = requests - 1, tokens - gone
         if limits.hold(requests, tokens, size):
-            return max(begun_s + MINUTE_S - now, _TICK_S)
+            return max(begun_s + MINUTE_S - clock_s, _TICK_S)
     return 0.0

@@ -95,7 +95,8 @@ class PostgresReplies(Replies):
 
     def _holders(self, digests: Iterable[str]) -> dict[str, claims.Asker]:
         rows = self._do(lambda connection: connection.execute(_HOLDERS, [list(digests)]).fetchall())
-        return {digest: asker for digest, *known, now in rows if (asker := claims.Asker(*known)).lives(now)}
+        holders = {digest: (claims.Asker(*asker), clock_s) for digest, *asker, clock_s in rows}
+        return {digest: asker for digest, (asker, clock_s) in holders.items() if asker.lives(clock_s)}
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -104,7 +105,7 @@ class PostgresReplies(Replies):
         try:
             yield
         except (psycopg.Error, OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{self._shown}: the replies cannot be used: {_said(error)}") from error
+            raise StoreError(f"{self._shown}: the replies cannot be used: {_first_line(error)}") from error
 
     def _do(self, act: Callable[[psycopg.Connection], T]) -> T:
         """The act in a transaction, done again where the database went away meanwhile; StoreError where it stays away
@@ -119,7 +120,9 @@ class PostgresReplies(Replies):
                 except Exception as error:
                     if not self._may_return(error) or time.monotonic() > give_up:
                         raise
-                    self._say(f"{self._shown} is away ({_said(error)}): waiting for it, up to {_PATIENCE_S:.0f} s")
+                    self._say(
+                        f"{self._shown} is away ({_first_line(error)}): waiting for it, up to {_PATIENCE_S:.0f} s"
+                    )
                 time.sleep(pause)
                 pause = min(2 * pause, _PAUSE_S[1])
 
@@ -169,8 +172,8 @@ def _claimed(connection: psycopg.Connection, asker: str, digests: Sequence[str])
     askers = connection.execute(f"SELECT asker, host, process, since, seen, {_NOW} FROM askers").fetchall()
     _released(connection, [row[0] for row in askers if not claims.Asker(*row[:5]).lives(row[5])])
     connection.execute(_CLAIM, {"asker": asker, "digests": sorted(digests)})
-    held = connection.execute("SELECT digest FROM claims WHERE asker = %s", [asker]).fetchall()
-    mine = {digest for (digest,) in held}
+    rows = connection.execute("SELECT digest FROM claims WHERE asker = %s", [asker]).fetchall()
+    mine = {digest for (digest,) in rows}
     if mine:
         insert = f"INSERT INTO askers VALUES (%s, %s, %s, {_NOW}, {_NOW}) ON CONFLICT DO NOTHING"
         connection.execute(insert, [asker, claims.host(), os.getpid()])
@@ -196,5 +199,5 @@ def _is_refused(error: psycopg.OperationalError) -> bool:
     return any(part in words for part in ("authentication failed", "does not exist", "no pg_hba.conf", "no password"))
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]

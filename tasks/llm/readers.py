@@ -30,8 +30,8 @@ def read_score(text: str, reader: Reader) -> float | None:
     if reader.pattern is None:
         return json_keys(text, reader.json_keys)
     values = {name.casefold(): value for name, value in reader.values.items()}
-    found = (pattern(text, one, reader.take, values) for one in (reader.pattern, *reader.otherwise))
-    return next((score for score in found if score is not None), None)
+    scores = (pattern(text, expression, reader.take, values) for expression in (reader.pattern, *reader.otherwise))
+    return next((score for score in scores if score is not None), None)
 
 
 def json_keys(text: str, keys: Sequence[str | Sequence[str]]) -> float | None:
@@ -42,29 +42,36 @@ def json_keys(text: str, keys: Sequence[str | Sequence[str]]) -> float | None:
     A number may be written as a string that begins with it ('4', '4/6', '4 points', 'Score 4'), but not as '4,5',
     which some read as 4.5 and some as a list; true and false are none.
     """
-    wanted = [(key,) if isinstance(key, str) else tuple(key) for key in keys]
-    found, _ = extract_ranked(text, lambda artifact: _places(artifact, wanted))
-    places = _places(found or {}, wanted)
+    alternatives = [(key,) if isinstance(key, str) else tuple(key) for key in keys]
+    artifact, _ = extract_ranked(text, lambda candidate: _places(candidate, alternatives))
+    places = _places(artifact or {}, alternatives)
     if places is None:
         return None
-    return _sum([_number(_under(found, names[at])) for names, at in zip(wanted, places, strict=True)])
+    names = [of_key[place] for of_key, place in zip(alternatives, places, strict=True)]
+    return _sum([_number(_under(artifact, name)) for name in names])
 
 
-def _places(artifact: object, wanted: Iterable[Sequence[str]]) -> tuple[int, ...] | None:
+def _places(artifact: object, alternatives: Iterable[Sequence[str]]) -> tuple[int, ...] | None:
     """The place of the first of each key's alternatives that is there; None where one has none."""
-    there = [[at for at, name in enumerate(names) if _under(artifact, name) is not _NOTHING] for names in wanted]
-    return tuple(places[0] for places in there) if all(there) else None
+    places = []
+    for names in alternatives:
+        present = (place for place, name in enumerate(names) if _under(artifact, name) is not _NOTHING)
+        place = next(present, None)
+        if place is None:
+            return None
+        places.append(place)
+    return tuple(places)
 
 
 def _under(node: object, path: str) -> object:
     """The value of an object's key, or of a path of keys and places in lists; _NOTHING where there is none."""
     if isinstance(node, dict) and path in node:
         return node[path]
-    head, dot, rest = path.partition(".")
+    head, dot, tail = path.partition(".")
     if isinstance(node, list):
         inner = node[int(head)] if head.isdecimal() and int(head) < len(node) else _NOTHING
-        return _under(inner, rest) if dot else inner
-    return _under(node[head], rest) if dot and isinstance(node, dict) and head in node else _NOTHING
+        return _under(inner, tail) if dot else inner
+    return _under(node[head], tail) if dot and isinstance(node, dict) and head in node else _NOTHING
 
 
 def pattern(
@@ -79,17 +86,18 @@ def pattern(
     """
     if compiled(expression, _FIELD).groups < 1:
         raise InputError(f"'{expression}' has no group", field=_FIELD, hint="put the number in parentheses: (\\d+)")
-    found = matches(expression, text[:_LONGEST], _FIELD)
-    if not found:
+    matching = matches(expression, text[:_LONGEST], _FIELD)
+    if not matching:
         return None
-    groups = [group for group in found[0 if take == "first" else -1].groups() if group is not None]
+    match = matching[0] if take == "first" else matching[-1]
+    groups = [group for group in match.groups() if group is not None]
     return _sum([values.get(group.casefold(), _number(group)) for group in groups])
 
 
 def _sum(numbers: Sequence[float | None]) -> float | None:
     """Their sum; None for none at all, or where one is missing."""
-    known = [number for number in numbers if number is not None]
-    return math.fsum(known) if known and len(known) == len(numbers) else None
+    present = [number for number in numbers if number is not None]
+    return math.fsum(present) if present and len(present) == len(numbers) else None
 
 
 def _number(value: object) -> float | None:

@@ -110,19 +110,20 @@ class Recording:
 
     def speaker(self, model: str | None = None) -> Speaker:
         """The one of this name or identity, or the judge; InputError where it is not told who is meant."""
-        fitting = [one for one in self.header.speakers if model in (None, one.who, one.name, one.model)]
-        judges = [one for one in fitting if one.who == "judge"] or fitting
+        speakers = self.header.speakers
+        fitting = [speaker for speaker in speakers if model in (None, speaker.who, speaker.name, speaker.model)]
+        judges = [speaker for speaker in fitting if speaker.who == "judge"] or fitting
         if len(judges) == 1:
             return judges[0]
-        there = ", ".join(f"{one.who} ({one.name})" for one in self.header.speakers)
+        names = ", ".join(f"{speaker.who} ({speaker.name})" for speaker in speakers)
         rule = f"has no replies of '{model}'" if model else "has replies of several models; name one of them"
-        raise InputError(rule, file=self.path, field="model", hint=f"there are {there}")
+        raise InputError(rule, file=self.path, field="model", hint=f"there are {names}")
 
-    def refuse(self, missing: Sequence[Request], of: int, speaker: Speaker) -> InputError:
-        """The error that says how many requests have no reply, what differs in them, and what to do."""
-        reasons = Counter(self._differing(request, speaker) for request in missing)
-        told = "; ".join(f"{count:,} {why}" for why, count in reasons.most_common())
-        rule = f"it holds no reply to {len(missing):,} of {of:,} requests: {told}"
+    def refuse(self, missing: Sequence[Request], requests: int, speaker: Speaker) -> InputError:
+        """The error that says how many of so many requests have no reply, what differs in them, and what to do."""
+        counts = Counter(self._differing(request, speaker) for request in missing)
+        reasons = "; ".join(f"{count:,} {why}" for why, count in counts.most_common())
+        rule = f"it holds no reply to {len(missing):,} of {requests:,} requests: {reasons}"
         again = "record anew: rubricflow grade STUDY --model MODEL [--url URL], then rubricflow replies --to FILE"
         return InputError(rule, file=self.path, hint=again)
 
@@ -132,7 +133,7 @@ class Recording:
         if shown is None:
             return "about responses that were not there when it was recorded"
         instructions, prompt = fingerprint(request.said("system")), fingerprint(request.said("user"))
-        if all(instructions != known for known, _ in shown):
+        if all(instructions != recorded for recorded, _ in shown):
             return "with other instructions (the rubric, or the prompt's wording)"
         if (instructions, prompt) not in shown:
             return "with another message about the response (its text, what memory shows, or what is to be mended)"
@@ -146,9 +147,9 @@ def fingerprint(text: str | None) -> str | None:
     return None if text is None else hashlib.sha256(_LONE_SURROGATE.sub("\ufffd", text).encode()).hexdigest()[:16]
 
 
-def _otherwise(now: Sampling, then: Sampling) -> str:
+def _otherwise(present: Sampling, recorded: Sampling) -> str:
     """The settings that differ, in words; '' where none does."""
-    pairs = ((name, getattr(now, name), getattr(then, name)) for name in type(now).model_fields)
+    pairs = ((name, getattr(present, name), getattr(recorded, name)) for name in type(present).model_fields)
     return ", ".join(f"{name} {new}, recorded with {old}" for name, new, old in pairs if new != old)
 
 
@@ -206,18 +207,18 @@ def _header(content: bytes) -> Header:
 
 
 def as_lines(
-    asked: Iterable[Mapping[str, str | None]], replies: Mapping[str, Reply]
+    attempts: Iterable[Mapping[str, str | None]], replies: Mapping[str, Reply]
 ) -> tuple[list[RecordedCall], set[str]]:
     """(a line for each request, the digests of those without any reply).
 
-    asked: request_digest, response_id, system, prompt, error, as `attempts` has them, some of them null; replies: by
+    attempts: rows of that table (request_digest, response_id, system, prompt, error), some cells null; replies: by
     digest. Where the same request met an error first and was answered later, the answer counts.
     """
     lines: dict[str, RecordedCall] = {}
     lost: set[str] = set()
-    for row in asked:
-        key, said = str(row["request_digest"]), row["error"]
-        reply = replies.get(key) or (Reply(error=said) if said else None)
+    for row in attempts:
+        key, error = str(row["request_digest"]), row["error"]
+        reply = replies.get(key) or (Reply(error=error) if error else None)
         if reply is None:
             lost.add(key)
             continue

@@ -23,15 +23,15 @@ class Steady(Around):
         return Passing.on(self._to_the_end(requests, answers), answers)
 
     def _to_the_end(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
-        left = set(range(len(requests)))
+        missing = set(range(len(requests)))
         try:
             for index, reply in answers:
-                left.discard(index)
+                missing.discard(index)
                 yield index, reply
         except StoppedError as error:
             if not error.passing:
                 raise
             self._outage = error
         if self._outage:
-            for index in sorted(left):
+            for index in sorted(missing):
                 yield index, Reply(error=f"outage: {self._outage.reason}")

@@ -46,10 +46,10 @@ class Broken(Exception):
 
 
 class Damaged(Broken):
-    """Text that is no object even with tolerance; `at` is how far it was read."""
+    """Text that is no object even with tolerance; `position` is how far it was read."""
 
-    def __init__(self, at: int) -> None:
-        self.at = at
+    def __init__(self, position: int) -> None:
+        self.position = position
 
 
 class Cut(Broken):
@@ -73,74 +73,74 @@ class ObjectReader:
         return self._object(start, 1)
 
     def _object(self, start: int, depth: int) -> tuple[dict[str, Any], int]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         key = ""
         try:
-            at = self._skip(start + 1)
-            while self._char(at) != "}":
-                key, at = self._string(at, _AFTER_KEY)
-                at = self._skip(at)
-                self._expect(at, ":")
-                if key in found:
+            position = self._skip(start + 1)
+            while self._char(position) != "}":
+                key, position = self._string(position, _AFTER_KEY)
+                position = self._skip(position)
+                self._expect(position, ":")
+                if key in members:
                     raise RefusedObject("duplicate_key")
-                found[key], at = self._value(self._skip(at + 1), depth, _AFTER_VALUE)
-                at = self._next(at, "}")
+                members[key], position = self._value(self._skip(position + 1), depth, _AFTER_VALUE)
+                position = self._next(position, "}")
         except Broken as broken:
             if broken.members and key in self.itemised:
-                found[key], broken.named = broken.members, frozenset({*broken.members, broken.began})
-            broken.members, broken.began = found, key
-            if found and self.carries(found):
-                broken.artifact = found
+                members[key], broken.named = broken.members, frozenset({*broken.members, broken.began})
+            broken.members, broken.began = members, key
+            if members and self.carries(members):
+                broken.artifact = members
             raise
-        return found, at + 1
+        return members, position + 1
 
     def _array(self, start: int, depth: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
-        at = self._skip(start + 1)
+        items: list[Any] = []
+        position = self._skip(start + 1)
         try:
-            while self._char(at) != "]":
-                value, at = self._value(at, depth, _AFTER_ITEM)
-                found.append(value)
-                at = self._next(at, "]")
+            while self._char(position) != "]":
+                value, position = self._value(position, depth, _AFTER_ITEM)
+                items.append(value)
+                position = self._next(position, "]")
         except Broken as broken:
             broken.members = None  # an object in a list is no item of an object
             raise
-        return found, at + 1
+        return items, position + 1
 
-    def _next(self, at: int, closing: str) -> int:
+    def _next(self, position: int, closing: str) -> int:
         """From the end of a member to the start of the next one, or to the closing bracket."""
-        at = self._skip(at)
-        if self._char(at) == closing:
-            return at
-        self._expect(at, ",")
-        at = self._skip(at + 1)
-        if self._char(at) == closing:
+        position = self._skip(position)
+        if self._char(position) == closing:
+            return position
+        self._expect(position, ",")
+        position = self._skip(position + 1)
+        if self._char(position) == closing:
             self.notes["trailing_comma"] = None
-        return at
+        return position
 
-    def _value(self, at: int, depth: int, after: re.Pattern[str]) -> tuple[Any, int]:
-        char = self._char(at)
+    def _value(self, position: int, depth: int, after: re.Pattern[str]) -> tuple[Any, int]:
+        char = self._char(position)
         if char in "{[":
             if depth >= DEPTH:
-                raise Damaged(at)
-            return self._object(at, depth + 1) if char == "{" else self._array(at, depth + 1)
+                raise Damaged(position)
+            return self._object(position, depth + 1) if char == "{" else self._array(position, depth + 1)
         if char in "\"'":
-            return self._string(at, after)
-        if match := _NUMBER.match(self.text, at):
+            return self._string(position, after)
+        if match := _NUMBER.match(self.text, position):
             return self._number(match), match.end()
-        if match := _WORD.match(self.text, at):
+        if match := _WORD.match(self.text, position):
             if match[0].lstrip("-").lower() in _NOT_FINITE:
                 raise RefusedObject("not_finite")
             if match[0] in _LITERALS:
                 if match[0][0] in "TFN":
                     self.notes["python_literals"] = None
                 return _LITERALS[match[0]], match.end()
-        if match := _BARE.match(self.text, at):
+        if match := _BARE.match(self.text, position):
             self.notes["bare_words"] = None
             return match[0], match.end()
-        if _STUB.match(self.text, at):
+        if _STUB.match(self.text, position):
             raise Cut
-        raise Damaged(at)
+        raise Damaged(position)
 
     def _number(self, match: re.Match[str]) -> int | float:
         if match.end() == len(self.text):
@@ -159,20 +159,20 @@ class ObjectReader:
         quote = self._char(start)
         if quote not in _CHUNK:
             raise Damaged(start)
-        at = start + 1
+        position = start + 1
         while True:
-            at = _CHUNK[quote].match(self.text, at).end()  # type: ignore[union-attr]  # it also matches nothing
-            if at >= len(self.text) or self.text[at] != quote:
+            position = _CHUNK[quote].match(self.text, position).end()  # type: ignore[union-attr]  # it also matches nothing
+            if position >= len(self.text) or self.text[position] != quote:
                 raise Cut
-            if after.match(self.text, at + 1):
+            if after.match(self.text, position + 1):
                 break
-            if after is _AFTER_KEY or self._char(self._space(at + 1)) in "\"'":
-                raise Damaged(at)  # no colon; or two strings side by side, with nothing between
+            if after is _AFTER_KEY or self._char(self._space(position + 1)) in "\"'":
+                raise Damaged(position)  # no colon; or two strings side by side, with nothing between
             self.notes["unescaped_quotes"] = None
-            at += 1
+            position += 1
         if quote == "'":
             self.notes["single_quotes"] = None
-        return self._unescaped(self.text[start + 1 : at], quote), at + 1
+        return self._unescaped(self.text[start + 1 : position], quote), position + 1
 
     def _unescaped(self, body: str, quote: str) -> str:
         if _CONTROL.search(body):
@@ -193,29 +193,29 @@ class ObjectReader:
             self.notes["unknown_escape"] = None
         return match[0] if code.isalnum() else code
 
-    def _skip(self, at: int) -> int:
+    def _skip(self, position: int) -> int:
         """Past white space and comments."""
         while True:
-            at = self._space(at)
-            if self.text.startswith("/*", at):
-                end = self.text.find("*/", at + 2)
+            position = self._space(position)
+            if self.text.startswith("/*", position):
+                end = self.text.find("*/", position + 2)
                 if end < 0:
                     raise Cut
-                at = end + 2
-            elif comment := _INLINE.match(self.text, at):
-                at = comment.end()
+                position = end + 2
+            elif comment := _INLINE.match(self.text, position):
+                position = comment.end()
             else:
-                return at
+                return position
             self.notes["comments"] = None
 
-    def _space(self, at: int) -> int:
-        return _SPACE.match(self.text, at).end()  # type: ignore[union-attr]  # it also matches nothing
+    def _space(self, position: int) -> int:
+        return _SPACE.match(self.text, position).end()  # type: ignore[union-attr]  # it also matches nothing
 
-    def _char(self, at: int) -> str:
-        if at >= len(self.text):
+    def _char(self, position: int) -> str:
+        if position >= len(self.text):
             raise Cut
-        return self.text[at]
+        return self.text[position]
 
-    def _expect(self, at: int, char: str) -> None:
-        if self._char(at) != char:
-            raise Damaged(at)
+    def _expect(self, position: int, char: str) -> None:
+        if self._char(position) != char:
+            raise Damaged(position)

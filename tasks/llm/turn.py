@@ -18,7 +18,7 @@ class Turn:
     def taken(self, requests: Sequence[Request]) -> bool:
         """Waits for the turn; False where the time of the requests was over first."""
         # By index: to go through requests that a token budget pays for is to begin them.
-        until = min(requests[at].until for at in range(len(requests)))
+        until = min(requests[index].until for index in range(len(requests)))
         return self._lock.acquire(timeout=min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX))
 
     def over(self) -> None:

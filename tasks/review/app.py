@@ -19,11 +19,11 @@ from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.schema import Frozen
 from tasks.review.access import Access, Guard, reviewer_name
 from tasks.review.board import Board
+from tasks.review.connections import remember
 from tasks.review.desk import Desk, Levels, Sent
 from tasks.review.ledger import Ledger
-from tasks.review.places import remember
 from tasks.review.predicted import Follow
-from tasks.review.sight import NotAllowed
+from tasks.review.reviews import NotAllowed
 
 _LOG = logging.getLogger(__name__)
 _PAGE = Path(__file__).parent / "page"

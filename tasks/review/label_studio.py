@@ -11,8 +11,8 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from tasks.contracts.errors import InputError
-from tasks.review.asked import Case, ReviewAnswer, ReviewQuestion, acts_of, cases_of, fault, unanswered
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act
+from tasks.review.questions import Case, ReviewAnswer, ReviewQuestion, acts_of, cases_of, fault, unanswered
 from tasks.review.subject import DIGEST, Subject
 from tasks.store.cells import quoted, text_or_none
 
@@ -83,11 +83,9 @@ def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> 
             raise place.error("annotations", "is missing; export as JSON, which says who annotated")
         if not isinstance(meta, dict) or not isinstance(meta.get("digests"), dict):
             raise place.error("meta", "is not as it was written")
-        response, kind = meta.get("response_id"), meta.get("subject_kind")
-        is_case = isinstance(response, str) and kind in ("label", "score")
-        of_case = cases.get((response, kind)) if is_case else None
+        of_case = _case_questions(meta, cases)
         if of_case is None:
-            raise place.error("meta", f"{quoted(response)} is not asked about")
+            raise place.error("meta", f"{quoted(meta.get('response_id'))} is not asked about")
         blind = False if task.get("predictions") else None
         for annotation in sorted(_submitted(place, annotations), key=_changed):
             answers = _answers(place, annotation, of_case, meta["digests"])
@@ -148,6 +146,16 @@ def _plain(text: str) -> str:
     """A text that stands for itself: without characters that XML cannot hold, and with an invisible joiner after $, as
     Label Studio would put a field of the task where it reads $name."""
     return _NOT_XML.sub("\ufffd", text).replace("$", "$\u2060")
+
+
+def _case_questions(
+    meta: Mapping[str, Any], cases: Mapping[Case, Mapping[Subject, ReviewQuestion]]
+) -> Mapping[Subject, ReviewQuestion] | None:
+    """The questions of the case that a task names; None where nobody is asked about it."""
+    response, kind = meta.get("response_id"), meta.get("subject_kind")
+    if not isinstance(response, str) or kind not in ("label", "score"):
+        return None
+    return cases.get((response, kind))
 
 
 def _exported(path: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from tasks.contracts.tables.judging import ACTIONS, QUOTES, STANDING, UNSCORED_R
 from tasks.review.board import Ballot, Board, MachineLabel, QueuedCase, Quote
 from tasks.review.ledger import Stored
 from tasks.review.predicted import as_words
-from tasks.review.sight import Hand, Reviews
+from tasks.review.reviews import Hand, Reviews
 from tasks.text.highlight import Highlight, joined, pieces
 
 _LATEST = 200
@@ -192,7 +192,7 @@ def _pieces(text: str, machine: Machine) -> list[dict[str, Any]]:
     ]
 
 
-def _evidence(machine: Machine) -> Iterator[Highlight]:
+def _evidence(machine: Machine) -> Iterator[Highlight[str]]:
     """Where the quotes that hold for a criterion stand."""
     for criterion, labels in machine.items():
         for quote in chain.from_iterable(label.quotes for label in labels):

@@ -7,7 +7,7 @@ criteria and edges; one core is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -17,7 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tasks.contracts.settings.reward import Aggregation, Inference
-from tasks.reward.exact import exact_marginals, is_exact
+from tasks.reward.exact import exact_marginals
 from tasks.reward.wire import Batch, Shorts, Wired
 from tasks.stats.arrays import Bools, Floats, Ints
 
@@ -54,7 +54,6 @@ def aggregate(
     flat: q is the local score p. hard_verdict, hard_local and hard_propagated: q is p, or 0 where what was decided of a
     parent (`Batch.decided`), a parent's p, or a parent's q, is below the threshold. gear: q = p Π (q_parent + (1 −
     q_parent) λ) (Eq. 12) or, with exact inference, the marginal of Eq. 10; TooWide where a graph does not allow it.
-    Hybrid inference is exact wherever `is_exact` says so.
 
     unscored: what a criterion without a usable verdict does. null: there is no reward. bounds: no reward but bounds; no
     q falls when a local score rises, so credit is least where the unscored are 0 and cost is most where they are 1, and
@@ -69,8 +68,8 @@ def aggregate(
         if not all_scored:
             local, decided = (np.where(batch.scored, given, unknown) for given in (local, decided))
         marginal, reward = _swept(batch, stack, local, decided, aggregation, threshold)
-        if aggregation == "gear" and inference != "topological":
-            _make_exact(marginal, batch, np.nan_to_num(local), _always if inference == "exact" else _where_cheap)
+        if aggregation == "gear" and inference == "exact":
+            _make_exact(marginal, batch, np.nan_to_num(local))
             return marginal, worth(marginal, stack.weight)
         return marginal, reward
 
@@ -196,19 +195,9 @@ def _sweep(
         reward[r] = total / stack.mass[g]
 
 
-def _make_exact(marginal: Floats, batch: Batch, local: Floats, is_meant: Callable[[Wired], bool]) -> None:
+def _make_exact(marginal: Floats, batch: Batch, local: Floats) -> None:
     """Put exact marginals in place of those of the topological update, but where there is none, rubric by rubric."""
     for rubric in np.unique(batch.of):
         wired = batch.wired[rubric]
-        if is_meant(wired):
-            cells = batch.start[:-1][batch.of == rubric, None] + np.arange(len(wired.criteria))
-            marginal[cells] = exact_marginals(wired, local[cells]) + 0.0 * marginal[cells]  # NaN stays NaN
-
-
-def _always(wired: Wired) -> bool:
-    return True
-
-
-def _where_cheap(wired: Wired) -> bool:
-    """Where the update is exact as it is there is nothing to do."""
-    return is_exact(wired) and not wired.is_updated_exactly
+        cells = batch.start[:-1][batch.of == rubric, None] + np.arange(len(wired.criteria))
+        marginal[cells] = exact_marginals(wired, local[cells]) + 0.0 * marginal[cells]  # NaN stays NaN

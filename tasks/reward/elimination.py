@@ -133,16 +133,3 @@ class _State:
         """Whether parent and child are done with after it."""
         parent, child = self.edges[edge]
         return self.out[parent] == 1, self.into[child] == 1 and self.out[child] == 0
-
-
-def updates_exactly(parents: NDArray[np.int32], children: NDArray[np.int32], criteria: int) -> bool:
-    """Whether the topological update is exact on this graph: no criterion has two parents that hang together.
-
-    parents, children: (e,) places of each edge's ends, edges in the topological order of their children.
-    """
-    behind = [{place} for place in range(criteria)]  # a criterion and all that it depends on
-    for parent, child in zip(parents.tolist(), children.tolist(), strict=True):
-        if behind[parent] & (behind[child] - {child}):
-            return False
-        behind[child] |= behind[parent]
-    return True

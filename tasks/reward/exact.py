@@ -19,9 +19,6 @@ from tasks.reward.elimination import MOST, Elimination
 from tasks.reward.wire import Wired
 from tasks.stats.arrays import Floats
 
-NARROW = 10
-"""Criteria held together up to which exact marginals cost next to nothing: some ten microseconds a response."""
-
 
 class TooWide(ContractError):
     """A graph whose exact marginals would take too much memory and time."""
@@ -43,11 +40,6 @@ def check_widths(wired: Iterable[Wired]) -> None:
     """TooWide where a rubric's graph does not allow exact marginals."""
     for rubric in wired:
         _narrow(rubric)
-
-
-def is_exact(wired: Wired) -> bool:
-    """Whether hybrid inference is exact for this rubric: the topological update is, or the graph is narrow."""
-    return wired.is_updated_exactly or wired.elimination.width <= NARROW
 
 
 def _narrow(wired: Wired) -> Elimination:

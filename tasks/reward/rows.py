@@ -6,10 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.contracts.schema import Row, schema
-from tasks.contracts.settings.reward import Aggregation, Inference, Reward
+from tasks.contracts.settings.reward import Aggregation, Reward
 from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.reward.aggregate import Aggregated
-from tasks.reward.exact import is_exact
 from tasks.reward.leakage import RELATIONS, Cases
 from tasks.reward.local import Locals
 from tasks.reward.variance import reward_variances
@@ -36,7 +35,7 @@ def rewards(of: Locals, found: Aggregated, aggregation: Aggregation, settings: R
             "high": _or_null(found.high),
             "reward_variance": _or_null(reward_variances(batch, aggregation)),
             "marginals": _marginals(batch, found.marginal),
-            "inference": _inference(batch, settings.inference) if typed else pa.repeat("none", n),
+            "inference": pa.repeat(settings.inference if typed else "none", n),
             "eta": pa.repeat(settings.eta, n),
             "retention": _same_map(settings.retention.model_dump() if typed else {}, n),
             "unscored": pa.array(np.diff(before[batch.start])),
@@ -66,14 +65,6 @@ def cases(of: Locals, found: Cases, aggregation: Aggregation) -> pa.Table:
             "preserved": _or_null(found.preserved),
         },
     )
-
-
-def _inference(batch: Batch, meant: Inference) -> pa.Array:
-    """(n,) how the marginals of each response were computed."""
-    if meant != "hybrid":
-        return pa.repeat(meant, len(batch.of))
-    by_rubric = ["exact" if is_exact(wired) else "topological" for wired in batch.wired]
-    return pa.array(by_rubric, pa.string()).take(pa.array(batch.of))
 
 
 def _table(row: type[Row], columns: dict[str, pa.Array]) -> pa.Table:

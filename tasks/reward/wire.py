@@ -15,7 +15,7 @@ from tasks.contracts.errors import ContractError
 from tasks.contracts.exclusion import excluding, together
 from tasks.contracts.graph import Graph, Relation
 from tasks.contracts.settings.reward import Retention
-from tasks.reward.elimination import Elimination, eliminate, updates_exactly
+from tasks.reward.elimination import Elimination, eliminate
 from tasks.stats.arrays import Bools, Floats, Ints
 
 Shorts = NDArray[np.int32]
@@ -62,11 +62,6 @@ class Wired:
     def elimination(self) -> Elimination:
         """The order in which its edges act in exact inference."""
         return eliminate(self.parent, self.child, len(self.criteria))
-
-    @cached_property
-    def is_updated_exactly(self) -> bool:
-        """Whether the topological update gives its exact marginals."""
-        return updates_exactly(self.parent, self.child, len(self.criteria))
 
     @property
     def edges(self) -> list[tuple[str, str]]:

@@ -192,11 +192,11 @@ def icc_2_1(ratings: npt.ArrayLike) -> Stat:
     ms_rows = k * rows.var(ddof=1)
     ms_columns = n * columns.var(ddof=1)
     ms_error = np.sum((table - rows - columns + table.mean()) ** 2) / ((n - 1) * (k - 1))
-    whole = ms_rows + (k - 1) * ms_error + k * (ms_columns - ms_error) / n
+    total = ms_rows + (k - 1) * ms_error + k * (ms_columns - ms_error) / n
     # A constant table leaves float specks; the only other zero, two by two and crosswise, comes out exact.
-    if np.ptp(table) == 0 or whole <= 0:
+    if np.ptp(table) == 0 or total <= 0:
         return Stat(None, "undefined: no variance to share")
-    return Stat(float((ms_rows - ms_error) / whole))
+    return Stat(float((ms_rows - ms_error) / total))
 
 
 def confusion(human: npt.ArrayLike, machine: npt.ArrayLike, low: float, high: float, step: float = 1.0) -> Ints:

@@ -24,11 +24,11 @@ def krippendorff_ordinal(ratings: npt.ArrayLike) -> Stat:
         return Stat(None, "undefined: all ratings are one")
     # The ratings between two levels, half of those on the levels included, are the difference of the levels' mean
     # ranks. Sums over pairs of ranks are then sums of squares: no matrix of levels, which may be many.
-    given = ~np.isnan(table)
+    present = ~np.isnan(table)
     ranks = np.zeros_like(table)
-    ranks[given] = rankdata(table[given])
-    each, size = given.sum(axis=1), int(given.sum())
-    centres = ranks.sum(axis=1, keepdims=True) / each[:, None]
-    within = np.where(given, (ranks - centres) ** 2, 0.0).sum(axis=1)
-    whole = float(((ranks[given] - (size + 1) / 2) ** 2).sum())
-    return Stat(1 - float((within * each / (each - 1)).sum()) * (size - 1) / size / whole)
+    ranks[present] = rankdata(table[present])
+    counts, size = present.sum(axis=1), int(present.sum())
+    centres = ranks.sum(axis=1, keepdims=True) / counts[:, None]
+    within = np.where(present, (ranks - centres) ** 2, 0.0).sum(axis=1)
+    total = float(((ranks[present] - (size + 1) / 2) ** 2).sum())
+    return Stat(1 - float((within * counts / (counts - 1)).sum()) * (size - 1) / size / total)

@@ -84,7 +84,7 @@ def bootstrap(
     _check_plan(draws, level)
     codes, size = cluster_codes(clusters)
     (totals,) = draw_totals([pair_sums(human, machine, codes, size, scale)], draws, seed)
-    drawn = statistics_of_totals(totals) | {name: of(totals) for name, of in more.items()}
+    drawn = statistics_of_totals(totals) | {name: statistic(totals) for name, statistic in more.items()}
     return {name: interval(values, size, level) for name, values in drawn.items()}
 
 
@@ -109,10 +109,11 @@ def paired_bootstrap(
     blocks = [pair_sums(human, machine, codes, size, scale) for machine in (machine_a, machine_b)]
     whole_a, whole_b = (statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks)
     drawn_a, drawn_b = map(statistics_of_totals, draw_totals(blocks, draws, seed))
-    return {
-        name: difference(float(gap(whole_a[name], whole_b[name])[0]), gap(drawn_a[name], drawn_b[name]), size, level)
-        for name in drawn_a
-    }
+    differences = {}
+    for name in drawn_a:
+        estimate = float(gap(whole_a[name], whole_b[name])[0])
+        differences[name] = difference(estimate, gap(drawn_a[name], drawn_b[name]), size, level)
+    return differences
 
 
 def cluster_sums(terms: Floats, clusters: npt.ArrayLike) -> Floats:
@@ -132,7 +133,7 @@ def cluster_codes(clusters: npt.ArrayLike, most: int | None = MOST_CLUSTERS) -> 
     """
     ids: npt.NDArray[Any] = np.asarray(clusters)
     # NaN would pass as one big cluster of all rows whose author is not known.
-    if ids.dtype.kind in "fO" and any(one is None or one != one for one in ids):
+    if ids.dtype.kind in "fO" and any(cluster is None or cluster != cluster for cluster in ids):
         raise ValueError("every row needs a cluster id")
     names, codes = np.unique(ids, return_inverse=True)
     if most is None or len(names) <= most:
@@ -146,7 +147,10 @@ def pair_sums(human: npt.ArrayLike, machine: npt.ArrayLike, codes: Ints, size: i
     if codes.shape != human.shape:
         raise ValueError(f"clusters must have shape {human.shape}, got {codes.shape}")
     parts = [slice(start, start + CHUNK_PAIRS) for start in range(0, max(len(human), 1), CHUNK_PAIRS)]
-    sums = [sums_by_code(pair_terms(human[p], machine[p], scale), codes[p], size) for p in parts]
+    sums = []
+    for part in parts:
+        terms = pair_terms(human[part], machine[part], scale)
+        sums.append(sums_by_code(terms, codes[part], size))
     return np.asarray(np.sum(sums, axis=0), dtype=np.float64)
 
 

@@ -53,11 +53,11 @@ def interval(
     """
     low, high, step = scale
     top = level_count(low, high, step) - 1
-    at, reach = np.broadcast_arrays(np.asarray(score, dtype=np.float64), np.asarray(q, dtype=np.float64))
+    values, reach = np.broadcast_arrays(np.asarray(score, dtype=np.float64), np.asarray(q, dtype=np.float64))
     if not (reach >= 0).all():
         raise ValueError("q must be >= 0")
-    nearest = to_levels(at, low, high, step)
-    first, last = _on_grid((at - reach - low) / step, (at + reach - low) / step, grain)
+    nearest = to_levels(values, low, high, step)
+    first, last = _on_grid((values - reach - low) / step, (values + reach - low) / step, grain)
     ends = np.where(first > last, nearest, [np.minimum(first, nearest), np.maximum(last, nearest)])
     lowest, highest = low + step * np.clip(ends, 0, top)
     return np.floor(lowest * TIDY + NOISE) / TIDY, np.ceil(highest * TIDY - NOISE) / TIDY

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from tasks.stats.arrays import Floats, Ints
 
-Texts = pa.Array | pa.ChunkedArray
+Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
 class Rating(NamedTuple):
@@ -72,8 +73,8 @@ def design(ratings: Sequence[Rating]) -> Design:
     number.
     """
     response, group, rater, score = zip(*ratings, strict=True) if ratings else ((), (), (), ())
-    texts = (pa.array(column, pa.string()) for column in (response, group, rater))
-    return design_of_columns(RatingColumns(*texts, np.array(score, dtype=np.float64)))
+    responses, groups, raters = (pa.array(column, pa.string()) for column in (response, group, rater))
+    return design_of_columns(RatingColumns(responses, groups, raters, np.array(score, dtype=np.float64)))
 
 
 def design_of_columns(ratings: RatingColumns) -> Design:
@@ -84,13 +85,14 @@ def design_of_columns(ratings: RatingColumns) -> Design:
     _check(ratings, response, group, rater)
     values = tuple(np.unique(ratings.score[group == code]) for code in range(len(groups)))
     level = np.zeros(len(group), np.int64)
-    for code, own in enumerate(values):
-        level[group == code] = np.searchsorted(own, ratings.score[group == code])
+    for code, group_values in enumerate(values):
+        in_group = group == code
+        level[in_group] = np.searchsorted(group_values, ratings.score[in_group])
     levels = max(map(len, values))
     pairs, pair = np.unique(group * len(raters) + rater, return_inverse=True)
     cells, cell = np.unique(pair * levels + level, return_inverse=True)
     patterns, pattern = _patterns(response, cell)
-    flat = np.array([code for codes in patterns for code in codes])
+    flat = np.array(list(chain.from_iterable(patterns)))
     ends = np.cumsum([0, *map(len, patterns)])
     cell_pair = cells // levels
     pair_group = pairs // len(raters)
@@ -121,25 +123,27 @@ def _patterns(response: Ints, cell: Ints) -> tuple[list[tuple[int, ...]], Ints]:
     sets: list[tuple[int, ...]] = []
     set_of = np.zeros(len(sizes), np.int64)
     for size in np.unique(sizes):
-        own = np.flatnonzero(sizes == size)
-        rows = cell[order[firsts[own, None] + np.arange(size)]]
-        kinds, kind = np.unique(rows, axis=0, return_inverse=True)
-        set_of[own] = kind.ravel() + len(sets)
-        sets += [tuple(row) for row in kinds.tolist()]
+        responses = np.flatnonzero(sizes == size)
+        rows = cell[order[firsts[responses, None] + np.arange(size)]]
+        distinct, number_of = np.unique(rows, axis=0, return_inverse=True)
+        set_of[responses] = number_of.ravel() + len(sets)
+        sets += [tuple(row) for row in distinct.tolist()]
     turn = sorted(range(len(sets)), key=sets.__getitem__)
     place = np.zeros(len(sets), np.int64)
     place[turn] = np.arange(len(sets))
     return [sets[number] for number in turn], place[set_of]
 
 
-def linked(of: Design) -> list[tuple[str, ...]]:
+def linked(coded: Design) -> list[tuple[str, ...]]:
     """Raters in sets that shared responses link, directly or by way of others, the largest first; severities of two
     sets do not compare."""
-    pairs: npt.NDArray[np.int64] = of.pair_rater[of.cell_pair]
-    by_rater = of.ratings @ csr_array((np.ones(len(pairs)), (np.arange(len(pairs)), pairs)))
+    pairs: npt.NDArray[np.int64] = coded.pair_rater[coded.cell_pair]
+    by_rater = coded.ratings @ csr_array((np.ones(len(pairs)), (np.arange(len(pairs)), pairs)))
     count, label = connected_components(by_rater.T @ by_rater, directed=False)
-    sets = [tuple(of.raters[at] for at in np.flatnonzero(label == one)) for one in range(count)]
-    return sorted(sets, key=lambda names: (-len(names), names))
+    sets: list[list[str]] = [[] for _ in range(count)]
+    for rater, number in zip(coded.raters, label, strict=True):
+        sets[number].append(rater)
+    return sorted(map(tuple, sets), key=lambda names: (-len(names), names))
 
 
 def _check(ratings: RatingColumns, response: Ints, group: Ints, rater: Ints) -> None:

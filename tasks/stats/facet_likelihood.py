@@ -47,21 +47,21 @@ class Parameters(NamedTuple):
 class Likelihood:
     """The likelihood of coded ratings and its gradient; parameters are one vector."""
 
-    def __init__(self, of: Design, at_random: bool) -> None:
-        self.of, self.at_random = of, at_random
-        levels = np.array([len(values) for values in of.values])
+    def __init__(self, design: Design, at_random: bool) -> None:
+        self.design, self.at_random = design, at_random
+        levels = np.array([len(values) for values in design.values])
         self.used = np.arange(levels.max()) < levels[:, None]
         self.share = np.zeros(self.used.shape)
-        for at, values in enumerate(of.values):
-            self.share[at, : len(values)] = (values - values[0]) / (np.ptp(values) or 1.0)
-        self.caseloads = _caseloads(of, at_random)
-        self.sizes = (len(of.raters), len(of.groups), self.used.size, self.caseloads.shape[1])
+        for group, values in enumerate(design.values):
+            self.share[group, : len(values)] = (values - values[0]) / (np.ptp(values) or 1.0)
+        self.caseloads = _caseloads(design, at_random)
+        self.sizes = (len(design.raters), len(design.groups), self.used.size, self.caseloads.shape[1])
 
     def start(self) -> Floats:
         """Nobody is severe, and values are about as likely as they occur."""
         counts = np.zeros(self.used.shape)
-        cells = self.of.ratings.T @ self.of.weight
-        np.add.at(counts, (self.of.pair_group[self.of.cell_pair], self.of.cell_level), cells)
+        cells = self.design.ratings.T @ self.design.weight
+        np.add.at(counts, (self.design.pair_group[self.design.cell_pair], self.design.cell_level), cells)
         steps = np.log(np.maximum(counts, 1.0)) - SLOPE * self.share * (1 - self.share)
         raters, groups, _, caseloads = self.sizes
         return np.concatenate([np.zeros(raters), np.full(groups, SLOPE), steps.ravel(), np.zeros(caseloads)])
@@ -80,8 +80,8 @@ class Likelihood:
             value, gradient = self.loss(scaled * unit, variance)
             return value, gradient * unit
 
-        found = minimize(loss, free / unit, method="L-BFGS-B", jac=True, options=PRECISE)
-        return np.asarray(found.x * unit, dtype=np.float64)
+        best = minimize(loss, free / unit, method="L-BFGS-B", jac=True, options=PRECISE)
+        return np.asarray(best.x * unit, dtype=np.float64)
 
     def loss(self, free: Floats, variance: float) -> tuple[float, Floats]:
         """Negative log likelihood with the priors, and its gradient."""
@@ -90,11 +90,11 @@ class Likelihood:
         total, posterior = self.posterior(parts, curves)
         prior, slant = _log_prior(parts, variance)
         gradient = self._gradient(parts, curves, posterior)
-        return -float(self.of.weight @ total) - prior, slant - np.concatenate([part.ravel() for part in gradient])
+        return -float(self.design.weight @ total) - prior, slant - np.concatenate([part.ravel() for part in gradient])
 
     def of_pairs(self, parts: Parameters) -> Curves:
         """The curves of the design's pairs."""
-        return self.curves(parts, self.of.pair_group, parts.severity[self.of.pair_rater])
+        return self.curves(parts, self.design.pair_group, parts.severity[self.design.pair_rater])
 
     def curves(self, parts: Parameters, group: Ints, severity: Floats) -> Curves:
         """Of pairs of a group and a severity."""
@@ -109,8 +109,8 @@ class Likelihood:
 
     def posterior(self, parts: Parameters, curves: Curves) -> tuple[Floats, Floats]:
         """(log likelihood of each pattern, its posterior over the nodes)."""
-        told = self.of.ratings @ curves.log_p[self.of.cell_pair, self.of.cell_level]
-        log = told + log_prior(self.means(parts))
+        log_p = self.design.ratings @ curves.log_p[self.design.cell_pair, self.design.cell_level]
+        log = log_p + log_prior(self.means(parts))
         total = logsumexp(log, axis=1)
         return total, np.exp(log - total[:, None])
 
@@ -120,60 +120,59 @@ class Likelihood:
 
     def information(self, free: Floats) -> csr_array:
         """What each pattern tells of each rater's severity, were its ability known, (patterns, raters)."""
-        of, parts = self.of, self.split(free)
+        design, parts = self.design, self.split(free)
         curves = self.of_pairs(parts)
         _, posterior = self.posterior(parts, curves)
-        known = curves.slope[of.pair_group, None] ** 2 * curves.variance
-        pattern, cell = of.ratings.nonzero()
-        told = (posterior[pattern] * known[of.cell_pair[cell]]).sum(axis=1)
-        rater = of.pair_rater[of.cell_pair[cell]]
-        return csr_array((told, (pattern, rater)), shape=(len(of.weight), len(of.raters)))
+        at_ability = curves.slope[design.pair_group, None] ** 2 * curves.variance
+        pattern, cell = design.ratings.nonzero()
+        information = (posterior[pattern] * at_ability[design.cell_pair[cell]]).sum(axis=1)
+        rater = design.pair_rater[design.cell_pair[cell]]
+        return csr_array((information, (pattern, rater)), shape=(len(design.weight), len(design.raters)))
 
-    def _seen(self, curves: Curves, posterior: Floats) -> Floats:
+    def _expected_counts(self, curves: Curves, posterior: Floats) -> Floats:
         """Expected number of times that a pair gave a level at an ability, (pairs, levels, nodes)."""
-        seen = np.zeros(curves.log_p.shape)
-        seen[self.of.cell_pair, self.of.cell_level] = self.of.ratings.T @ (posterior * self.of.weight[:, None])
-        return seen
+        design, counts = self.design, np.zeros(curves.log_p.shape)
+        counts[design.cell_pair, design.cell_level] = design.ratings.T @ (posterior * design.weight[:, None])
+        return counts
 
     def _gradient(self, parts: Parameters, curves: Curves, posterior: Floats) -> Parameters:
         """Of the log likelihood: what was given less what is expected, at the abilities that the ratings let expect
         (Fisher's identity)."""
-        of, seen = self.of, self._seen(curves, posterior)
-        at_node = seen.sum(axis=1)
-        excess = np.einsum("plq,pl->pq", seen, self.share[of.pair_group]) - at_node * curves.mean
-        excess *= curves.slope[of.pair_group, None]
-        gap = NODES[None, :] - parts.severity[of.pair_rater][:, None]
-        steps = _sums(of.pair_group, (seen - at_node[:, None, :] * np.exp(curves.log_p)).sum(axis=2), len(of.groups))
+        design, counts = self.design, self._expected_counts(curves, posterior)
+        raters, groups = len(design.raters), len(design.groups)
+        at_node = counts.sum(axis=1)
+        excess = np.einsum("plq,pl->pq", counts, self.share[design.pair_group]) - at_node * curves.mean
+        excess *= curves.slope[design.pair_group, None]
+        gap = NODES[None, :] - parts.severity[design.pair_rater][:, None]
+        level_excess = (counts - at_node[:, None, :] * np.exp(curves.log_p)).sum(axis=2)
+        steps = _sums(design.pair_group, level_excess, groups)
         steps[:, 0] -= steps.sum(axis=1)
-        prior = np.exp(log_prior(self.means(parts)))
-        return Parameters(
-            -_sums(of.pair_rater, excess.sum(axis=1), len(of.raters)),
-            _sums(of.pair_group, (gap * excess).sum(axis=1), len(of.groups)),
-            steps,
-            self.caseloads.T @ (of.weight * self._centred((posterior - prior) @ NODES)),
-        )
+        ability_excess = (posterior - np.exp(log_prior(self.means(parts)))) @ NODES
+        severity = -_sums(design.pair_rater, excess.sum(axis=1), raters)
+        log_slope = _sums(design.pair_group, (gap * excess).sum(axis=1), groups)
+        caseload = self.caseloads.T @ (design.weight * self._centred(ability_excess))
+        return Parameters(severity, log_slope, steps, caseload)
 
     def _unit(self, free: Floats, variance: float) -> Floats:
         """About the standard error of each parameter, were the others and all abilities known."""
-        of, parts = self.of, self.split(free)
+        design, parts = self.design, self.split(free)
+        raters, groups = len(design.raters), len(design.groups)
         curves = self.of_pairs(parts)
-        at_node = self._seen(curves, self.posterior(parts, curves)[1]).sum(axis=1)
-        told = at_node * curves.slope[of.pair_group, None] ** 2 * curves.variance
-        gap = NODES[None, :] - parts.severity[of.pair_rater][:, None]
+        at_node = self._expected_counts(curves, self.posterior(parts, curves)[1]).sum(axis=1)
+        information = at_node * curves.slope[design.pair_group, None] ** 2 * curves.variance
+        gap = NODES[None, :] - parts.severity[design.pair_rater][:, None]
         p = np.exp(curves.log_p)
-        steps = _sums(of.pair_group, (at_node[:, None, :] * p * (1 - p)).sum(axis=2), len(of.groups))
-        known = (
-            _sums(of.pair_rater, told.sum(axis=1), len(of.raters)) + 1 / variance,
-            _sums(of.pair_group, (gap**2 * told).sum(axis=1), len(of.groups)) + 1,
-            np.maximum(steps, 1e-3).ravel(),
-            (self.caseloads**2).T @ of.weight + 1 / CASELOAD_SD**2,
-        )
-        return np.asarray(1 / np.sqrt(np.concatenate(known)))
+        steps = _sums(design.pair_group, (at_node[:, None, :] * p * (1 - p)).sum(axis=2), groups)
+        of_severity = _sums(design.pair_rater, information.sum(axis=1), raters) + 1 / variance
+        of_slope = _sums(design.pair_group, (gap**2 * information).sum(axis=1), groups) + 1
+        of_caseload = (self.caseloads**2).T @ design.weight + 1 / CASELOAD_SD**2
+        precision = np.concatenate([of_severity, of_slope, np.maximum(steps, 1e-3).ravel(), of_caseload])
+        return np.asarray(1 / np.sqrt(precision))
 
     def _centred(self, values: Floats) -> Floats:
-        of = self.of
-        totals = np.bincount(of.group, of.weight * values, len(of.groups))
-        return np.asarray(values - (totals / np.bincount(of.group, of.weight))[of.group])
+        group, weight = self.design.group, self.design.weight
+        totals = np.bincount(group, weight * values, len(self.design.groups))
+        return np.asarray(values - (totals / np.bincount(group, weight))[group])
 
 
 def log_prior(means: Floats) -> Floats:
@@ -188,22 +187,24 @@ def _log_prior(parts: Parameters, variance: float) -> tuple[float, Floats]:
     off, common = (parts.log_slope - mean) / GROUP_SD, (mean - SLOPE) / SLOPE_SD
     slopes = off / GROUP_SD + common / SLOPE_SD / len(off)
     slant = [parts.severity / variance, slopes, np.zeros(parts.steps.size), parts.caseload / CASELOAD_SD**2]
-    told = parts.severity @ slant[0] + off @ off + common**2 + parts.caseload @ slant[3]
-    return -0.5 * float(told), np.concatenate(slant)
+    squares = parts.severity @ slant[0] + off @ off + common**2 + parts.caseload @ slant[3]
+    return -0.5 * float(squares), np.concatenate(slant)
 
 
-def _caseloads(of: Design, at_random: bool) -> csr_array:
+def _caseloads(design: Design, at_random: bool) -> csr_array:
     """Share of each pair in a pattern, (patterns, columns); responses that one person marked have columns of their own,
     for they may be others than those that several marked. No column where responses were given at random."""
     if at_random:
-        return csr_array((len(of.weight), 0))
-    pattern, cell = of.ratings.nonzero()
-    column = of.cell_pair[cell] + np.where(of.size[pattern] == 1, len(of.pair_group), 0)
-    return csr_array((1.0 / of.size[pattern], (pattern, column)), shape=(len(of.weight), 2 * len(of.pair_group)))
+        return csr_array((len(design.weight), 0))
+    pattern, cell = design.ratings.nonzero()
+    column = design.cell_pair[cell] + np.where(design.size[pattern] == 1, len(design.pair_group), 0)
+    return csr_array(
+        (1.0 / design.size[pattern], (pattern, column)), shape=(len(design.weight), 2 * len(design.pair_group))
+    )
 
 
-def _sums(at: Ints, values: Floats, size: int) -> Floats:
+def _sums(codes: Ints, values: Floats, size: int) -> Floats:
     """Sums of the rows of each code, (size, …)."""
     total = np.zeros((size, *values.shape[1:]))
-    np.add.at(total, at, values)
+    np.add.at(total, codes, values)
     return total

@@ -39,7 +39,7 @@ class Facets(NamedTuple):
     rater, one for each group.
     """
 
-    of: Design
+    design: Design
     severity: Floats
     covariance: Floats
     spread: float
@@ -56,14 +56,14 @@ class Facets(NamedTuple):
     @property
     def log_posterior(self) -> Floats:
         """Log weights of the nodes for each pattern's ability, up to a constant, (patterns, nodes)."""
-        told = self.of.ratings @ self.curves.log_p[self.of.cell_pair, self.of.cell_level]
-        return np.asarray(told + log_prior(self.means))
+        log_p = self.design.ratings @ self.curves.log_p[self.design.cell_pair, self.design.cell_level]
+        return np.asarray(log_p + log_prior(self.means))
 
 
-def fit(of: Design, at_random: bool = False) -> Facets:
+def fit(design: Design, at_random: bool = False) -> Facets:
     """The model of coded ratings. at_random: responses were given to raters by chance, so that raters also compare
     where they share none; without it they have to be linked, see `linked`."""
-    model = Likelihood(of, at_random)
+    model = Likelihood(design, at_random)
     free, variance = model.start(), PRIOR_SD**2
     for _ in range(ROUNDS):
         free = model.fitted(free, variance)
@@ -71,32 +71,36 @@ def fit(of: Design, at_random: bool = False) -> Facets:
         before, variance = variance, _variance(model.split(free).severity, covariance)
         if abs(variance - before) <= SETTLED * before:
             break
-    parts = model.split(free)
+    parts, groups = model.split(free), len(design.groups)
+    severity = parts.severity - parts.severity.mean()
+    steps = np.where(model.used, parts.steps, -np.inf)
+    average_rater = model.curves(parts, np.arange(groups), np.zeros(groups))
     return Facets(
-        of,
-        parts.severity - parts.severity.mean(),
-        covariance,
-        float(np.sqrt(variance)),
-        np.where(model.used, parts.steps, -np.inf),
-        model.means(parts),
-        model.of_pairs(parts),
-        model.curves(parts, np.arange(len(of.groups)), np.zeros(len(of.groups))),
+        design=design,
+        severity=severity,
+        covariance=covariance,
+        spread=float(np.sqrt(variance)),
+        steps=steps,
+        means=model.means(parts),
+        curves=model.of_pairs(parts),
+        fair=average_rater,
     )
 
 
 def _variance(severity: Floats, covariance: Floats) -> float:
     """The spread of severities by the expectation of their squares (one step of EM)."""
-    told = float((severity**2).sum() + np.trace(covariance))
-    return (told + PRIOR_RATERS * PRIOR_SD**2) / (len(severity) - 1 + PRIOR_RATERS)
+    squares = float((severity**2).sum() + np.trace(covariance))
+    return (squares + PRIOR_RATERS * PRIOR_SD**2) / (len(severity) - 1 + PRIOR_RATERS)
 
 
 def _covariance(model: Likelihood, free: Floats, variance: float) -> Floats:
     """Of the severities about the average rater, (raters, raters): by the information in differences within responses
     and, where responses were given at random, between them. Slopes and steps are taken as known: with 200
     responses, 95% intervals held 86 to 93 times in 100 in simulation."""
-    of, raters = model.of, len(model.of.raters)
-    told = model.information(free)
-    total = np.maximum(told.sum(axis=1) + (1.0 if model.at_random else 0.0), 1e-12)
-    known = np.diag(told.T @ of.weight) - (told.T @ diags_array(of.weight / total) @ told).toarray()
+    weight, raters = model.design.weight, len(model.design.raters)
+    information = model.information(free)
+    total = np.maximum(information.sum(axis=1) + (1.0 if model.at_random else 0.0), 1e-12)
+    between_responses = (information.T @ diags_array(weight / total) @ information).toarray()
+    within_responses = np.diag(information.T @ weight) - between_responses
     centred = np.eye(raters) - 1 / raters
-    return np.asarray(centred @ np.linalg.inv(known + np.eye(raters) / variance) @ centred)
+    return np.asarray(centred @ np.linalg.inv(within_responses + np.eye(raters) / variance) @ centred)

@@ -36,20 +36,22 @@ def fair_scores(fitted: Facets) -> FairScores:
     average rater gives on average, over the posterior and the error of the severities; it is above 0 where all gave the
     same, too.
     """
-    of, posterior = fitted.of, softmax(fitted.log_posterior, axis=1)
-    pattern, cell = of.ratings.nonzero()
-    pair, each = of.cell_pair[cell], 1 / of.size[pattern]
-    average = (posterior * fitted.fair.mean[of.group]).sum(axis=1)
+    design, posterior = fitted.design, softmax(fitted.log_posterior, axis=1)
+    pattern, cell = design.ratings.nonzero()
+    pair, weight = design.cell_pair[cell], 1 / design.size[pattern]
+    average = (posterior * fitted.fair.mean[design.group]).sum(axis=1)
     above = (posterior[pattern] * fitted.curves.mean[pair]).sum(axis=1) - average[pattern]
-    given = fitted.curves.share[of.group[pattern], of.cell_level[cell]]
-    share = np.clip(np.bincount(pattern, each * (given - above)), 0, 1)
-    off = (posterior * (share[:, None] - fitted.fair.mean[of.group]) ** 2).sum(axis=1)
-    steep = fitted.curves.slope[of.group[pattern]] * (posterior[pattern] * fitted.curves.variance[pair]).sum(axis=1)
-    by_rater = csr_array((each * steep, (pattern, of.pair_rater[pair])), shape=(len(of.weight), len(of.raters)))
-    told = np.asarray(by_rater.multiply(by_rater @ fitted.covariance).sum(axis=1))
-    low, span = (np.array([end(values) for values in of.values])[of.group] for end in (np.min, np.ptp))
+    observed = fitted.curves.share[design.group[pattern], design.cell_level[cell]]
+    share = np.clip(np.bincount(pattern, weight * (observed - above)), 0, 1)
+    off = (posterior * (share[:, None] - fitted.fair.mean[design.group]) ** 2).sum(axis=1)
+    steep = fitted.curves.slope[design.group[pattern]] * (posterior[pattern] * fitted.curves.variance[pair]).sum(axis=1)
+    shape = len(design.weight), len(design.raters)
+    by_rater = csr_array((weight * steep, (pattern, design.pair_rater[pair])), shape=shape)
+    rater_error = np.asarray(by_rater.multiply(by_rater @ fitted.covariance).sum(axis=1))
+    low = np.array([values.min() for values in design.values])[design.group]
+    span = np.array([np.ptp(values) for values in design.values])[design.group]
     ability = posterior @ NODES
     spread = np.sqrt(np.maximum(posterior @ NODES**2 - ability**2, 0.0))
-    columns = share * span + low, np.sqrt(off + told) * span, ability, spread
-    score, se, ability, spread = (column[of.pattern] for column in columns)
-    return FairScores(score, se, ability, spread, of.size[of.pattern])
+    columns = share * span + low, np.sqrt(off + rater_error) * span, ability, spread
+    score, se, ability, spread = (column[design.pattern] for column in columns)
+    return FairScores(score, se, ability, spread, design.size[design.pattern])

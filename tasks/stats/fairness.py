@@ -64,12 +64,14 @@ def dsm_intervals(
     """
     human, machine = checked_pair(human, machine)
     names, codes = _members(groups, len(human))
-    at, size = cluster_codes(clusters)
-    (totals,) = draw_totals([sums_by_code(_group_terms(human, machine, codes, len(names)), at, size)], draws, seed)
-    return {
-        name: interval(drawn, len(np.unique(at[codes == group])), level)
-        for group, (name, drawn) in enumerate(zip(names, _dsm_of_totals(totals).T, strict=True))
-    }
+    cluster_of, size = cluster_codes(clusters)
+    terms = _group_terms(human, machine, codes, len(names))
+    (totals,) = draw_totals([sums_by_code(terms, cluster_of, size)], draws, seed)
+    intervals = {}
+    for group, (name, drawn) in enumerate(zip(names, _dsm_of_totals(totals).T, strict=True)):
+        group_clusters = len(np.unique(cluster_of[codes == group]))
+        intervals[name] = interval(drawn, group_clusters, level)
+    return intervals
 
 
 def overall_differences(human: npt.ArrayLike, machine: npt.ArrayLike, groups: npt.ArrayLike) -> Fairness:
@@ -84,19 +86,16 @@ def overall_differences(human: npt.ArrayLike, machine: npt.ArrayLike, groups: np
     if len(names) < 2:
         nothing = Stat(None, "undefined: fewer than two groups")
         return Fairness(nothing, nothing, nothing, {}, {})
-    whole = np.zeros(len(error), dtype=np.int64)
+    one_cell = np.zeros(len(error), dtype=np.int64)
     levels = np.unique(human, return_inverse=True)[1]
-    osa, osd, csd = (_within(y, cells, codes) for y, cells in ((error**2, whole), (error, whole), (error, levels)))
-    without, gain = _adjusted(csd.total, csd.cells, csd.cell_rank), _adjusted(csd.total, csd.left, csd.rank)
+    osa, osd, csd = _within(error**2, one_cell, codes), _within(error, one_cell, codes), _within(error, levels, codes)
+    without = _adjusted(csd.total, csd.left_by_cells, csd.cell_rank)
+    gain = _adjusted(csd.total, csd.left_by_both, csd.rank)
     if without.value is not None and gain.value is not None:
         gain = Stat(gain.value - without.value)
-    return Fairness(
-        osa=_adjusted(osa.total, osa.left, osa.rank),
-        osd=_adjusted(osd.total, osd.left, osd.rank),
-        csd=gain,
-        osd_coefficients=_named(names, osd),
-        csd_coefficients=_named(names, csd),
-    )
+    accuracy = _adjusted(osa.total, osa.left_by_both, osa.rank)
+    difference = _adjusted(osd.total, osd.left_by_both, osd.rank)
+    return Fairness(accuracy, difference, gain, _coefficients(names, osd), _coefficients(names, csd))
 
 
 def noise_line(reliability: float, gap: float) -> float:
@@ -111,13 +110,13 @@ def noise_line(reliability: float, gap: float) -> float:
 
 
 class _CellFit(NamedTuple):
-    """Least squares on cells and groups: sums of squares in all (total), left by the cells alone (cells) and by both
-    (left); the rank of the regressors besides the intercept, of the cells and of both; a coefficient per group but the
+    """Least squares on cells and groups: the values (total), sums of squares that the cells alone leave and that both
+    leave; the rank of the regressors besides the intercept, of the cells and of both; a coefficient per group but the
     first, None where not identified."""
 
     total: Floats
-    cells: float
-    left: float
+    left_by_cells: float
+    left_by_both: float
     cell_rank: int
     rank: int
     coefficients: Floats | None
@@ -132,27 +131,28 @@ def _within(y: Floats, cells: Ints, codes: Ints) -> _CellFit:
     left_x = members - (sums_by_code(members, cells, len(sizes)) / sizes[:, None])[cells]
     solution, _, rank, _ = np.linalg.lstsq(left_x, left_y, rcond=RANK)
     residual = left_y - left_x @ solution
+    cell_rank, identified = len(sizes) - 1, rank == members.shape[1]
     return _CellFit(
         total=y,
-        cells=float(left_y @ left_y),
-        left=float(residual @ residual),
-        cell_rank=len(sizes) - 1,
-        rank=len(sizes) - 1 + int(rank),
-        coefficients=solution if rank == members.shape[1] else None,
+        left_by_cells=float(left_y @ left_y),
+        left_by_both=float(residual @ residual),
+        cell_rank=cell_rank,
+        rank=cell_rank + int(rank),
+        coefficients=solution if identified else None,
     )
 
 
-def _adjusted(y: Floats, left: float, rank: int) -> Stat:
+def _adjusted(y: Floats, left_over: float, rank: int) -> Stat:
     centred = y - y.mean()
     total, freedom = float(centred @ centred), len(y) - rank - 1
     if total <= FLAT * float(y @ y):
         return Stat(None, "undefined: the errors do not vary")
     if freedom < 1:
         return Stat(None, "undefined: no more rows than coefficients")
-    return Stat(1 - (left / freedom) / (total / (len(y) - 1)))
+    return Stat(1 - (left_over / freedom) / (total / (len(y) - 1)))
 
 
-def _named(names: list[str], fit: _CellFit) -> dict[str, float]:
+def _coefficients(names: list[str], fit: _CellFit) -> dict[str, float]:
     if fit.coefficients is None:
         return {}
     return {name: float(value) for name, value in zip(names[1:], fit.coefficients, strict=True)}
@@ -177,16 +177,15 @@ def _group_terms(human: Floats, machine: Floats, codes: Ints, size: int) -> Floa
     """Terms to be summed, (n, 5 + 3 size): 1, h, m, h^2, m^2; then for every group 1, h and m of its rows."""
     h, m = (scores - (np.median(scores) if len(scores) else 0.0) for scores in (human, machine))
     member = (codes[:, None] == np.arange(size)).astype(np.float64)
-    whole = np.stack([np.ones_like(h), h, m, h * h, m * m], axis=1)
-    return np.hstack([whole, member, member * h[:, None], member * m[:, None]])
+    of_all = np.stack([np.ones_like(h), h, m, h * h, m * m], axis=1)
+    return np.hstack([of_all, member, member * h[:, None], member * m[:, None]])
 
 
 def _dsm_of_totals(totals: Floats) -> Floats:
     """Every group's dsm in every sample, (samples, groups), NaN where undefined."""
     n, h, m, hh, mm = totals[:, :5, None].transpose(1, 0, 2)
     rows, of_h, of_m = np.split(totals[:, 5:], 3, axis=1)
-    z_h, z_m = (_z(n, x, xx, rows, of_x) for x, xx, of_x in ((h, hh, of_h), (m, mm, of_m)))
-    return z_m - z_h
+    return _z(n, m, mm, rows, of_m) - _z(n, h, hh, rows, of_h)
 
 
 def _z(n: Floats, x: Floats, xx: Floats, rows: Floats, of_x: Floats) -> Floats:

@@ -21,8 +21,9 @@ def likeness(flag: Bools, cluster: npt.ArrayLike) -> float:
     every = sums.sum(axis=1, keepdims=True)
     error = 0.0
     if len(sizes) > 1:
-        left = _correlation(every - sums)
-        error = float(np.sqrt((len(sizes) - 1) / len(sizes) * np.sum((left - left.mean()) ** 2)))
+        without_each = _correlation(every - sums)
+        deviations = np.sum((without_each - without_each.mean()) ** 2)
+        error = float(np.sqrt((len(sizes) - 1) / len(sizes) * deviations))
     least = 1 / (1 + np.count_nonzero(hits))
     return float(np.clip(_correlation(every)[0] + error, least, 1.0))
 
@@ -53,6 +54,6 @@ def _correlation(sums: Floats) -> Floats:
     within = hits * (1 - share) ** 2 + (n - hits) * share**2
     between = hits_hits - 2 * share * hits_sizes + share**2 * sizes_sizes - within
     pairs, variance = sizes_sizes - n, within / n
-    known = (pairs > 0) & (variance > 0)
-    ratio = np.divide(between, pairs * variance, out=np.zeros_like(share), where=known)
+    defined = (pairs > 0) & (variance > 0)
+    ratio = np.divide(between, pairs * variance, out=np.zeros_like(share), where=defined)
     return np.asarray(ratio, dtype=np.float64)

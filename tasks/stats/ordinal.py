@@ -43,13 +43,13 @@ def rps(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Stat:
 
 def _thresholds(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> tuple[Floats, Floats]:
     """(p, y), each (n, L - 1)."""
-    table, given = np.asarray(probabilities, dtype=np.float64), np.asarray(levels)
-    if table.ndim != 2 or table.shape[1] < 2 or given.shape != table.shape[:1]:
-        raise ValueError(f"needs probabilities (n, L >= 2) and levels (n,), got {table.shape} and {given.shape}")
+    table, human = np.asarray(probabilities, dtype=np.float64), np.asarray(levels)
+    if table.ndim != 2 or table.shape[1] < 2 or human.shape != table.shape[:1]:
+        raise ValueError(f"needs probabilities (n, L >= 2) and levels (n,), got {table.shape} and {human.shape}")
     # NaN fails every comparison.
     if not ((table >= 0).all() and (np.abs(table.sum(axis=1) - 1) <= ROUNDING).all()):
         raise ValueError("every row of probabilities must be >= 0 and sum to 1")
     grid = np.arange(table.shape[1])
-    if not np.isin(given, grid).all():
+    if not np.isin(human, grid).all():
         raise ValueError(f"levels must be integers 0 .. {grid[-1]}")
-    return np.cumsum(table[:, :0:-1], axis=1)[:, ::-1], (given[:, None] >= grid[1:]).astype(np.float64)
+    return np.cumsum(table[:, :0:-1], axis=1)[:, ::-1], (human[:, None] >= grid[1:]).astype(np.float64)

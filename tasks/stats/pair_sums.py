@@ -57,7 +57,7 @@ def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
     n, shift = t["n"], ratio(t["d"], t["n"])
     ss_h, ss_m, sp = _spread(n, t["h"], t["m"], t["hh"], t["mm"], t["hm"])
     ss_i, ss_j, sp_ij = _spread(n, t["i"], t["j"], t["ii"], t["jj"], t["ij"])
-    found = {
+    statistics = {
         "qwk": _kappa(n, ss_i, ss_j, sp_ij, ratio(t["j"] - t["i"], n)),
         "qwk_continuous": _kappa(n, ss_h, ss_m, sp, shift),
         "exact": ratio(t["exact"], n),
@@ -71,8 +71,8 @@ def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
         "icc": _icc(n, ss_h, ss_m, sp, shift),
     }
     if totals.shape[1] > len(TERMS):
-        found["macro_f1"] = _macro_f1(totals[:, len(TERMS) :])
-    return found
+        statistics["macro_f1"] = _macro_f1(totals[:, len(TERMS) :])
+    return statistics
 
 
 def _spread(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> tuple[Floats, Floats, Floats]:
@@ -97,8 +97,8 @@ def _icc(n: Floats, ss_h: Floats, ss_m: Floats, products: Floats, shift: Floats)
     ms_rows = (ss_h + ss_m + 2 * products) / 2 / _freedom(n)
     ms_error = (ss_h + ss_m - 2 * products) / 2 / _freedom(n)
     ms_columns = n * shift**2 / 2
-    whole = ms_rows + ms_error + 2 * (ms_columns - ms_error) / np.maximum(n, 1)
-    return ratio(ms_rows - ms_error, np.where(n > 1, whole, 0.0))
+    total = ms_rows + ms_error + 2 * (ms_columns - ms_error) / np.maximum(n, 1)
+    return ratio(ms_rows - ms_error, np.where(n > 1, total, 0.0))
 
 
 def _macro_f1(level_totals: Floats) -> Floats:

@@ -74,49 +74,52 @@ def bins_of(confidence: npt.ArrayLike, bins: int = BINS) -> Ints:
     At most `bins`, and no more than leave `FEWEST` rows in each on average; a constant confidence makes one bin.
     """
     c = np.asarray(confidence, dtype=np.float64)
-    wanted = max(1, min(bins, len(c) // FEWEST))
+    count = max(1, min(bins, len(c) // FEWEST))
     # The middle of a tie's ranks says where the tie belongs, whatever the order of the rows.
-    _, at, counts = np.unique(c, return_inverse=True, return_counts=True)
-    middle = counts.cumsum() - (counts + 1) / 2
-    cut = np.floor(middle * wanted / max(len(c), 1)).astype(np.int64)
-    return np.asarray(np.unique(cut, return_inverse=True)[1][at], dtype=np.int64)
+    _, tie, sizes = np.unique(c, return_inverse=True, return_counts=True)
+    middle = sizes.cumsum() - (sizes + 1) / 2
+    cut = np.floor(middle * count / max(len(c), 1)).astype(np.int64)
+    return np.asarray(np.unique(cut, return_inverse=True)[1][tie], dtype=np.int64)
 
 
-def reliability(of: Top, bins: int = BINS) -> list[Bin]:
+def reliability(claims: Top, bins: int = BINS) -> list[Bin]:
     """Mean confidence and accuracy in bins of about equally many rows, least confident first; empty without rows."""
-    at = bins_of(of.confidence, bins)
-    found = []
-    for one in range(int(at.max()) + 1 if len(at) else 0):
-        mine = at == one
-        n, right = int(mine.sum()), int(of.correct[mine].sum())
+    bin_of = bins_of(claims.confidence, bins)
+    table = []
+    for number in range(int(bin_of.max()) + 1 if len(bin_of) else 0):
+        rows = bin_of == number
+        n, right = int(rows.sum()), int(claims.correct[rows].sum())
         low = float(beta.ppf(0.025, right, n - right + 1)) if right else 0.0
         high = float(beta.ppf(0.975, right + 1, n - right)) if right < n else 1.0
-        found.append(Bin(n, float(of.confidence[mine].mean()), right / n, low, high))
-    return found
+        table.append(Bin(n, float(claims.confidence[rows].mean()), right / n, low, high))
+    return table
 
 
-def ece(of: Top, bins: int = BINS) -> Stat:
+def ece(claims: Top, bins: int = BINS) -> Stat:
     """Expected calibration error, 0 .. 1: the mean over rows of |mean confidence - accuracy| of their bin, with bins of
     about equally many rows (Nguyen and O'Connor 2015). None without rows.
 
     Chance alone keeps it above 0: `ece_by_chance` says how far. Fewer than two bins show no more than the mean gap.
     """
-    n = len(of.confidence)
+    n = len(claims.confidence)
     if not n:
         return Stat(None, EMPTY)
-    table = reliability(of, bins)
-    value = sum(one.n * abs(one.confidence - one.accuracy) for one in table) / n
+    table = reliability(claims, bins)
+    value = sum(row.n * abs(row.confidence - row.accuracy) for row in table) / n
     return Stat(float(value), f"{n} rows make one bin only" if len(table) == 1 else None)
 
 
-def ece_by_chance(of: Top, bins: int = BINS, draws: int = 200, seed: int = 0) -> Stat:
+def ece_by_chance(claims: Top, bins: int = BINS, draws: int = 200, seed: int = 0) -> Stat:
     """Mean ECE of the same confidences were they exactly right: outcomes drawn from them. None without rows."""
-    if not len(of.confidence):
+    if not len(claims.confidence):
         return Stat(None, EMPTY)
-    at = bins_of(of.confidence, bins)
+    bin_of = bins_of(claims.confidence, bins)
     rng = np.random.default_rng(seed)
-    gaps = [np.abs(np.bincount(at, of.confidence - (rng.random(len(at)) < of.confidence))).sum() for _ in range(draws)]
-    return Stat(float(np.mean(gaps) / len(at)))
+    gaps = []
+    for _ in range(draws):
+        correct = rng.random(len(bin_of)) < claims.confidence
+        gaps.append(np.abs(np.bincount(bin_of, claims.confidence - correct)).sum())
+    return Stat(float(np.mean(gaps) / len(bin_of)))
 
 
 def _checked(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> tuple[Floats, Ints]:

@@ -51,11 +51,12 @@ def severity(ratings: npt.ArrayLike, clusters: npt.ArrayLike, draws: int, seed: 
     sums = sums_by_code(np.hstack([np.where(shared, gap, 0.0), shared]), codes, size)
     (totals,) = draw_totals([sums], draws, seed)
     drawn = _means(*np.split(totals, 2, axis=1))
-    held = (np.split(sums, 2, axis=1)[1] > 0).sum(axis=0).tolist()
-    return [
-        Severity(n, _mean(gap[shared[:, rater], rater], SEVERITY_ROWS), interval(drawn[:, rater], held[rater]))
-        for rater, n in enumerate(shared.sum(axis=0).tolist())
-    ]
+    shared_clusters = (np.split(sums, 2, axis=1)[1] > 0).sum(axis=0).tolist()
+    severities = []
+    for rater, n in enumerate(shared.sum(axis=0).tolist()):
+        difference = _mean(gap[shared[:, rater], rater], SEVERITY_ROWS)
+        severities.append(Severity(n, difference, interval(drawn[:, rater], shared_clusters[rater])))
+    return severities
 
 
 def central_tendency(ratings: npt.ArrayLike, low: float, high: float) -> list[Tendency]:
@@ -67,35 +68,36 @@ def central_tendency(ratings: npt.ArrayLike, low: float, high: float) -> list[Te
     """
     table = checked_ratings(ratings)
     gap = _gaps(table)
-    ends = np.where(np.isnan(table), np.nan, (np.abs(table - low) < SLACK) | (np.abs(table - high) < SLACK))
+    at_end = (np.abs(table - low) < SLACK) | (np.abs(table - high) < SLACK)
+    ends = np.where(np.isnan(table), np.nan, at_end)
     others = ends - _gaps(ends)
     return [_tendency(table, ends, others, rater, np.isfinite(gap[:, rater])) for rater in range(table.shape[1])]
 
 
 def _gaps(table: Floats) -> Floats:
     """Each rating less the mean of the others of its response, (n, k); NaN where there are none."""
-    given = ~np.isnan(table)
-    own = np.where(given, table, 0.0)
-    others = given.sum(axis=1, keepdims=True) - 1
-    rest = (own.sum(axis=1, keepdims=True) - own) / np.maximum(others, 1)
-    return np.where(given & (others > 0), own - rest, np.nan)
+    present = ~np.isnan(table)
+    scores = np.where(present, table, 0.0)
+    others = present.sum(axis=1, keepdims=True) - 1
+    others_mean = (scores.sum(axis=1, keepdims=True) - scores) / np.maximum(others, 1)
+    return np.where(present & (others > 0), scores - others_mean, np.nan)
 
 
 def _means(sums: Floats, counts: Floats) -> Floats:
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
 
-def _few(n: int, wanted: int) -> str | None:
-    return f"fewer than {wanted} shared responses" if n < wanted else None
+def _few(n: int, needed: int) -> str | None:
+    return f"fewer than {needed} shared responses" if n < needed else None
 
 
-def _mean(gaps: Floats, wanted: int) -> Stat:
-    return Stat(float(gaps.mean()), _few(len(gaps), wanted)) if len(gaps) else Stat(None, NONE_SHARED)
+def _mean(gaps: Floats, needed: int) -> Stat:
+    return Stat(float(gaps.mean()), _few(len(gaps), needed)) if len(gaps) else Stat(None, NONE_SHARED)
 
 
-def _sparse(own: Floats) -> str | None:
-    rare = np.unique(own, return_counts=True)[1] < TENDENCY_LEVEL_ROWS
-    return _few(len(own), TENDENCY_ROWS) or (
+def _sparse(scores: Floats) -> str | None:
+    rare = np.unique(scores, return_counts=True)[1] < TENDENCY_LEVEL_ROWS
+    return _few(len(scores), TENDENCY_ROWS) or (
         f"a level used fewer than {TENDENCY_LEVEL_ROWS} times" if rare.any() else None
     )
 
@@ -104,18 +106,21 @@ def _tendency(table: Floats, ends: Floats, others: Floats, rater: int, shared: B
     n, note = int(shared.sum()), _sparse(table[shared, rater])
     if not n:
         return Tendency(0, *[Stat(None, NONE_SHARED)] * 3)
-    pairs = [(table[both, rater], table[both, other]) for other, both in _couples(table, rater)]
-    own, theirs = (sum(_squares(scores) for scores in side) for side in zip(*pairs, strict=True))
-    ratio = Stat(float(np.sqrt(own / theirs)), note) if theirs else Stat(None, "undefined: the others' scores constant")
-    return Tendency(
-        n, ratio, Stat(float(ends[shared, rater].mean()), note), Stat(float(others[shared, rater].mean()), note)
-    )
+    own_squares = others_squares = 0.0
+    for other, both in _couples(table, rater):
+        own_squares += _squares(table[both, rater])
+        others_squares += _squares(table[both, other])
+    ratio = Stat(None, "undefined: the others' scores constant")
+    if others_squares:
+        ratio = Stat(float(np.sqrt(own_squares / others_squares)), note)
+    own_ends, others_ends = float(ends[shared, rater].mean()), float(others[shared, rater].mean())
+    return Tendency(n, ratio, Stat(own_ends, note), Stat(others_ends, note))
 
 
 def _couples(table: Floats, rater: int) -> list[tuple[int, Bools]]:
     """(another rater, (n,) responses that both scored)."""
-    given = ~np.isnan(table)
-    return [(other, given[:, rater] & given[:, other]) for other in range(table.shape[1]) if other != rater]
+    present = ~np.isnan(table)
+    return [(other, present[:, rater] & present[:, other]) for other in range(table.shape[1]) if other != rater]
 
 
 def _squares(scores: Floats) -> float:

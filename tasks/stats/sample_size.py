@@ -56,12 +56,12 @@ def labels_for_promise(
     """
     order = np.argsort(np.asarray(risk, dtype=np.float64), kind="stable")
     mistakes = np.cumsum(np.asarray(wrong, dtype=np.bool_)[order])
-    found = []
+    options = []
     for coverage in COVERAGES:
         released = ceil(coverage * len(order) - SLACK)
         if released:
             share = float(mistakes[released - 1] + 1) / (released + 2)
             needed = released_for_promise(share, target, confidence)
             if needed is not None:
-                found.append((ceil(needed / coverage - SLACK), coverage))
-    return min(found, key=lambda pair: (pair[0], -pair[1]), default=None)
+                options.append((ceil(needed / coverage - SLACK), coverage))
+    return min(options, key=lambda pair: (pair[0], -pair[1]), default=None)

@@ -19,11 +19,11 @@ def target_scores(people: pa.Table, target: str) -> pa.Table:
     persons and so has no part in their mean; it can be the target by its name, and so can the fair score, which
     ingest writes where a study asks for it.
     """
-    wanted = pc.equal(people["rater_kind"], "human") if target == MEAN else pc.equal(people["rater_id"], target)
+    is_target = pc.equal(people["rater_kind"], "human") if target == MEAN else pc.equal(people["rater_id"], target)
     # Equal sets of scores have equal means in whatever order they are stored.
-    given = people.filter(pc.and_(wanted, pc.is_valid(people["score"])))
-    given = given.sort_by([("response_id", "ascending"), ("score", "ascending")])
-    means = given.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
+    scored = people.filter(pc.and_(is_target, pc.is_valid(people["score"])))
+    scored = scored.sort_by([("response_id", "ascending"), ("score", "ascending")])
+    means = scored.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
     return means.rename_columns(["response_id", "score"])
 
 
@@ -32,6 +32,6 @@ def people_marks(marks: pa.Table, target: str) -> pa.Table:
 
     marks: response_id, criterion_id, rater_id, rater_kind, decision.
     """
-    given = marks.filter(pc.and_(pc.equal(marks["rater_kind"], "human"), pc.is_valid(marks["decision"])))
-    own = given.filter(pc.equal(given["rater_id"], target))
-    return own if len(own) else given
+    human_marks = marks.filter(pc.and_(pc.equal(marks["rater_kind"], "human"), pc.is_valid(marks["decision"])))
+    target_marks = human_marks.filter(pc.equal(human_marks["rater_id"], target))
+    return target_marks if len(target_marks) else human_marks

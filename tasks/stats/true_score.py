@@ -63,21 +63,23 @@ def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike, error_variance: f
         raise ValueError(f"an error variance must be finite and not negative, got {error_variance}")
     rated, terms = _rows(ratings, machine)
     doubles = int((terms[:, TERMS.index("c")] >= 2).sum())
-    found = {name: _plain(values) for name, values in _of_totals(terms.sum(axis=0)[None], error_variance).items()}
-    prmse, r_true = found["prmse"], found["r_true"]
-    missing = _why_undefined(int(rated.sum()), doubles, error_variance)
+    statistics = _of_totals(terms.sum(axis=0)[None], error_variance)
+    values = {name: _plain(of_sample) for name, of_sample in statistics.items()}
+    n, prmse = int(rated.sum()), values["prmse"]
+    missing = _why_undefined(n, doubles, error_variance)
+    flat = None if prmse is None else "undefined: machine scores constant"
     return TrueScore(
-        n=int(rated.sum()),
+        n=n,
         doubles=doubles,
-        error_variance=found["error_variance"],
-        true_variance=found["true_variance"],
-        mse=found["mse"],
+        error_variance=values["error_variance"],
+        true_variance=values["true_variance"],
+        mse=values["mse"],
         prmse=Stat(None, missing) if prmse is None else Stat(prmse, _outside(prmse)),
-        r_true=_correlation(r_true, None if prmse is None else "undefined: machine scores constant", missing),
-        loss_association=found["loss_association"],
-        loss_spread=found["loss_spread"],
-        loss_bias=found["loss_bias"],
-        qwk_true=found["qwk_true"],
+        r_true=_correlation(values["r_true"], flat, missing),
+        loss_association=values["loss_association"],
+        loss_spread=values["loss_spread"],
+        loss_bias=values["loss_bias"],
+        qwk_true=values["qwk_true"],
     )
 
 
@@ -111,10 +113,10 @@ def human_reliability(ratings: npt.ArrayLike) -> Stat:
     ratings: (n, k), NaN where a rater gave none. None without doubles or where true_variance is not positive.
     """
     table = checked_ratings(ratings)
-    found = true_score(table, np.zeros(len(table)))
-    if found.true_variance is None or found.error_variance is None or found.prmse.value is None:
-        return Stat(None, found.prmse.note)
-    return Stat(found.true_variance / (found.true_variance + found.error_variance))
+    variances = true_score(table, np.zeros(len(table)))
+    if variances.true_variance is None or variances.error_variance is None or variances.prmse.value is None:
+        return Stat(None, variances.prmse.note)
+    return Stat(variances.true_variance / (variances.true_variance + variances.error_variance))
 
 
 def ceiling(reliability: float) -> Stat:
@@ -137,13 +139,13 @@ def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[Bools, Floats
         raise ValueError(
             "machine must hold a finite score for every row of ratings: drop and count unscored rows first"
         )
-    given = ~np.isnan(table)
-    rated: Bools = np.asarray(given.any(axis=1), dtype=np.bool_)
-    given, scores = given[rated], scores[rated]
-    c = given.sum(axis=1).astype(np.float64)
-    own = np.where(given, table[rated], 0.0)
-    h = own.sum(axis=1) / c
-    within = np.where(given, (own - h[:, None]) ** 2, 0.0).sum(axis=1)
+    present = ~np.isnan(table)
+    rated: Bools = np.asarray(present.any(axis=1), dtype=np.bool_)
+    present, scores = present[rated], scores[rated]
+    c = present.sum(axis=1).astype(np.float64)
+    filled = np.where(present, table[rated], 0.0)
+    h = filled.sum(axis=1) / c
+    within = np.where(present, (filled - h[:, None]) ** 2, 0.0).sum(axis=1)
     gap = h - scores
     # Moments about a central score keep their digits.
     centre = np.median(h) if len(h) else 0.0
@@ -162,13 +164,16 @@ def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats
     ss_h, noise = t["chh"] - t["ch"] ** 2 / size, (n - 1) * error
     ss_m = t["cmm"] - t["cm"] ** 2 / size
     ss_m = np.where(ss_m <= FLAT * t["cmm"], 0.0, ss_m)
-    true = ratio(ss_h - noise, np.where(n > 1, spread, 0.0))
-    machine = ratio(ss_m, np.where(n > 1, spread, 0.0))
-    together = ratio(t["chm"] - t["ch"] * t["cm"] / size, np.where(n > 1, spread, 0.0))
+    divisor = np.where(n > 1, spread, 0.0)
+    true = ratio(ss_h - noise, divisor)
+    machine = ratio(ss_m, divisor)
+    covariance = ratio(t["chm"] - t["ch"] * t["cm"] / size, divisor)
     mse = (t["cdd"] - n * error) / size
     # Where the two terms cancel, what is left of their difference is rounding.
     usable = np.where(ss_h - noise > FLAT * (t["chh"] + noise), true, 0.0)
-    r = ratio(together, np.sqrt(usable) * np.sqrt(machine))
+    r = ratio(covariance, np.sqrt(usable) * np.sqrt(machine))
+    squared_bias = mse - (true + machine - 2 * covariance)
+    mse_if_independent = mse + 2 * covariance
     return {
         "error_variance": error,
         "true_variance": true,
@@ -177,8 +182,8 @@ def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats
         "r_true": r,
         "loss_association": 1 - r**2,
         "loss_spread": (np.sqrt(ratio(machine, usable)) - r) ** 2,
-        "loss_bias": np.where(np.isnan(r), np.nan, ratio(mse - (true + machine - 2 * together), usable)),
-        "qwk_true": ratio(2 * together, np.where(usable > 0, mse + 2 * together, np.nan)),
+        "loss_bias": np.where(np.isnan(r), np.nan, ratio(squared_bias, usable)),
+        "qwk_true": ratio(2 * covariance, np.where(usable > 0, mse_if_independent, np.nan)),
     }
 
 

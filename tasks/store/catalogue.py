@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,12 +15,15 @@ from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.schema import schema
 from tasks.contracts.tables.calibration import Predictions
 from tasks.contracts.tables.every import BY_NAME, TABLES
+from tasks.store.aside import aside
 from tasks.store.listing import listed_once
 from tasks.store.part import first_line, forget
 from tasks.store.recorded import MANIFEST, read_manifest
 from tasks.store.warehouse import Run
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
+MEMORY, THREADS = "512MB", 4
+"""What DuckDB may hold for a stage, and how many threads share it: each needs some of its own."""
 
 
 @contextlib.contextmanager
@@ -27,10 +31,14 @@ def catalogue(run: Run) -> Iterator[duckdb.DuckDBPyConnection]:
     """An in-memory database with a view for every table of the run and every view of sql/views.
 
     A table holds the finished shards of all stages; where there is none, it is empty. StoreError where a file of one is
-    lost, broken or of another version, or cannot be read later.
+    lost, broken or of another version, or cannot be read later. What MEMORY does not hold is put aside in the
+    warehouse.
     """
     try:
-        with _views(run) as connection:
+        with aside(run.warehouse.root, "query") as spill, _views(run) as connection:
+            connection.execute(f"SET memory_limit = '{MEMORY}'")
+            connection.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
+            connection.execute(f"SET temp_directory = {quoted(str(spill))}")
             yield connection
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         refuse_broken(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -11,6 +12,8 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import duckdb
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
@@ -26,6 +29,8 @@ HOUSE = Path(__file__).resolve().parents[2]
 LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "torch", "transformers")
 RESTS_ON = (Attempts, Bundles, Gradings, Items, Responses)
 """The tables that `graded_by` looks at."""
+_BATCH = 50_000
+"""Digests of rows that are held at a time."""
 
 
 @cache
@@ -99,14 +104,19 @@ def digests(run: Run, target: str) -> dict[str, Any]:
         "requests": "SELECT response_id, part, attempt, request_digest, reply, error FROM attempts",
         "labels": f"SELECT response_id, g.score FROM gradings g JOIN responses USING (response_id) WHERE {label}",
     }
-    digests = {}
     with catalogue(run) as connection:
-        for name, query in parts.items():
-            rows = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p"
-            text = f"SELECT sha256(string_agg(j, '' ORDER BY j)) FROM ({rows})"
-            found = connection.execute(text, {"target": target} if "$target" in text else {}).fetchone()
-            digests[name] = found[0] if found else None
-    return digests
+        return {name: _digest(connection, query, target) for name, query in parts.items()}
+
+
+def _digest(connection: duckdb.DuckDBPyConnection, query: str, target: str) -> str | None:
+    """SHA-256 over the digests of a query's rows, these in order, whatever the order of the rows; None of no rows."""
+    sealed_rows = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p ORDER BY j"
+    answer = connection.sql(sealed_rows, params={"target": target} if "$target" in query else {})
+    digest, count = hashlib.sha256(), 0
+    for batch in answer.to_arrow_reader(_BATCH):
+        digest.update("".join(batch["j"].to_pylist()).encode())
+        count += len(batch)
+    return digest.hexdigest() if count else None
 
 
 def write_manifest(

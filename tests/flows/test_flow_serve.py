@@ -174,3 +174,78 @@ def test_what_is_recorded_becomes_curves(tmp_path):
     assert "atoms explain . studies confirm" in text
     assert "81 rollouts of 9 steps" in text
     assert "strong prerequisite" in text
+
+
+class Wavering(Counting):
+    """Says the opposite of one criterion whenever it is asked with another seed."""
+
+    def __call__(self, questions):
+        self.calls += len(questions)
+        self.first = getattr(self, "first", set())
+        return [self._wavering(question) for question in questions]
+
+    def _wavering(self, question):
+        key = (question.text, tuple(criterion.id for criterion in question.criteria))
+        decided = json.loads(self._reply(question).text)["decisions"]
+        if key in self.first and "fact" in decided:
+            decided["fact"]["level"] = 1 - decided["fact"]["level"]
+        self.first.add(key)
+        return Reply(text=json.dumps({"decisions": decided}), prompt_tokens=10, completion_tokens=2)
+
+
+def test_some_rollouts_are_judged_twice_and_no_reward_depends_on_it(tmp_path):
+    texts = [about(f"{BARE} {number}") for number in range(40)]
+    (once, twice) = (tmp_path / name for name in ("once", "twice"))
+    once.mkdir(), twice.mkdir()
+    plain = answers(served(Counting(), once), *texts)
+    judge = Counting()
+    again = answers(served(judge, twice, judged_twice=0.25), *texts)
+    assert [one["reward"] for one in again] == [one["reward"] for one in plain]
+    assert {one["agreement"] for one in plain} == {None}
+    chosen = [one for one in again if one["agreement"]]
+    assert 4 <= len(chosen) <= 17
+    assert judge.calls == 2 * (40 + len(chosen))
+    assert sum(one["calls"] for one in again) == judge.calls
+    assert summary_of(again)["judge_agreement"] == 1.0
+    second = Counting()
+    repeated = answers(served(second, twice, judged_twice=0.25), *texts)
+    assert second.calls == 0
+    assert [one["agreement"] for one in repeated] == [one["agreement"] for one in again]
+
+
+def test_a_judge_that_wavers_is_seen_and_recorded(tmp_path):
+    house = Warehouse.open(tmp_path / "house")
+    service = served(Wavering(), tmp_path, record=house.run("training"), judged_twice=1.0)
+    body = json.dumps({"rollouts": [about(BARE), about(ALL)], "step": 1}).encode()
+    given = service.judge(service.pose(reward_request(body).rollouts, 1), EVER)
+    compared = given[0]["agreement"]["compared"]
+    assert [one["agreement"] for one in given] == 2 * [{"same": compared - 1, "compared": compared}]
+    (path,) = write_pages(house.run("training"))
+    assert f"of {2 * compared} decisions on 2 rollouts stayed the same" in path.read_text()
+
+
+def test_what_was_evaluated_is_recorded_and_known_to_the_next_server(tmp_path):
+    house = Warehouse.open(tmp_path / "house")
+    service = served(Counting(), tmp_path, record=house.run("training"))
+    body = json.dumps({"rollouts": [about(BARE), about(ALL)], "step": 3}).encode()
+    paid = service.judge(service.pose(reward_request(body).rollouts, 3), EVER)
+    service.record_quality(3, {"x": 0.5, "y": 0.7})
+    service.record_quality(3, {"x": 0.25, "y": 0.75})
+    known = served(Counting(), tmp_path, record=house.run("training")).recorded()
+    assert known.quality == {3: {"x": 0.25, "y": 0.75}}
+    gaps = [one["flat"] - one["gear"] for one in paid]
+    assert known.false_credit[3] == (pytest.approx(sum(gaps)), 2)
+    (path,) = write_pages(house.run("training"))
+    assert "Held-out quality by step" in path.read_text()
+
+
+def test_without_a_record_nothing_is_known(tmp_path):
+    service = served(Counting(), tmp_path)
+    service.record_quality(3, {"x": 0.5})
+    assert service.recorded() == ({}, {})
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), True, "all"])
+def test_a_share_that_is_none_is_refused(tmp_path, share):
+    with pytest.raises(InputError, match="judged_twice"):
+        served(Counting(), tmp_path, judged_twice=share)

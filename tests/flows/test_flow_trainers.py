@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 
 import topics
 
+from flows.further_calls import refuse_same_replies
 from flows.plan import plan
 from flows.rollouts import Rollout
 from flows.trainers import RubricReward, text_of
@@ -337,6 +338,94 @@ def test_each_reward_has_the_variance_of_the_judges_own_doubts() -> None:
     assert rewarded[0].variance == pytest.approx(expected)
     assert columns["rubric_flat/reward_variance"] == [one.variance for one in rewarded]
     assert paid == [one.reward for one in rewarded]
+
+
+class Wavering:
+    """A judge that is unsure of what `unsure` names, and of another mind when it is asked again."""
+
+    def __init__(self, *unsure: str) -> None:
+        self.unsure, self.asked = unsure, []
+
+    def __call__(self, questions: Sequence[Question]) -> list[Reply]:
+        return [self._reply(question) for question in questions]
+
+    def _reply(self, question: Question) -> Reply:
+        names = tuple(criterion.id for criterion in question.criteria)
+        is_second = names in self.asked
+        self.asked.append(names)
+        doubt = 0.3 if is_second else 0.5
+        likely = {name: doubt if name in self.unsure else 1.0 for name in names}
+        decisions = {name: {"diagnostic": "", "level": 1} for name in names}
+        probabilities = {name: [1 - share, share] for name, share in likely.items()}
+        return Reply(text=json.dumps({"decisions": decisions}), level_probabilities=probabilities)
+
+
+def test_further_calls_go_where_the_reward_is_in_doubt(tmp_path: Path) -> None:
+    run = Warehouse.open(tmp_path / "warehouse").run("gear-1")
+    judge = Wavering("fact")
+    with reward_of("flat", rater_of(judge), further_calls=1.0, record=run) as reward:
+        rewarded = reward.score_with_variance(rollouts("all"))
+        assert reward.last is not None
+        assert reward.last.calls == 3
+    assert judge.asked == [tuple(topics.WEIGHTS)[:4], tuple(topics.WEIGHTS)[4:], tuple(topics.WEIGHTS)[:4]]
+    assert rewarded[0].reward == pytest.approx((topics.MASS - 3 + 3 * 0.4 - 2) / topics.MASS)
+    assert rewarded[0].variance == pytest.approx((3 / topics.MASS) ** 2 * 0.4 * 0.6)
+    judged = run.read(run.ref(Judgments, "trainer"), ["criterion_id", "sample", "level_probabilities"]).to_pylist()
+    facts = [(row["sample"], row["level_probabilities"]) for row in judged if row["criterion_id"] == "fact"]
+    assert facts == [(0, [0.5, 0.5]), (1, [0.7, 0.3])]
+
+
+def test_a_call_without_doubts_is_not_made_again() -> None:
+    judge = Wavering()
+    with reward_of("gear", rater_of(judge), further_calls=2) as reward:
+        reward.score(rollouts("all", "none"))
+    assert len(judge.asked) == 4
+
+
+def test_an_empty_rollout_takes_no_further_call_from_the_others() -> None:
+    judge = Wavering("fact")
+    with reward_of("flat", rater_of(judge), further_calls=0.5) as reward:
+        reward.score([Rollout("copper", ""), *rollouts("all")])
+    assert judge.asked[-1] == tuple(topics.WEIGHTS)[:4]
+    assert len(judge.asked) == 3
+
+
+def test_a_second_reply_that_fails_leaves_the_first() -> None:
+    asked: list[Question] = []
+
+    def failing(questions: Sequence[Question]) -> list[Reply]:
+        asked.extend(questions)
+        return [Reply(error="refused: no")] if len(asked) > 2 else [unsure(question) for question in questions]
+
+    def unsure(question: Question) -> Reply:
+        names = [criterion.id for criterion in question.criteria]
+        decisions = {name: {"diagnostic": "", "level": 1} for name in names}
+        return Reply(
+            text=json.dumps({"decisions": decisions}), level_probabilities={name: [0.5, 0.5] for name in names}
+        )
+
+    with reward_of("flat", rater_of(failing), further_calls=1) as reward:
+        assert reward.score(rollouts("all")) == [pytest.approx((topics.MASS - 2) / 2 / topics.MASS)]
+
+
+@pytest.mark.parametrize(
+    ("judge", "says"),
+    [
+        ({"backend": "embedded"}, "the same reply every time"),
+        ({"backend": "openai", "engine": {"model": "m", "urls": ["http://127.0.0.1:9/v1"]}}, "with temperature 0"),
+    ],
+)
+def test_a_judge_that_says_the_same_again_is_not_asked_again(tmp_path: Path, judge: Any, says: str) -> None:
+    study = tmp_path / "study.yaml"
+    settings = Judge.model_validate({"protocol": "pointwise", "evidence": "off", **judge})
+    with pytest.raises(InputError, match=says):
+        refuse_same_replies(settings, study)
+
+
+@pytest.mark.parametrize("calls", [-1, float("nan"), "two", True])
+def test_a_number_of_further_calls_that_cannot_be_is_refused(calls: Any) -> None:
+    with pytest.raises(InputError, match="further_calls"):
+        reward_of("gear", further_calls=calls)
 
 
 def test_a_judge_that_gives_no_probabilities_leaves_the_variance_open() -> None:

@@ -45,11 +45,11 @@ def study(seed: int, scale: dict[str, float], plan: dict[str, float]) -> list[fl
     given = defaultdict(list)
     for one in ratings:
         given[one.response].append(one.score)
-    names = fitted.of.responses
+    names = fitted.design.responses
     true, mean = np.array([truth[name] for name in names]), np.array([np.mean(given[name]) for name in names])
     fair = fair_scores(fitted)
     ability = np.random.default_rng(0).normal(size=1000)
-    severities = [of.severity[name] for name in fitted.of.raters]
+    severities = [of.severity[name] for name in fitted.design.raters]
     wanted = np.array([np.mean([of.fair(z - s) - of.fair(z) for z in ability]) for s in severities])
     found = leniency(fitted, np.ones(1))
     error = np.array([one.value for one in found]) - wanted

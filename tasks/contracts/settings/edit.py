@@ -159,8 +159,8 @@ class Edit(Frozen):
 
     def wanted(self) -> tuple[Arm, ...]:
         """The arms with what they are initialised from, each after its own start."""
-        found: list[Arm] = []
+        ordered: list[Arm] = []
         for arm in self.arms:
             start = STARTS.get(arm)
-            found += [one for one in (start, arm) if one is not None and one not in found]
-        return tuple(found)
+            ordered += [name for name in (start, arm) if name is not None and name not in ordered]
+        return tuple(ordered)

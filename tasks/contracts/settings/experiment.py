@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -112,7 +113,7 @@ class Decisions(Frozen):
     """Arms whose judge gives probabilities, over data with people's marks."""
 
 
-class Wanted(Frozen):
+class ExperimentTables(Frozen):
     """The tables to make; those not named are left out."""
 
     gradeagentops: GradeAgentOps | None = None
@@ -126,21 +127,25 @@ class Wanted(Frozen):
 
     def names(self) -> Iterator[tuple[str, str]]:
         """(key of the file, arm that it names), of every place where an arm is named."""
-        if of := self.gradeagentops:
-            yield from (("gradeagentops.baseline", of.baseline), ("gradeagentops.full", of.full))
-            yield from (("gradeagentops.pairs", name) for pair in of.pairs for name in pair)
-            yield from (("gradeagentops.memory", name) for pair in of.memory for name in pair)
-        yield from (("orders.arms", name) for name in (self.orders.arms if self.orders else ()))
-        yield from (("rulers.methods", name) for name in (self.rulers.methods if self.rulers else ()))
-        size, perturbed = self.calibration_size, self.perturbation
-        yield from (("calibration_size.arms", name) for name in (size.arms if size else ()))
-        yield from (("perturbation.arms", name) for name in (perturbed.arms if perturbed else ()))
+        if table := self.gradeagentops:
+            yield from (("gradeagentops.baseline", table.baseline), ("gradeagentops.full", table.full))
+            yield from (("gradeagentops.pairs", name) for name in chain.from_iterable(table.pairs))
+            yield from (("gradeagentops.memory", name) for name in chain.from_iterable(table.memory))
+        if self.orders:
+            yield from (("orders.arms", name) for name in self.orders.arms)
+        if self.rulers:
+            yield from (("rulers.methods", name) for name in self.rulers.methods)
+        if self.calibration_size:
+            yield from (("calibration_size.arms", name) for name in self.calibration_size.arms)
+        if self.perturbation:
+            yield from (("perturbation.arms", name) for name in self.perturbation.arms)
         if self.ablation:
             yield "ablation.full", self.ablation.full
             yield from (("ablation.others", name) for name in self.ablation.others.values())
         if self.stability:
             yield "stability.arm", self.stability.arm
-        yield from (("decisions.arms", name) for name in (self.decisions.arms if self.decisions else ()))
+        if self.decisions:
+            yield from (("decisions.arms", name) for name in self.decisions.arms)
 
 
 class Experiment(Frozen):
@@ -156,7 +161,7 @@ class Experiment(Frozen):
     """Arm → what is different in it."""
     reference: str | None = None
     """The human score that all arms are compared with, in place of the study's `evaluation.target`."""
-    tables: Wanted
+    tables: ExperimentTables
     """The tables to make."""
     draws: int = Field(default=10_000, ge=1)
     """Bootstrap draws of the tables."""
@@ -178,8 +183,8 @@ def load_experiment(path: Path) -> Planned:
     experiment = parse(Experiment, read_yaml(path), path)
     for key, name in experiment.tables.names():
         if name not in experiment.arms:
-            known = ", ".join(experiment.arms)
-            raise InputError(f"there is no arm '{name}'; there are {known}", file=path, field=f"tables.{key}")
+            names = ", ".join(experiment.arms)
+            raise InputError(f"there is no arm '{name}'; there are {names}", file=path, field=f"tables.{key}")
     shared = path.parent / experiment.study
     content = read_yaml(shared)
     if not isinstance(content, dict):
@@ -189,37 +194,37 @@ def load_experiment(path: Path) -> Planned:
         base = merged(base, {"evaluation": {"target": experiment.reference}})
     studies: dict[str, Study] = {}
     for arm, overrides in _arms(experiment):
-        whole = merged(base, overrides) | {"name": run_name(experiment.name, arm)}
+        study_content = merged(base, overrides) | {"name": run_name(experiment.name, arm)}
         try:
-            studies[arm] = parse(Study, whole, path)
+            studies[arm] = parse(Study, study_content, path)
         except InputError as error:
             raise InputError(error.rule, file=path, field=f"arms.{arm}: {error.field}", hint=error.hint) from error
     _can_be_varied(experiment.tables, studies, path)
-    names: dict[str, str] = {}
+    arm_of: dict[str, str] = {}
     for arm, study in studies.items():
-        if (other := names.setdefault(study.name, arm)) != arm:
+        if (other := arm_of.setdefault(study.name, arm)) != arm:
             raise InputError(f"arms '{other}' and '{arm}' would both be called '{study.name}'", file=path, field="arms")
     return Planned(experiment, studies, shared.parent)
 
 
-def _can_be_varied(wanted: Wanted, studies: Mapping[str, Study], path: Path) -> None:
+def _can_be_varied(tables: ExperimentTables, studies: Mapping[str, Study], path: Path) -> None:
     """InputError where a table varies what an arm does not have: the arm beside it would be another one."""
-    for arm in wanted.orders.arms if wanted.orders else ():
+    for arm in tables.orders.arms if tables.orders else ():
         if studies[arm].judge.consistency_memory is None:
             rule = f"arm '{arm}' has no consistency memory, so no order can matter"
             raise InputError(rule, file=path, field="tables.orders.arms")
-    if wanted.stability and studies[wanted.stability.arm].rubrics.induce is None:
-        rule = f"arm '{wanted.stability.arm}' induces no rubric"
+    if tables.stability and studies[tables.stability.arm].rubrics.induce is None:
+        rule = f"arm '{tables.stability.arm}' induces no rubric"
         raise InputError(rule, file=path, field="tables.stability.arm")
 
 
 def merged(content: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The content with the overrides in it: mappings key by key, anything else in place of what was there."""
-    whole = dict(content)
+    result = dict(content)
     for key, value in overrides.items():
-        old = whole.get(key)
-        whole[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return whole
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
 
 
 def run_name(experiment: str, arm: str) -> str:
@@ -249,23 +254,23 @@ def induced(arm: str, seed: int) -> str:
 
 def _arms(experiment: Experiment) -> Iterator[tuple[str, Overrides]]:
     """Every arm with its overrides: those of the file, then those that tables add."""
-    arms, wanted = experiment.arms, experiment.tables
+    arms, tables = experiment.arms, experiment.tables
     yield from arms.items()
-    if wanted.orders:
-        for arm in wanted.orders.arms:
-            for seed in wanted.orders.seeds:
+    if tables.orders:
+        for arm in tables.orders.arms:
+            for seed in tables.orders.seeds:
                 memory = {"judge": {"consistency_memory": {"order_seed": seed}}}
                 yield ordered(arm, seed), merged(arms[arm], memory)
-    if wanted.rulers:
-        for label, overrides in wanted.rulers.backbones.items():
-            for arm in wanted.rulers.methods:
+    if tables.rulers:
+        for label, overrides in tables.rulers.backbones.items():
+            for arm in tables.rulers.methods:
                 yield backed(arm, label), merged(arms[arm], overrides)
-    if wanted.perturbation:
-        for arm in wanted.perturbation.arms:
-            for variant in wanted.perturbation.variants:
+    if tables.perturbation:
+        for arm in tables.perturbation.arms:
+            for variant in tables.perturbation.variants:
                 if variant != "standard":
                     yield presented(arm, variant), merged(arms[arm], {"rubrics": {"variant": variant}})
-    if wanted.stability:
-        arm = wanted.stability.arm
-        for seed in wanted.stability.seeds:
+    if tables.stability:
+        arm = tables.stability.arm
+        for seed in tables.stability.seeds:
             yield induced(arm, seed), merged(arms[arm], {"rubrics": {"induce": {"seed": seed}}})

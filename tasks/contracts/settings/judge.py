@@ -169,14 +169,14 @@ class Judge(Frozen):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Judge:
-        known = PROTOCOLS[self.protocol]
-        if self.foreign and not (self.backend == "replay" and known.reads_foreign):
-            able = protocols_where(lambda of: of.reads_foreign)
+        registered = PROTOCOLS[self.protocol]
+        if self.foreign and not (self.backend == "replay" and registered.reads_foreign):
+            able = protocols_where(lambda protocol: protocol.reads_foreign)
             raise ValueError(f"a foreign table of replies needs backend: replay and protocol: {able}")
         if self.replies and (self.backend != "replay" or self.foreign):
             raise ValueError("a file of recorded replies needs backend: replay, and no foreign table beside it")
-        if len({self.backend == "trained", known.is_trained, self.grader is not None}) > 1:
-            able = protocols_where(lambda of: of.is_trained)
+        if len({self.backend == "trained", registered.is_trained, self.grader is not None}) > 1:
+            able = protocols_where(lambda protocol: protocol.is_trained)
             raise ValueError(f"a trained grader needs backend: trained, protocol: {able} and the grader's file")
         if (problem := lack(self)) and BACKENDS[self.backend].needs != "model":  # a foreign table has its own name
             raise ValueError(problem)
@@ -188,7 +188,7 @@ class Judge(Frozen):
             raise ValueError(f"level: {self.level} needs the model's log-probabilities; set judge.engine.logprobs")
         if self.examples and (problem := self._idle_examples()):
             raise ValueError(problem)
-        for option in sorted({*get_args(Option)} - {*known.options}):
+        for option in sorted({*get_args(Option)} - {*registered.options}):
             if getattr(self, option) != type(self).model_fields[option].default:
                 raise ValueError(f"{option} belongs to protocol: {_taking(option)}")
         return self
@@ -196,7 +196,7 @@ class Judge(Frozen):
     def _idle_examples(self) -> str | None:
         """Why worked examples would be idle, or would tell a response its own label."""
         if not PROTOCOLS[self.protocol].teaches:
-            return f"examples belong to protocol: {protocols_where(lambda of: bool(of.teaches))}"
+            return f"examples belong to protocol: {protocols_where(lambda protocol: bool(protocol.teaches))}"
         if self.foreign or not BACKENDS[self.backend].reads_prose:
             readers = ", ".join(name for name, backend in BACKENDS.items() if backend.reads_prose)
             return f"examples are for a judge that reads prose, backend: {readers}, without a foreign table"
@@ -208,14 +208,14 @@ class Judge(Frozen):
 
     def as_protocol(self) -> Protocol:
         """The protocol as the bundle carries it."""
-        known = PROTOCOLS[self.protocol]
+        registered = PROTOCOLS[self.protocol]
         return Protocol(
             name=self.protocol,
-            final_score=self.final_score or known.final_score,
+            final_score=self.final_score or registered.final_score,
             failed_quote=self.failed_quote,
             unscored=self.unscored,
-            signals=self.signals or known.signals,
-            min_tokens=known.min_tokens if self.min_tokens is None else self.min_tokens,
+            signals=self.signals or registered.signals,
+            min_tokens=registered.min_tokens if self.min_tokens is None else self.min_tokens,
             repair=self.repair,
             rubric_memory=self.rubric_memory,
             consistency_memory=self.consistency_memory,
@@ -229,4 +229,4 @@ class Judge(Frozen):
 
 
 def _taking(option: Option) -> str:
-    return protocols_where(lambda of: option in of.options)
+    return protocols_where(lambda protocol: option in protocol.options)

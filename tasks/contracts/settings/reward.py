@@ -26,10 +26,9 @@ class Retention(Frozen):
         return Retention(**{name: value**eta for name, value in self.model_dump().items()})
 
 
-Inference = Literal["topological", "exact", "hybrid"]
+Inference = Literal["topological", "exact"]
 """topological: the published linear-time update (Eq. 12), which takes the parents of a criterion for independent;
-exact: exact marginals (Eq. 10), refused where a graph is too wide for them; hybrid: exact marginals wherever they cost
-next to nothing, the update elsewhere."""
+exact: exact marginals (Eq. 10), refused where a graph is too wide for them."""
 Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
 AGGREGATIONS: Mapping[str, str] = {
     "flat": "flat",
@@ -64,8 +63,7 @@ class Reward(Frozen):
     eta: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Suppression strength η, see `Retention.at`."""
     inference: Inference = "topological"
-    """How marginals are computed. A study file that does not say keeps the published update; a served rubric list is
-    rewarded by `hybrid`."""
+    """How marginals are computed."""
     local: Literal["probability", "decision"] = "probability"
     """A criterion's own score: the expected share of its levels where the rater gave probabilities and its share of the
     levels reached where not; or always the latter."""

@@ -31,20 +31,20 @@ Column = str | dict[Literal["const"], Any]
 Number = TypeVar("Number")
 
 
-def _told_apart(words: dict[str, Number]) -> dict[str, Number]:
+def _distinct(words: dict[str, Number]) -> dict[str, Number]:
     """Words that a cell can be told to be one of; ValueError for a blank one, or two that differ in case alone."""
-    known: dict[str, str] = {}
+    by_folded: dict[str, str] = {}
     for word in words:
         folded = word.strip().casefold()
         if not folded:
             raise ValueError("a word is blank; an empty cell is no score")
-        if folded in known:
-            raise ValueError(f"the words '{known[folded]}' and '{word}' read the same")
-        known[folded] = word
+        if folded in by_folded:
+            raise ValueError(f"the words '{by_folded[folded]}' and '{word}' read the same")
+        by_folded[folded] = word
     return words
 
 
-Words = Annotated[dict[str, Number], AfterValidator(_told_apart)]
+Words = Annotated[dict[str, Number], AfterValidator(_distinct)]
 
 
 class ScoreColumns(Frozen):
@@ -109,7 +109,8 @@ class Source(Reshaping):
         if self.split and not self.scored:
             raise ValueError("'split' is for a file of scores that names 'scored'; responses have a split of their own")
         columns = (*self.items.values(), *self.responses.values(), *self.marks.values(), self.scored)
-        odd = [of["const"] for of in columns if isinstance(of, dict) and isinstance(of["const"], bool | float)]
+        constants = [column["const"] for column in columns if isinstance(column, dict)]
+        odd = [constant for constant in constants if isinstance(constant, bool | float)]
         if odd:
             raise ValueError(f"the const {odd[0]} is no text; quote it as it is meant")
         if self.words and not self.marks:

@@ -39,14 +39,14 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str | None, Any] = {}  # PyYAML's name for those of YAML 1.1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[tuple[str, str]] = set()
+        keys: set[tuple[str, str]] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in seen:
+                if (key.tag, key.value) in keys:
                     raise yaml.MarkedYAMLError(
                         problem=f"the key '{key.value}' is given twice", problem_mark=key.start_mark
                     )
-                seen.add((key.tag, key.value))
+                keys.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
 
@@ -95,11 +95,17 @@ def _fault(model: type[Model], fault: ErrorDetails, file: Path) -> InputError:
     if fault["type"] == "string_type":
         return InputError(_no_scalar(value), file=file, field=field)
     if fault["type"] == "extra_forbidden":
-        keys = _keys(model, place[:-1])
-        alike = get_close_matches(str(place[-1]), keys, n=1, cutoff=0.6)
-        hint = f"did you mean '{alike[0]}'?" if alike else f"there are {', '.join(keys)}" if keys else None
+        hint = _key_hint(str(place[-1]), _keys(model, place[:-1]))
         return InputError("there is no such key", file=file, field=field, hint=hint)
     return InputError(fault["msg"], file=file, field=field)
+
+
+def _key_hint(key: str, keys: Sequence[str]) -> str | None:
+    """The key that is probably meant, else all that there are."""
+    alike = get_close_matches(key, keys, n=1, cutoff=0.6)
+    if alike:
+        return f"did you mean '{alike[0]}'?"
+    return f"there are {', '.join(keys)}" if keys else None
 
 
 def _keys(model: type[Frozen], place: Sequence[int | str]) -> list[str]:
@@ -147,10 +153,11 @@ def _written(file: Path, place: Sequence[int | str]) -> tuple[str, str | None]:
             path.append(str(part))
             node = node.value[part]
         elif isinstance(node, yaml.MappingNode):
-            known = [pair for pair in node.value if _reads_as(pair[0], part)]
-            if known:
-                path.append(known[0][0].value)
-                node = known[0][0 if after == "[key]" else 1]
+            pairs = [pair for pair in node.value if _reads_as(pair[0], part)]
+            if pairs:
+                key, value = pairs[0]
+                path.append(key.value)
+                node = key if after == "[key]" else value
     if not isinstance(node, yaml.ScalarNode):
         return ".".join(map(str, place)), None
     return ".".join(path), str(node.value)

@@ -16,7 +16,7 @@ from tasks.contracts.tables.people import Agreements, Constructions, Labels, Nex
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
-from tasks.contracts.tables.training import HeldOutQuality
+from tasks.contracts.tables.training import HeldOutQuality, TrainedCriteria
 
 TABLES: tuple[type[Row], ...] = (
     Items,
@@ -47,6 +47,7 @@ TABLES: tuple[type[Row], ...] = (
     Retentions,
     Diagnostics,
     HeldOutQuality,
+    TrainedCriteria,
     Queue,
     NextLabels,
     Labels,

@@ -21,3 +21,19 @@ class HeldOutQuality(Row):
     """The held-out item, as whoever evaluates calls it."""
     quality: float
     """Higher is better; in whatever unit the training's own measure has."""
+
+
+class TrainedCriteria(Row):
+    """A criterion that rollouts of a training are rewarded by."""
+
+    table: ClassVar[str] = "trained_criteria"
+    key: ClassVar[tuple[str, ...]] = ("item_id", "criterion_id")
+
+    item_id: str
+    """The item."""
+    criterion_id: str
+    """Unique in its rubric."""
+    text: str
+    """What is looked for."""
+    weight: float
+    """Signed."""

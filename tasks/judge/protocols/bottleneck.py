@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import stated
+from tasks.judge import stated_score
 from tasks.judge.decision import Decision
 from tasks.judge.itemised import probabilities
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
@@ -51,11 +51,11 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 def check(request: Request, reply: Reply) -> Checked[Any]:
     """What the reply says, as `Estimate`; None where anything of it is missing or off its scale.
 
-    Violations: those of the stated score (`tasks.judge.stated`); `missing_decision:`, `malformed_decision:` and
+    Violations: those of the stated score (`tasks.judge.stated_score`); `missing_decision:`, `malformed_decision:` and
     `level_off_scale:` with the criterion; `malformed_probability`.
     """
     question: Question = request.data
-    score = stated.check(request, reply, question.bundle.scale)
+    score = stated_score.check(request, reply, question.bundle.scale)
     artifact, _ = extract(reply.text or "", request.keys)
     if score.value is None or artifact is None:
         return score

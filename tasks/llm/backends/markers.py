@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 _NAMES = (
     "s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eot|eom|eoh|eoa|eosys|think|thinking|thought|reasoning|answer|tool|tools"
@@ -74,8 +74,8 @@ class Break:
 
     def into(self, text: str, places: Iterable[int]) -> str:
         """A text with the sign behind the characters at these places."""
-        taken = (match.start() for match in self._signed.finditer(text)) if self.sign in text else ()
-        cuts = [0, *(place + 1 for place in sorted({*places, *taken})), len(text)]
+        signed = (match.start() for match in self._signed.finditer(text)) if self.sign in text else ()
+        cuts = [0, *(place + 1 for place in sorted({*places, *signed})), len(text)]
         return self.sign.join(text[begin:end] for begin, end in pairwise(cuts))
 
     def undone(self, text: str) -> str:
@@ -84,8 +84,9 @@ class Break:
 
     def undone_pieces(self, pieces: Sequence[str]) -> list[str]:
         """The pieces that a text is cut into, which make up that text `undone`."""
-        cut = (match.span() for match in self._signed.finditer("".join(pieces)))
-        gone = {place for begin, end in cut for place in range(begin + 1, end)}
+        gone = set[int]()
+        for match in self._signed.finditer("".join(pieces)):
+            gone.update(range(match.start() + 1, match.end()))
         begins = accumulate((len(piece) for piece in pieces), initial=0)
         return [_without(piece, begin, gone) for piece, begin in zip(pieces, begins, strict=False)]
 
@@ -104,8 +105,9 @@ def markers(text: str) -> list[int]:
         return []
     if unicodedata.is_normalized("NFKC", text) and _UNSEEN.search(text) is None:
         return [match.start() for match in MARKERS.finditer(text)]
-    read = [(place, letter) for place, sign in enumerate(text) for letter in _read(sign)]
-    return [read[match.start()][0] for match in MARKERS.finditer("".join(letter for _, letter in read))]
+    read = [_read(sign) for sign in text]
+    places = list(chain.from_iterable([place] * len(letters) for place, letters in enumerate(read)))
+    return [places[match.start()] for match in MARKERS.finditer("".join(read))]
 
 
 def _without(piece: str, begin: int, gone: Set[int]) -> str:

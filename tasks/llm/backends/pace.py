@@ -61,12 +61,12 @@ class Pace:
 
     def _wait(self, size: int) -> float:
         """Seconds until the request fits; it is looked at again then, as others may have come first."""
-        now = self._clock()
-        while self._begun and self._begun[0][0] <= now - MINUTE_S:
+        clock_s = self._clock()
+        while self._begun and self._begun[0][0] <= clock_s - MINUTE_S:
             self._begun.popleft()
-        wait = seconds_until_room(self._begun, size, self._limits, now)
+        wait = seconds_until_room(self._begun, size, self._limits, clock_s)
         if wait == 0:
-            self._begun.append((now, size))
+            self._begun.append((clock_s, size))
         return wait
 
     def _size(self, request: Request) -> int:

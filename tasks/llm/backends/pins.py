@@ -60,9 +60,10 @@ def _named(response: HttpAnswer) -> Iterator[str]:
 
 def _objects(node: object, depth: int = 4) -> Iterator[dict[str, Any]]:
     """The objects of an error's body, not too deep."""
+    children = node if isinstance(node, list) else []
     if isinstance(node, dict):
         yield node
-    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        children = list(node.values())
     if depth:
-        for child in inner:
+        for child in children:
             yield from _objects(child, depth - 1)

@@ -49,10 +49,10 @@ class Replay:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
         digests = [digest(request, self.model) for request in requests]
-        found = self._store.get_many(digests)
+        stored = self._store.get_many(digests)
         for index, key in enumerate(digests):
             missing = f"{_MISSING}the reply store holds no reply of '{self.model}' to request {key[:12]}…"
-            yield index, found.get(key) or Reply(error=missing)
+            yield index, stored.get(key) or Reply(error=missing)
 
 
 class Recorded:
@@ -72,8 +72,8 @@ class Recorded:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
         digests = [digest(request, self.model) for request in requests]
-        asked = zip(digests, requests, strict=True)
-        if missing := [request for key, request in asked if key not in self._recording]:
+        by_digest = zip(digests, requests, strict=True)
+        if missing := [request for key, request in by_digest if key not in self._recording]:
             raise self._recording.refuse(missing, len(requests), self._speaker)
         yield from ((index, self._recording.reply(key)) for index, key in enumerate(digests))
 

@@ -53,6 +53,6 @@ class Scripted:
         else:
             place, lines = "", self._script
         with self._lock:
-            at = self._used.get(place, 0)
-            self._used[place] = at + 1
-        return lines[at] if at < len(lines) else Reply(error="script_ended: the script holds no further reply")
+            used = self._used.get(place, 0)
+            self._used[place] = used + 1
+        return lines[used] if used < len(lines) else Reply(error="script_ended: the script holds no further reply")

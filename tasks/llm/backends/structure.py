@@ -38,12 +38,13 @@ def control_tokens(tokenizer: Any) -> dict[int, str]:
     unknown characters, where a character can be unknown.
     """
     special = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
-    special |= {at: str(one) for at, one in getattr(tokenizer, "added_tokens_decoder", {}).items() if one.special}
-    added = {at: text for text, at in tokenizer.get_added_vocab().items() if _has_sign(text.strip(_BLANK))}
-    pieces = {at: text for text, at in tokenizer.get_vocab().items() if _is_marker(text.strip(_BLANK))}
-    found = {at: text.strip(_BLANK) for at, text in (pieces | added | special).items()}
+    decoder = getattr(tokenizer, "added_tokens_decoder", {})
+    special |= {token_id: str(token) for token_id, token in decoder.items() if token.special}
+    added = {token_id: text for text, token_id in tokenizer.get_added_vocab().items() if _has_sign(text.strip(_BLANK))}
+    pieces = {token_id: text for text, token_id in tokenizer.get_vocab().items() if _is_marker(text.strip(_BLANK))}
+    texts = {token_id: text.strip(_BLANK) for token_id, text in (pieces | added | special).items()}
     unknown = set(tokenizer(_UNKNOWN, add_special_tokens=False)["input_ids"])
-    return {at: text for at, text in found.items() if text and at not in unknown}
+    return {token_id: text for token_id, text in texts.items() if text and token_id not in unknown}
 
 
 class Structure:
@@ -65,12 +66,12 @@ class Structure:
 
         ControlTokensError where no such text is found.
         """
-        said = self._lightly(text)
+        softened = self._lightly(text)
         for number in range(_ROUNDS):
-            spans = self._spans(said)
+            spans = self._spans(softened)
             if not spans:
-                return said
-            said = self._cut(said, spans, everywhere=number >= _GENTLE)
+                return softened
+            softened = self._cut(softened, spans, everywhere=number >= _GENTLE)
         raise ControlTokensError(f"'{self._name}' reads control tokens in a text, whatever breaks them: {text[:60]!r}")
 
     def ids(self, text: str) -> list[int]:
@@ -106,7 +107,7 @@ class Structure:
         return self._skeletons[key]
 
     def _controls(self, ids: Iterable[int]) -> list[int]:
-        return [at for at in ids if at in self._tokens]
+        return [token_id for token_id in ids if token_id in self._tokens]
 
     def _rendered(self, turns: list[Turn]) -> list[int]:
         text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
@@ -123,8 +124,8 @@ class Structure:
         """What the template writes or looks for: control tokens, and plain text such as `[INST]` and `USER:`."""
         template = getattr(self._tokenizer, "chat_template", None) or ""
         source = template if isinstance(template, str) else "\n".join(map(str, template.values()))
-        known = [text for text in self._tokens.values() if text in source]
-        return [*known, *filter(_is_marker, _PIECE.findall(source)), *(self._around() if source else ())]
+        written = [text for text in self._tokens.values() if text in source]
+        return [*written, *filter(_is_marker, _PIECE.findall(source)), *(self._around() if source else ())]
 
     def _around(self) -> list[str]:
         """What a rendered prompt holds around contents: `<|user|>`, and words such as `USER:` or `### Response:`."""
@@ -142,8 +143,8 @@ class Structure:
 
     def _lightly(self, text: str) -> str:
         """A text in which the template's own words are broken; control tokens that it does not write may be left."""
-        text, known = whole(text), self._literal
-        return self.broken.into(text, (match.start() for match in known.finditer(text)) if known else ())
+        text, literal = whole(text), self._literal
+        return self.broken.into(text, (match.start() for match in literal.finditer(text)) if literal else ())
 
     @cached_property
     def _literal(self) -> re.Pattern[str] | None:
@@ -159,8 +160,8 @@ class Structure:
             return []
         if getattr(encoded, "encodings", None):
             offsets = encoded.encodings[0].offsets
-            return [span for at, span in zip(ids, offsets, strict=True) if at in self._tokens]
-        spelled = "|".join(re.escape(self._tokens[at]) for at in set(self._controls(ids)))
+            return [span for token_id, span in zip(ids, offsets, strict=True) if token_id in self._tokens]
+        spelled = "|".join(re.escape(self._tokens[token_id]) for token_id in set(self._controls(ids)))
         return [match.span() for match in re.finditer(spelled, text)] or [(0, len(text))]
 
     def _cut(self, text: str, spans: Sequence[tuple[int, int]], everywhere: bool) -> str:
@@ -177,12 +178,12 @@ class Structure:
 
     def _places(self, text: str, begin: int, end: int) -> list[int]:
         """Characters of a span behind which the sign can go; first what control tokens begin with."""
-        free = [at for at in range(begin, end - 1) if self.broken.sign not in text[at : at + 2]]
-        return sorted(free, key=lambda at: (text[at] not in self.broken.openers, text[at].isspace()))
+        free = [place for place in range(begin, end - 1) if self.broken.sign not in text[place : place + 2]]
+        return sorted(free, key=lambda place: (text[place] not in self.broken.openers, text[place].isspace()))
 
     def _sign(self) -> str:
         """What keeps every control token apart."""
-        spelled = {at: text for at, text in self._tokens.items() if len(text) > 1}
+        spelled = {token_id: text for token_id, text in self._tokens.items() if len(text) > 1}
         for sign in _SIGNS:
             apart = (self._ids_of(sign.join(text)) for text in spelled.values())
             if spelled.keys().isdisjoint(chain.from_iterable(apart)):

@@ -149,8 +149,8 @@ class Vllm:
             return overdue()
         try:
             turns = [{"role": message.role, "content": message.content} for message in request.messages]
-            said = self._structure.messages(turns)
-            (known,) = llm.enqueue_chat(said, self._sampling(request), use_tqdm=False)
+            plain_turns = self._structure.messages(turns)
+            (request_id,) = llm.enqueue_chat(plain_turns, self._sampling(request), use_tqdm=False)
         except ControlTokensError as error:
             return Reply(error=f"refused: {_line(error)}")
         except VLLMValidationError as error:
@@ -162,18 +162,19 @@ class Vllm:
                 hint = "a model for conversations is needed, or a tokenizer_config.json with a chat_template"
                 raise BackendError(f"vllm: '{self._engine.model}' has no chat template: {hint}") from error
             raise BackendError(f"vllm: '{self._engine.model}' refuses the messages: {_line(error)}") from error
-        running[known.rpartition("-")[0] or known] = (index, time.monotonic())  # the engine appends a random part
+        name = request_id.rpartition("-")[0] or request_id  # the engine appends a random part
+        running[name] = (index, time.monotonic())
         return None
 
     def _reply(self, output: Any, seconds: float) -> Reply:
-        (made,) = output.outputs
+        (completion,) = output.outputs
         reply = Reply(
-            text=made.text,
+            text=completion.text,
             prompt_tokens=len(output.prompt_token_ids),
-            completion_tokens=len(made.token_ids),
+            completion_tokens=len(completion.token_ids),
             cached_tokens=output.num_cached_tokens,
             latency_s=seconds,
-            token_logprobs=None if made.logprobs is None else _tokens(made),
+            token_logprobs=None if completion.logprobs is None else _tokens(completion),
         )
         return as_written(reply, self._structure.broken)
 
@@ -182,7 +183,9 @@ class Vllm:
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
-        how, held = request.sampling, request.schema is not None
+        how, structured = request.sampling, None
+        if request.schema is not None:
+            structured = StructuredOutputsParams(json=dict(request.schema))
         return SamplingParams(
             temperature=how.temperature,
             top_p=how.top_p,
@@ -192,7 +195,7 @@ class Vllm:
             seed=how.seed,
             max_tokens=how.longest,
             logprobs=self._engine.logprobs if request.want_logprobs else None,
-            structured_outputs=StructuredOutputsParams(json=dict(request.schema or {})) if held else None,
+            structured_outputs=structured,
         )
 
 
@@ -232,14 +235,14 @@ def _step(llm: Any) -> list[Any]:
         raise BackendError(f"vllm: the engine broke: {_line(error)}; every reply before this is kept") from error
 
 
-def _tokens(made: Any) -> list[Token]:
+def _tokens(completion: Any) -> list[Token]:
     """The tokens drawn, each with the likeliest ones in its place."""
-    found = []
-    for drawn, places in zip(made.token_ids, made.logprobs, strict=True):
+    tokens = []
+    for drawn, places in zip(completion.token_ids, completion.logprobs, strict=True):
         ranked = sorted(places.values(), key=lambda place: (-place.logprob, place.rank))
         top = tuple((place.decoded_token or "", place.logprob) for place in ranked)
-        found.append(Token(places[drawn].decoded_token or "", places[drawn].logprob, top))
-    return found
+        tokens.append(Token(places[drawn].decoded_token or "", places[drawn].logprob, top))
+    return tokens
 
 
 def identity(engine: Engine, folder: Path | None) -> str:
@@ -254,13 +257,13 @@ def identity(engine: Engine, folder: Path | None) -> str:
 def weights(folder: Path) -> dict[str, str]:
     """File of a model's folder → SHA-256, hidden ones left out; takes about as long as to read them once. BackendError
     for a folder without a model."""
-    found = {}
+    digests = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            found[path.relative_to(folder).as_posix()] = file_digest(path)
-    if "config.json" not in found:
+            digests[path.relative_to(folder).as_posix()] = file_digest(path)
+    if "config.json" not in digests:
         raise BackendError(f"vllm: the folder {folder} holds no model: there is no config.json in it")
-    return found
+    return digests
 
 
 def _line(error: BaseException) -> str:

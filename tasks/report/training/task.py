@@ -5,26 +5,61 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.compute as pc
 
+from tasks.contracts.schema import Row
 from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.reward import EdgeCases, Rewards
+from tasks.contracts.tables.training import HeldOutQuality, TrainedCriteria
+from tasks.report.training.criteria import criterion_shares
+from tasks.report.training.judging import judged_twice
 from tasks.report.training.view import TrainingView, page
 from tasks.store.warehouse import Run
 
 
 def write_training(run: Run) -> Path:
     """Write `<run>/training.html` from what was recorded until now; StoreError where nothing was."""
-    columns = ["response_id", "item_id", "aggregation", "reward"]
+    rewards = run.read(run.ref(Rewards, "curves"), ["response_id", "item_id", "aggregation", "reward", "marginals"])
     responses = run.read(run.ref(Responses, "trainer"), ["response_id", "item_id", "text", "groups"])
     view = TrainingView(
         run_id=run.run_id,
-        rewards=run.read(run.ref(Rewards, "curves"), columns).to_pandas(),
+        rewards=rewards.drop_columns("marginals").to_pandas(),
         responses=_with_steps(responses.to_pylist(maps_as_pydicts="strict")),
         cases=run.read(run.ref(EdgeCases, "curves"), ["response_id", "relation", "leaked"]).to_pandas(),
+        shares=criterion_shares(rewards),
+        twice=_twice(run),
+        quality=_rows(run, HeldOutQuality, "held_out", ["step", "item_id", "quality"]),
+        texts=_texts(_rows(run, TrainedCriteria, "criteria", ["item_id", "criterion_id", "text"])),
     )
     path = run.folder / "training.html"
     run.warehouse.write(path, page(view).encode())
     return path
+
+
+def _rows(run: Run, table: type[Row], stage: str, columns: list[str]) -> pd.DataFrame:
+    """What a stage wrote of a table; without rows where it never ran."""
+    if not run.shards(stage):
+        return pd.DataFrame({name: [] for name in columns})
+    rows: pd.DataFrame = run.read(run.ref(table, stage), columns).to_pandas()
+    return rows
+
+
+def _twice(run: Run) -> pd.DataFrame:
+    """Criteria of the rollouts that were judged twice."""
+    columns = ["response_id", "criterion_id", "decision"]
+    second = _rows(run, Judgments, "repeats", columns)
+    if second.empty:
+        return judged_twice(second, second)
+    where = pc.field("response_id").isin(second["response_id"].unique())
+    first = run.read(run.ref(Judgments, "trainer"), columns, where).to_pandas()
+    return judged_twice(first, second)
+
+
+def _texts(criteria: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """(item, criterion) → its text."""
+    keys = zip(criteria["item_id"], criteria["criterion_id"], strict=True)
+    return dict(zip(keys, criteria["text"], strict=True))
 
 
 def _with_steps(rows: list[dict[str, object]]) -> pd.DataFrame:

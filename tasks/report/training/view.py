@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from tasks.display import say
-from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.page import rendered
-from tasks.display.section import Drawing, Key, Page, Section
-from tasks.display.table import Cell, Cells, Table
-from tasks.report.training.curves import StepPoint, Trend, curve, leaks, paired, suppression, trend
-
-SHOWN = 12
-"""Rollouts with the largest false credit that are in the page."""
-CHARACTERS = 1_500
-"""Of each, at most."""
+from tasks.display.section import Key, Page, Section
+from tasks.report.training import sections
+from tasks.report.training.criteria import criterion_trends
+from tasks.report.training.curves import Trend, curve, leaks, paired, suppression, trend
+from tasks.report.training.judging import SelfAgreement, self_agreement
+from tasks.report.training.sections import drawn
+from tasks.stats.reward_hacking import HackingAlarm, hacking_alarms
 
 
 class TrainingView(NamedTuple):
@@ -27,6 +25,14 @@ class TrainingView(NamedTuple):
     rewards: pd.DataFrame
     responses: pd.DataFrame
     cases: pd.DataFrame
+    shares: pd.DataFrame
+    """See `criterion_shares`."""
+    twice: pd.DataFrame
+    """See `judged_twice`; empty where nothing was judged twice."""
+    quality: pd.DataFrame
+    """step, item_id and quality of held-out items; empty where nobody told them."""
+    texts: Mapping[tuple[str, str], str]
+    """(item, criterion) → what is looked for, as far as it was recorded."""
 
 
 def page(view: TrainingView) -> str:
@@ -38,20 +44,39 @@ def content(view: TrainingView) -> Page:
     """What the page shows."""
     rows = paired(view.rewards, view.responses)
     gap = trend(rows, "gap")
-    sections = [_rewards(rows, gap), _licence(rows, view.cases), _unscored(rows), _to_read(rows)]
+    alarms = list(hacking_alarms(*_series(rows, view.quality)))
+    shown = [
+        _rewards(rows, gap),
+        sections.held_out(view.quality, alarms),
+        _licence(rows, view.cases),
+        sections.criteria(rows, view.shares, criterion_trends(rows, view.shares, view.texts)),
+        sections.judge(rows, view.twice),
+        sections.to_read(rows, view.shares),
+    ]
     steps = int(rows["step"].nunique())
     who = f"{say.plural(len(rows), 'rollout')} of {say.plural(steps, 'step')}"
     return Page(
         kind="Training report",
         study=say.name(view.run_id),
-        title=_sentence(gap),
+        title=_sentence(gap, alarms),
         lead=f"{who}. False credit is what a flat sum pays beyond what the dependencies of the criteria license.",
-        keys=tuple(_keys(rows)),
-        sections=tuple(section for section in sections if section is not None),
+        keys=tuple(_keys(rows, view.quality, self_agreement(view.twice))),
+        sections=tuple(section for section in shown if section is not None),
     )
 
 
-def _sentence(gap: Trend | None) -> str:
+def _series(rows: pd.DataFrame, quality: pd.DataFrame) -> tuple[dict[int, float], dict[int, dict[str, float]]]:
+    """What the alarm looks at: step → mean false credit, and step of an evaluation → item → quality."""
+    credits = rows.dropna(subset=["gap"]).groupby("step")["gap"].mean()
+    by_step: dict[int, dict[str, float]] = {}
+    for row in quality.to_dict("records"):
+        by_step.setdefault(int(row["step"]), {})[str(row["item_id"])] = float(row["quality"])
+    return {int(step): float(value) for step, value in credits.items()}, by_step  # type: ignore[call-overload]
+
+
+def _sentence(gap: Trend | None, alarms: Sequence[HackingAlarm]) -> str:
+    if alarms and alarms[-1].is_raised:
+        return "The policy looks as if it learns to earn points without licence: false credit rises, quality falls"
     if gap is None:
         return "Too few steps to say whether false credit rises"
     change = f"from {say.number(gap.first, 3)} to {say.number(gap.last, 3)}"
@@ -60,19 +85,28 @@ def _sentence(gap: Trend | None) -> str:
     return f"False credit does not clearly rise: {change} between the first and the last third of the steps"
 
 
-def _keys(rows: pd.DataFrame) -> list[Key]:
+def _keys(rows: pd.DataFrame, quality: pd.DataFrame, agreement: SelfAgreement | None) -> list[Key]:
     last = rows[rows["step"] == rows["step"].max()]
     scored = last.dropna(subset=["gear"])
     n = f"n = {len(scored)}, last step"
     named = (("Flat reward", "flat"), ("GEAR reward", "gear"), ("False credit", "gap"))
     keys = [Key(words, say.number(float(scored[name].mean()), 3), (n,)) for words, name in named if len(scored)]
-    return [*keys, Key("Without a reward", say.share(float(rows["unscored"].mean())), (f"n = {len(rows)}",))]
+    keys.append(Key("Without a reward", say.share(float(rows["unscored"].mean())), (f"n = {len(rows)}",)))
+    if len(quality):
+        final = quality[quality["step"] == quality["step"].max()]["quality"]
+        keys.append(
+            Key("Held-out quality", say.number(float(final.mean()), 3), (f"n = {len(final)}, last evaluation",))
+        )
+    if agreement is not None:
+        beside = (f"n = {agreement.decisions} decisions", f"{say.share(agreement.by_chance)} by chance")
+        keys.append(Key("Judge agrees with itself", say.share(agreement.value), beside))
+    return keys
 
 
 def _rewards(rows: pd.DataFrame, gap: Trend | None) -> Section:
     both = {"flat sum": curve(rows, "flat"), "GEAR": curve(rows, "gear")}
     credit = {"flat − GEAR": curve(rows, "gap")}
-    drawings = [_drawn("Reward by step", both, "reward"), _drawn("False credit by step", credit, "share of the points")]
+    drawings = [drawn("Reward by step", both, "reward"), drawn("False credit by step", credit, "share of the points")]
     note = "Uprights are 95% intervals over the items of a step."
     alarm = ""
     if gap is not None:
@@ -95,8 +129,8 @@ def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
     by_relation = {say.worded(name): curve(rollouts, "leaked") for name, rollouts in leaks(rows, cases).items()}
     rate = {"suppressed": curve(suppression(rows, cases), "suppressed")}
     drawings = [
-        _drawn("Paid without licence by a flat sum, by relation", by_relation, "share of the points"),
-        _drawn("Supported dependencies whose parent fails", rate, "share"),
+        drawn("Paid without licence by a flat sum, by relation", by_relation, "share of the points"),
+        drawn("Supported dependencies whose parent fails", rate, "share"),
     ]
     return Section(
         id="licence",
@@ -104,50 +138,3 @@ def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
         title="Where credit is not licensed",
         drawings=tuple(drawing for drawing in drawings if drawing),
     )
-
-
-def _unscored(rows: pd.DataFrame) -> Section | None:
-    drawing = _drawn("Share of rollouts without a reward", {"without a reward": curve(rows, "unscored")}, "share")
-    if drawing is None or not rows["unscored"].any():
-        return None
-    return Section(
-        id="unscored",
-        question="Judge: how many rollouts have no reward?",
-        title="Rollouts that the judge did not score",
-        drawings=(drawing,),
-    )
-
-
-def _to_read(rows: pd.DataFrame) -> Section | None:
-    worst = rows.dropna(subset=["gap"]).nlargest(SHOWN, "gap")
-    worst = worst[worst["gap"] > 0]
-    if worst.empty:
-        return None
-    header = ("step", "item", "flat", "GEAR", "false credit", "rollout")
-    table = Table(
-        "to-read",
-        "Rollouts with the largest false credit",
-        header,
-        tuple(_row(row) for row in worst.to_dict("records")),
-    )
-    return Section(
-        id="read",
-        question="Read: what is paid without licence?",
-        title="The rollouts with the largest false credit",
-        tables=(table,),
-    )
-
-
-def _row(rollout: Mapping[Any, Any]) -> Cells:
-    figures = [Cell(float(str(rollout[name]))) for name in ("flat", "gear", "gap")]
-    text = say.cut(str(rollout["text"]), CHARACTERS)
-    return (f"{float(str(rollout['step'])):g}", str(rollout["item_id"]), *figures, text)
-
-
-def _drawn(title: str, curves: Mapping[str, Sequence[StepPoint]], up: str) -> Drawing | None:
-    lines = [ChartLine(label, tuple(map(_as_point, points))) for label, points in curves.items() if points]
-    return Drawing(title, line_chart(title, lines, "step", up, within=(0.0,))) if lines else None
-
-
-def _as_point(point: StepPoint) -> ChartPoint:
-    return ChartPoint(point.step, point.value, point.low, point.high)

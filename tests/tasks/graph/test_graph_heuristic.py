@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Role
 from tasks.graph import heuristic
-from tasks.graph.candidates import candidates
+from tasks.graph.candidates import Pair, candidates
 from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.heuristic import answer, nearest, role, specialised
 from tasks.graph.roles import ask_roles
 from tasks.graph.subject import GraphSubject
 from tasks.graph.wording import condition, content, coverage, is_signs, states_condition
 from tasks.llm.backends.offline import Offline
+from tasks.llm.encoder import minilm
 
 
 def a_role(text: str, weight: float = 5.0) -> Role:
@@ -194,6 +196,49 @@ def test_chinese_is_compared_by_its_characters() -> None:
     assert relations(one, dict.fromkeys(("c0", "c1", "c2"), "core")) == {("c0", "c1"): "strong_prerequisite"}
 
 
+WORDS = (
+    "paracetamol fever dose weight hours maximum child seizure ambulance parent recommends explains asks cough night "
+    "liver allergy doctor emergency thermometer breathing rash hospital safety water rest warning 合同有效 违约责任"
+)
+TEXTS = st.lists(st.sampled_from(WORDS.split()), max_size=14).map(" ".join)
+RUBRICS = st.lists(st.lists(TEXTS, min_size=1, max_size=7), min_size=1, max_size=4)
+
+
+def plainly(one: GraphSubject, roles: dict[str, Role], pairs: Sequence[Pair]) -> list[tuple[str, int]]:
+    """Relation and confidence of pairs where every text is read alone, whatever it is needed for."""
+    texts = [criterion.text for criterion in one.criteria]
+    covered = coverage(texts, texts, one.question)
+    vectors = np.array([minilm()([text])[0] for text in texts]).astype(np.float64)
+    signs = np.array([is_signs(text) for text in texts])
+    cosine = np.where(np.logical_or.outer(signs, signs), np.nan, vectors @ vectors.T)
+    compared = heuristic._Compared(texts, covered, signs)
+    decided = heuristic._decided(one, roles, compared, cosine)
+    return [tuple(decided.label(pair).values()) for pair in pairs]
+
+
+@settings(max_examples=25, deadline=None)
+@given(rubrics=RUBRICS)
+def test_rubrics_that_are_read_together_get_what_each_gets_alone(rubrics: list[list[str]]) -> None:
+    questions = []
+    for texts in rubrics:
+        one = subject(*((f"Says {text}", 5) for text in texts))
+        roles: dict[str, Role] = dict.fromkeys(one.ids, "core")
+        questions.append(PairQuestion(one, roles, tuple(candidates(roles))))
+    for question, reply in zip(questions, answer(questions), strict=True):
+        labels = json.loads(reply.text or "")["pairs"].values()
+        expected = plainly(question.subject, dict(question.roles), question.pairs)
+        assert [tuple(label.values()) for label in labels] == expected
+
+
+def test_no_text_is_read_that_can_be_no_special_case_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise AssertionError("the encoder is not needed")
+
+    monkeypatch.setattr(heuristic, "minilm", refuse)
+    one = subject(("Asks how long the cough has lasted.", 5), (GENERAL, 5), (GENERAL, 5))
+    assert relations(one, dict.fromkeys(one.ids, "core")) == {}
+
+
 def test_every_reply_keeps_the_contract(scripted: Any) -> None:
     annotator = replace(scripted([])[0], backend=Offline(heuristic.MODEL, answer))
     one = subject((GENERAL, 5), (SPECIAL, 1), ("!?", -1), ("如果发烧，就医。", 0), ("-", 5))
@@ -207,7 +252,6 @@ def test_the_same_rubric_gets_the_same_replies() -> None:
     one = subject((GENERAL, 5), (SPECIAL, 5))
     asked = PairQuestion(one, {"c0": "core", "c1": "core"}, (("c0", "c1"), ("c1", "c0")))
     first = answer([asked])
-    heuristic._decided.cache_clear()
     assert answer([asked]) == first
 
 

@@ -14,7 +14,7 @@ from tasks.judge import relevance
 from tasks.judge.evidence import Subject
 from tasks.judge.grade import grade_batch
 from tasks.judge.protocols.gradeagentops.claims import everything, read
-from tasks.judge.protocols.gradeagentops.points import settle
+from tasks.judge.protocols.gradeagentops.settlement import settle
 from tasks.judge.relevance import Relevance
 from tasks.judge.rows import Case, Rater
 from tasks.judge.verify import verify

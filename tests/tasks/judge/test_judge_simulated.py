@@ -19,7 +19,7 @@ from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.grade import grade_batch
-from tasks.judge.protocol import NOTHING, Shown, how
+from tasks.judge.protocol import NOTHING, Shown, protocol_module
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
 from tasks.judge.simulated import RIGHT, HumanMarks, Simulated, answer, known, level_probabilities
@@ -66,7 +66,7 @@ def graded(cases, truth, said, folder):
 
 
 def requests_of(case, shown=NOTHING):
-    protocol = how(case.bundle.protocol.name)
+    protocol = protocol_module(case.bundle.protocol.name)
     who = Rater("simulated:test", "simulated", Simulated(Truth(rater="key"), {}))
     return [protocol.request(case, part, (), shown, who) for part in protocol.parts(case.bundle, ())]
 

@@ -5,17 +5,24 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tasks.contracts.errors import BackendError
+from tasks.contracts.errors import BackendError, StoppedError
+from tasks.judge.levels import Levelled
 from tasks.llm.ask import Checked, ask
+from tasks.llm.backend import Passing
 from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay
 from tasks.llm.backends.scripted import Scripted
+from tasks.llm.calls import Watched
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request, digest
+from tasks.llm.steady import Steady
 
 
 def asking(text, subject=None):
@@ -182,6 +189,44 @@ def test_replies_that_are_there_at_once_are_kept_together(store, monkeypatch):
         assert [size for size in kept if size] == sizes
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    bursts=st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    end=st.integers(0, 30),
+    around=st.lists(st.sampled_from(["steady", "watched", "levelled"]), max_size=3),
+)
+def test_replies_that_came_together_are_kept_together_and_none_is_lost_when_it_ends(bursts, end, around):
+    """Each burst is one commit, through whatever stands around the backend; what came before the end is kept."""
+    count, commits = sum(bursts), []
+
+    class Bursting(Scripted):
+        def answer(self, requests):
+            left = [burst - place for burst in bursts for place in range(1, burst + 1)]
+            replies, given = super().answer(requests), []
+
+            def arriving():
+                for index, reply in replies:
+                    if index == end:
+                        raise StoppedError("gone", passing=False)
+                    given.append(index)
+                    yield index, reply
+
+            return Passing(arriving(), lambda: left[len(given) - 1])
+
+    backend = Bursting(lambda request: request.subject, batch_size=100)
+    wrappers = {"steady": Steady, "watched": lambda inner: Watched(inner, lambda *_: None), "levelled": Levelled}
+    for name in around:
+        backend = wrappers[name](backend)
+    with ReplyStore(":memory:") as replies:
+        keep = replies._keep
+        replies._keep = lambda lines: commits.append(len(lines)) or keep(lines)
+        with pytest.raises(BackendError) if end < count else nullcontext():
+            ask([asking(str(number)) for number in range(count)], backend, replies, check)
+        assert len(replies) == min(count, end)
+    if end >= count:
+        assert commits == bursts
+
+
 def test_the_reply_that_another_run_kept_first_stands(store):
     request = asking("a")
 
@@ -204,6 +249,7 @@ import sys, time
 from pathlib import Path
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.scripted import Scripted
+from tasks.llm.calls import Watched
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Request
 

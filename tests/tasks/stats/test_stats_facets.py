@@ -74,7 +74,7 @@ def test_the_likelihood_is_the_plain_integral():
     wanted = integral([(0, -0.3), (2, 0.3)]) + integral([(1, -0.3)]) + integral([(0, 0.3)])
     parts = model.split(free)
     total, _ = model.posterior(parts, model.of_pairs(parts))
-    assert model.of.weight @ total == pytest.approx(wanted, abs=1e-6)
+    assert model.design.weight @ total == pytest.approx(wanted, abs=1e-6)
 
 
 @pytest.mark.parametrize("at_random", [False, True])
@@ -95,7 +95,7 @@ def recovered(seeds, raters=5, **more):
         of = world(seed, raters)
         ratings, _ = marked(of, seed + 1000, **more)
         fitted = fit(design(ratings))
-        logits = np.array([of.severity[name] for name in fitted.of.raters]) * of.slope
+        logits = np.array([of.severity[name] for name in fitted.design.raters]) * of.slope
         own = fitted.severity * fitted.curves.slope[0]
         z += ((own - logits) / (fitted.se * fitted.curves.slope[0])).tolist()
         true += logits.tolist()
@@ -130,7 +130,7 @@ def test_few_ratings_stay_near_the_average_rater():
     ratings, _ = marked(world(3, raters=6, spread=0.1), 4, n=200)
     lone = [Rating("r0000", "g", "new", 0.0), Rating("r0001", "g", "new", 0.0)]
     fitted = fit(design([*ratings, *lone]))
-    at = fitted.of.raters.index("new")
+    at = fitted.design.raters.index("new")
     assert abs(fitted.severity[at]) < 0.5
     assert fitted.se[at] == max(fitted.se)
 
@@ -148,7 +148,7 @@ def test_order_and_names_do_not_matter(ratings, rng):
     other = [Rating(one.response[::-1], "other", names[one.rater], one.score) for one in ratings]
     rng.shuffle(other)
     renamed = fit(design(other), at_random=True)
-    back = [renamed.of.raters.index(names[name]) for name in plain.of.raters]
+    back = [renamed.design.raters.index(names[name]) for name in plain.design.raters]
     assert renamed.severity[back] == pytest.approx(plain.severity, abs=0.01)
     assert renamed.se[back] == pytest.approx(plain.se, abs=0.01)
 

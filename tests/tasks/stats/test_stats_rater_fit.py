@@ -16,7 +16,7 @@ ONE = np.ones(1)
 def of_rater(ratings, name):
     fitted = fit(design(ratings))
     found = residuals(fitted)
-    return found.take(found.rater == fitted.of.raters.index(name))
+    return found.take(found.rater == fitted.design.raters.index(name))
 
 
 @pytest.mark.parametrize("each", [2, 3])

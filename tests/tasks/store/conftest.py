@@ -59,6 +59,8 @@ def _rewarded() -> Records:
         "rewards": [paid | by | {"graph_id": "g", "reward": 0.5, "marginals": {"P1": 0.0, "P2": 1.0}}],
         "edge_cases": [paid | edge | {"state": "violated", "effective": 1.0, "leaked": 0.5}],
         "retentions": [{"rubric_id": "r"} | edge | {"retention": 0.5, "by_relation": 0.6, "n": 9, "target": "mean"}],
+        "held_out_quality": [{"step": 1, "item_id": "q", "quality": 0.5}],
+        "trained_criteria": [{"item_id": "q", "criterion_id": "P1", "text": "P1", "weight": 1.0}],
         "diagnostics": [
             {
                 "metric": "leakage",

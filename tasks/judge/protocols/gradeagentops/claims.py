@@ -198,7 +198,7 @@ def _by_lists(
 
 
 def _subscores(
-    entries: Any, asked: Iterable[Trait], judged: Iterable[Trait], notes: Counter[str]
+    entries: Any, demanded: Iterable[Trait], judged: Iterable[Trait], notes: Counter[str]
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Usable subscores of the traits asked for, and what is wrong with the others. judged: all that the bundle has."""
     stated = entries if isinstance(entries, dict) else {}
@@ -206,7 +206,7 @@ def _subscores(
     notes["unknown_field"] += len(stated.keys() - {trait.id for trait in judged})
     usable: dict[str, float] = {}
     problems: dict[str, str] = {}
-    for trait in asked:
+    for trait in demanded:
         value, problem = _number(stated.get(trait.id), trait, notes)
         if value is None:
             problems[f"subscores.{trait.id}"] = "malformed" if is_malformed else problem

@@ -126,12 +126,12 @@ class Places:
         self.limits = limits
         self._open: set[Visit] = set()
 
-    def pause(self, address: str, now: float) -> float:
+    def pause(self, address: str, present: float) -> float:
         """Seconds until there is a place for an address, or until it is worth while to ask again."""
         going = self._going(address)
         if going is None:
             return self.limits.stay_s
-        return max([0.0, *(visit.since + self.limits.stay_s - now for visit in going)])
+        return max([0.0, *(visit.since + self.limits.stay_s - present for visit in going)])
 
     def enter(self, visit: Visit) -> None:
         """A connection more: others are closed for it, of its own address where that has half of the places."""

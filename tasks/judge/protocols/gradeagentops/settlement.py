@@ -12,11 +12,11 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.decision import Decision
-from tasks.judge.doubts import NOTHING, Doubted, most_shared, settled
+from tasks.judge.doubted_quotes import NOTHING, Doubted, most_shared, settled
 from tasks.judge.evidence import HOLDS, Subject, ground, grounded
 from tasks.judge.numbered import Numbered, numbered
 from tasks.judge.protocols.gradeagentops.claims import Claims, Demand
-from tasks.judge.protocols.gradeagentops.gradesheet import plain
+from tasks.judge.protocols.gradeagentops.contract import plain
 from tasks.judge.score import round_half_up, share_of_points
 from tasks.text.quotes import unquoted
 
