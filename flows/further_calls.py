@@ -85,7 +85,8 @@ def refuse_same_replies(judge: Judge, path: Path) -> None:
 
 def _part(weights: Floats, batch: Batch, row: int) -> list[float]:
     """The weights of one rollout's criteria."""
-    return weights[batch.start[row] : batch.start[row + 1]].tolist()
+    of_rollout: list[float] = weights[batch.start[row] : batch.start[row + 1]].tolist()
+    return of_rollout
 
 
 def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> list[tuple[frozenset[str], float]]:

@@ -116,7 +116,7 @@ def _unexplained(book: Gradebook) -> list[str]:
 def _repeated(book: Gradebook) -> list[str]:
     """A question that a student answered twice has no place in a total until one answer is left."""
     return [
-        f"{student.called} answered {', '.join(sorted(student.repeated))} more than once: "
+        f"{student.display_name} answered {', '.join(sorted(student.repeated))} more than once: "
         "no such score counts in a total until the data keep one answer"
         for student in book.students
         if student.repeated

@@ -82,10 +82,10 @@ def _mean(stats: list[Stat]) -> Stat:
     defined = [stat.value for stat in stats if stat.value is not None]
     if not defined:
         return Stat(None, "undefined: for every concept")
-    note = (
-        None if len(defined) == len(stats) else f"over the {len(defined)} of {len(stats)} concepts where it is defined"
-    )
-    return Stat(float(np.mean(defined)), note)
+    mean = float(np.mean(defined))
+    if len(defined) == len(stats):
+        return Stat(mean)
+    return Stat(mean, f"over the {len(defined)} of {len(stats)} concepts where it is defined")
 
 
 def _task(labels: Ints, chosen: Ints, scores: Floats) -> list[Measured]:

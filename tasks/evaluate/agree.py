@@ -70,12 +70,14 @@ def agree(
 
 
 def both_scored(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """The rows with a score in each of the columns."""
-    return rows[rows[list(columns)].notna().all(axis=1)]
+    """The rows with a score in each of the columns; where that is all of them, no copy is made."""
+    is_scored = np.logical_and.reduce([rows[column].notna().to_numpy() for column in columns])
+    return rows if is_scored.all() else rows[is_scored]
 
 
 def _compare(part: ScoreSlice, pair: RaterPair, draws: int, seed: int, metrics: Sequence[Metric]) -> Iterator[Record]:
-    rows = both_scored(part.rows, pair.column_a, pair.column_b)
+    compared = [*dict.fromkeys((pair.column_a, pair.column_b)), "cluster"]
+    rows = both_scored(part.rows[compared], pair.column_a, pair.column_b)
     # A response that no human of this pair scored is no loss of the machine's.
     unscored = int(part.rows[pair.column_a].notna().sum()) - len(rows)
 
@@ -102,7 +104,8 @@ def item_draws(
     so that an author of several items is drawn with all of them."""
     size = int(scores["cluster"].max()) + 1 if len(scores) else 0
     blocks = []
-    for item, rows in both_scored(scores, pair.column_a, pair.column_b).groupby("item_id", sort=True):
+    compared = [*dict.fromkeys((pair.column_a, pair.column_b)), "item_id", "cluster"]
+    for item, rows in both_scored(scores[compared], pair.column_a, pair.column_b).groupby("item_id", sort=True):
         codes = rows["cluster"].to_numpy()
         blocks.append(pair_sums(rows[pair.column_a], rows[pair.column_b], codes, size, scales[str(item)]))
     if not blocks:
@@ -141,7 +144,8 @@ def _item_means(
     nulls = sorted(set(by_item) - set(defined))
     note = f"undefined for {len(nulls)} items, the first {nulls[0]}" if nulls else None
     kappas = np.array(list(defined.values()))
-    rows = both_scored(whole_set.rows, pair.column_a, pair.column_b)
+    compared = [*dict.fromkeys((pair.column_a, pair.column_b)), "cluster"]
+    rows = both_scored(whole_set.rows[compared], pair.column_a, pair.column_b)
     drawn = item_draws(whole_set.rows, scales, pair, "qwk", draws, seed) if draws and len(kappas) else None
     plain = stats.Stat(float(kappas.mean()) if len(kappas) else None)
     plain_ends = mean_of_items(drawn, rows) if drawn is not None else None

@@ -32,7 +32,8 @@ from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
 from tasks.llm.kept import Replies
 from tasks.monitor.artifacts import ProgressBar
-from tasks.monitor.engines import Crew, on_engine
+from tasks.monitor.crew import Crew
+from tasks.monitor.engines import on_engine
 from tasks.monitor.runs import is_watched, log, task
 from tasks.stats.target import MEAN
 from tasks.store.listing import look_again

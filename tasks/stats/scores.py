@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +56,7 @@ def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ..
     adjudicated score can be the target but is no person: it would flatter the agreement between people.
     """
     frames, likely = zip(*(_part(tables, target, splits) for tables in parts), strict=True)
-    frame = pd.concat(frames, ignore_index=True)
+    frame = _joined(frames)
     frame["row"] = np.arange(len(frame))
     frame["cluster"] = _clusters(pa.chunked_array([pa.array(frame[f"{resampled(frame)}_id"], pa.string())]))
     groups, raters = (
@@ -64,6 +64,21 @@ def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ..
         for kind in ("group:", "human:")
     )
     return ScoreFrame(frame, groups, raters, pa.chunked_array(likely, pa.list_(pa.float64())))
+
+
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The frames one below the other, empty where one lacks a column; the frames are used up, column by column, so that
+    memory holds the rows once."""
+    dtype_of = {name: frame.dtypes[name] for frame in reversed(frames) for name in frame.columns}
+    names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
+    columns = {}
+    for name in names:
+        own = [
+            frame.pop(name) if name in frame.columns else pd.Series(np.nan, frame.index, dtype_of[name])
+            for frame in frames
+        ]
+        columns[name] = pd.concat(own, ignore_index=True)
+    return pd.DataFrame(columns, copy=False)
 
 
 def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd.DataFrame, pa.Array]:

@@ -138,10 +138,11 @@ class RayCluster:
 
     def start_workers(self, workers: int) -> None:
         words = ("start", "--block", f"--address={self.address}", "--num-cpus=1", "--disable-usage-stats")
-        self.nodes += [_started("ray.scripts.scripts", *words) for _ in range(workers)]
-        known = f"import ray, time; ray.init('{self.address}')\nwhile ray.cluster_resources().get('CPU', 0) < "
-        wait = [sys.executable, "-c", f"{known}{len(self.nodes)}: time.sleep(.5)"]
-        subprocess.run(wait, env=os.environ | QUIET, check=True, timeout=300, capture_output=True)
+        for _ in range(workers):  # one by one: two that start at once may take the same ports
+            self.nodes.append(_started("ray.scripts.scripts", *words))
+            known = f"import ray, time; ray.init('{self.address}')\nwhile ray.cluster_resources().get('CPU', 0) < "
+            wait = [sys.executable, "-c", f"{known}{len(self.nodes)}: time.sleep(.5)"]
+            subprocess.run(wait, env=os.environ | QUIET, check=True, timeout=300, capture_output=True)
 
     def kill_worker(self) -> None:
         """A process that works on a shard."""

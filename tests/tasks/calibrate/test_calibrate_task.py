@@ -141,6 +141,24 @@ def test_predictions_in_many_parts_are_the_same_and_a_killed_run_continues(small
     assert len(run.shards("calibrate")) == 5
 
 
+def test_neither_gradings_nor_responses_are_read_whole(tmp_path, monkeypatch):
+    run, refs = written(tmp_path / "w", *rows())
+    monkeypatch.setattr("tasks.calibrate.task.SHARD_ROWS", 20)
+    taught = sum(row["split"] == "calibration" for row in run.read(refs[1]).to_pylist())
+    sizes, read = [], type(run).read
+
+    def counted(self, ref, *more):
+        table = read(self, ref, *more)
+        sizes.append((ref.table, ref.stage, len(table)))
+        return table
+
+    monkeypatch.setattr(type(run), "read", counted)
+    calibrate.fn(run, STUDY, *refs)
+    most = {name: max(size for *table, size in sizes if table == list(name)) for name in {row[:2] for row in sizes}}
+    assert most["responses", "ingest"] == most["gradings", "judge"] == taught
+    assert sum(size == taught for *_, size in sizes) == 2  # once, to be fitted on
+
+
 def test_a_second_call_changes_nothing(small):
     run, refs, done = small
     assert calibrate.fn(run, STUDY, *refs) == done

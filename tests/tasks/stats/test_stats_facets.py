@@ -188,3 +188,26 @@ def test_raters_are_linked_by_way_of_others():
 def test_what_cannot_be_coded_is_named(ratings, why):
     with pytest.raises(ValueError, match=why):
         design(ratings)
+
+
+@settings(max_examples=60, deadline=None)
+@given(RATINGS, st.sampled_from(["g", "h"]), st.randoms(use_true_random=False))
+def test_the_design_is_that_of_plain_sets(ratings, other_group, rng):
+    ratings = [row._replace(group=other_group) if row.response > "r06" else row for row in ratings]
+    rng.shuffle(ratings)
+    coded = design(ratings)
+    cells = sorted({(row.group, row.rater, row.score) for row in ratings})
+    sets = {
+        name: tuple(sorted(cells.index((r.group, r.rater, r.score)) for r in ratings if r.response == name))
+        for name in {row.response for row in ratings}
+    }
+    patterns = sorted(set(sets.values()))
+    assert coded.responses == tuple(sorted(sets))
+    assert coded.pattern.tolist() == [patterns.index(sets[name]) for name in coded.responses]
+    assert coded.weight.tolist() == [list(sets.values()).count(pattern) for pattern in patterns]
+    assert [tuple(row.indices.tolist()) for row in coded.ratings] == patterns
+    raters = [coded.raters[coded.pair_rater[pair]] for pair in coded.cell_pair]
+    groups = [coded.groups[coded.pair_group[pair]] for pair in coded.cell_pair]
+    scores = [coded.values[coded.groups.index(g)][n] for g, n in zip(groups, coded.cell_level, strict=True)]
+    assert list(zip(groups, raters, scores, strict=True)) == cells
+    assert [coded.groups[code] for code in coded.group] == [cells[pattern[0]][0] for pattern in patterns]
