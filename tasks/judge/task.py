@@ -32,7 +32,8 @@ from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
 from tasks.llm.kept import Replies
 from tasks.monitor.artifacts import ProgressBar
-from tasks.monitor.engines import Crew, on_engine
+from tasks.monitor.crew import Crew
+from tasks.monitor.engines import on_engine
 from tasks.monitor.runs import is_watched, log, task
 from tasks.stats.target import MEAN
 from tasks.store.listing import look_again
@@ -119,8 +120,10 @@ def _share_out(
     """Has the workers of a cluster judge the shards that are not done."""
     run, stage = assignment.run, assignment.stage
     if grader is not None:
-        hint = "take engine: local, which needs no minutes for it"
-        raise InputError("a trained grader judges in one process", field="run.engine", hint=hint)
+        rule = (
+            "a trained grader judges where the command runs: processors of other machines may round its sums otherwise"
+        )
+        raise InputError(rule, field="run.engine", hint="take engine: local")
     left = [shard for shard in ordered if not shard.done]
     progress = ShardProgress(stage, left, assignment.plan.samples, _say(run, stage))
 
