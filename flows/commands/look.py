@@ -118,7 +118,7 @@ def replies(
 
         header = recorded(_run(warehouse, run), to, name, weights)
         size = f"{to.stat().st_size / 1024:,.0f} KiB"
-        print(f"{to}: {header.replies:,} {header.told}, {header.errors:,} errors, {size}")
+        print(f"{to}: {header.replies:,} {header.in_words}, {header.errors:,} errors, {size}")
 
 
 def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:

@@ -160,7 +160,7 @@ class Replies(ABC):
         """Gives an asker's claims back."""
 
     @abstractmethod
-    def _seen(self, asker: str) -> None:
+    def _beat(self, asker: str) -> None:
         """Says that an asker lives."""
 
     @abstractmethod
@@ -174,7 +174,7 @@ class Replies(ABC):
     def _beat(self, asker: str, over: threading.Event) -> None:
         while not over.wait(claims.BEAT_S):
             with suppress(StoreError):  # where the disk is full, the run itself says so
-                self._seen(asker)
+                self._beat(asker)
 
     def _say(self, line: str) -> None:
         """Warns, but not at every wave anew."""
