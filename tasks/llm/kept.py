@@ -82,7 +82,7 @@ class Replies(ABC):
             yield []
             return
         over = threading.Event()
-        beating = threading.Thread(target=self._beat_until, args=(asker, over), name="claims", daemon=True)
+        beating = threading.Thread(target=self._keep_beating, args=(asker, over), name="claims", daemon=True)
         beating.start()
         try:
             yield mine
@@ -171,7 +171,7 @@ class Replies(ABC):
     def _named(self) -> AbstractContextManager[None]:
         """Says which store a failure is about."""
 
-    def _beat_until(self, asker: str, over: threading.Event) -> None:
+    def _keep_beating(self, asker: str, over: threading.Event) -> None:
         while not over.wait(claims.BEAT_S):
             with suppress(StoreError):  # where the disk is full, the run itself says so
                 self._beat(asker)
