@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import math
 import os
 import random
 import time
@@ -39,6 +38,7 @@ _WINDOW, _FEW = 512, 16
 _MARGIN_S = 30.0
 """Seconds beyond the deadline after which an answer is given up."""
 _REPEATED = ("reward", "reward_variance", "flat", "gear", "false_credit", "share_unscored", "suppressed", "calls")
+_OPENRLHF_LOGS = ("flat", "gear", "false_credit", "unscored")
 _OF_TRAINING = ("judge_agreement", "held_out", "alarm")
 
 Rollout = Mapping[str, Any]
@@ -159,15 +159,20 @@ class RewardClient:
 
     def openrlhf(self, *, unscored: float) -> Callable[..., dict[str, Any]]:
         """OpenRLHF's `reward_func(queries, prompts, labels)`, to be named in the file that `--remote_rm_url` points to;
-        a label is an item's id. The server's address with `/openrlhf?unscored=0` does the same without a file."""
+        a label is an item's id. The server's address with `/openrlhf?unscored=0` does the same without a file.
+
+        OpenRLHF catches errors of its reward functions and goes on without a reward, which its trainer then lacks: with
+        on_failure='stop' the training ends with an error of its own, and ours stands above it in the log.
+        """
 
         def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
             triples = zip(queries, prompts, labels, strict=True)
             rollouts = [{"item_id": label, "completion": query.removeprefix(start)} for query, start, label in triples]
             answer = self.rewards(rollouts)
             rewards = [unscored if reward is None else reward for reward in answer["rewards"]]
-            credits = [rollout["false_credit"] or 0.0 for rollout in answer["rollouts"]]
-            return {"rewards": rewards, "scores": rewards, "extra_logs": {"false_credit": credits}}
+            figures = [_figures(rollout, unscored) for rollout in answer["rollouts"]]
+            logs = {name: [figure[name] for figure in figures] for name in _OPENRLHF_LOGS}
+            return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
         return reward_func
 
@@ -192,11 +197,13 @@ class RewardClient:
         return rubricflow
 
     async def verifiers_v1(self, task: Any, trace: Any, runtime: Any = None) -> float:
-        """A reward of `verifiers.v1`, plugged in by its import path: `task.data` has `item_id`.
+        """A reward of `verifiers.v1`, plugged in by its import path: the task's data has `item_id`. Versions differ in
+        whether they hand over the task or its data.
 
         RewardError where there is no reward: verifiers then leaves the rollout out, and makes no 0 of it.
         """
-        rollout = {"item_id": task.data.item_id, "completion": trace.last_reply}
+        data = getattr(task, "data", task)
+        rollout = {"item_id": data.item_id, "completion": trace.last_reply}
         answer = (await asyncio.to_thread(self.rewards, [rollout]))["rollouts"][0]
         trace.info["rubricflow"] = answer
         if answer["reward"] is None:
@@ -330,11 +337,11 @@ def _in_short(rollout: Mapping[str, Any]) -> str:
 
 
 def _figures(rollout: Mapping[str, Any], unscored: float) -> dict[str, Any]:
-    """A rollout as verl logs it; numbers only, the same ones for every rollout."""
+    """A rollout as verl logs it; finite numbers only, the same ones for every rollout: one NaN would be the mean."""
     reward, variance = rollout["reward"], rollout.get("reward_variance")
     return {
         "score": unscored if reward is None else reward,
-        "reward_variance": math.nan if variance is None else variance,
+        "reward_variance": variance or 0.0,
         "flat": unscored if rollout["flat"] is None else rollout["flat"],
         "gear": unscored if rollout["gear"] is None else rollout["gear"],
         "false_credit": rollout["false_credit"] or 0.0,

@@ -73,10 +73,10 @@ def settle(
     address: str | None = None,
 ) -> str:
     """Settle the labels of a study by what people have said until now; returns the run's id."""
-    job, said = settling(study, warehouse, limit)
+    job, votes = settling(study, warehouse, limit)
     job = placed(job, engine, address)
     introduce(job.study.name, flow="adjudicate")
-    proposed, settled, compared = labels(job, said, token_budget)
+    proposed, settled, compared = labels(job, votes, token_budget)
     data_docs(job.run)
     return completed(job.run.run_id, report_annotation(job.run, record(job, [*proposed.tables, *settled, *compared])))
 
@@ -93,8 +93,8 @@ def settling(study_file: str | Path, warehouse: str | Path, limit: int | None = 
     """The run that rests on what people have said of a study until now, and that."""
     path = Path(study_file)
     study = _of_concepts(load_study(path), path)
-    said = spoken(Path(warehouse), study.name)
-    return planned(study, path.parent, warehouse, limit, {"votes": said.digest}), said
+    votes = spoken(Path(warehouse), study.name)
+    return planned(study, path.parent, warehouse, limit, {"votes": votes.digest}), votes
 
 
 def proposals(job: Plan, token_budget: int | None = None) -> ProposedAnnotations:
@@ -111,23 +111,29 @@ def proposals(job: Plan, token_budget: int | None = None) -> ProposedAnnotations
         )
         for name in settings.annotation.annotators
     }
-    annotated = {name: one.judgments for name, one in labelled.items()}
-    given = settings, data.items, data.responses, data.gradings
-    compared = staged(run, compare, *given, locked.rubrics, annotated)
-    queued = staged(run, queue, *given, locked.bundles, annotated)
-    others = tuple(ref for one in labelled.values() for ref in (one.gradings, one.attempts))
+    annotated = {name: labels_of_annotator.judgments for name, labels_of_annotator in labelled.items()}
+    data_refs = settings, data.items, data.responses, data.gradings
+    compared = staged(run, compare, *data_refs, locked.rubrics, annotated)
+    queued = staged(run, queue, *data_refs, locked.bundles, annotated)
+    others = tuple(
+        ref
+        for labels_of_annotator in labelled.values()
+        for ref in (labels_of_annotator.gradings, labels_of_annotator.attempts)
+    )
     return ProposedAnnotations(data, locked, annotated, compared, queued, others)
 
 
 def labels(
-    job: Plan, said: Spoken, token_budget: int | None = None
+    job: Plan, votes: Spoken, token_budget: int | None = None
 ) -> tuple[ProposedAnnotations, SettledTables, ComparedTables]:
     """The proposals, the labels that people settled, and the agreement after that."""
     proposed = proposals(job, token_budget)
     run, data, locked, annotated = job.run, proposed.data, proposed.locked, proposed.annotated
-    given = data.items, data.responses
-    settled = staged(run, adjudicate, job.study, said, *given, locked.bundles, annotated)
-    compared = staged(run, compare_settled, job.study, *given, data.gradings, locked.rubrics, annotated, settled.labels)
+    answers = data.items, data.responses
+    settled = staged(run, adjudicate, job.study, votes, *answers, locked.bundles, annotated)
+    compared = staged(
+        run, compare_settled, job.study, *answers, data.gradings, locked.rubrics, annotated, settled.labels
+    )
     return proposed, settled, compared
 
 

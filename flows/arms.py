@@ -69,12 +69,12 @@ def resized(run: Run, study: Study, scores: pd.DataFrame, size: int) -> pd.DataF
     if chosen is None:
         return None
     others = pc.and_(pc.equal(responses["split"], "calibration"), pc.invert(pc.is_in(responses["response_id"], chosen)))
-    known = responses.set_column(1, "split", pc.if_else(others, "train", responses["split"]))
+    labelled = responses.set_column(1, "split", pc.if_else(others, "train", responses["split"]))
     locked = unlocked(run.read(run.ref(Bundles, "lock")).to_pylist())
     items = run.read(run.ref(Items, "ingest"), ["item_id", "rubric_id"]).to_pylist()
     bundle_of = {row["item_id"]: locked[row["rubric_id"]] for row in items}
     graded = graded_items(
-        bundle_of, run.read(run.ref(Gradings, "judge"), GRADING), known, people, study.evaluation.target
+        bundle_of, run.read(run.ref(Gradings, "judge"), GRADING), labelled, people, study.evaluation.target
     )
     by_phase_three = study.model_copy(update={"calibration": study.calibration.model_copy(update={"method": "rulers"})})
     fitted = fit_items(graded, only_rater(counted(run, run.ref(Gradings, "judge"), "rater_id")), by_phase_three)
@@ -90,6 +90,6 @@ def first_labelled(responses: pa.Table, labels: pa.Table, size: int, seed: int) 
     """The first `size` labelled responses of the calibration split, by the SHA-256 of seed and id; None where there are
     fewer. labels: the target's scores, column `response_id`."""
     rows = responses.filter(pc.equal(responses["split"], "calibration"))["response_id"]
-    own = rows.filter(pc.is_in(rows, labels["response_id"].combine_chunks())).to_pylist()
-    ordered = sorted(own, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    of_item = rows.filter(pc.is_in(rows, labels["response_id"].combine_chunks())).to_pylist()
+    ordered = sorted(of_item, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
     return pa.array(ordered[:size], pa.string()) if len(ordered) >= size else None

@@ -34,12 +34,12 @@ def bottleneck(
 
     InputError where the study has no section `bottleneck`. token_budget: of the annotators, see `grade`.
     """
-    job, said = training(study, warehouse, limit)
+    job, votes = training(study, warehouse, limit)
     introduce(job.study.name, flow="train")
-    tables = stages(job, said, token_budget)
+    tables = stages(job, votes, token_budget)
     data_docs(job.run)
     manifest = record(job, tables)
-    if said is not None:
+    if votes is not None:
         report_annotation(job.run, manifest)
     return completed(job.run.run_id, report_graders(job.run, manifest))
 
@@ -57,11 +57,11 @@ def training(study_file: str | Path, warehouse: str | Path, limit: int | None = 
     return planned(study.model_copy(update=plain), path.parent, warehouse, limit), None
 
 
-def stages(job: Plan, said: Spoken | None, token_budget: int | None = None) -> list[TableRef]:
+def stages(job: Plan, votes: Spoken | None, token_budget: int | None = None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     run, settings, base = job.run, job.study, job.base
-    if said is not None:
-        proposed, settled, compared = labels(job, said, token_budget)
+    if votes is not None:
+        proposed, settled, compared = labels(job, votes, token_budget)
         data, locked, found = proposed.data, proposed.locked, settled.labels
         before = [*proposed.tables, *settled, *compared]
     else:

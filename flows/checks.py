@@ -27,8 +27,8 @@ def check_name(value: object, names: Iterable[str], field: str) -> None:
 def meant(value: object, known: Iterable[str]) -> str | None:
     """The names that somebody may have meant, as a question."""
     names = {name.casefold(): name for name in known}
-    said = str(value).casefold()
-    alike = [name for name in names if said and said in name][:3] or get_close_matches(said, names, n=3, cutoff=0.5)
+    text = str(value).casefold()
+    alike = [name for name in names if text and text in name][:3] or get_close_matches(text, names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(repr(names[name]) for name in alike)}?" if alike else None
 
 
@@ -43,12 +43,12 @@ def check_on_failure(value: object) -> None:
     check_name(value, get_args(OnFailure), "on_failure")
 
 
-def check_number(value: object, field: str, low: float, high: float = math.inf, whole: bool = False) -> None:
+def check_number(value: object, field: str, low: float, high: float = math.inf, whole_number: bool = False) -> None:
     """The value is a finite number above `low` and at most `high`."""
-    kinds = (int,) if whole else (int, float)
+    kinds = (int,) if whole_number else (int, float)
     fits = isinstance(value, kinds) and not isinstance(value, bool) and low < value <= high and value < math.inf
     if not fits:
-        kind = "whole number" if whole else "number"
+        kind = "whole number" if whole_number else "number"
         most = f" and at most {high:g}" if high < math.inf else ""
         raise InputError(f"{value!r} is no {kind} above {low:g}{most}", field=field)
 
@@ -78,14 +78,14 @@ def check_unscored(value: object) -> None:
 
 def checked_items(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Item → its row; every one has an id of its own, a rubric and a question."""
-    known: dict[str, Mapping[str, Any]] = {}
+    items_by_id: dict[str, Mapping[str, Any]] = {}
     for number, row in enumerate(items, 1):
         for field in _NEEDED:
             if not isinstance(row.get(field), str):
                 raise InputError(f"an item needs '{field}', as a text", row=number, field=f"items.{field}")
-        if row["item_id"] in known:
+        if row["item_id"] in items_by_id:
             raise InputError(f"item '{row['item_id']}' is given twice", row=number, field="items.item_id")
-        known[row["item_id"]] = row
-    if not known:
+        items_by_id[row["item_id"]] = row
+    if not items_by_id:
         raise InputError("there is no item that a rollout could answer")
-    return known
+    return items_by_id

@@ -34,15 +34,15 @@ def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
     items = in_common(scores_a, scores_b)["item_id_a"].unique()
     for scale in sorted({scales[item] for item in items} or set(scales.values())):
         part = scores_a[scores_a["item_id"].map(scales) == scale]
-        found, n, resampled = compare(part, scores_b, scale, plan.draws, plan.seed)
+        differences, n, resampled = compare(part, scores_b, scale, plan.draws, plan.seed)
         if part.loc[part["item_id"].isin(items), "item_id"].nunique() > 1:
             within = compare_over_items(part, scores_b, scales, plan.draws, plan.seed)
-            found = {"qwk": found.pop("qwk"), "qwk, mean over items": within} | found
+            differences = {"qwk": differences.pop("qwk"), "qwk, mean over items": within} | differences
         equal = alike(part, scores_b, methods)
-        for name, gap in found.items():
+        for name, gap in differences.items():
             note = "; ".join(filter(None, (equal, next(cautions([gap.clusters]), None)))) or None
-            of = n, resampled, gap.clusters, note
-            yield f"{scale[0]:g} to {scale[1]:g}", name, gap.estimate, gap.low, gap.high, gap.p, *of
+            counts = n, resampled, gap.clusters
+            yield f"{scale[0]:g} to {scale[1]:g}", name, gap.estimate, gap.low, gap.high, gap.p, *counts, note
 
 
 def _methods(run: Run) -> list[str]:
@@ -54,7 +54,7 @@ def _methods(run: Run) -> list[str]:
 def finished(run: Run) -> tuple[Iterator[ScoreTables], Study, dict[str, ScaleBounds]]:
     """The scores of a finished run, its study, and the scale of every item."""
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
-    wanted = (
+    written_by = (
         (Items, "ingest"),
         (Responses, "ingest"),
         (Gradings, "ingest"),
@@ -64,4 +64,5 @@ def finished(run: Run) -> tuple[Iterator[ScoreTables], Study, dict[str, ScaleBou
     locked = unlocked(run.read(run.ref(Bundles, "lock")).to_pylist())
     items = run.read(run.ref(Items, "ingest")).to_pylist()
     scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in items}
-    return read_scores(run, *(run.ref(row, stage) for row, stage in wanted)), study, scales
+    refs = (run.ref(table, stage) for table, stage in written_by)
+    return read_scores(run, *refs), study, scales

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from flows.rehearse import rehearsed_cases
+from flows.validate import study_cases
 from tasks.contracts.settings.engine import Engine
 from tasks.judge.grade import first_requests, too_short
 from tasks.judge.rows import Case, Rater
@@ -64,7 +64,7 @@ def planned_costs(study_file: Path, limit: int | None, replicas: int, tokens_per
 
     tokens_per_second: prompts and replies together, > 0. InputError where the study cannot be read.
     """
-    study, cases = rehearsed_cases(study_file, limit)
+    study, cases = study_cases(study_file, limit)
     load = workload(cases, study.judge.samples, replicas)
     return list(costs(load, Servers(replicas, tokens_per_second, study.judge.engine)))
 

@@ -53,8 +53,8 @@ def stages(job: Plan) -> list[TableRef]:
     data = staged(run, ingest, settings, base, job.limit)
     people = data.gradings, data.judgments
     locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
-    given = data.items, data.responses, data.gradings, locked.bundles
-    trained = staged(run, train, settings, base, *given)
+    inputs = data.items, data.responses, data.gradings, locked.bundles
+    trained = staged(run, train, settings, base, *inputs)
     return [*data, *locked, *trained]
 
 

@@ -33,7 +33,8 @@ class Stopped(KeyboardInterrupt):
 @contextmanager
 def stoppable() -> Iterator[None]:
     """SIGTERM and a closed terminal raise `Stopped` where they would end the process without a word; twice they do."""
-    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    numbers = [number for number in ends if signal.getsignal(number) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():  # Python gives signals to that one alone
         numbers = []
     for number in numbers:

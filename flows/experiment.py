@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 
 from flows.arms import read_arm
@@ -63,20 +64,22 @@ def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     """Write and print the tables of finished runs; leave them as artifacts in the Prefect UI."""
     name, house = plan.experiment.name, next(iter(runs.values())).warehouse
     size = plan.experiment.tables.calibration_size
-    arms = {one: read_arm(one, run, size.sizes if size and one in size.arms else ()) for one, run in runs.items()}
+    resized = dict.fromkeys(size.arms, size.sizes) if size else {}
+    arms = {arm_name: read_arm(arm_name, run, resized.get(arm_name, ())) for arm_name, run in runs.items()}
     reference = next(iter(plan.studies.values())).evaluation.target
-    made, ids = tables(arms, plan.experiment, reference), {one: run.run_id for one, run in runs.items()}
+    experiment_tables = tables(arms, plan.experiment, reference)
+    ids = {arm_name: run.run_id for arm_name, run in runs.items()}
     folder = house.root / EXPERIMENTS / name
-    numbers = as_parquet(conform(Numbers, [row for table in made for row in records(table)]))
-    simulated = any(one.simulated for one in arms.values())
+    numbers = as_parquet(conform(Numbers, chain.from_iterable(map(records, experiment_tables))))
+    simulated = any(arm_name.simulated for arm_name in arms.values())
     contrast = main_contrast(arms, plan.experiment, Bootstrap(plan.experiment.draws, plan.experiment.seed))
-    text, report = markdown(name, contrast, made, ids), folder / "report.html"
+    text, report = markdown(name, contrast, experiment_tables, ids), folder / "report.html"
     house.write(folder / "numbers.parquet", numbers)
     house.write(folder / "tables.md", text.encode())
-    house.write(report, page(name, contrast, made, ids, simulated).encode())
+    house.write(report, page(name, contrast, experiment_tables, ids, simulated).encode())
     leave_text(name, "experiment", text)
     show_ending([contrast] if contrast else [], "", (), ())
-    show(made)
+    show(experiment_tables)
     print(f"tables: {house.shown(folder)}\nreport: {house.shown(report)}")
     return folder
 

@@ -89,27 +89,27 @@ class Watch:
             self._recent.extend(trouble is not None for trouble in batch)
             self._shown = next(iter(failures or lost), self._shown)
             alarm = self._alarm()
-            told = self._told(lost, len(batch))
+            reported = self._report(lost, len(batch))
         if self._on_failure == "stop" and (failures or alarm):
-            raise BackendError(f"{told}{alarm}; {_STOP}")
+            raise BackendError(f"{reported}{alarm}; {_STOP}")
         if lost or alarm:
-            _logger.log(logging.ERROR if alarm else logging.WARNING, "%s%s", told, alarm)
+            _logger.log(logging.ERROR if alarm else logging.WARNING, "%s%s", reported, alarm)
 
     def _alarm(self) -> str:
         """What is alarming now and was not before."""
-        seen, lost = len(self._recent), sum(self._recent)
-        enough = seen >= FEW or (lost == seen and seen > 1)
-        before, self._alarmed = self._alarmed, enough and lost > self._limit * seen
+        rollouts, lost = len(self._recent), sum(self._recent)
+        enough = rollouts >= FEW or (lost == rollouts and rollouts > 1)
+        before, self._alarmed = self._alarmed, enough and lost > self._limit * rollouts
         if before or not self._alarmed:
             return ""
-        return f". ALARM: {lost / seen:.0%} of the last {seen} rollouts have no reward, more than {self._limit:.0%}"
+        share = f"{lost / rollouts:.0%} of the last {rollouts} rollouts have no reward"
+        return f". ALARM: {share}, more than {self._limit:.0%}"
 
-    def _told(self, lost: Sequence[Trouble], of: int) -> str:
-        now, ever = Counter(trouble.reason for trouble in lost), self.unscored
-        return (
-            f"{self._name}: {len(lost)} of {of} rollouts have no reward{_listed(now)}; so far {ever.total():,} of "
-            f"{self._seen:,}{_listed(ever)}. The judge, of one of them: {self._shown.said[:_SHOWN]!r}"
-        )
+    def _report(self, lost: Sequence[Trouble], rollouts: int) -> str:
+        reasons, ever = Counter(trouble.reason for trouble in lost), self.unscored
+        in_batch = f"{len(lost)} of {rollouts} rollouts have no reward{_listed(reasons)}"
+        so_far = f"so far {ever.total():,} of {self._seen:,}{_listed(ever)}"
+        return f"{self._name}: {in_batch}; {so_far}. The judge, of one of them: {self._shown.said[:_SHOWN]!r}"
 
 
 _STOP = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,10 +102,10 @@ def stages(job: Plan) -> list[TableRef]:
     locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
     judging = settings.judge.model_copy(update={"keep": None})  # every decision is taken anew
     judged: list[Judging] = []
-    for asked in prepare(run, settings, data, locked.bundles):
-        given = judging, base, asked.items, asked.responses, asked.bundles
-        stage = f"judge-{asked.family}-{asked.version}"
-        judged.append((asked, judge(_aside(run), *given, stage=stage, placement=settings.run).gradings))
+    for sitting in prepare(run, settings, data, locked.bundles):
+        inputs = judging, base, sitting.items, sitting.responses, sitting.bundles
+        stage = f"judge-{sitting.family}-{sitting.version}"
+        judged.append((sitting, judge(_aside(run), *inputs, stage=stage, placement=settings.run).gradings))
     return [*data, *locked, *staged(run, compare, settings, data, locked.bundles, judged)]
 
 
@@ -120,7 +120,7 @@ def summary(warehouse: Path, run_id: str) -> list[list[Any]]:
 def prepare(run: Run, study: Study, data: Ingested, bundles: TableRef) -> list[Sitting]:
     """What the judge is asked: each family's test responses that have the human score, under the schemes as they are
     and after every edit."""
-    gold, aside, asked = _gold(run, study, data), _aside(run), list[Sitting]()
+    gold, aside, sittings = _gold(run, study, data), _aside(run), list[Sitting]()
     schemes = _schemes(run, data, bundles, gold)
     for kind in EDITS:
         mine = {item: scheme for item, scheme in schemes.items() if family(scheme.bundle) == kind}
@@ -131,14 +131,18 @@ def prepare(run: Run, study: Study, data: Ingested, bundles: TableRef) -> list[S
         aside.commit(f"asked-{kind}", "all", {Items: run.read(data.items, where=items), Responses: tested})
         for version in (PLAIN, *EDITS[kind]):
             locked = {scheme.rubric_id: scheme.after(version) for scheme in mine.values()}
-            rows = [
-                {"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()}
-                for name, bundle in locked.items()
-            ]
-            aside.commit(f"lock-{kind}-{version}", "all", {Bundles: rows})
-            given = aside.ref(Items, f"asked-{kind}"), aside.ref(Responses, f"asked-{kind}")
-            asked.append(Sitting(kind, version, *given, aside.ref(Bundles, f"lock-{kind}-{version}")))
-    return asked
+            aside.commit(f"lock-{kind}-{version}", "all", {Bundles: _bundle_rows(locked)})
+            answers = aside.ref(Items, f"asked-{kind}"), aside.ref(Responses, f"asked-{kind}")
+            sittings.append(Sitting(kind, version, *answers, aside.ref(Bundles, f"lock-{kind}-{version}")))
+    return sittings
+
+
+def _bundle_rows(locked: Mapping[str, Bundle]) -> list[dict[str, Any]]:
+    """Rows of `bundles`; locked: rubric → its bundle."""
+    return [
+        {"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()}
+        for name, bundle in locked.items()
+    ]
 
 
 @task(task_run_name="compare with the edits")
@@ -148,17 +152,19 @@ def compare(
     """Write every response's marks under both schemes, and how far the judge follows each edit."""
     gold, aside = _gold(run, study, data), _aside(run)
     schemes = _schemes(run, data, bundles, gold)
-    marks = {(one.family, one.version): _marks(aside, gradings) for one, gradings in judged}
+    marks = {(sitting.family, sitting.version): _marks(aside, gradings) for sitting, gradings in judged}
     tests = []
     for (kind, version), after in marks.items():
-        for (rater_id, item_id, response_id), mark in marks[kind, PLAIN].items() if version != PLAIN else ():
+        if version == PLAIN:
+            continue
+        for (rater_id, item_id, response_id), mark in marks[kind, PLAIN].items():
             edited = schemes[item_id].edited[version]
             pair = mark, after[rater_id, item_id, response_id]
-            who: Totals = "summed" if study.judge.backend == _COUNTS else totals(edited.bundle)
-            tests.append(edited.row(rater_id, response_id, item_id, gold[response_id], pair, who))
-    found = faithfulness(tests, study.evaluation.draws, study.evaluation.seed)
-    run.commit(STAGE, "all", {RuleTests: tests, RuleFaithfulness: found})
-    leave_table(run.run_id, "rule-faithfulness", [{name: row[name] for name in SHOWN} for row in found])
+            marks_total: Totals = "summed" if study.judge.backend == _COUNTS else totals(edited.bundle)
+            tests.append(edited.row(rater_id, response_id, item_id, gold[response_id], pair, marks_total))
+    summary_rows = faithfulness(tests, study.evaluation.draws, study.evaluation.seed)
+    run.commit(STAGE, "all", {RuleTests: tests, RuleFaithfulness: summary_rows})
+    leave_table(run.run_id, "rule-faithfulness", [{name: row[name] for name in SHOWN} for row in summary_rows])
     return run.ref(RuleTests, STAGE), run.ref(RuleFaithfulness, STAGE)
 
 
@@ -170,13 +176,13 @@ def _aside(run: Run) -> Run:
 def _gold(run: Run, study: Study, data: Ingested) -> dict[str, int]:
     """Test response → its human score, to the nearest mark, halves up. InputError where there is none."""
     columns = ["response_id", "rater_id", "rater_kind", "score"]
-    wanted = target_scores(run.read(data.gradings, columns), study.evaluation.target)
+    targets = target_scores(run.read(data.gradings, columns), study.evaluation.target)
     tested = run.read(data.responses, ["response_id"], ds.field("split") == "test")["response_id"]
-    wanted = wanted.filter(pc.is_in(wanted["response_id"], value_set=tested.combine_chunks()))
-    if not wanted.num_rows:
+    targets = targets.filter(pc.is_in(targets["response_id"], value_set=tested.combine_chunks()))
+    if not targets.num_rows:
         rule = f"no test response has a score of '{study.evaluation.target}', which an edit could change"
         raise InputError(rule, field="evaluation.target")
-    pairs = zip(wanted["response_id"].to_pylist(), wanted["score"].to_pylist(), strict=True)
+    pairs = zip(targets["response_id"].to_pylist(), targets["score"].to_pylist(), strict=True)
     return {name: math.floor(score + 0.5) for name, score in pairs}
 
 
@@ -184,25 +190,24 @@ def _schemes(run: Run, data: Ingested, bundles: TableRef, gold: Collection[str])
     """Item → its scheme, for the items of these responses. InputError names a rubric that cannot be edited."""
     answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
     items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))
-    locked, made = unlocked(run.read(bundles).to_pylist()), dict[str, Scheme]()
+    locked, edited = unlocked(run.read(bundles).to_pylist()), dict[str, Scheme]()
     for name in items["rubric_id"].unique().to_pylist():
         try:
-            made[name] = Scheme(name, locked[name], {one.edit: one for one in edits(locked[name])})
+            edited[name] = Scheme(
+                name, locked[name], {edited_scheme.edit: edited_scheme for edited_scheme in edits(locked[name])}
+            )
         except InputError as error:
             rule = f"rubric '{name}' cannot be edited: {error.rule}"
             raise InputError(rule, field=error.field, hint=error.hint) from error
-    return {row["item_id"]: made[row["rubric_id"]] for row in items.to_pylist()}
+    return {row["item_id"]: edited[row["rubric_id"]] for row in items.to_pylist()}
 
 
 def _marks(aside: Run, gradings: TableRef) -> dict[tuple[str, str, str], float | None]:
     """(rater, item, response) → the judge's score, the mean of its samples; None where there is none."""
     key = ["rater_id", "item_id", "response_id"]
-    rows = (
-        aside.read(gradings, [*key, "score"])
-        .group_by(key)
-        .aggregate([("score", "mean")])
-        .sort_by([(of, "ascending") for of in key])
-    )
+    samples = aside.read(gradings, [*key, "score"])
+    means = samples.group_by(key).aggregate([("score", "mean")])
+    rows = means.sort_by([(column, "ascending") for column in key])
     return {(row["rater_id"], row["item_id"], row["response_id"]): row["score_mean"] for row in rows.to_pylist()}
 
 

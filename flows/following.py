@@ -23,7 +23,7 @@ from tasks.contracts.tables.calibration import Calibrations, Predictions
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.contracts.tables.rubrics import Bundles
-from tasks.judge.moved import moved, score_follows
+from tasks.judge.regraded import regraded, score_follows
 from tasks.review.predicted import FollowingScore, predicted_score
 from tasks.store.warehouse import Run
 
@@ -58,14 +58,14 @@ class Following:
         """The gradings of one response, each of its samples with the levels that were set."""
         judgments = self._rows(Judgments, gradings[0]["response_id"])
         rows = [
-            moved(bundle, grading, [row for row in judgments if row["sample"] == grading["sample"]], levels)
+            regraded(bundle, grading, [row for row in judgments if row["sample"] == grading["sample"]], levels)
             for grading in gradings
         ]
         return one_per_response(conform(Gradings, rows))
 
     def _rows(self, row: type[Gradings] | type[Judgments], response_id: str) -> list[Record]:
-        wanted = ds.field("response_id") == response_id
-        table = self._run.read(self._run.ref(row, "judge"), where=wanted)
+        chosen = ds.field("response_id") == response_id
+        table = self._run.read(self._run.ref(row, "judge"), where=chosen)
         rows: list[Record] = table.to_pylist(maps_as_pydicts="strict")
         return rows
 

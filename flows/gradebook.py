@@ -82,8 +82,8 @@ def gradebook_of(run: Run) -> Gradebook:
 def _refuse(to: Path, wide: bool, platform: Platform | None, include_waiting: bool) -> None:
     formats = FORMATS if platform is None else (".csv",)
     if to.suffix.lower() not in formats:
-        wanted = "a .csv for a spreadsheet or an .xlsx" if platform is None else f"a .csv: {platform} reads no other"
-        raise InputError(f"grades are written to {wanted}", file=to)
+        endings = "a .csv for a spreadsheet or an .xlsx" if platform is None else f"a .csv: {platform} reads no other"
+        raise InputError(f"grades are written to {endings}", file=to)
     if platform is not None and wide:
         raise InputError(f"{platform}'s form has columns of its own", field="--wide", hint="leave --wide out")
     if platform is not None and include_waiting:
@@ -116,7 +116,7 @@ def _unexplained(book: Gradebook) -> list[str]:
 def _repeated(book: Gradebook) -> list[str]:
     """A question that a student answered twice has no place in a total until one answer is left."""
     return [
-        f"{student.called} answered {', '.join(sorted(student.repeated))} more than once: "
+        f"{student.display_name} answered {', '.join(sorted(student.repeated))} more than once: "
         "no such score counts in a total until the data keep one answer"
         for student in book.students
         if student.repeated

@@ -10,6 +10,7 @@ from tasks.graph.task import Graphed
 from tasks.graph.task import graph as build
 from tasks.ingest.task import Ingested, ingest
 from tasks.judge.task import credential
+from tasks.llm.budget import Purse
 from tasks.lock.task import Locked, lock
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.reward.task import draw_graphs
@@ -18,22 +19,32 @@ without_tracebacks()
 
 
 @flow(name="graph")
-def graph(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
-    """Build the graph of every rubric of a study file and draw it; returns the run's id."""
+def graph(
+    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+) -> str:
+    """Build the graph of every rubric of a study file and draw it; returns the run's id.
+
+    token_budget: tokens that the annotator may ask for now, see `grade`.
+    """
     job = plan(study, warehouse, limit)
     introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
-    data, locked, graphed = stages(job)
+    data, locked, graphed = stages(job, purse_of(token_budget))
     data_docs(job.run)
     return completed(job.run.run_id, draw_graphs(job.run, record(job, [*data, *locked, *graphed])))
 
 
-def stages(job: Plan) -> tuple[Ingested, Locked, Graphed]:
-    """Data, bundles and graphs, checked; what is finished is passed over."""
+def purse_of(token_budget: int | None) -> Purse | None:
+    """What may be spent; None where nobody set a limit."""
+    return None if token_budget is None else Purse(token_budget)
+
+
+def stages(job: Plan, purse: Purse | None = None) -> tuple[Ingested, Locked, Graphed]:
+    """Data, bundles and graphs, checked; what is finished is passed over. purse: of the annotator."""
     run, settings, base = job.run, job.study, job.base
     data = staged(run, ingest, settings, base, job.limit)
     people = data.gradings, data.judgments
     locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
-    graphed = staged(run, build, settings, base, data.items, locked.bundles, credential)
+    graphed = staged(run, build, settings, base, data.items, locked.bundles, credential, purse)
     return data, locked, graphed
 
 

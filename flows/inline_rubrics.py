@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.prepared import PreparedItem, prepared_items
-from flows.rollouts import Drawn
+from flows.rollouts import StudyGraphs
 from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph
@@ -36,13 +36,13 @@ class InlineRubrics:
         self._criteria_per_call, self._replies = criteria_per_call, replies
         self._lock = threading.Lock()
 
-    def drawn(self, items: Sequence[ListedItem]) -> Drawn:
+    def drawn(self, items: Sequence[ListedItem]) -> StudyGraphs:
         """Their rows, bundles and graphs. InputError for a rubric that cannot be locked, BackendError where the
         sentence encoder is not installed."""
         rows = [_row(item) for item in items]
         bundles = {item.item_id: self._bundle(item) for item in items}
         with self._lock:
-            return Drawn(rows, bundles, self._graphs(rows, bundles))
+            return StudyGraphs(rows, bundles, self._graphs(rows, bundles))
 
     def prepared(self, items: Sequence[ListedItem]) -> dict[str, PreparedItem]:
         """Item → what its rollouts are judged and rewarded by; errors as of `drawn`."""

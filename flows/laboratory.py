@@ -32,22 +32,24 @@ def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> P
     folder with other things in it.
     """
     home = Path(folder)
-    known = {"items.csv", "responses.csv", "rubrics.yaml", "study.yaml", "policy", "policy.part"}
-    if home.exists() and any(path.name not in known for path in home.iterdir()):
+    own_files = {"items.csv", "responses.csv", "rubrics.yaml", "study.yaml", "policy", "policy.part"}
+    if home.exists() and any(path.name not in own_files for path in home.iterdir()):
         raise InputError(f"{home} holds other things; name an empty or new folder", file=home)
     home.mkdir(parents=True, exist_ok=True)
-    luck = Random(seed)
-    seen, unseen = _questions(luck, "seen", SEEN), _questions(luck, "unseen", UNSEEN)
-    rows = [
-        row
-        for of in seen
-        for split, count in (("train", TRAIN), ("test", TEST))
-        for row in _rows(luck, of, split, count)
-    ]
-    rows += [row for of in unseen for row in _rows(luck, of, "test", TEST_UNSEEN)]
-    _csv(home / "items.csv", ({"item_id": of.item_id, "question": of.text} for of in (*seen, *unseen)))
+    rng = Random(seed)
+    seen, unseen = _questions(rng, "seen", SEEN), _questions(rng, "unseen", UNSEEN)
+    rows = list[dict[str, Any]]()
+    for lab_question in seen:
+        rows += _rows(rng, lab_question, "train", TRAIN)
+        rows += _rows(rng, lab_question, "test", TEST)
+    for lab_question in unseen:
+        rows += _rows(rng, lab_question, "test", TEST_UNSEEN)
+    _csv(
+        home / "items.csv",
+        ({"item_id": lab_question.item_id, "question": lab_question.text} for lab_question in (*seen, *unseen)),
+    )
     _csv(home / "responses.csv", rows)
-    rubrics = {"rubrics": [of.rubric().model_dump(mode="json") for of in (*seen, *unseen)]}
+    rubrics = {"rubrics": [lab_question.rubric().model_dump(mode="json") for lab_question in (*seen, *unseen)]}
     write_atomically(home / "rubrics.yaml", yaml.safe_dump(json.loads(json.dumps(rubrics)), sort_keys=False).encode())
     write_atomically(home / "study.yaml", STUDY.read_bytes())
     policy, part = home / "policy", home / "policy.part"
@@ -57,27 +59,27 @@ def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> P
     return home / "study.yaml"
 
 
-def _questions(luck: Random, name: str, count: int) -> list[WorldQuestion]:
+def _questions(rng: Random, name: str, count: int) -> list[WorldQuestion]:
     """The first one pays ten marks or more, so that marks of two digits occur."""
-    found: list[WorldQuestion] = []
-    while len(found) < count:
-        drawn = question(luck, f"{name}-{len(found) + 1:02}", unusual=0)
-        if found or drawn.top >= 10:
-            found.append(drawn)
-    return found
+    questions: list[WorldQuestion] = []
+    while len(questions) < count:
+        drawn = question(rng, f"{name}-{len(questions) + 1:02}", unusual=0)
+        if questions or drawn.top >= 10:
+            questions.append(drawn)
+    return questions
 
 
-def _rows(luck: Random, of: WorldQuestion, split: str, count: int) -> list[dict[str, Any]]:
-    answers = [answer(luck, of) for _ in range(count)]
+def _rows(rng: Random, lab_question: WorldQuestion, split: str, count: int) -> list[dict[str, Any]]:
+    answers = [answer(rng, lab_question) for _ in range(count)]
     return [
         {
-            "response_id": f"{of.item_id}-{split}-{number:02}",
-            "item_id": of.item_id,
-            "text": given.text,
+            "response_id": f"{lab_question.item_id}-{split}-{number:02}",
+            "item_id": lab_question.item_id,
+            "text": lab_answer.text,
             "split": split,
-            "gold": of.gold(given.stated, given.reason),
+            "gold": lab_question.gold(lab_answer.stated, lab_answer.reason),
         }
-        for number, given in enumerate(answers, 1)
+        for number, lab_answer in enumerate(answers, 1)
     ]
 
 

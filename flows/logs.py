@@ -19,5 +19,5 @@ def without_tracebacks() -> None:
     """From now on Prefect's loggers leave them out for a UserError."""
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logger = logging.getLogger(name)
-        if not any(isinstance(one, _NoTraceback) for one in logger.filters):
+        if not any(isinstance(existing, _NoTraceback) for existing in logger.filters):
             logger.addFilter(_NoTraceback())

@@ -42,10 +42,10 @@ def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: 
     rows = next_labels(items, predictions, study, count)
     _keep(run, rows)
     risks = held_out(items, predictions, study.release.tolerance)
-    told = [labels(items), agreement(read_agreement(run)), promise(read_promises(run), risks, study.release)]
+    lines = [labels(items), agreement(read_agreement(run)), promise(read_promises(run), risks, study.release)]
     if not rows:
-        told.append("no graded response is left without a label: there is nothing to ask")
-    return ProposedLabels([f"{study.name}: {told[0]}", *told[1:]], rows)
+        lines.append("no graded response is left without a label: there is nothing to ask")
+    return ProposedLabels([f"{study.name}: {lines[0]}", *lines[1:]], rows)
 
 
 def write_sheet(rows: list[dict[str, Any]], to: Path) -> None:

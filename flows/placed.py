@@ -23,9 +23,11 @@ def placed(job: Plan, engine: str | None, address: str | None) -> Plan:
 
 def _placed(study: Study, engine: str | None, address: str | None) -> Study:
     changes = {"engine": engine} if engine else {}
-    kept = {} if engine not in (None, study.run.engine) else study.run.model_dump()  # another engine's are not its own
+    settings = (
+        {} if engine not in (None, study.run.engine) else study.run.model_dump()
+    )  # another engine's are not its own
     try:
-        run = Placement.model_validate(kept | changes | ({"address": address} if address else {}))
+        run = Placement.model_validate(settings | changes | ({"address": address} if address else {}))
     except ValidationError as error:
         field = "--engine" if address is None else "--address"
         raise InputError(error.errors()[0]["msg"].removeprefix("Value error, "), field=field) from error

@@ -74,9 +74,9 @@ def plan(
 def asking_model(judge: Judge, model: str, url: str | None) -> Judge:
     """The same judge with a language model as its backend; InputError where its protocol takes none."""
     # A model of one's own may be slow: what it has begun to answer is waited for.
-    own = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
+    own_engine = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
     name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
-    engine = own.model_copy(update={"model": name} | ({"urls": (url,)} if url else {}))
+    engine = own_engine.model_copy(update={"model": name} | ({"urls": (url,)} if url else {}))
     others = dict.fromkeys(("model", "replies", "foreign", "truth", "grader"))
     try:
         return Judge.model_validate(
@@ -101,7 +101,7 @@ def planned(
     if recordings := dict(_recordings(study, base)):
         identity["recordings"] = recordings
     if beside:
-        identity["beside"] = {name: one.run.run_id for name, one in beside.items()}
+        identity["beside"] = {name: other.run.run_id for name, other in beside.items()}
     run_id = f"{study.name}-{digest_of(identity)[:10]}"
     return Plan(study, base, Warehouse.open(warehouse).run(run_id), limit, identity, read_as(study.data, base), beside)
 
@@ -109,9 +109,9 @@ def planned(
 def _recordings(study: Study, base: Path) -> Iterator[tuple[str, str]]:
     """File of recorded replies → where they come from; what cannot be read is left to the stage that needs it."""
     annotators = study.annotation.annotators.values() if study.annotation else ()
-    for name in {asked.replies: None for asked in (study.judge, *annotators, study.graph) if asked.replies}:
+    for name in {choice.replies: None for choice in (study.judge, *annotators, study.graph) if choice.replies}:
         with suppress(InputError):
-            yield name, read_recording(base / name).header.told
+            yield name, read_recording(base / name).header.in_words
 
 
 def _beside(study: Study, base: Path, warehouse: str | Path, limit: int | None) -> Iterator[tuple[str, Plan]]:
@@ -131,17 +131,17 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     judges = [study.judge, *annotators]
     files = [str(Path(study.data.folder) / source.file) for source in sources(study.data)]
     files += [judge.foreign.file for judge in judges if judge.foreign]
-    files += [asked.replies or "" for asked in (*judges, study.graph)]
+    files += [choice.replies or "" for choice in (*judges, study.graph)]
     files += [study.rubrics.file or "", study.judge.grader or "", study.graph.file or "", study.graph.votes or ""]
     files += [study.reward.edge_retention or ""] if study.reward else []
-    engines = [(one.backend, one.engine) for one in (*judges, study.graph)]
+    engines = [(choice_of_model.backend, choice_of_model.engine) for choice_of_model in (*judges, study.graph)]
     engines += [(judge.backend, judge.repair_engine) for judge in judges]
     folders = [engine.model for name, engine in engines if engine and BACKENDS[name].local_weights]
     folders += [study.bottleneck.backbone] if study.bottleneck else []
     folders += [study.edit.policy] if study.edit else []
-    found = {name: digest_of(weights(base / name)) for name in folders if (base / name).is_dir()}
+    digests = {name: digest_of(weights(base / name)) for name in folders if (base / name).is_dir()}
     names = sorted(set(filter(None, files)))
-    return found | {name: file_digest(base / name) for name in names if (base / name).is_file()}
+    return digests | {name: file_digest(base / name) for name in names if (base / name).is_file()}
 
 
 def record(plan: Plan, tables: list[TableRef]) -> Path:

@@ -75,6 +75,6 @@ def as_judged(name: str, bundle: Bundle, criteria_per_call: int | None) -> Bundl
         raise InputError(rule, field="judge.protocol", hint=f"use {protocols_where(lambda of: of.keeps_decisions)}")
     changed: dict[str, Any] = {"show_weights": False}
     if criteria_per_call is not None:
-        check_number(criteria_per_call, "criteria_per_call", 0, whole=True)
+        check_number(criteria_per_call, "criteria_per_call", 0, whole_number=True)
         changed |= {"name": "pointwise", "criteria_per_call": criteria_per_call}
     return bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update=changed)})

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from flows.failures import Watch
+from flows.recorder import Recorder
 from tasks.judge.rows import Rater
 from tasks.llm.kept import Replies
 
@@ -21,6 +22,8 @@ class Opened(NamedTuple):
     """Unlike that of any other process: its batches are recorded under it."""
     batches: Iterator[int]
     """Their numbers."""
+    recorder: Recorder | None
+    """Who records them."""
 
 
 class Process:
@@ -47,9 +50,11 @@ class Process:
                 self._gate.notify_all()
 
     def close(self) -> None:
-        """Gives the reply store back when the batches under way are done."""
+        """Gives the reply store back when the batches under way are done, and completes the record."""
         with self._gate:
             self._gate.wait_for(lambda: not self._at_work)
             if self._opened:
                 self._opened.store.close()
+                if self._opened.recorder:
+                    self._opened.recorder.close()
             self._opened = None

@@ -31,22 +31,22 @@ def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: 
     if to.exists():
         raise InputError("is there already, and somebody may have edited it", file=to)
     study, base = load_study(study_file), study_file.parent
-    asked = next(iter(study.annotation.annotators.values())) if study.annotation else study.judge
-    if not speaks(asked):
-        rule = f"backend '{asked.backend}' proposes nothing; name a language model"
+    annotator = next(iter(study.annotation.annotators.values())) if study.annotation else study.judge
+    if not speaks(annotator):
+        rule = f"backend '{annotator.backend}' proposes nothing; name a language model"
         raise InputError(rule, field="annotation.annotators", hint="backend: vllm or openai with an engine")
     items = _items(study, base)
     text, scale = _given(study, base, items)
-    wanted = Brief(study.name, scale, items, study.name, text, concepts, levels)
+    brief = Brief(study.name, scale, items, study.name, text, concepts, levels)
     with open_replies(Warehouse.open(warehouse).replies) as replies:
-        structured = asked.engine.structured if asked.engine else True
-        model = open_backend(asked, base, replies, credential)
-        made = ask_for(wanted, model, replies, asked.sampling, structured)
-    write_atomically(to, as_yaml(made.rubric).encode())
-    found = constructions(made.rubric)
+        structured = annotator.engine.structured if annotator.engine else True
+        model = open_backend(annotator, base, replies, credential)
+        proposal = ask_for(brief, model, replies, annotator.sampling, structured)
+    write_atomically(to, as_yaml(proposal.rubric).encode())
+    checks = constructions(proposal.rubric)
     return [
-        f"{to}: {len(made.rubric.criteria)} concepts",
-        *(_line(row) for row in found if row["outcome"] != "unknown"),
+        f"{to}: {len(proposal.rubric.criteria)} concepts",
+        *(_line(row) for row in checks if row["outcome"] != "unknown"),
     ]
 
 
@@ -56,10 +56,10 @@ def _line(row: dict[str, Any]) -> str:
 
 def _given(study: Study, base: Path, items: list[dict[str, Any]]) -> tuple[str, Scale]:
     """Prose and scale of the study's first rubric, or the scale that rubrics are derived on."""
-    known = list(authored(base / study.rubrics.file, True).values()) if study.rubrics.file else []
-    if known:
-        its = next((item for item in items if item["rubric_id"] == known[0].rubric_id), {})
-        return guided(known[0], its).text, known[0].scale
+    rubrics = list(authored(base / study.rubrics.file, True).values()) if study.rubrics.file else []
+    if rubrics:
+        its = next((item for item in items if item["rubric_id"] == rubrics[0].rubric_id), {})
+        return guided(rubrics[0], its).text, rubrics[0].scale
     assert study.rubrics.derive  # the contract demands one of the two
     if study.rubrics.derive.scale is None:
         raise InputError("concepts are proposed for one scale; name it", field="rubrics.derive.scale")
@@ -68,6 +68,6 @@ def _given(study: Study, base: Path, items: list[dict[str, Any]]) -> tuple[str, 
 
 def _items(study: Study, base: Path) -> list[dict[str, Any]]:
     with TemporaryDirectory() as folder:
-        run = Warehouse.open(Path(folder) / "rehearsal").run("rehearsal")
+        run = Warehouse.open(Path(folder) / "validation").run("validation")
         data = ingest.fn(run, study, base, 1)
         return sorted(run.read(data.items).to_pylist(), key=lambda row: str(row["item_id"]))

@@ -36,14 +36,14 @@ def recorded(run: Run, to: Path, name: str | None = None, folder: Path | None = 
     base = run.warehouse.root / manifest["study_folder"]
     digest = digest_of(weights(folder)) if folder else None
     speakers = [
-        _speaker(who, choice, base, name, digest or manifest["identity"]["inputs"].get(engine_of(choice).model))
-        for who, choice in _choices(study)
+        _speaker(role, choice, base, name, digest or manifest["identity"]["inputs"].get(engine_of(choice).model))
+        for role, choice in _choices(study)
     ]
-    asked = list(_asked(run))
-    if not (speakers and asked):
+    calls = list(_asked(run))
+    if not (speakers and calls):
         raise StoreError(f"run {run.run_id} asked no language model itself: there is nothing to record")
     with open_replies(run.warehouse.replies, read_only=True) as store:
-        lines, lost = as_lines(asked, store.get_many(row["request_digest"] for row in asked))
+        lines, lost = as_lines(calls, store.get_many(row["request_digest"] for row in calls))
     if lost:
         raise StoreError(
             f"{shown_place(run.warehouse.replies)} holds no reply to {len(lost):,} requests of run {run.run_id}"
@@ -65,17 +65,17 @@ def _choices(study: Study) -> Iterator[tuple[str, Judge | Graphs]]:
     """Whose part it is, and the settings, of those that ask a language model."""
     annotators = study.annotation.annotators if study.annotation else {}
     choices: dict[str, Judge | Graphs] = {"judge": study.judge, **annotators, "graph": study.graph}
-    for who, choice in choices.items():
+    for role, choice in choices.items():
         if BACKENDS[choice.backend].needs == "engine":
-            yield who, choice
+            yield role, choice
 
 
-def _speaker(who: str, choice: Judge | Graphs, base: Path, name: str | None, digest: str | None) -> Speaker:
+def _speaker(role: str, choice: Judge | Graphs, base: Path, name: str | None, digest: str | None) -> Speaker:
     engine, mender = engine_of(choice), None
     if isinstance(choice, Judge) and choice.repair_engine:
         mender = model_of(choice.model_copy(update={"engine": choice.repair_engine}), base)
     return Speaker(
-        who=who,
+        who=role,
         name=name or engine.model.rstrip("/").rpartition("/")[2],
         weights=digest,
         model=model_of(choice, base),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flows.recorder import gather
 from flows.rollouts import CURVES
 from tasks.contracts.errors import StoreError
 from tasks.report.annotation.task import write_annotation
@@ -18,6 +19,7 @@ from tasks.store.warehouse import Run
 
 def write_pages(run: Run) -> list[Path]:
     """Write anew every report of a finished run, or of a training under way; StoreError if there is none."""
+    gather(run)
     if run.shards(CURVES):  # a training has no end that a manifest could be written at
         return [write_training(run)]
     read_manifest(run)

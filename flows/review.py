@@ -21,15 +21,15 @@ from tasks.contracts.settings.study import load_study
 from tasks.contracts.tables.judging import Judgments
 from tasks.review.access import Access
 from tasks.review.app import create_app
-from tasks.review.asked import ReviewQuestion
-from tasks.review.board import Board
+from tasks.review.board import Ballot, Board, QueuedCase
 from tasks.review.heard import acts_of, ledger_file
 from tasks.review.label_studio import config, project, read_export
 from tasks.review.ledger import Ledger
+from tasks.review.questions import ReviewQuestion
+from tasks.review.reviews import with_blindness
 from tasks.review.server import serve
 from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
-from tasks.review.sight import with_blindness
 from tasks.review.subject import standing
 from tasks.review.waiting import open_board, proposed, waiting_labels, waiting_scores
 from tasks.store.files import write_atomically
@@ -96,14 +96,14 @@ def take(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
     """Write the queue for a spreadsheet (.csv), or for Label Studio (.json, with its labelling configuration beside it
     as .xml); returns how many cases it holds. Neither machines' levels nor why a case waits are in it: who votes is
     blind."""
-    asked = asked_of(board_of(study_file, warehouse, limit))
+    questions = asked_of(board_of(study_file, warehouse, limit))
     if _kind(to) == ".csv":
-        write_atomically(to, as_csv(asked))
+        write_atomically(to, as_csv(questions))
     else:
-        tasks = project(asked)
-        write_atomically(to.with_suffix(".xml"), config(asked).encode())
+        tasks = project(questions)
+        write_atomically(to.with_suffix(".xml"), config(questions).encode())
         write_atomically(to, json.dumps(tasks, ensure_ascii=True, indent=1).encode())
-    return len({one.case for one in asked})
+    return len({entry.case for entry in questions})
 
 
 def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rater: str | None) -> int:
@@ -111,11 +111,11 @@ def bring(study_file: Path, warehouse: Path, limit: int | None, read: Path, rate
     it, and nothing is stored then."""
     votes = ledger_file(warehouse)
     board = board_of(study_file, warehouse, limit)
-    asked = asked_of(board)
+    questions = asked_of(board)
     if read.suffix.lower() in ENDINGS or _kind(read) == ".csv":
-        acts = read_sheet(read, board.study, asked, rater)
+        acts = read_sheet(read, board.study, questions, rater)
     else:
-        acts = read_export(read, board.study, asked)
+        acts = read_export(read, board.study, questions)
     with Ledger(votes) as ledger:
         ledger.add_all(with_blindness(acts, ledger.acts(board.study)))
     return len(acts)
@@ -129,20 +129,21 @@ def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> i
     stand for others. An id that a spreadsheet would run as a formula has an apostrophe before it, and is known by it
     when the file is read."""
     study = load_study(study_file).name
-    said = [act for act in acts_of(warehouse, study) if act.subject_kind == "score"]
-    board = board_of(study_file, warehouse, limit, {act.response_id for act in said})
-    current = {(case.response_id, one.criterion_id): one.digest for case in board.cases for one in board.ballots(case)}
-    counted, by_chance = standing(said, current), drawn(warehouse, study)
+    acts = [act for act in acts_of(warehouse, study) if act.subject_kind == "score"]
+    board = board_of(study_file, warehouse, limit, {act.response_id for act in acts})
+    current = dict[tuple[str, str | None], str]()
+    for case in board.cases:
+        current |= {(case.response_id, ballot.criterion_id): ballot.digest for ballot in board.ballots(case)}
+    counted, by_chance = standing(acts, current), drawn(warehouse, study)
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["response_id", "score", "settled_by", "split"])
-    found = {on: one for on, one in outcomes(counted).items() if one.value is not None}
-    rows.writerows(
-        [guarded(response), f"{one.value:g}", one.settled_by, "" if response in by_chance else "chosen"]
-        for (response, _), one in found.items()
-    )
+    with_score = {on: outcome for on, outcome in outcomes(counted).items() if outcome.value is not None}
+    for (response, _), outcome in with_score.items():
+        split = "" if response in by_chance else "chosen"
+        rows.writerow([guarded(response), f"{outcome.value:g}", outcome.settled_by, split])
     write_atomically(to, text.getvalue().encode())
-    return len(found)
+    return len(with_score)
 
 
 def drawn(warehouse: Path, study: str) -> set[str]:
@@ -153,21 +154,25 @@ def drawn(warehouse: Path, study: str) -> set[str]:
 
 def asked_of(board: Board) -> list[ReviewQuestion]:
     """What the page asks, for people who answer elsewhere."""
-    return [
-        ReviewQuestion(
-            response_id=case.response_id,
-            criterion_id=ballot.criterion_id,
-            rank=rank,
-            question=case.question,
-            response=case.text,
-            reference=case.reference,
-            concept=ballot.text if ballot.criterion_id else "",
-            levels=tuple(option.text if ballot.criterion_id else option.value for option in ballot.options),
-        )
-        for rank, case in enumerate(board.cases, 1)
-        for ballot in board.ballots(case)
-        if ballot.is_needed
-    ]
+    questions = list[ReviewQuestion]()
+    for rank, case in enumerate(board.cases, 1):
+        needed = (ballot for ballot in board.ballots(case) if ballot.is_needed)
+        questions += [_question_of(case, ballot, rank) for ballot in needed]
+    return questions
+
+
+def _question_of(case: QueuedCase, ballot: Ballot, rank: int) -> ReviewQuestion:
+    of_concept = bool(ballot.criterion_id)
+    return ReviewQuestion(
+        response_id=case.response_id,
+        criterion_id=ballot.criterion_id,
+        rank=rank,
+        question=case.question,
+        response=case.text,
+        reference=case.reference,
+        concept=ballot.text if of_concept else "",
+        levels=tuple(option.text if of_concept else option.value for option in ballot.options),
+    )
 
 
 def _kind(path: Path) -> str:
@@ -176,11 +181,12 @@ def _kind(path: Path) -> str:
     return path.suffix
 
 
-def said(study_file: Path, warehouse: Path) -> list[tuple[str, int, int, str]]:
+def who_said_what(study_file: Path, warehouse: Path) -> list[tuple[str, int, int, str]]:
     """(who, cases submitted, votes, last at) of everyone who has said something of a study."""
     acts = acts_of(warehouse, load_study(study_file).name)
     cases = {(act.rater_id, act.response_id) for act in acts if act.kind == "submit"}
-    submitted, votes = Counter(rater for rater, _ in cases), Counter(act.rater_id for act in acts if act.kind == "vote")
+    submitted = Counter(rater for rater, _ in cases)
+    votes = Counter(act.rater_id for act in acts if act.kind == "vote")
     last = {act.rater_id: act.stored_at.isoformat(timespec="seconds") for act in acts}
     return [(name, submitted[name], votes[name], last[name]) for name in sorted(last)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flows.graph import purse_of
 from flows.graph import stages as built
 from flows.logs import without_tracebacks
 from flows.placed import placed
@@ -30,7 +31,8 @@ def reward(
 ) -> str:
     """Reward the responses of a study file by every aggregation; returns the run's id. The same study resumes itself.
 
-    InputError where the study has no section `reward`. token_budget, engine, address: see `grade`.
+    InputError where the study has no section `reward`. token_budget: of the graph's
+    annotator and the judge together. engine, address: see `grade`.
     """
     job = placed(plan(study, warehouse, limit), engine, address)
     if job.study.reward is None:
@@ -46,16 +48,18 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it. Nobody is asked where the study names a rater of
     the data."""
     run, settings, base = job.run, job.study, job.base
-    data, locked, graphed = built(job)
+    purse = purse_of(token_budget)
+    data, locked, graphed = built(job, purse)
     judged: tuple[TableRef, ...] = ()
     if settings.reward and settings.reward.rater is None:
         people = data.gradings, data.judgments
-        asked = settings.judge, base, data.items, data.responses, locked.bundles
+        to_judge = settings.judge, base, data.items, data.responses, locked.bundles
+        tokens_left = None if purse is None else purse.tokens - purse.spent
         grader, target = grader_of(settings.judge, base), settings.evaluation.target
-        judged = staged(run, judge, *asked, token_budget, people, grader, target, placement=settings.run)
+        judged = staged(run, judge, *to_judge, tokens_left, people, grader, target, placement=settings.run)
     decided = judged[0] if judged else data.judgments
-    given = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
-    paid = staged(run, pay, settings, base, *given, decided)
+    inputs = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
+    paid = staged(run, pay, settings, base, *inputs, decided)
     return [*data, *locked, *graphed, *judged, *paid]
 
 

@@ -20,10 +20,11 @@ import pyarrow as pa
 from flows.batch import Cost, JudgedBatch, PosedRollout, cost_of, responses, without
 from flows.checks import check_aggregation, check_number, check_on_failure, check_record, check_share, meant
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
+from flows.further_calls import judged_again, worth_repeating
 from flows.prepared import PreparedItem, prepared_items, unscored_rule
 from flows.process import Opened, Process
+from flows.recorder import Recorder
 from flows.repeated_judging import beside, chosen
-from flows.repeats import judged_again, worth_repeating
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.graph import Graph
@@ -55,6 +56,8 @@ CRITERIA_PER_CALL = 4
 """As many as GEAR's reward judge gets at once."""
 DEADLINE_S = 300.0
 """Seconds for a batch: long for a busy judge, and a fraction of what a hung call may take with its retries."""
+TRAINER = "trainer"
+"""The stage of a recorded run that holds what the trainer got."""
 CURVES = "curves"
 """The stage of a recorded run that holds what its curves are drawn from."""
 REPEATS = "repeats"
@@ -83,7 +86,7 @@ class VariedReward(NamedTuple):
     """See `reward_variances`; None where nothing is known of it."""
 
 
-class Drawn(NamedTuple):
+class StudyGraphs(NamedTuple):
     """What the rollouts of a study are rewarded by."""
 
     items: list[dict[str, Any]]
@@ -118,7 +121,7 @@ class RolloutReward:
         deadline: float = DEADLINE_S,
         most_unscored: float = MOST_UNSCORED,
         judged_twice: float = 0.0,
-        repeats: float = 0.0,
+        further_calls: float = 0.0,
     ) -> None:
         """All that does not need the judge is checked here.
 
@@ -128,16 +131,17 @@ class RolloutReward:
         criteria_per_call: rollouts are judged pointwise with so many criteria in a call; None: as the bundles say. The
             judge never sees the weights.
         replies: file of the reply store.
-        record: a run into which every batch is written: its rollouts, judgments and rewards, under stage `trainer`.
+        record: a run into which every batch is written: its rollouts, judgments and rewards, under stage `trainer`;
+            complete when the reward is closed, see `flows.recorder`.
         factors: rubric → (parent, child) → retention factor of this edge in place of its relation's.
         on_failure: what happens where the judge is down or out of time, or too much is unscored; see `Watch`.
         deadline: seconds for one batch; what is not answered then is given up, and has no reward.
         most_unscored: share of the last rollouts without a reward, in (0, 1], that is still borne.
         judged_twice: share of the rollouts, in [0, 1], that are judged a second time beside the first, to see how far
             the judge agrees with itself; no reward depends on it.
-        repeats: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria leave its
-        rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge draws its
-        replies, that is at a temperature above 0.
+        further_calls: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria
+            leave its rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge
+            draws its replies, that is at a temperature above 0.
         InputError, ContractError and StoreError for a setting that cannot be, an item without bundle or graph, a bundle
         that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
@@ -147,16 +151,15 @@ class RolloutReward:
         check_number(most_unscored, "most_unscored", 0, 1)
         check_share(judged_twice, "judged_twice")
         check_record(record)
-        if repeats != 0:
-            check_number(repeats, "repeats", 0)
+        if further_calls != 0:
+            check_number(further_calls, "further_calls", 0)
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
         self._unscored = unscored_rule(self.items.values())
         self._settings, self.aggregation = settings, aggregation
         self._open_rater, self._replies, self._record = open_rater, str(replies), record
         self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
-        self._judged_twice = judged_twice
-        self._repeats = repeats
+        self._judged_twice, self._further_calls = judged_twice, further_calls
         self.__name__ = f"rubric_{aggregation}"
         open_replies(self._replies).close()  # or it cannot be used, and that is said now
         self._begin()
@@ -187,7 +190,8 @@ class RolloutReward:
         return dict(self._here.watch.unscored)
 
     def close(self) -> None:
-        """Gives the reply store back when the batches under way are done; the next batch opens it again."""
+        """Gives the reply store back and completes the record when the batches under way are done; the next batch opens
+        both again."""
         self._here.close()
 
     @contextmanager
@@ -195,6 +199,8 @@ class RolloutReward:
         """For as long as it lasts the judge is open, with its connections kept between batches."""
         with self._here.judging(self._open) as opened, kept_open(opened.rater.backend):
             yield
+            if opened.recorder:
+                opened.recorder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -220,7 +226,9 @@ class RolloutReward:
 
     def _open(self) -> Opened:
         store = open_replies(self._replies)
-        return Opened(self._open_rater(store), store, secrets.token_hex(4), count())
+        name = secrets.token_hex(4)
+        recorder = Recorder(self._record) if self._record is not None else None
+        return Opened(self._open_rater(store), store, name, count(), recorder)
 
     def _known(self, rollout: Rollout) -> PreparedItem:
         """The item that a rollout answers."""
@@ -246,7 +254,7 @@ class RolloutReward:
         until: time of `time.monotonic` after which no reply is waited for.
         """
         start = perf_counter()
-        with self._here.judging(self._open) as (who, store, name, batches):
+        with self._here.judging(self._open) as (who, store, name, batches, recorder):
             shard = f"{name}-{next(batches):06d}"
             cases = [_case(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
             waves: list[Wave] = []
@@ -257,12 +265,11 @@ class RolloutReward:
             lost = troubles(graded)
             decisions = judgments(who, graded.judged)
             local = self._local(decisions, cases, posed)
-            if self._repeats:
-                second = repeated(who, 2)[1]
-                asking = partial(self._graded, who=second, store=store, on_wave=waves.append, until=until)
+            if self._further_calls:
                 weights = weights_of_doubts(local.batch, self.aggregation, self._settings)
-                calls = round(self._repeats * len(posed))
+                calls = round(self._further_calls * len(posed))
                 doubtful = worth_repeating(graded.judged, local.batch, weights, calls)
+                asking = partial(judging, who=repeated(who, 2)[1])
                 local, more = judged_again(graded, local, doubtful, asking, partial(self._local, posed=posed))
                 decisions = pa.concat_tables([decisions, *more])
             rows = self._aggregated(local)
@@ -278,17 +285,15 @@ class RolloutReward:
                 for case, reward in zip(cases, rewards, strict=True)
             ]
             self._here.watch.note(missing)
-            if self._record is not None:
+            if recorder is not None:
                 steps = [rollout.step for rollout in posed]
-                tables: dict[type[Row], Rows] = {
-                    Responses: responses(cases, steps),
-                    Judgments: decisions,
-                    Rewards: rows,
+                tables: dict[str, Mapping[type[Row], Rows]] = {
+                    TRAINER: {Responses: responses(cases, steps), Judgments: decisions, Rewards: rows},
+                    CURVES: self._compared(local),
                 }
-                self._record.commit("trainer", shard, tables)
-                self._record.commit(CURVES, shard, self._compared(local))
                 if repeats:
-                    self._record.commit(REPEATS, shard, {Judgments: judgments(repeats.rater, repeats.judged)})
+                    tables[REPEATS] = {Judgments: judgments(repeats.rater, repeats.judged)}
+                recorder.add(shard, tables)
         cost = cost_of(rewards, waves, perf_counter() - start)
         return JudgedBatch(cases, graded, local, rewards, variances, missing, cost, repeats)
 

@@ -62,8 +62,8 @@ def refusal(request: Request, access: Access) -> Response | None:
         return PlainTextResponse("this name is not the page's", 403)
     if request.method not in ("GET", "HEAD"):
         return PlainTextResponse("the pages are read only", 405)
-    held = request.query_params.get("token") or request.cookies.get(access.cookie)
-    if access.reviewers and access.reviewer(held) is None:
+    token = request.query_params.get("token") or request.cookies.get(access.cookie)
+    if access.reviewers and access.reviewer(token) is None:
         return PlainTextResponse("the link that the command printed opens these pages", 403)
     return None
 

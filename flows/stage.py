@@ -41,9 +41,9 @@ def _staged(run: Run, door: Callable[Concatenate[Run, P], Written], *args: P.arg
     try:
         checked(run, written)
     except UserError:
-        found = tally(run, stage)
-        log(f"{stage}: stopped at its checkpoint; {found}", logging.ERROR)
-        announce("rubricflow.checkpoint.failed", run.run_id, stage=stage, quarantined=found.quarantined)
+        failed = tally(run, stage)
+        log(f"{stage}: stopped at its checkpoint; {failed}", logging.ERROR)
+        announce("rubricflow.checkpoint.failed", run.run_id, stage=stage, quarantined=failed.quarantined)
         raise
     sources = rows_of(references((args, kwargs)))
     rows = f"{sources} → {rows_of(tables)}" if sources else rows_of(tables)

@@ -27,9 +27,9 @@ from typing import Any, TypedDict, Unpack
 
 from flows.checks import check_unscored
 from flows.failures import OnFailure
+from flows.further_calls import refuse_same_replies
 from flows.gathering import Gathering
-from flows.repeats import refuse_same_replies
-from flows.rollouts import Drawn, Rollout, RolloutReward
+from flows.rollouts import Rollout, RolloutReward, StudyGraphs
 from flows.trained import grader_of
 from tasks.contracts.backends import BACKENDS, serving
 from tasks.contracts.bundle import unlocked
@@ -61,7 +61,7 @@ class Options(TypedDict, total=False):
     deadline: float
     most_unscored: float
     judged_twice: float
-    repeats: float
+    further_calls: float
 
 
 class RubricReward(RolloutReward):
@@ -85,9 +85,9 @@ class RubricReward(RolloutReward):
         run = plan(path, warehouse).run
         if run.done("graph", "all"):
             return cls._of(settings, path, house, _of_run(run), aggregation, **more)
-        from flows.drawn import drawn  # and with this those that read the data
+        from flows.built_graphs import built_graphs  # and with this those that read the data
 
-        return cls._of(settings, path, house, drawn(settings, path, house), aggregation, **more)
+        return cls._of(settings, path, house, built_graphs(settings, path, house), aggregation, **more)
 
     @classmethod
     def of_run(
@@ -115,24 +115,24 @@ class RubricReward(RolloutReward):
         settings: Study,
         path: Path,
         house: Warehouse,
-        of: Drawn,
+        drawn: StudyGraphs,
         aggregation: Aggregation,
         **more: Unpack[Options],
     ) -> RubricReward:
         """The reward of a study's settings."""
         assert settings.reward is not None  # `_for_training` asks for it
-        if more.get("repeats"):
+        if more.get("further_calls"):
             refuse_same_replies(settings.judge, path)
         learned = settings.reward.edge_retention
         options: Options = {"replies": house.replies, **more}
         return cls(
-            of.items,
-            of.bundles,
-            of.graphs,
+            drawn.items,
+            drawn.bundles,
+            drawn.graphs,
             settings.reward,
             partial(study_rater, settings.judge, path.parent),
             aggregation,
-            factors=read_factors(path.parent / learned, of.graphs) if learned else None,
+            factors=read_factors(path.parent / learned, drawn.graphs) if learned else None,
             **options,
         )
 
@@ -253,10 +253,10 @@ def _for_training(path: Path) -> Study:
     return settings
 
 
-def _of_run(run: Run) -> Drawn:
+def _of_run(run: Run) -> StudyGraphs:
     """Items, bundles and graphs of a run."""
     rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
-    return Drawn(
+    return StudyGraphs(
         run.read(run.ref(Items, "ingest")).to_pylist(),
         unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()),
         {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows},

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flows.prepared import PreparedItem
+from flows.recorder import gather
 from flows.rollouts import CURVES
 from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.reward import Rewards
@@ -43,6 +44,7 @@ def read_record(run: Run | None) -> TrainingRecord:
     """False credit and held-out quality by step, as far as they were recorded."""
     if run is None:
         return NOTHING
+    gather(run)
     credits = _credits(run) if run.shards(CURVES) else {}
     quality = read_quality(run) if run.shards(HELD_OUT) else {}
     return TrainingRecord(credits, quality)

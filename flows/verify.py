@@ -52,28 +52,28 @@ def _run(run: Run) -> Iterator[Look]:
 def _inputs(run: Run) -> Seen:
     """Files that changed since are no fault of the run: that is told, as what is gone is."""
     manifest = manifest_of(run)
-    then: dict[str, str] = manifest["identity"]["inputs"]
+    before: dict[str, str] = manifest["identity"]["inputs"]
     if "study_folder" not in manifest:
-        return f"{len(then)} files, in a folder that versions before did not record", []
+        return f"{len(before)} files, in a folder that versions before did not record", []
     try:
         study = Study.model_validate(manifest["identity"]["study"])
     except ValidationError as error:
         raise StoreError(f"{run.place}/{MANIFEST}: its study is of another version") from error
     now = inputs(study, run.warehouse.root / manifest["study_folder"])
-    gone = sorted(name for name in then if name not in now)
-    other = sorted(name for name in then if now.get(name, then[name]) != then[name])
-    told = [f"{len(then) - len(gone) - len(other)} of {len(then)} as they were"]
-    told += [f"gone: {', '.join(gone)}"] if gone else []
-    told += [f"changed since: {', '.join(other)}"] if other else []
-    return "; ".join(told), []
+    gone = sorted(name for name in before if name not in now)
+    other = sorted(name for name in before if now.get(name, before[name]) != before[name])
+    notes = [f"{len(before) - len(gone) - len(other)} of {len(before)} as they were"]
+    notes += [f"gone: {', '.join(gone)}"] if gone else []
+    notes += [f"changed since: {', '.join(other)}"] if other else []
+    return "; ".join(notes), []
 
 
 def _replies(place: str | Path) -> Seen:
     with open_replies(place, read_only=True) as store:
         looked = store.look()
-    told = f"{looked.rows:,} replies"
-    told += f", {looked.unsealed:,} of them stored by a version that did not seal them" if looked.unsealed else ""
-    return told, [f"{shown_place(place)}: {problem}" for problem in looked.problems]
+    notes = f"{looked.rows:,} replies"
+    notes += f", {looked.unsealed:,} of them stored by a version that did not seal them" if looked.unsealed else ""
+    return notes, [f"{shown_place(place)}: {problem}" for problem in looked.problems]
 
 
 def _votes(path: Path) -> Seen:

@@ -33,7 +33,7 @@ def go_on_in_child() -> None:
     if child == 0:
         return
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda got, _: os.kill(child, got))
+        signal.signal(number, lambda signal_number, _: os.kill(child, signal_number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code not in _TOLD and code not in (-signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP):

@@ -38,11 +38,11 @@ def sql(
         if query is None:
             print_rows(["question", "what it asks"], questions().items())
             return
-        given = {name: value for name, _, value in (pair.partition("=") for pair in parameters or [])}
+        statement = {name: value for name, _, value in (pair.partition("=") for pair in parameters or [])}
         chosen = _run(warehouse, run)
         settle_scores(chosen)
         print(f"run {chosen.run_id}, scores by {', '.join(raters(chosen)) or 'nobody'}", file=sys.stderr)
-        answer = ask(chosen, query, given)
+        answer = ask(chosen, query, statement)
         print_rows(answer.columns, answer.fetchall())
 
 
@@ -118,7 +118,7 @@ def replies(
 
         header = recorded(_run(warehouse, run), to, name, weights)
         size = f"{to.stat().st_size / 1024:,.0f} KiB"
-        print(f"{to}: {header.replies:,} {header.told}, {header.errors:,} errors, {size}")
+        print(f"{to}: {header.replies:,} {header.in_words}, {header.errors:,} errors, {size}")
 
 
 def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
@@ -140,10 +140,10 @@ def _run(warehouse: Path, run_id: str | None) -> Run:
     finished = house.runs() if house else []
     if house and run_id in house.begun():
         return house.run(str(run_id))
-    own = [name for name in finished if name not in house.arms()] if house else []
-    if house and own and not run_id:
-        return house.run(own[-1])
-    what = f"run {run_id!r}" if run_id else "finished run"
+    own_run = [name for name in finished if name not in house.arms()] if house else []
+    if house and own_run and not run_id:
+        return house.run(own_run[-1])
+    label = f"run {run_id!r}" if run_id else "finished run"
     raise UserError(
-        f"no {what} in {house.place if house else warehouse}; finished are: {', '.join(finished) or 'none'}"
+        f"no {label} in {house.place if house else warehouse}; finished are: {', '.join(finished) or 'none'}"
     )

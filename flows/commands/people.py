@@ -70,7 +70,7 @@ def votes(
 ) -> None:
     """Take the queue to a spreadsheet or to Label Studio, and bring votes back; without either, list what was said."""
     with for_people():
-        from flows.review import bring, said, settled, take
+        from flows.review import bring, settled, take, who_said_what
 
         if to is not None:
             print(f"{take(study, warehouse, limit, to):,} cases in {to}")
@@ -79,7 +79,7 @@ def votes(
         if scores is not None:
             print(f"{settled(study, warehouse, limit, scores):,} settled scores in {scores}")
         if to is None and read is None and scores is None:
-            print_rows(["who", "cases submitted", "votes", "last at"], said(study, warehouse))
+            print_rows(["who", "cases submitted", "votes", "last at"], who_said_what(study, warehouse))
 
 
 def grades(

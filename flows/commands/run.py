@@ -37,7 +37,7 @@ def grade(
     watch_engine(study, engine)
     with for_people():
         if dry_run:
-            from flows.rehearse import planned_calls
+            from flows.validate import planned_calls
 
             print_rows(
                 ["item", "responses", "settled without a call", "calls", "prompt tokens, roughly"],
@@ -50,12 +50,14 @@ def grade(
         flow(str(study), str(warehouse), limit, token_budget, model, url, other, verbose, engine, address)
 
 
-def graph(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
+def graph(
+    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+) -> None:
     """Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at."""
     with for_people():
         from flows.graph import graph as flow
 
-        flow(str(study), str(warehouse), limit)
+        flow(str(study), str(warehouse), limit, token_budget)
 
 
 def reward(
@@ -213,12 +215,12 @@ def validate(study: StudyFile, limit: Limit = None, warehouse: WarehouseFolder =
     What its judge takes from the warehouse is looked for there: an earlier run, recorded replies, locked rubrics.
     """
     with for_people():
-        from flows.rehearse import prove
+        from flows.validate import prove
 
         problems = 0
-        for kind, what, message in prove(study, limit, warehouse):
+        for kind, label, message in prove(study, limit, warehouse):
             problems += kind == "wrong"
-            print(f"{kind:8} {what}: {message}")
+            print(f"{kind:8} {label}: {message}")
         if problems:
             raise UserError(f"{study}: {problems} problem{'s' if problems > 1 else ''}")
 

@@ -28,7 +28,7 @@ def init(
     """Write a first study and rubric for a table of answers, and look whether they hold. At most five questions."""
     with for_people():
         from flows.init import init as write_study
-        from flows.rehearse import prove
+        from flows.validate import prove
 
         target = to or files[0].parent
         study = target if target.suffix in (".yaml", ".yml") else target / "study.yaml"

@@ -43,12 +43,13 @@ def sheet_of(
     target = target_scores(run.read(people), study.evaluation.target)
     score = dict(zip(*(target[name].to_pylist() for name in ("response_id", "score")), strict=True))
     response_ids = [row["response_id"] for row in rows]
+    grades = [score.get(name) for name in response_ids]
     return Sheet(
         response_ids=response_ids,
         rubric_of=[rubric_of[row["item_id"]] for row in rows],
         rubrics=by_id,
         tops={criterion.id: criterion.top for criterion in criteria},
-        grades=np.array([score.get(name) for name in response_ids], np.float64),
+        grades=np.array(grades, np.float64),
     )
 
 

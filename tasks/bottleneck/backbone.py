@@ -217,9 +217,9 @@ def match_channels(states: torch.Tensor, segments: torch.Tensor) -> torch.Tensor
     unit = torch.nn.functional.normalize(states, dim=2)
     cosine = unit @ unit.transpose(1, 2)
     channels = [response.to(states.dtype), reference.to(states.dtype)]
-    for mine, other in ((response, reference), (reference, response)):
+    for side, other in ((response, reference), (reference, response)):
         closest = cosine.masked_fill(~other[:, None, :], -1.0).amax(dim=2)
-        channels.append(torch.where(mine & other.any(dim=1, keepdim=True), closest, 0.0).to(states.dtype))
+        channels.append(torch.where(side & other.any(dim=1, keepdim=True), closest, 0.0).to(states.dtype))
     return GAIN * torch.stack(channels, dim=2)
 
 

@@ -141,9 +141,10 @@ def _training(about: About) -> list[str]:
         encoder = "frozen, not in the file, with an adapter that is"
     counts = [f"- responses with labels in split {plain(split)}: {count}" for split, count in about.counts.items()]
     settings = [f"- {name.replace('_', ' ')}: {value}" for name, value in about.training.model_dump().items()]
+    name = f"{plain(about.backbone_digest)} ({encoder})"
     facts = [
         f"- method: {plain(about.method)}, seed {about.seed}",
-        f"- text encoder: {plain(about.backbone_digest)} ({encoder}), at most {about.max_tokens} tokens",
+        f"- text encoder: {name}, at most {about.max_tokens} tokens",
         f"- macro-F1 of the grade by which the epoch was chosen: {_number(about.validation)}",
         f"- temperature of the grade's probabilities: {about.temperature:.4g}, fitted on the split calibration",
     ]

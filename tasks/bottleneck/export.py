@@ -51,12 +51,14 @@ def exported(run: Run, study: Study, base: Path, responses: ClassSet, arm: Arm, 
     print(f"bottleneck: the grader is in {copy}, its card beside it")
     (model,) = outcome.tables[Models]
     file_columns = {"path": str(path.relative_to(run.warehouse.root)), "digest": digest, "head": grader.head_json()}
+    judgments = list(judgment_rows(responses, outcome, grader.name))
+    gradings = list(grading_rows(responses, outcome, grader.name))
     return {
         Models: [model | file_columns],
         Trials: trials,
         Traces: traced,
-        Judgments: list(judgment_rows(responses, outcome, grader.name)),
-        Gradings: list(grading_rows(responses, outcome, grader.name)),
+        Judgments: judgments,
+        Gradings: gradings,
     }
 
 

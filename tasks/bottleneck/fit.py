@@ -91,6 +91,7 @@ def rec_cbm(
     head = LatentHead(len(tops), len(data.scores), plan.epsilon, lcec).double()
     course_2 = _stage_2(head, reader, encoder, data, plan, seed=seed, say=say)
     final, weights = head.as_head(), encoder.state_dict()
+    parameters = parameter_count(reader, encoder) + head.numbers
     reader.cpu()
 
     def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
@@ -108,7 +109,7 @@ def rec_cbm(
         encoder_state=weights,
         epochs=(course_1.epochs, course_2.epochs),
         validation=course_2.validation,
-        parameters=parameter_count(reader, encoder) + head.numbers,
+        parameters=parameters,
         seconds=time.perf_counter() - began,
         history=[*course_1.history, *course_2.history],
         predict=predict,

@@ -281,8 +281,8 @@ def _head(arrays: Mapping[str, Tensor], grades: int, concepts: int, temperature:
 
 
 def _arrays(head: Head) -> dict[str, Floats]:
-    named = {"weights": head.weights, "bias": head.bias, "precision": head.precision, "noise": head.noise}
-    return {name: values for name, values in named.items() if values is not None}
+    arrays = {"weights": head.weights, "bias": head.bias, "precision": head.precision, "noise": head.noise}
+    return {name: values for name, values in arrays.items() if values is not None}
 
 
 def _response_attention(tokens: BatchTokens, row: int, weights: Floats) -> Attention:

@@ -77,17 +77,17 @@ def wrong_values(head: Head, shares: Floats, order: Ints, levels: Ints, tops: In
     Each concept in its turn gets, of all levels but its label, the one after which the right grade is least probable,
     all those before it being set already. Found by trying every level; the lower one of equals. right: (n,) grades.
     """
-    each, grid = np.arange(len(shares)), np.arange(int(tops.max()) + 1)
+    rows, grid = np.arange(len(shares)), np.arange(int(tops.max()) + 1)
     shares_so_far, chosen = shares.copy(), np.full(shares.shape, np.nan)
     for k in order.T:
         tried = np.repeat(shares_so_far[:, None], len(grid), axis=1)
-        tried[each, :, k] = grid / tops[k][:, None]
-        likely = head.probabilities(tried)[each, :, right]
-        likely[(grid > tops[k][:, None]) | (grid == levels[each, k][:, None])] = np.inf
+        tried[rows, :, k] = grid / tops[k][:, None]
+        likely = head.probabilities(tried)[rows, :, right]
+        likely[(grid > tops[k][:, None]) | (grid == levels[rows, k][:, None])] = np.inf
         worst = likely.argmin(axis=1) / tops[k]
-        labelled = levels[each, k] != MISSING
-        shares_so_far[each, k] = np.where(labelled, worst, shares_so_far[each, k])
-        chosen[each, k] = np.where(labelled, worst, np.nan)
+        labelled = levels[rows, k] != MISSING
+        shares_so_far[rows, k] = np.where(labelled, worst, shares_so_far[rows, k])
+        chosen[rows, k] = np.where(labelled, worst, np.nan)
     return chosen
 
 

@@ -52,9 +52,9 @@ def lone_traits(bundle: Bundle) -> dict[str, str]:
     label of the criterion."""
     criterion_of = {}
     for trait in bundle.traits:
-        mine = list(bundle.of_trait(trait.id))
-        if len(mine) == 1 and len(mine[0].levels) == trait.levels:
-            criterion_of[trait.id] = mine[0].id
+        criteria = list(bundle.of_trait(trait.id))
+        if len(criteria) == 1 and len(criteria[0].levels) == trait.levels:
+            criterion_of[trait.id] = criteria[0].id
     return criterion_of
 
 
@@ -142,12 +142,13 @@ def labelled(
     ids = responses["response_id"].to_pylist()
     targets = np.array([scores.get(response_id, np.nan) for response_id in ids], np.float64)
     split = np.array(responses["split"].to_pylist(), np.str_)
+    classes = np.where(np.isnan(levels), MISSING, levels).astype(np.int64)
     if weights is None:
         weights = np.ones(levels.shape)
     return LabelledData(
         response_ids=tuple(ids),
         concepts=concepts_of(bundle),
-        levels=np.where(np.isnan(levels), MISSING, levels).astype(np.int64),
+        levels=classes,
         weights=weights,
         grades=grades_of(targets, bundle.scale, bands),
         scores=grade_classes(bundle.scale, bands),

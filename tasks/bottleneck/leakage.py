@@ -138,8 +138,8 @@ def within_labels(shares: Floats, levels: Ints, seed: int) -> Floats:
     shuffled = shares.copy()
     for k, column in enumerate(levels.T):
         for level in np.unique(column):
-            mine = np.flatnonzero(column == level)
-            shuffled[mine, k] = shares[rng.permutation(mine), k]
+            rows = np.flatnonzero(column == level)
+            shuffled[rows, k] = shares[rng.permutation(rows), k]
     return shuffled
 
 

@@ -98,9 +98,9 @@ def train_on_states(
     encoder.load_state_dict(None)
     model.to(encoder.device)
     rate = plan.learning_rate if encoder.learning == "tuned" else plan.head_learning_rate
-    its = plan.adapter_learning_rate if encoder.learning == "lora" else rate
+    encoder_rate = plan.adapter_learning_rate if encoder.learning == "lora" else rate
     groups = decayed(model.parameters(), rate, plan.weight_decay)
-    groups += decayed(encoder.parameters(), its, plan.weight_decay)
+    groups += decayed(encoder.parameters(), encoder_rate, plan.weight_decay)
 
     def training_loss(batch: Ints) -> Losses:
         return loss(*encoder(batch), batch)

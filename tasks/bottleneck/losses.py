@@ -13,8 +13,8 @@ def concept_loss(logits: Tensor, levels: Tensor, weights: Tensor) -> Tensor:
 
     logits (B, K, M + 1), −inf beyond a concept's own top; levels (B, K) integers; weights (B, K).
     """
-    each = cross_entropy(logits.transpose(1, 2), levels, ignore_index=MISSING, reduction="none")
-    return (each * weights).sum() / len(logits)
+    terms = cross_entropy(logits.transpose(1, 2), levels, ignore_index=MISSING, reduction="none")
+    return (terms * weights).sum() / len(logits)
 
 
 def ranking_loss(expected: Tensor, levels: Tensor) -> Tensor:
@@ -25,9 +25,9 @@ def ranking_loss(expected: Tensor, levels: Tensor) -> Tensor:
     labelled = levels != MISSING
     above = (levels[:, None] > levels[None]) & labelled[:, None] & labelled[None]
     # −log σ(ĉ_i − ĉ_j) is the softplus of the difference the other way round.
-    each = softplus(expected[None] - expected[:, None]) * above
+    terms = softplus(expected[None] - expected[:, None]) * above
     pairs = above.sum((0, 1))
-    of_concept = each.sum((0, 1)) / pairs.clamp(min=1)
+    of_concept = terms.sum((0, 1)) / pairs.clamp(min=1)
     return of_concept.sum() / (pairs > 0).sum().clamp(min=1)
 
 
@@ -46,8 +46,8 @@ def denoising_loss(posterior: Tensor, levels: Tensor, tops: Tensor, weights: Ten
     posterior (B, K); levels (B, K) integers; tops (K,) M_k; weights (B, K). 0, with gradient 0, without any label.
     """
     labelled = levels != MISSING
-    each = (posterior - levels.to(posterior.dtype) / tops) ** 2 * weights
-    return (each * labelled).sum() / labelled.sum().clamp(min=1)
+    terms = (posterior - levels.to(posterior.dtype) / tops) ** 2 * weights
+    return (terms * labelled).sum() / labelled.sum().clamp(min=1)
 
 
 def sparsity_loss(factor: Tensor) -> Tensor:

@@ -69,21 +69,23 @@ def _concepts(labels: Ints, chosen: Ints, concepts: Concepts) -> list[Measured]:
     labelled = labels[:, :count] != MISSING
     values: list[Measured] = []
     for name, measure in MEASURES.items():
-        each = []
+        stats = []
         for k in range(count):
             on = labelled[:, k]
-            each.append(measure(labels[on, k], chosen[on, k], 0, int(concepts.tops[k])))
-            values.append((f"concept_{name}", concepts.ids[k], each[-1], int(on.sum())))
-        values.append((f"concept_{name}", "all", _mean(each), int(labelled.any(axis=1).sum())))
+            stats.append(measure(labels[on, k], chosen[on, k], 0, int(concepts.tops[k])))
+            values.append((f"concept_{name}", concepts.ids[k], stats[-1], int(on.sum())))
+        values.append((f"concept_{name}", "all", _mean(stats), int(labelled.any(axis=1).sum())))
     return values
 
 
-def _mean(each: list[Stat]) -> Stat:
-    defined = [stat.value for stat in each if stat.value is not None]
+def _mean(stats: list[Stat]) -> Stat:
+    defined = [stat.value for stat in stats if stat.value is not None]
     if not defined:
         return Stat(None, "undefined: for every concept")
-    note = None if len(defined) == len(each) else f"over the {len(defined)} of {len(each)} concepts where it is defined"
-    return Stat(float(np.mean(defined)), note)
+    mean = float(np.mean(defined))
+    if len(defined) == len(stats):
+        return Stat(mean)
+    return Stat(mean, f"over the {len(defined)} of {len(stats)} concepts where it is defined")
 
 
 def _task(labels: Ints, chosen: Ints, scores: Floats) -> list[Measured]:

@@ -99,7 +99,7 @@ def ask(policy: Order, levels: Floats, head: Head, answers: Floats, tops: Ints, 
 
 def _adaptive(levels: Floats, head: Head, answers: Floats, tops: Ints) -> tuple[Ints, Floats]:
     """(order, the priority that each concept had when it was asked)."""
-    each, state = np.arange(len(answers)), expected_shares(levels, tops)
+    rows, state = np.arange(len(answers)), expected_shares(levels, tops)
     open_ = ~np.isnan(answers)
     order, priority = np.empty(answers.shape, np.int64), np.empty(answers.shape)
     unasked = np.ones(answers.shape, np.bool_)
@@ -107,9 +107,9 @@ def _adaptive(levels: Floats, head: Head, answers: Floats, tops: Ints) -> tuple[
         value = np.where(open_, expected_change(levels, head, state, tops), -np.inf)
         # What is asked already stands behind what cannot be asked, so that the order holds every concept once.
         k = np.where(unasked, np.maximum(value, -1.0), -2.0).argmax(axis=1)
-        order[:, turn], priority[:, turn] = k, value[each, k]
-        state[each, k] = np.where(open_[each, k], answers[each, k], state[each, k])
-        open_[each, k] = unasked[each, k] = False
+        order[:, turn], priority[:, turn] = k, value[rows, k]
+        state[rows, k] = np.where(open_[rows, k], answers[rows, k], state[rows, k])
+        open_[rows, k] = unasked[rows, k] = False
     return order, priority
 
 

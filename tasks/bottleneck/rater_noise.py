@@ -86,7 +86,9 @@ def rater_noise(marks: Floats, tops: Ints) -> RaterNoise:
     latent_variance = np.stack([fit.latent_variance for fit in fits]).T
     reliability = variance[:, None] / (variance[:, None] + noise**2)
     notes = tuple(fit.note for fit in fits)
-    return RaterNoise(severity, noise, reliability, mean, variance, latent, latent_variance, notes)
+    return RaterNoise(
+        severity, noise, reliability, mean, variance, latent=latent, latent_variance=latent_variance, notes=notes
+    )
 
 
 def consensus(marks: Floats, tops: Ints) -> Consensus:
@@ -154,12 +156,12 @@ def _no_fit(shares: Floats, note: str) -> _Fit:
 def _pools(present: Bools, times: Floats) -> tuple[Floats, bool, Bools]:
     """(pool, tied, lone): pool (R, R) says whose residuals a rater's noise is the mean of; tied, whether any are
     pooled; lone (R,), who shares no response with anybody."""
-    there = present.astype(np.float64)
-    together = (there * times[:, None]).T @ there
-    np.fill_diagonal(together, 0.0)
-    several = present[present.sum(axis=1) > 1]
-    shared = times[present.sum(axis=1) > 1] @ several
-    linked = together > 0
+    marked = present.astype(np.float64)
+    both_marked = (marked * times[:, None]).T @ marked
+    np.fill_diagonal(both_marked, 0.0)
+    by_several = present.sum(axis=1) > 1
+    shared = times[by_several] @ present[by_several]
+    linked = both_marked > 0
     # A graph's signless Laplacian has one null vector for each part without an odd cycle, and it spans that part.
     values, vectors = np.linalg.eigh(np.diag(linked.sum(axis=1)) + linked.astype(np.float64))
     no_cycle = (vectors[:, values < 1e-9] ** 2).sum(axis=1) > 1e-9

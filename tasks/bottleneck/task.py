@@ -95,7 +95,7 @@ def _prompted_rows(
     data = responses.ground.data
     rows, scale = data.rows("test"), responses.bundle.scale
     examples = drawn_shots(responses.answered, responses.target, data.rows("train"), shots, seed=plan.sampling.seed)
-    tested = [responses.answered[row] for row in rows]
+    tested, response_ids = [responses.answered[row] for row in rows], [data.response_ids[row] for row in rows]
     with open_replies(run.warehouse.replies) as replies:
         backend = open_backend(plan, base, replies, key_of)
         answers = prompted(
@@ -104,7 +104,7 @@ def _prompted_rows(
             scale,
             backend,
             replies,
-            response_ids=[data.response_ids[row] for row in rows],
+            response_ids=response_ids,
             rubric=responses.bundle.text,
             sampling=plan.sampling,
             structured=plan.engine.structured if plan.engine else True,

@@ -184,13 +184,13 @@ def quiet_context() -> EphemeralDataContext:
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    _hush("great_expectations")
+    _silence("great_expectations")
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
     return context
 
 
-def _hush(name: str) -> None:
+def _silence(name: str) -> None:
     """What it has to say comes back in the results; its log would only repeat it on the terminal."""
     logger = logging.getLogger(name)
     logger.propagate = False

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from tasks.check import docs
-from tasks.check.checkpoint import once
+from tasks.check.checkpoint import stored_findings
 from tasks.check.finding import REFUSED, Finding, broken, stop, warnings
 from tasks.contracts.reference import TableRef
 from tasks.monitor.runs import log, task
@@ -36,11 +37,12 @@ def checked(run: Run, written: Written) -> Written:
     if not refs:
         raise TypeError(f"nothing to check in {type(written).__name__}: it holds no TableRef")
     for stage in dict.fromkeys(ref.stage for ref in refs):
-        found = [finding for ref in refs if ref.stage == stage for finding in once(run, ref)]
-        for line in warnings(found, stage):
+        of_stage = [ref for ref in refs if ref.stage == stage]
+        findings = list(chain.from_iterable(stored_findings(run, ref) for ref in of_stage))
+        for line in warnings(findings, stage):
             log(line, logging.WARNING)
-        if broken(found):
-            raise stop(found, stage, _where(run, found))
+        if broken(findings):
+            raise stop(findings, stage, _where(run, findings))
     return written
 
 
@@ -54,10 +56,10 @@ def data_docs(run: Run) -> Path:
     return docs.build(run)
 
 
-def _where(run: Run, found: Sequence[Finding]) -> list[str]:
+def _where(run: Run, findings: Sequence[Finding]) -> list[str]:
     """Where to look, for the person whose run has stopped."""
     lines = []
-    if any(finding.outcome == "failed" for finding in broken(found)):
+    if any(finding.outcome == "failed" for finding in broken(findings)):
         house = shlex.quote(run.warehouse.place)
         ask = f'rubricflow sql "SELECT * FROM quarantine" --run {run.run_id} --warehouse {house}'
         lines.append(f"the rows, the first {REFUSED:,} of each rule, are in table 'quarantine': {ask}")

@@ -147,8 +147,8 @@ def _reading(policy: Policy, prompts: Prompts, lines: _Lines, sample: Sample, te
 def _probes(reading: _Reading, sample: Sample) -> list[_Probe]:
     """The boundaries of a rollout in trees whose branches are no longer together than they may be."""
     sizes = [len(marks.scaffold) + sum(map(len, marks.candidates)) for marks in reading.marks]
-    which = np.cumsum(sizes) // max(_BRANCHES, sum(map(len, reading.pieces)))
-    starts = [*np.flatnonzero(np.diff(which, prepend=-1)).tolist(), len(sizes)]
+    tree_of = np.cumsum(sizes) // max(_BRANCHES, sum(map(len, reading.pieces)))
+    starts = [*np.flatnonzero(np.diff(tree_of, prepend=-1)).tolist(), len(sizes)]
     return [_probe(reading, sample, begin, end) for begin, end in pairwise(starts)]
 
 

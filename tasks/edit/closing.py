@@ -51,9 +51,9 @@ def closed(
     starts = list(begun) or [""] * len(prompts)
     bare = [place for place, reply in enumerate(replies) if not states_mark(reply)]
     lines = [up_to_scaffold(starts[place], replies[place]) for place in bare]
-    asked = [prompts[place] for place in bare]
+    bare_prompts = [prompts[place] for place in bare]
     beginnings = [starts[place] + line for place, line in zip(bare, lines, strict=True)]
-    marks = write(asked, begun=beginnings, max_tokens=LONGEST) if bare else []
+    marks = write(bare_prompts, begun=beginnings, max_tokens=LONGEST) if bare else []
     ends = {place: line + mark.split("\n", 1)[0] for place, line, mark in zip(bare, lines, marks, strict=True)}
     return [ClosedReply(ends.get(place, reply), place in ends) for place, reply in enumerate(replies)]
 

@@ -62,7 +62,7 @@ def mimicry(
         runs = copied(text, checklist, visible)
         if runs.longest >= LONGEST or runs.share >= DENSE:
             return "copies_checklist"
-    others = _named(text, scheme) - _named(before, scheme)
+    others = _points(text, scheme) - _points(before, scheme)
     return "lists_points" if len(others) >= POINTS else None
 
 
@@ -105,7 +105,7 @@ def _runs(mask: Bools) -> list[int]:
     return [int(length) for length in edges[1::2] - edges[::2]]
 
 
-def _named(text: str, scheme: str) -> set[str]:
+def _points(text: str, scheme: str) -> set[str]:
     """The scheme's points that a text names."""
-    there = f" {' '.join(tokens(text))} "
-    return {name for name in point_ids(scheme) if f" {' '.join(tokens(name))} " in there}
+    words = f" {' '.join(tokens(text))} "
+    return {name for name in point_ids(scheme) if f" {' '.join(tokens(name))} " in words}

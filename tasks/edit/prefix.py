@@ -46,9 +46,9 @@ def remembered(model: Any, ids: Sequence[int]) -> Any:
 
 def copies(memory: Any, rows: int) -> Any:
     """The same for so many texts; what they go on with changes nothing in `memory`."""
-    several = deepcopy(memory)
-    several.batch_repeat_interleave(rows)
-    return several
+    copied = deepcopy(memory)
+    copied.batch_repeat_interleave(rows)
+    return copied
 
 
 def looks_back_wholly(model: Any) -> bool:

@@ -262,13 +262,13 @@ def _mask(ends: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
 
 def _read(head: Any, states: torch.Tensor, places: Ints, targets: Ints) -> Floats:
     """Log-probability of each target after the state in its place; the head reads every place once, some at a time."""
-    once, which = np.unique(places, return_inverse=True)
+    once, place_of = np.unique(places, return_inverse=True)
     logprobs = np.zeros(len(places))
     rows = max(1, _HEAD // head.weight.shape[0])
     for begin in range(0, len(once), rows):
-        chosen = np.flatnonzero((which >= begin) & (which < begin + rows))
+        chosen = np.flatnonzero((place_of >= begin) & (place_of < begin + rows))
         logits = head(states[torch.from_numpy(once[begin : begin + rows]).to(states.device)]).float()
-        row = torch.from_numpy(which[chosen] - begin).to(states.device)
+        row = torch.from_numpy(place_of[chosen] - begin).to(states.device)
         token = torch.from_numpy(targets[chosen]).to(states.device)
         logprobs[chosen] = (logits[row, token] - logits.logsumexp(1)[row]).double().cpu().numpy()
     return logprobs

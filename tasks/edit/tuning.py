@@ -177,9 +177,9 @@ def _history(rows: Sequence[Mapping[str, Any]], metrics: Metrics) -> tuple[tuple
     """What the library logged, under our names of the metrics."""
     history = []
     for row in rows:
-        for theirs, ours in metrics.items():
-            if row.get(theirs) is not None:
-                history.append((int(row["step"]), ours, float(row[theirs])))
+        for library_name, name in metrics.items():
+            if row.get(library_name) is not None:
+                history.append((int(row["step"]), name, float(row[library_name])))
     return tuple(history)
 
 

@@ -27,7 +27,7 @@ ALONE = "shares no response with another rater"
 
 
 @dataclass(frozen=True)
-class Marks:
+class RaterMarks:
     """What persons gave responses, a row for each person and response: in columns, for there may be millions.
 
     table: `response_id`, `item_id`, `rubric_id`, `rater_id`, `period`, null where not known, and `cluster`. scores:
@@ -37,15 +37,15 @@ class Marks:
     table: pa.Table
     scores: Mapping[str, Floats]
 
-    def take(self, rows: Bools) -> Marks:
+    def take(self, rows: Bools) -> RaterMarks:
         """Some of the rows."""
         scores = {trait: marks[rows] for trait, marks in self.scores.items()}
-        return Marks(self.table.filter(pa.array(rows)), scores)
+        return RaterMarks(self.table.filter(pa.array(rows)), scores)
 
-    def of(self, trait: str) -> Marks:
+    def of(self, trait: str) -> RaterMarks:
         """The rows that have a mark of this trait."""
         rows = ~np.isnan(self.scores[trait])
-        return Marks(self.table.filter(pa.array(rows)), {trait: self.scores[trait][rows]})
+        return RaterMarks(self.table.filter(pa.array(rows)), {trait: self.scores[trait][rows]})
 
     def design(self, trait: str) -> Design:
         """The marks of this trait as the many-facet model takes them; every row has one."""
@@ -54,7 +54,7 @@ class Marks:
 
 
 def rater_effects(
-    marks: Marks, steps: Mapping[tuple[str, str], float], at_random: bool, draws: int, seed: int
+    marks: RaterMarks, steps: Mapping[tuple[str, str], float], at_random: bool, draws: int, seed: int
 ) -> list[Record]:
     """Rows of `rater_effects` for the score and every trait; nothing with fewer than two persons.
 
@@ -88,7 +88,7 @@ def _is_in(column: Texts, names: tuple[str, ...]) -> Bools:
 def _of_set(
     coded: Design,
     trait: str,
-    marks: Marks,
+    marks: RaterMarks,
     steps: Mapping[tuple[str, str], float],
     at_random: bool,
     halos: Mapping[str, Estimate],
@@ -144,7 +144,7 @@ def _over_all(
     }
 
 
-def _shifts(kind: str, of_rater: Residuals, coded: Design, marks: Marks, unit: Floats) -> Iterator[Record]:
+def _shifts(kind: str, of_rater: Residuals, coded: Design, marks: RaterMarks, unit: Floats) -> Iterator[Record]:
     """What is left of a rater's leniency on each item, or in each period; nothing where there is only one."""
     rows = pc.index_in(pa.array(coded.responses, pa.string()), value_set=marks.table["response_id"])
     column = marks.table["item_id" if kind == "item" else "period"]
@@ -184,7 +184,7 @@ def _flags(record: Record, drifts: Sequence[Record], limit: float, others: float
         yield "halo"
 
 
-def _spread(marks: Marks, trait: str, steps: Mapping[tuple[str, str], float]) -> float:
+def _spread(marks: RaterMarks, trait: str, steps: Mapping[tuple[str, str], float]) -> float:
     """Standard deviation of the marks about their rubric's mean, in steps."""
     rubrics = marks.table["rubric_id"]
     variances, sizes = [], []
@@ -195,7 +195,7 @@ def _spread(marks: Marks, trait: str, steps: Mapping[tuple[str, str], float]) ->
     return float(np.sqrt(np.average(variances, weights=sizes)))
 
 
-def _halos(marks: Marks, draws: int, seed: int) -> dict[str, Estimate]:
+def _halos(marks: RaterMarks, draws: int, seed: int) -> dict[str, Estimate]:
     """Each rater's halo over the traits of all rubrics."""
     rubrics, raters = marks.table["rubric_id"], marks.table["rater_id"]
     given = {trait: ~np.isnan(column) for trait, column in marks.scores.items() if trait != SCORE}

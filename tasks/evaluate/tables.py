@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.reference import TableRef
-from tasks.evaluate.raters import SCORE, Marks
+from tasks.evaluate.raters import SCORE, RaterMarks
 from tasks.stats.arrays import Floats
 from tasks.stats.scores import map_keys
 from tasks.store.warehouse import Run
@@ -17,7 +17,7 @@ from tasks.store.warehouse import Run
 _IDS = ["response_id", "item_id", "rater_id"]
 
 
-def read_marks(run: Run, items: TableRef, responses: TableRef, people: TableRef) -> Marks:
+def read_marks(run: Run, items: TableRef, responses: TableRef, people: TableRef) -> RaterMarks:
     """What persons gave responses, of all splits."""
     ids, scores = [_empty(_IDS)], []
     for batch in run.batches(people, [*_IDS, "rater_kind", "score", "trait_scores"]):
@@ -32,7 +32,7 @@ def read_marks(run: Run, items: TableRef, responses: TableRef, people: TableRef)
     table = table.append_column("rubric_id", rubrics["rubric_id"].take(of_item))
     for name in ("period", "cluster"):
         table = table.append_column(name, known[name].take(of_response))
-    return Marks(table, _joined(scores))
+    return RaterMarks(table, _joined(scores))
 
 
 def _scores(gradings: pa.RecordBatch) -> dict[str, Floats]:

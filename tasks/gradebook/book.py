@@ -94,7 +94,7 @@ class StudentGrades:
         return next((answer.student_name for answer in self.answers if answer.student_name), None)
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """What people call the student: by name, else by id, else by the answer's id."""
         return self.name or self.student or f"answer {self.answers[0].response_id}"
 

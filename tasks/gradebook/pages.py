@@ -63,7 +63,7 @@ class Marking(NamedTuple):
 def student_page(book: Gradebook, student: StudentGrades) -> str:
     """One student's page: a whole HTML document that needs no other file."""
     sections = tuple(_section(book, student, place) for place in range(len(student.answers)))
-    title = say.visible(student.called)
+    title = say.visible(student.display_name)
     page = Page("Feedback", book.study, title, sections, date=book.graded_on, lead=_lead(book, student))
     return rendered(page, STYLE.read_text(encoding="utf-8"))
 
@@ -147,7 +147,7 @@ def index_page(book: Gradebook, links: Mapping[int, str]) -> str:
 def _row(book: Gradebook, student: StudentGrades, link: str) -> dict[str, object]:
     return {
         "link": link,
-        "name": say.visible(student.called),
+        "name": say.visible(student.display_name),
         "id": say.visible(student.student or ""),
         "points": number(student.points) if student.scores else "",
         "out_of": number(book.highest),

@@ -81,7 +81,7 @@ def _canvas_names(student: StudentGrades) -> tuple[Value, ...]:
     student_id = student.student or ""
     canvas_id = student_id if student_id.isascii() and student_id.isdigit() else None
     school_id = None if canvas_id else student_id
-    return student.called, canvas_id, school_id, school_id, student.section
+    return student.display_name, canvas_id, school_id, school_id, student.section
 
 
 _FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[GradeSheet, str]]] = {

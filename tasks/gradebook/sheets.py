@@ -125,7 +125,7 @@ def student_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
 
 
 def _student_id(student: StudentGrades) -> str:
-    return student.student if student.student is not None else student.called
+    return student.student if student.student is not None else student.display_name
 
 
 def _question_columns(item: str, include_waiting: bool) -> list[str]:

@@ -126,5 +126,5 @@ def _quotations(judgment: Row, text: str) -> Iterator[Quotation]:
 
 def _place(answer: GradedAnswer, places: Mapping[str, int]) -> tuple[Any, ...]:
     """Students by name, then by id; answers without a student last; each student's in the order of the questions."""
-    called = (answer.student_name or answer.student or "").casefold()
-    return answer.student is None, called, answer.student or "", places[answer.item_id], answer.response_id
+    display_name = (answer.student_name or answer.student or "").casefold()
+    return answer.student is None, display_name, answer.student or "", places[answer.item_id], answer.response_id

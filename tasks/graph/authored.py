@@ -60,16 +60,16 @@ def authored(path: Path, subjects: Mapping[str, GraphSubject]) -> dict[str, Auth
     InputError names file, rubric, node or edge and rule: an unknown rubric, criterion, role or relation, a rubric, node
     or edge given twice, an edge from a criterion to itself, edges in a circle. Roles do not bind the author's edges.
     """
-    found: dict[str, Authored] = {}
+    graphs: dict[str, Authored] = {}
     for written in parse(GraphFile, read_yaml(path), path).graphs:
         name = written.rubric_id
         if name not in subjects:
             hint = f"there are {', '.join(list(subjects)[:20])}"
             raise InputError(f"there is no rubric '{name}'", file=path, field="rubric_id", hint=hint)
-        if name in found:
+        if name in graphs:
             raise InputError(f"the graph of rubric '{name}' is given twice", file=path, field="rubric_id")
-        found[name] = _as_graph(written, subjects[name], path)
-    return found
+        graphs[name] = _as_graph(written, subjects[name], path)
+    return graphs
 
 
 def _as_graph(written: WrittenGraph, subject: GraphSubject, path: Path) -> Authored:

@@ -11,9 +11,10 @@ from tasks.contracts.tables.graph import Source
 from tasks.graph.annotator import Annotator
 from tasks.graph.authored import Authored
 from tasks.graph.candidates import by_sign, candidates
-from tasks.graph.dependencies import PairQuestion, ask_dependencies
+from tasks.graph.dependencies import PairQuestion, ask_dependencies, pair_requests
+from tasks.graph.planned import planned_calls
 from tasks.graph.project import EdgeProposal, project
-from tasks.graph.roles import ask_roles
+from tasks.graph.roles import ask_roles, role_requests
 from tasks.graph.subject import GraphSubject
 from tasks.graph.votes import RubricVotes, Vote, ballots, with_votes
 from tasks.store.digest import digest_of
@@ -123,6 +124,12 @@ def _annotated(
     others: Sequence[GraphSubject], annotator: Annotator, ballot: Mapping[str, RubricVotes]
 ) -> dict[str, GraphDraft]:
     """Votes on roles count before pairs are made of them."""
+    if annotator.backend.reads_prose:
+        by_roles = [_questions(subject, {c.id: by_sign(c) for c in subject.criteria}) for subject in others]
+        annotator.tell(
+            f"roles of {len(others):,} rubrics: {planned_calls(role_requests(others, annotator), annotator)}"
+        )
+        annotator.tell(f"pairs, of roughly so many: {planned_calls(pair_requests(by_roles, annotator), annotator)}")
     roled = ask_roles(others, annotator)
     drafts: dict[str, GraphDraft] = {}
     for subject in others:
@@ -131,12 +138,19 @@ def _annotated(
         origins: dict[str, Source] = {name: "annotator" if name in said else "fallback" for name in given}
         voted = _voted_roles(given, origins, ballot[subject.rubric_id])
         drafts[subject.rubric_id] = GraphDraft(subject, *voted, roles_missing=len(given) - len(said))
-    asked = [PairQuestion(draft.subject, draft.roles, tuple(candidates(draft.roles))) for draft in drafts.values()]
+    asked = [_questions(draft.subject, draft.roles) for draft in drafts.values()]
+    if annotator.backend.reads_prose:
+        annotator.tell(f"pairs: {planned_calls(pair_requests(asked, annotator), annotator)}")
     labelled = ask_dependencies(asked, annotator)
     return {
         name: replace(draft, proposals=labelled[name].proposals, calls=(*roled[name].calls, *labelled[name].calls))
         for name, draft in drafts.items()
     }
+
+
+def _questions(subject: GraphSubject, roles: Mapping[str, Role]) -> PairQuestion:
+    """All that is asked about a rubric's pairs."""
+    return PairQuestion(subject, roles, tuple(candidates(roles)))
 
 
 def _voted_roles(

@@ -33,11 +33,8 @@ def candidates(roles: Mapping[str, Role]) -> list[Pair]:
 
     roles: criterion → role, in the rubric's order.
     """
-    licensed = {parent: {child for above, child in CANDIDATES if above == parent} for parent, _ in CANDIDATES}
-    return [
-        (parent, child)
-        for parent, role in roles.items()
-        if role in licensed
-        for child, other in roles.items()
-        if other in licensed[role] and parent != child
-    ]
+    pairs = list[Pair]()
+    for parent, role in roles.items():
+        licensed = {child_role for parent_role, child_role in CANDIDATES if parent_role == role}
+        pairs += [(parent, child) for child, other in roles.items() if other in licensed and parent != child]
+    return pairs

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple, cast, get_args
 
 from tasks.contracts.graph import Relation, Role
@@ -69,43 +70,52 @@ class PairLabels:
     """Its calls as rows of `Call`."""
 
 
-def ask_dependencies(wanted: Sequence[PairQuestion], annotator: Annotator) -> dict[str, PairLabels]:
+def ask_dependencies(questions: Sequence[PairQuestion], annotator: Annotator) -> dict[str, PairLabels]:
     """Rubric → the proposals for its pairs. wanted: one for each rubric, with all its pairs."""
-    found = {one.subject.rubric_id: PairLabels() for one in wanted}
+    labels_of_rubric = {question.subject.rubric_id: PairLabels() for question in questions}
     size = annotator.pairs_per_call
-    pending = [part for one in wanted for part in _parts(one, one.pairs, size)]
-    shared = {one.subject.rubric_id: _shared(one, annotator) for one in wanted}
+    pending = list(chain.from_iterable(_parts(question, question.pairs, size) for question in questions))
+    shared = {question.subject.rubric_id: _shared(question, annotator) for question in questions}
     role = "dependency"
     while pending:
         smaller: list[PairQuestion] = []
         for start in range(0, len(pending), WAVE):
             wave = pending[start : start + WAVE]
             requests = [_request(part, shared[part.subject.rubric_id], role, annotator) for part in wave]
-            for part, one in zip(wave, ask(requests, annotator.backend, annotator.replies, check), strict=True):
-                mine, attempt = found[part.subject.rubric_id], one.attempts[-1]
-                mine.calls.append(as_call(attempt))
-                smaller += _take(part, one.value or {}, attempt, mine)
+            answers = ask(requests, annotator.backend, annotator.replies, check)
+            for part, answer in zip(wave, answers, strict=True):
+                labels, attempt = labels_of_rubric[part.subject.rubric_id], answer.attempts[-1]
+                labels.calls.append(as_call(attempt))
+                smaller += _take(part, answer.value or {}, attempt, labels)
             annotator.tell(f"{role}: {start + len(wave):,} of {len(pending):,} calls, {len(smaller):,} to ask again")
         pending, role = smaller, "contract_repair"
-    return found
+    return labels_of_rubric
 
 
-def check(asked: Request, reply: Reply) -> Checked[Labels]:
+def pair_requests(questions: Sequence[PairQuestion], annotator: Annotator) -> Iterator[Request]:
+    """The first requests about the pairs of rubrics, one after the other."""
+    for question in questions:
+        shared = _shared(question, annotator)
+        for part in _parts(question, question.pairs, annotator.pairs_per_call):
+            yield _request(part, shared, "dependency", annotator)
+
+
+def check(request: Request, reply: Reply) -> Checked[Labels]:
     """The labels of a reply by pair, with a violation for each pair that has none or one that its roles do not allow.
 
     A confidence off its range is left out, with a violation.
     """
-    wanted: PairQuestion = asked.data
-    artifact, note = extract(reply.text, asked.keys)
+    question: PairQuestion = request.data
+    artifact, note = extract(reply.text, request.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
-    given = artifact["pairs"]
-    if not isinstance(given, dict):
+    pairs = artifact["pairs"]
+    if not isinstance(pairs, dict):
         return Checked(None, ("malformed: 'pairs' is no object",))
     labels: dict[Pair, PairLabel] = {}
-    violations = [f"pair {name[:40]}: not asked about" for name in given if name not in _numbers(len(wanted.pairs))]
-    for number, pair, relations in zip(_numbers(len(wanted.pairs)), wanted.pairs, wanted.labels, strict=True):
-        label, problem = _label(given.get(number), relations)
+    violations = [f"pair {name[:40]}: not asked about" for name in pairs if name not in _numbers(len(question.pairs))]
+    for number, pair, relations in zip(_numbers(len(question.pairs)), question.pairs, question.labels, strict=True):
+        label, problem = _label(pairs.get(number), relations)
         if label:
             labels[pair] = label
         if problem:
@@ -113,17 +123,16 @@ def check(asked: Request, reply: Reply) -> Checked[Labels]:
     return Checked(labels, tuple(violations))
 
 
-def _parts(one: PairQuestion, pairs: Sequence[Pair], size: int) -> Iterator[PairQuestion]:
+def _parts(question: PairQuestion, pairs: Sequence[Pair], size: int) -> Iterator[PairQuestion]:
     for start in range(0, len(pairs), size):
-        yield PairQuestion(one.subject, one.roles, tuple(pairs[start : start + size]))
+        yield PairQuestion(question.subject, question.roles, tuple(pairs[start : start + size]))
 
 
 def _take(part: PairQuestion, labels: Labels, attempt: Attempt[Labels], mine: PairLabels) -> list[PairQuestion]:
     """Takes what can be used of a reply; returns what is to be asked again."""
     fitting = {pair: label for pair, label in labels.items() if label.fits}
-    mine.proposals += [
-        EdgeProposal(*pair, one.relation, one.confidence) for pair, one in fitting.items() if one.relation
-    ]
+    related = ((pair, label) for pair, label in fitting.items() if label.relation)
+    mine.proposals += [EdgeProposal(*pair, label.relation, label.confidence) for pair, label in related]
     missing = [pair for pair in part.pairs if pair not in fitting]
     if len(part.pairs) > 1:
         return list(_parts(part, missing, max(1, -(-len(missing) // 2))))
@@ -146,9 +155,9 @@ class _Shared(NamedTuple):
     data_digest: str
 
 
-def _shared(one: PairQuestion, annotator: Annotator) -> _Shared:
-    prompt = instructions("dependency", annotator.plan.profile, one.subject)
-    return _Shared(prompt, annotator.data_digest(one.subject, one.roles))
+def _shared(question: PairQuestion, annotator: Annotator) -> _Shared:
+    prompt = instructions("dependency", annotator.plan.profile, question.subject)
+    return _Shared(prompt, annotator.data_digest(question.subject, question.roles))
 
 
 def _request(part: PairQuestion, shared: _Shared, role: str, annotator: Annotator) -> Request:
@@ -156,8 +165,8 @@ def _request(part: PairQuestion, shared: _Shared, role: str, annotator: Annotato
         return {"id": name, "role": part.roles[name], "text": wording(part.subject.by_id[name])}
 
     listed = lines(
-        {"pair": at, "parent": shown(parent), "child": shown(child), "labels": [NONE, *labels]}
-        for at, ((parent, child), labels) in enumerate(zip(part.pairs, part.labels, strict=True), 1)
+        {"pair": number, "parent": shown(parent), "child": shown(child), "labels": [NONE, *labels]}
+        for number, ((parent, child), labels) in enumerate(zip(part.pairs, part.labels, strict=True), 1)
     )
     question = PROMPTS.fill("dependency_list", {"pairs": listed})
     return Request(
@@ -176,7 +185,9 @@ def _request(part: PairQuestion, shared: _Shared, role: str, annotator: Annotato
 def _schema(labels: tuple[tuple[Relation, ...], ...]) -> dict[str, Any]:
     """The contract for pairs with these labels; made once, so that its digest is, too."""
     sure = {"type": "integer", "minimum": 0, "maximum": 100}
-    pairs = [record({"relation": {"type": "string", "enum": [NONE, *one]}, "confidence": sure}) for one in labels]
+    pairs = [
+        record({"relation": {"type": "string", "enum": [NONE, *question]}, "confidence": sure}) for question in labels
+    ]
     return record({"pairs": record(dict(zip(_numbers(len(pairs)), pairs, strict=True)))})
 
 
@@ -185,24 +196,24 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(1, count + 1))
 
 
-def _label(given: Any, relations: Sequence[Relation]) -> tuple[PairLabel | None, str | None]:
+def _label(entry: Any, relations: Sequence[Relation]) -> tuple[PairLabel | None, str | None]:
     """(the label, what is wrong with it)."""
-    if not isinstance(given, dict):
-        return None, "no label" if given is None else f"{given!r:.40} is no label"
-    said = given.get("relation")
-    name = said.strip().lower() if isinstance(said, str) else None
+    if not isinstance(entry, dict):
+        return None, "no label" if entry is None else f"{entry!r:.40} is no label"
+    relation_text = entry.get("relation")
+    name = relation_text.strip().lower() if isinstance(relation_text, str) else None
     if name != NONE and name not in _RELATIONS:
-        return None, f"{said!r:.40} is no relation"
+        return None, f"{relation_text!r:.40} is no relation"
     relation = None if name == NONE else cast(Relation, name)
-    sure, problem = _confidence(given.get("confidence"))
+    sure, problem = _confidence(entry.get("confidence"))
     if relation is None or relation in relations:
         return PairLabel(relation, sure, True), problem
     return PairLabel(relation, sure, False), f"its roles allow no {relation}"
 
 
-def _confidence(given: Any) -> tuple[float | None, str | None]:
-    if given is None:
+def _confidence(value: Any) -> tuple[float | None, str | None]:
+    if value is None:
         return None, None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 100:
-        return None, f"confidence {given!r:.40} is not between 0 and 100"
-    return given / 100, None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+        return None, f"confidence {value!r:.40} is not between 0 and 100"
+    return value / 100, None

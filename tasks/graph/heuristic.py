@@ -156,8 +156,7 @@ def _decided_together(
     """What is decided of the rubrics that are asked about."""
     rubrics = {_rubric(question): _compared(question.subject) for question in questions}
     texts = list(dict.fromkeys(compared.texts[place] for compared in rubrics.values() for place in compared.wanted))
-    read = minilm()(texts).astype(np.float64) if texts else []
-    vectors = dict(zip(texts, read, strict=True))
+    vectors = dict(zip(texts, minilm()(texts).astype(np.float64), strict=True)) if texts else {}
     return {
         (subject, roles): _decided(subject.value, roles.value, compared, _cosine(compared, vectors))
         for (subject, roles), compared in rubrics.items()

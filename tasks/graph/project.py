@@ -19,7 +19,7 @@ from tasks.contracts.graph import Relation, Role
 from tasks.contracts.tables.graph import Dropped
 from tasks.graph.candidates import Pair, allowed
 
-STRENGTH: Mapping[Relation | None, int] = {None: -1} | {name: at for at, name in enumerate(get_args(Relation))}
+STRENGTH: Mapping[Relation | None, int] = {None: -1} | {name: rank for rank, name in enumerate(get_args(Relation))}
 """weak < strong < activation."""
 
 
@@ -52,31 +52,33 @@ def project(roles: Mapping[str, Role], proposals: Iterable[EdgeProposal]) -> tup
     roles: criterion → role, in the rubric's order. What is dropped already stays so. The order of the proposals plays
     no part, except that of two that are the same in everything but detail the first counts.
     """
-    place = {name: at for at, name in enumerate(roles)}
-    checked = [one if one.dropped else _valid(one, roles) for one in proposals]
-    order = sorted(range(len(checked)), key=lambda at: _strength(checked[at], place))
+    place = {name: number for number, name in enumerate(roles)}
+    checked = [proposal if proposal.dropped else _valid(proposal, roles) for proposal in proposals]
+    order = sorted(range(len(checked)), key=lambda number: _strength(checked[number], place))
     reached = _Reached(len(place))
-    kept: nx.DiGraph[str] = nx.DiGraph()
-    for at in order:
-        one = checked[at]
-        if one.dropped:
+    kept_graph: nx.DiGraph[str] = nx.DiGraph()
+    for number in order:
+        proposal = checked[number]
+        if proposal.dropped:
             continue
-        if kept.has_edge(*one.pair):
-            checked[at] = replace(one, dropped="duplicate", detail=_also(one, "a stronger one of this pair is kept"))
-        elif reached.leads(place[one.child], place[one.parent]):
-            checked[at] = replace(one, dropped="cycle", detail=_also(one, _circle(kept, one)))
+        if kept_graph.has_edge(*proposal.pair):
+            detail = _also(proposal, "a stronger one of this pair is kept")
+            checked[number] = replace(proposal, dropped="duplicate", detail=detail)
+        elif reached.leads(place[proposal.child], place[proposal.parent]):
+            detail = _also(proposal, _circle(kept_graph, proposal))
+            checked[number] = replace(proposal, dropped="cycle", detail=detail)
         else:
-            kept.add_edge(*one.pair)
-            reached.add(place[one.parent], place[one.child])
-    return tuple(sorted(checked, key=lambda one: _in_order(one, place)))
+            kept_graph.add_edge(*proposal.pair)
+            reached.add(place[proposal.parent], place[proposal.child])
+    return tuple(sorted(checked, key=lambda proposal: _in_order(proposal, place)))
 
 
 class _Reached:
     """Which criterion leads to which in a growing acyclic graph; sets of places are the bits of integers."""
 
     def __init__(self, size: int) -> None:
-        self._below = [1 << at for at in range(size)]
-        self._above = [1 << at for at in range(size)]
+        self._below = [1 << criterion for criterion in range(size)]
+        self._above = [1 << criterion for criterion in range(size)]
 
     def leads(self, start: int, end: int) -> bool:
         """Whether there is a path; every criterion leads to itself."""
@@ -86,49 +88,58 @@ class _Reached:
         """Add an edge; only what was not reached before is looked at."""
         below, above = self._below[child], self._above[parent]
         newly_below, newly_above = below & ~self._below[parent], above & ~self._above[child]
-        for at in _bits(newly_above):
-            self._below[at] |= below
-        for at in _bits(newly_below):
-            self._above[at] |= above
+        for criterion in _bits(newly_above):
+            self._below[criterion] |= below
+        for criterion in _bits(newly_below):
+            self._above[criterion] |= above
 
 
 def _bits(places: int) -> list[int]:
-    found = []
+    bits = []
     while places:
         lowest = places & -places
-        found.append(lowest.bit_length() - 1)
+        bits.append(lowest.bit_length() - 1)
         places ^= lowest
-    return found
+    return bits
 
 
-def _valid(one: EdgeProposal, roles: Mapping[str, Role]) -> EdgeProposal:
+def _valid(proposal: EdgeProposal, roles: Mapping[str, Role]) -> EdgeProposal:
     """The proposal, dropped where it breaks a rule. Roles bind the annotator alone: they guide what it proposes."""
-    if unknown := [name for name in one.pair if name not in roles]:
-        return replace(one, dropped="unknown_criterion", detail=_also(one, f"there is no criterion '{unknown[0]}'"))
-    if one.parent == one.child:
-        return replace(one, dropped="itself", detail=_also(one, "no criterion licenses itself"))
-    if one.source == "annotator" and one.relation not in allowed(roles, one.pair):
-        rule = f"{roles[one.parent]} → {roles[one.child]} allows no {one.relation}"
-        return replace(one, dropped="roles", detail=_also(one, rule))
-    return one
+    if unknown := [name for name in proposal.pair if name not in roles]:
+        return replace(
+            proposal, dropped="unknown_criterion", detail=_also(proposal, f"there is no criterion '{unknown[0]}'")
+        )
+    if proposal.parent == proposal.child:
+        return replace(proposal, dropped="itself", detail=_also(proposal, "no criterion licenses itself"))
+    if proposal.source == "annotator" and proposal.relation not in allowed(roles, proposal.pair):
+        rule = f"{roles[proposal.parent]} → {roles[proposal.child]} allows no {proposal.relation}"
+        return replace(proposal, dropped="roles", detail=_also(proposal, rule))
+    return proposal
 
 
-def _strength(one: EdgeProposal, place: Mapping[str, int]) -> tuple[object, ...]:
+def _strength(proposal: EdgeProposal, place: Mapping[str, int]) -> tuple[object, ...]:
     """Sorts the strongest first."""
-    sure = 1.0 if one.confidence is None else one.confidence
-    return one.source != "vote", -STRENGTH[one.relation], -sure, *_in_order(one, place)
+    sure = 1.0 if proposal.confidence is None else proposal.confidence
+    return proposal.source != "vote", -STRENGTH[proposal.relation], -sure, *_in_order(proposal, place)
 
 
-def _in_order(one: EdgeProposal, place: Mapping[str, int]) -> tuple[object, ...]:
+def _in_order(proposal: EdgeProposal, place: Mapping[str, int]) -> tuple[object, ...]:
     """Sorts by candidate order, unknown criteria last; of one pair the kept and then the strongest first."""
-    known = [place.get(name, len(place)) for name in one.pair]
-    return *known, *one.pair, one.dropped is not None, -STRENGTH[one.relation], one.source, -(one.confidence or 0)
+    places = [place.get(name, len(place)) for name in proposal.pair]
+    return (
+        *places,
+        *proposal.pair,
+        proposal.dropped is not None,
+        -STRENGTH[proposal.relation],
+        proposal.source,
+        -(proposal.confidence or 0),
+    )
 
 
-def _circle(kept: nx.DiGraph[str], one: EdgeProposal) -> str:
-    path: Sequence[str] = nx.shortest_path(kept, one.child, one.parent)
-    return f"the weakest of the circle {' → '.join([*path, one.child])}"
+def _circle(kept_graph: nx.DiGraph[str], proposal: EdgeProposal) -> str:
+    path: Sequence[str] = nx.shortest_path(kept_graph, proposal.child, proposal.parent)
+    return f"the weakest of the circle {' → '.join([*path, proposal.child])}"
 
 
-def _also(one: EdgeProposal, detail: str) -> str:
-    return f"{one.detail}; {detail}" if one.detail else detail
+def _also(proposal: EdgeProposal, detail: str) -> str:
+    return f"{proposal.detail}; {detail}" if proposal.detail else detail

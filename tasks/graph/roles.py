@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, cast
 
 from tasks.contracts.bundle import Criterion
@@ -50,42 +51,48 @@ class Roled:
 
 def ask_roles(subjects: Sequence[GraphSubject], annotator: Annotator) -> dict[str, Roled]:
     """Rubric → the roles of its criteria, as far as there is a usable one within the budget."""
-    found = {subject.rubric_id: Roled() for subject in subjects}
-    requests = [request(wanted, annotator) for subject in subjects for wanted in _parts(subject)]
+    roles_of_rubric = {subject.rubric_id: Roled() for subject in subjects}
+    requests = role_requests(subjects, annotator)
 
     def demand(first: Request, history: tuple[Attempt[dict[str, Role]], ...]) -> tuple[str, Request] | None:
         return _missing(first, history, annotator)
 
-    for asked in ask_amending(requests, annotator.backend, annotator.replies, check, demand):
-        mine = found[asked.request.subject]
-        mine.roles |= _given(asked.attempts)
-        mine.calls += map(as_call, asked.attempts)
+    for answered in ask_amending(requests, annotator.backend, annotator.replies, check, demand):
+        mine = roles_of_rubric[answered.request.subject]
+        mine.roles |= _given(answered.attempts)
+        mine.calls += map(as_call, answered.attempts)
     annotator.tell(f"role: {len(requests):,} of {len(requests):,} calls")
-    return found
+    return roles_of_rubric
 
 
-def request(wanted: RoleQuestion, annotator: Annotator) -> Request:
+def role_requests(subjects: Sequence[GraphSubject], annotator: Annotator) -> list[Request]:
+    """The first requests for the roles of rubrics."""
+    questions = chain.from_iterable(map(_parts, subjects))
+    return [request(question, annotator) for question in questions]
+
+
+def request(question: RoleQuestion, annotator: Annotator) -> Request:
     """The first request for some criteria of a rubric."""
-    listed = lines({"id": c.id, "points": c.weight, "text": wording(c)} for c in wanted.criteria)
+    listed = lines({"id": c.id, "points": c.weight, "text": wording(c)} for c in question.criteria)
     messages = (
-        Message("system", instructions("role", annotator.plan.profile, wanted.subject)),
+        Message("system", instructions("role", annotator.plan.profile, question.subject)),
         Message("user", PROMPTS.fill("role_list", {"criteria": listed})),
     )
-    return _as_request(messages, wanted, annotator)
+    return _as_request(messages, question, annotator)
 
 
-def check(asked: Request, reply: Reply) -> Checked[dict[str, Role]]:
+def check(request: Request, reply: Reply) -> Checked[dict[str, Role]]:
     """The roles of a reply that can be used, with a violation for each one that cannot."""
-    wanted: RoleQuestion = asked.data
-    artifact, note = extract(reply.text, asked.keys)
+    question: RoleQuestion = request.data
+    artifact, note = extract(reply.text, request.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
-    given = artifact["roles"]
-    if not isinstance(given, dict):
+    stated = artifact["roles"]
+    if not isinstance(stated, dict):
         return Checked(None, ("malformed: 'roles' is no object",))
-    roles = {criterion.id: _as_role(given.get(criterion.id), criterion) for criterion in wanted.criteria}
-    missing = [f"'{name[:80]}': {_said(given, name)}" for name, role in roles.items() if role is None]
-    unknown = [f"'{name[:80]}': no criterion that was asked about" for name in given if name not in roles]
+    roles = {criterion.id: _as_role(stated.get(criterion.id), criterion) for criterion in question.criteria}
+    missing = [f"'{name[:80]}': {_said(stated, name)}" for name, role in roles.items() if role is None]
+    unknown = [f"'{name[:80]}': no criterion that was asked about" for name in stated if name not in roles]
     return Checked({name: role for name, role in roles.items() if role}, (*missing, *unknown))
 
 
@@ -93,12 +100,12 @@ def _missing(
     first: Request, history: tuple[Attempt[dict[str, Role]], ...], annotator: Annotator
 ) -> tuple[str, Request] | None:
     """The demand for the roles still missing; None where there is none."""
-    wanted, given = cast(RoleQuestion, first.data), _given(history)
-    missing = tuple(name for name in wanted.ids if name not in given)
+    question, roles = cast(RoleQuestion, first.data), _given(history)
+    missing = tuple(name for name in question.ids if name not in roles)
     if not missing:
         return None
-    said = PROMPTS.fill("role_amend", {"criteria": lines({"id": name} for name in missing)})
-    return said, _as_request(first.messages, RoleQuestion(wanted.subject, missing), annotator)
+    words = PROMPTS.fill("role_amend", {"criteria": lines({"id": name} for name in missing)})
+    return words, _as_request(first.messages, RoleQuestion(question.subject, missing), annotator)
 
 
 def _parts(subject: GraphSubject) -> Iterator[RoleQuestion]:
@@ -109,29 +116,34 @@ def _parts(subject: GraphSubject) -> Iterator[RoleQuestion]:
         yield RoleQuestion(subject, subject.ids[start : start + size])
 
 
-def _as_request(messages: tuple[Message, ...], wanted: RoleQuestion, annotator: Annotator) -> Request:
-    roles = {criterion.id: {"type": "string", "enum": list(roles_by_sign(criterion))} for criterion in wanted.criteria}
+def _as_request(messages: tuple[Message, ...], question: RoleQuestion, annotator: Annotator) -> Request:
+    roles = {
+        criterion.id: {"type": "string", "enum": list(roles_by_sign(criterion))} for criterion in question.criteria
+    }
     return Request(
         messages=messages,
         role="role",
-        subject=wanted.subject.rubric_id,
+        subject=question.subject.rubric_id,
         keys=frozenset({"roles"}),
         schema=record({"roles": record(roles)}) if annotator.structured else None,
-        sampling=annotator.sampling(_TOKENS + _TOKENS_PER_ROLE * len(wanted.ids)),
-        data=wanted,
-        data_digest=annotator.data_digest(wanted.subject),
+        sampling=annotator.sampling(_TOKENS + _TOKENS_PER_ROLE * len(question.ids)),
+        data=question,
+        data_digest=annotator.data_digest(question.subject),
     )
 
 
 def _given(attempts: Iterable[Attempt[dict[str, Role]]]) -> dict[str, Role]:
     """What the attempts gave together."""
-    return {name: role for attempt in attempts for name, role in (attempt.checked.value or {}).items()}
+    roles = dict[str, Role]()
+    for attempt in attempts:
+        roles |= attempt.checked.value or {}
+    return roles
 
 
-def _as_role(said: Any, criterion: Criterion) -> Role | None:
-    name = said.strip().lower() if isinstance(said, str) else None
+def _as_role(stated: Any, criterion: Criterion) -> Role | None:
+    name = stated.strip().lower() if isinstance(stated, str) else None
     return next((role for role in roles_by_sign(criterion) if role == name), None)
 
 
-def _said(given: Mapping[str, Any], name: str) -> str:
-    return f"{given[name]!r:.40} is no role that it can have" if name in given else "no role"
+def _said(stated: Mapping[str, Any], name: str) -> str:
+    return f"{stated[name]!r:.40} is no role that it can have" if name in stated else "no role"

@@ -15,7 +15,7 @@ _INVALID = {"unknown_criterion", "itself", "roles", "duplicate"}
 
 def graph_row(built: Built) -> dict[str, Any]:
     """One graph as a row of `RubricGraphs`."""
-    draft, dropped = built.draft, [one.dropped for one in built.proposals]
+    draft, dropped = built.draft, [proposal.dropped for proposal in built.proposals]
     return {
         "rubric_id": draft.subject.rubric_id,
         "graph_id": built.graph.graph_id,
@@ -26,10 +26,10 @@ def graph_row(built: Built) -> dict[str, Any]:
         "profile": built.sources.profile,
         "criteria": len(draft.roles),
         "candidates": len(candidates(draft.roles)),
-        "proposed": sum(one.relation is not None for one in built.proposals),
+        "proposed": sum(proposal.relation is not None for proposal in built.proposals),
         "kept": dropped.count(None),
         "invalid": sum(reason in _INVALID for reason in dropped),
-        "failed": sum(one.dropped == "failed" for one in draft.proposals),
+        "failed": sum(proposal.dropped == "failed" for proposal in draft.proposals),
         "roles_missing": draft.roles_missing,
         "depth": nx.dag_longest_path_length(nx.DiGraph((e.parent, e.child) for e in built.graph.edges)),
         "calls": list(draft.calls),
@@ -54,17 +54,17 @@ def node_rows(built: Built) -> Iterable[dict[str, Any]]:
 
 def edge_rows(built: Built) -> Iterable[dict[str, Any]]:
     """Its proposals as rows of `GraphEdges`."""
-    for number, one in enumerate(built.proposals):
+    for number, proposal in enumerate(built.proposals):
         yield {
             "rubric_id": built.draft.subject.rubric_id,
             "graph_id": built.graph.graph_id,
             "proposal": number,
-            "parent": one.parent,
-            "child": one.child,
-            "relation": one.relation,
-            "confidence": one.confidence,
-            "source": one.source,
-            "kept": one.dropped is None,
-            "dropped": one.dropped,
-            "detail": one.detail,
+            "parent": proposal.parent,
+            "child": proposal.child,
+            "relation": proposal.relation,
+            "confidence": proposal.confidence,
+            "source": proposal.source,
+            "kept": proposal.dropped is None,
+            "dropped": proposal.dropped,
+            "detail": proposal.detail,
         }

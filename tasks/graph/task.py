@@ -20,6 +20,7 @@ from tasks.graph.heuristic import rules_of_thumb
 from tasks.graph.rows import edge_rows, graph_row, node_rows
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
+from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.calls import telling
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.stores import open_replies
@@ -40,13 +41,20 @@ class Graphed(NamedTuple):
 
 @task(task_run_name=named("graph"))
 def graph(
-    run: Run, study: Study, base: Path, items: TableRef, bundles: TableRef, key_of: KeyOf = os.environ.get
+    run: Run,
+    study: Study,
+    base: Path,
+    items: TableRef,
+    bundles: TableRef,
+    key_of: KeyOf = os.environ.get,
+    purse: Purse | None = None,
 ) -> Graphed:
     """Read or make the graph of every rubric, from its query and criteria alone.
 
     The query of a rubric with several items is that of the first by id. key_of: name of a credential → its value, see
-    `Engine.key`. InputError where an authored graph or a vote names what is not there or breaks a rule; BackendError
-    where the annotator cannot be used. A killed run asks nothing twice: replies are kept as they come.
+    `Engine.key`. purse: what a language model may take; what that takes is said before, and BudgetSpent ends it where
+    the purse does not suffice. InputError where an authored graph or a vote names what is not there or breaks a rule;
+    BackendError where the annotator cannot be used. A killed run asks nothing twice: replies are kept as they come.
     """
 
     def make() -> dict[type[Row], Rows]:
@@ -59,7 +67,8 @@ def graph(
             rules = rules_of_thumb()
             asking = len(written) < len(found)
             backend = open_backend(plan, base, replies, key_of) if asking and speaks(plan) else rules
-            with telling(backend, _say) as told:
+            paid = Budgeted(backend, purse) if purse and backend.reads_prose else backend
+            with telling(paid, _say) as told:
                 annotator = Annotator(told, replies, plan, _say) if asking else None
                 built = build(found, written, votes, annotator)
         return {

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -77,8 +78,8 @@ def condition(text: str) -> str:
 
 def is_signs(text: str) -> bool:
     """Whether a text is Chinese or Japanese for a third or more of its tokens, which the small encoder cannot read."""
-    found = tokens(text)
-    return 3 * sum(_SIGN.fullmatch(token) is not None for token in found) > len(found)
+    all_tokens = tokens(text)
+    return 3 * sum(_SIGN.fullmatch(token) is not None for token in all_tokens) > len(all_tokens)
 
 
 def coverage(parts: Sequence[str], texts: Sequence[str], query: str) -> np.ndarray:
@@ -88,31 +89,33 @@ def coverage(parts: Sequence[str], texts: Sequence[str], query: str) -> np.ndarr
     over the n texts, half of it where the query has it, and nothing where more than half of the texts (and more than
     three) have it. To have fewer than two of them in common is chance, and 0. parts: the texts, or pieces of them.
     """
-    held = [content(text) for text in texts]
-    counts = Counter(word for words in held for word in words)
-    asked = content(query)
+    contents = [content(text) for text in texts]
+    counts = Counter(chain.from_iterable(contents))
+    of_query = content(query)
     telling = [word for word, count in counts.items() if count <= max(3, len(texts) / 2)]
-    place = {word: at for at, word in enumerate(telling)}
-    weight = np.array([np.log((len(texts) + 1) / counts[w]) * (_ASKED_FOR if w in asked else 1) for w in telling])
-    of_parts, of_texts = (_rows(words, place) for words in ([content(part) for part in parts], held))
+    place = {word: index for index, word in enumerate(telling)}
+    weight = np.array([np.log((len(texts) + 1) / counts[w]) * (_ASKED_FOR if w in of_query else 1) for w in telling])
+    of_parts, of_texts = _rows(list(map(content, parts)), place), _rows(contents, place)
     mass = of_parts @ weight
     share = ((of_parts * weight) @ of_texts.T) / np.where(mass > 0, mass, 1.0)[:, None]
-    found: np.ndarray = np.where(of_parts @ of_texts.T >= _IN_COMMON, share, 0.0)
-    return found
+    covered: np.ndarray = np.where(of_parts @ of_texts.T >= _IN_COMMON, share, 0.0)
+    return covered
 
 
 @cache
 def content(text: str) -> frozenset[str]:
     """What a text is about, as far as single words tell."""
-    found = tokens(text)
-    signs = [_SIGN.fullmatch(token) is not None for token in found]
-    pairs = {a + b for a, b, one, two in zip(found, found[1:], signs, signs[1:], strict=False) if one and two}
-    words = (token for token, sign in zip(found, signs, strict=True) if not sign and token not in _EMPTY)
-    return frozenset({word[:_STEM] for word in words if len(word) >= (2 if word.isdigit() else _SHORTEST)} | pairs)
+    all_tokens = tokens(text)
+    signs = [_SIGN.fullmatch(token) is not None for token in all_tokens]
+    marked = list(zip(all_tokens, signs, strict=True))
+    pairs = {a + b for (a, a_is_sign), (b, b_is_sign) in pairwise(marked) if a_is_sign and b_is_sign}
+    words = (token for token, sign in marked if not sign and token not in _EMPTY)
+    stems = {word[:_STEM] for word in words if len(word) >= (2 if word.isdigit() else _SHORTEST)}
+    return frozenset(stems | pairs)
 
 
 def _rows(words: Sequence[frozenset[str]], place: dict[str, int]) -> np.ndarray:
     rows = np.zeros((len(words), len(place)))
-    for at, found in enumerate(words):
-        rows[at, [place[word] for word in found if word in place]] = 1.0
+    for index, content_words in enumerate(words):
+        rows[index, [place[word] for word in content_words if word in place]] = 1.0
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,13 +71,16 @@ class ShardCounts(NamedTuple):
 
 def counts_of(graded: Sequence[Graded]) -> ShardCounts:
     """The numbers of what was graded; each repetition by itself."""
-    attempts = [attempt for sample in graded for called in sample.called for attempt in called.answer.attempts]
+    calls = chain.from_iterable(sample.called for sample in graded)
+    attempts = list(chain.from_iterable(call.answer.attempts for call in calls))
     paid = [attempt.reply for attempt in attempts if not attempt.stored]
-    gradings = [grading for sample in graded for grading in sample.gradings]
+    gradings = list(chain.from_iterable(sample.gradings for sample in graded))
+    unscored = [grading for grading in gradings if grading.scored.score is None]
+    tokens = [(reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in paid]
     return ShardCounts(
         responses=len(gradings),
-        unscored=sum(grading.scored.score is None for grading in gradings),
+        unscored=len(unscored),
         calls=len(paid),
         reused=len(attempts) - len(paid),
-        tokens=sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in paid),
+        tokens=sum(tokens),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from tasks.contracts.reference import TableRef
@@ -37,7 +37,7 @@ def cut(run: Run, responses: TableRef, stage: str, shards: Sequence[Shard]) -> N
     if not lacking:
         return
     batches = in_order(run, responses, _COLUMNS, ("item_id", "response_id"))
-    rows = (row for batch in batches for row in batch.to_pylist())
+    rows = chain.from_iterable(batch.to_pylist() for batch in batches)
     for shard in shards:
         mine = list(islice(rows, shard.responses))
         if shard.name in lacking:

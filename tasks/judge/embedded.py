@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tasks.contracts.bundle import Criterion, Scale
-from tasks.judge.protocol import Opinion, how
+from tasks.judge.protocol import Opinion, protocol_module
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.score import Shares, added, counted, round_half_up, share_of_points, whole_shares
@@ -183,7 +183,7 @@ def _reply(
         score=_reached(bundle.scale, adding, reached),
         because=f"similarity {cosines.max():.2f}",
     )
-    artifact = how(bundle.protocol.name).artifact(question, opinion)
+    artifact = protocol_module(bundle.protocol.name).artifact(question, opinion)
     return _as_reply(artifact, {name: p.tolist() for name, p in probabilities.items()} if question.criteria else None)
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import zip_longest
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
@@ -19,15 +18,16 @@ from tasks.judge import worked
 from tasks.judge.decision import Decision
 from tasks.judge.keep import open_parts
 from tasks.judge.memory import FORGOTTEN, Memory, Store, fitting, learn, recall
-from tasks.judge.protocol import NOTHING, Answer, How, Outcome, Part, Shown, how
+from tasks.judge.protocol import NOTHING, Answer, Outcome, Part, ProtocolModule, Shown, protocol_module
 from tasks.judge.rows import Called, Case, Graded, Grading, Judged, Rater
 from tasks.judge.score import Scored
-from tasks.llm.ask import Asked, Attempt, Checked, OnOpen, Wave, ask, quiet, unheard
+from tasks.llm.ask import Attempt, Checked, OnOpen, RequestOutcome, Wave, ask, quiet, unheard
 from tasks.llm.kept import Replies
 from tasks.llm.request import Reply, Request
 from tasks.text.tokens import tokens
 
-Put = Callable[[Sequence[Request]], list[Asked[Any]]]
+AskAll = Callable[[Sequence[Request]], list[RequestOutcome[Any]]]
+"""Puts requests to the rater, all at once."""
 PROTOCOL_VERSION = 5
 """Goes up whenever the same replies would be verified or scored differently."""
 
@@ -46,11 +46,15 @@ def grade_batch(
     graded = Graded(rater)
     short = [too_short(case) for case in cases]
     asking = [case for case, settled in zip(cases, short, strict=True) if not settled]
-    put = partial(_put, rater=rater, replies=replies, on_wave=on_wave, on_open=on_open)
-    found = iter(_graded(asking, rater, put))
+
+    def ask_all(requests: Sequence[Request]) -> list[RequestOutcome[Any]]:
+        backend, mender = rater.backend, rater.mender
+        return ask(requests, backend, replies, check, repair, on_wave=on_wave, mender=mender, on_open=on_open)
+
+    judged = iter(_judged(asking, rater, ask_all))
     for case, settled in zip(cases, short, strict=True):
-        answers, outcome = ([], _precheck(case)) if settled else next(found)
-        graded.called += [Called(case, part.name, asked) for part, asked in answers]
+        answers, outcome = ([], _precheck(case)) if settled else next(judged)
+        graded.called += [Called(case, part.name, call) for part, call in answers]
         graded.judged.append(outcome.judged)
         graded.gradings.append(outcome.grading)
     return graded
@@ -63,17 +67,17 @@ def too_short(case: Case) -> bool:
 
 def first_requests(case: Case, rater: Rater) -> list[Request]:
     """What is asked about a case before anything is answered, without what memory would show."""
-    return [_request(case, part, (), rater) for part in _how(case.bundle).parts(case.bundle, ())]
+    return [_request(case, part, (), rater) for part in _protocol(case.bundle).parts(case.bundle, ())]
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
     """What a reply is worth under the protocol that asked."""
-    return _how(request.data.bundle).check(request, reply)
+    return _protocol(request.data.bundle).check(request, reply)
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
     """The protocol's next request that mends what failed."""
-    return _how(request.data.bundle).repair(request, history)
+    return _protocol(request.data.bundle).repair(request, history)
 
 
 def rounds(cases: Sequence[Case]) -> list[list[int]]:
@@ -87,7 +91,8 @@ def rounds(cases: Sequence[Case]) -> list[list[int]]:
     for i, case in enumerate(cases):
         of_item[case.item_id].append(i)
     pieces = [_pieces(indices, cases) for indices in of_item.values()]
-    return [[i for piece in side_by_side for i in piece] for side_by_side in zip_longest(*pieces, fillvalue=())]
+    side_by_side = zip_longest(*pieces, fillvalue=())
+    return [list(chain.from_iterable(of_round)) for of_round in side_by_side]
 
 
 def _pieces(indices: list[int], cases: Sequence[Case]) -> list[list[int]]:
@@ -96,7 +101,7 @@ def _pieces(indices: list[int], cases: Sequence[Case]) -> list[list[int]]:
     if limits is None:
         return [indices]
     ordered = sorted(indices, key=lambda i: _place(cases[i], limits.order_seed))
-    return [ordered[at : at + limits.round_size] for at in range(0, len(ordered), limits.round_size)]
+    return [ordered[first : first + limits.round_size] for first in range(0, len(ordered), limits.round_size)]
 
 
 def _place(case: Case, seed: int | None) -> str:
@@ -105,41 +110,39 @@ def _place(case: Case, seed: int | None) -> str:
     return hashlib.sha256(f"{seed}:{case.item_id}:{case.response_id}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _put(
-    requests: Sequence[Request],
-    rater: Rater,
-    replies: Replies,
-    on_wave: Callable[[Wave], None],
-    on_open: OnOpen,
-) -> list[Asked[Any]]:
-    """What came of requests put to the rater."""
-    return ask(requests, rater.backend, replies, check, repair, on_wave, rater.mender, on_open)
-
-
-def _graded(cases: Sequence[Case], rater: Rater, put: Put) -> list[tuple[list[Answer], Outcome]]:
+def _judged(cases: Sequence[Case], rater: Rater, ask_all: AskAll) -> list[tuple[list[Answer], Outcome]]:
     """Answers and outcome of each case, in the order of the cases."""
     stores: defaultdict[str, Store] = defaultdict(tuple)
-    found: dict[int, tuple[list[Answer], Outcome]] = {}
+    judged: dict[int, tuple[list[Answer], Outcome]] = {}
     for indices in rounds(cases):
         mine = [cases[i] for i in indices]
         recalled = [recall(case, stores[case.item_id]) for case in mine]
-        made = _asked(mine, recalled, rater, put)
-        found |= zip(indices, made, strict=True)
-        for case, (_, outcome) in zip(mine, made, strict=True):
+        of_round = _judged_round(mine, recalled, rater, ask_all)
+        judged |= zip(indices, of_round, strict=True)
+        for case, (_, outcome) in zip(mine, of_round, strict=True):
             stores[case.item_id] = learn(stores[case.item_id], case, outcome)
-    return [found[i] for i in range(len(cases))]
+    return [judged[i] for i in range(len(cases))]
 
 
-def _asked(
-    cases: Sequence[Case], recalled: Sequence[Memory], rater: Rater, put: Put
+def _judged_round(
+    cases: Sequence[Case], recalled: Sequence[Memory], rater: Rater, ask_all: AskAll
 ) -> list[tuple[list[Answer], Outcome]]:
     """Answers and outcome of each case: all that can be asked at once is one batch."""
     answers: list[list[Answer]] = [[] for _ in cases]
-    while asking := [(i, part) for i, case in enumerate(cases) for part in _next(case, answers[i])]:
-        requests = [_request(cases[i], part, tuple(answers[i]), rater, recalled[i]) for i, part in asking]
-        for (i, part), answer in zip(asking, put(requests), strict=True):
-            answers[i].append(Answer(part, answer))
-    return [(given, _how(case.bundle).outcome(case, given)) for case, given in zip(cases, answers, strict=True)]
+    while open_ := list(_open_parts(cases, answers)):
+        requests = [_request(cases[i], part, tuple(answers[i]), rater, recalled[i]) for i, part in open_]
+        for (i, part), call in zip(open_, ask_all(requests), strict=True):
+            answers[i].append(Answer(part, call))
+    outcomes = [_protocol(case.bundle).outcome(case, of_case) for case, of_case in zip(cases, answers, strict=True)]
+    return list(zip(answers, outcomes, strict=True))
+
+
+def _open_parts(cases: Sequence[Case], answers: Sequence[list[Answer]]) -> Iterator[tuple[int, Part]]:
+    """(index of the case, part) of all that can be asked next."""
+    for i, case in enumerate(cases):
+        parts = _protocol(case.bundle).parts(case.bundle, answers[i])
+        for part in open_parts(parts, case.earlier):
+            yield i, part
 
 
 def _request(case: Case, part: Part, before: tuple[Answer, ...], rater: Rater, recalled: Memory = FORGOTTEN) -> Request:
@@ -147,7 +150,7 @@ def _request(case: Case, part: Part, before: tuple[Answer, ...], rater: Rater, r
     what memory recalls."""
 
     def showing(shown: Shown) -> Request:
-        return _how(case.bundle).request(case, part, before, shown, rater)
+        return _protocol(case.bundle).request(case, part, before, shown, rater)
 
     shown = worked.fitting(case, part, showing(NOTHING)) if case.examples else NOTHING
     if recalled != FORGOTTEN:
@@ -155,16 +158,12 @@ def _request(case: Case, part: Part, before: tuple[Answer, ...], rater: Rater, r
     return showing(shown)
 
 
-def _next(case: Case, before: list[Answer]) -> list[Part]:
-    return open_parts(_how(case.bundle).parts(case.bundle, before), case.kept)
-
-
-def _how(bundle: Bundle) -> How:
-    return how(bundle.protocol.name)
+def _protocol(bundle: Bundle) -> ProtocolModule:
+    return protocol_module(bundle.protocol.name)
 
 
 def _precheck(case: Case) -> Outcome:
-    decided = case.bundle.criteria if _how(case.bundle).parts(case.bundle, ())[0].criteria else ()
+    decided = case.bundle.criteria if _protocol(case.bundle).parts(case.bundle, ())[0].criteria else ()
     judged = Judged(case, [Decision(c.id, 0) for c in decided], {})
     lowest = {trait.id: trait.min for trait in case.bundle.traits if trait.source == "judged"}
     signals = {"precheck": 1.0, "short_answer_gate": 1.0}

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import chosen, mend
+from tasks.judge import counted_level, mend
 from tasks.judge.mend import SEMANTIC, kind_of, next_role
 from tasks.judge.protocol import Answer
 from tasks.judge.question import Question
 from tasks.judge.schema import citing
 from tasks.judge.unit_names import names_of
 from tasks.judge.unscored import incomplete
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request, Same
 
@@ -137,7 +137,8 @@ def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
     failures: dict[str, float] = {}
     for _, call in answers:
         # A call that failed after a usable one leaves that one standing.
-        last = next((a for a in reversed(call.attempts) if a.checked.value is not None), call.attempts[-1])
+        usable = [attempt for attempt in call.attempts if attempt.checked.value is not None]
+        last = usable[-1] if usable else call.attempts[-1]
         open_violations = [v for v in mendable(last.checked.violations, bundle) if v != "no_reply"]
         if last.checked.value is not None:
             open_violations = [v for v in open_violations if not v.startswith("unreadable")]
@@ -149,7 +150,7 @@ def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
     return failures
 
 
-def probabilities(call: Asked[Any], items: Sequence[Criterion]) -> dict[str, list[float]]:
+def probabilities(call: RequestOutcome[Any], items: Sequence[Criterion]) -> dict[str, list[float]]:
     """Probability of each level of the items, where the rater gives them: of the last reply that was asked for one."""
     levels = {item.id: len(item.levels) for item in items}
     latest: dict[str, list[float]] = {}
@@ -173,7 +174,7 @@ def _read(contract: Contract, request: Request, reply: Reply) -> tuple[dict[str,
     for item in contract.items(request.data):
         likely = probabilities.get(item.id, ())
         if item.id in entries and len(likely) == len(item.levels):
-            entries[item.id] = contract.restated(entries[item.id], item, partial(chosen.level, protocol, likely))
+            entries[item.id] = contract.restated(entries[item.id], item, partial(counted_level.level, protocol, likely))
     return {**artifact, contract.key: entries}, note
 
 

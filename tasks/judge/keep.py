@@ -14,10 +14,9 @@ from tasks.contracts.settings.judge import Judge
 from tasks.judge import prompt
 from tasks.judge.decision import Decision
 from tasks.judge.evidence import HOLDS, INVALID, ground, subject_of
-from tasks.judge.protocol import Part
-from tasks.judge.question import Question
+from tasks.judge.protocol import ALL, Part, question_about
 from tasks.judge.relevance import looked_for
-from tasks.judge.rows import Case, Kept
+from tasks.judge.rows import Case, EarlierDecision
 from tasks.llm.request import Same
 
 _LEXICAL = HOLDS - {"semantic"}
@@ -79,7 +78,7 @@ def with_kept(
     for case in cases:
         item = earlier.get(case.item_id)
         if item is not None and texts.get(case.response_id) == case.text:
-            case = replace(case, kept=standing(judgments[case.response_id], case, unchanged(item, case)))
+            case = replace(case, earlier=standing(judgments[case.response_id], case, unchanged(item, case)))
         filled.append(case)
     return filled
 
@@ -94,14 +93,14 @@ def unchanged(earlier: Earlier, case: Case) -> frozenset[str]:
     return _unchanged(Same(earlier), Same(case.bundle), case.question, case.context)
 
 
-def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[str]) -> dict[str, Kept]:
+def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[str]) -> dict[str, EarlierDecision]:
     """What stands of an earlier run's judgments of the case's response, whose text is the same.
 
     rows: of table `judgments`; criteria: see `unchanged`. A decision that was unscored does not stand, nor one of which
     a quote is not what it was: new words of the rubric may have made it an echo.
     """
     by_id = {criterion.id: criterion for criterion in case.bundle.criteria if criterion.id in criteria}
-    subject = subject_of(_question(case))
+    subject = subject_of(question_about(case, Part(ALL, case.bundle.criteria)))
     decisions = {}
     for row in rows:
         criterion = by_id.get(row["criterion_id"])
@@ -109,15 +108,15 @@ def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[
             continue
         quotes = [quote for quote in row["evidence"] if quote["status"] in _LEXICAL]
         if all(ground(q["quote"], q["unit_id"], criterion, subject)[0] == q["status"] for q in quotes):
-            decisions[criterion.id] = Kept(_decision(row), row["level_probabilities"])
+            decisions[criterion.id] = EarlierDecision(_decision(row), row["level_probabilities"])
     return decisions
 
 
-def open_parts(parts: list[Part], kept: Mapping[str, Kept]) -> list[Part]:
+def open_parts(parts: list[Part], earlier: Mapping[str, EarlierDecision]) -> list[Part]:
     """The parts with what is still to be asked for; one of which everything stands is left out."""
-    if not kept:
+    if not earlier:
         return parts
-    names = frozenset(kept)
+    names = frozenset(earlier)
     narrowed = [part._replace(criteria=_open_criteria(Same(part.criteria), names)) for part in parts]
     return [after for before, after in zip(parts, narrowed, strict=True) if after.criteria or not before.criteria]
 
@@ -129,7 +128,7 @@ def signals(case: Case) -> Counter[str]:
     """
     counts = Counter[str]()
     kinds = {criterion.id: criterion.evidence for criterion in case.bundle.criteria}
-    for name, (decision, _) in case.kept.items():
+    for name, (decision, _) in case.earlier.items():
         counts["kept"] += 1
         for quote in decision.evidence:
             counts.update(("quotes", quote["status"]))
@@ -170,18 +169,6 @@ def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
 def _open_criteria(criteria: Same[tuple[Criterion, ...]], standing: frozenset[str]) -> tuple[Criterion, ...]:
     """One tuple for all responses of which the same stands: caches know it by its identity."""
     return tuple(criterion for criterion in criteria.value if criterion.id not in standing)
-
-
-def _question(case: Case) -> Question:
-    return Question(
-        bundle=case.bundle,
-        criteria=case.bundle.criteria,
-        text=case.text,
-        units=case.units,
-        item_id=case.item_id,
-        question=case.question,
-        context=case.context,
-    )
 
 
 def _decision(row: Mapping[str, Any]) -> Decision:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
-from tasks.judge.protocol import Part, how
+from tasks.judge.protocol import Part, protocol_module
 from tasks.judge.question import Question
 from tasks.llm.backend import Around, Arriving, Passing
 from tasks.llm.choices import Path, Place, level_probabilities, offsets
@@ -49,7 +49,7 @@ def levelled(request: Request, reply: Reply) -> Reply:
 
 def widest(bundle: Bundle) -> int:
     """Most values that one decision under a bundle may have; log-probabilities of fewer alternatives lose some."""
-    protocol = how(bundle.protocol.name)
+    protocol = protocol_module(bundle.protocol.name)
     schemas = [protocol.schema(bundle, part) for part in protocol.parts(bundle, ())]
     choices = chain.from_iterable(_choices(Same(schema)).values() for schema in schemas)
     return max(map(len, choices), default=0)
@@ -61,7 +61,7 @@ def places(request: Request, text: str) -> dict[str, Place]:
     if schema is None:
         question: Question = request.data
         part = Part(question.part, question.criteria, question.traits)
-        schema = how(question.bundle.protocol.name).schema(question.bundle, part)
+        schema = protocol_module(question.bundle.protocol.name).schema(question.bundle, part)
     starts = offsets(text)
     decided = [(path, values) for path, values in _choices(Same(schema)).items() if path in starts]
     # `{"decisions": {"P1": {"level": 2}}}` decides P1, `{"subscores": {"clarity": 7}}` clarity, `{"score": 3}` score.

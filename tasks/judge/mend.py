@@ -74,10 +74,12 @@ def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: 
     MAX_PREVIOUS characters are shown as data: every line of it is marked, and the fence carries a code made from it.
     """
     shown = previous[:MAX_PREVIOUS]
+    marked = [f"| {line}" for line in shown.splitlines()]
+    failures = [f"- {_in_words(violation)}" for violation in violations]
     values = {
         "nonce": prompt.nonce(shown),
-        "previous": "\n".join(f"| {line}" for line in shown.splitlines()) or "| (nothing)",
-        "failed": "\n".join(f"- {_in_words(violation)}" for violation in violations),
+        "previous": "\n".join(marked) or "| (nothing)",
+        "failed": "\n".join(failures),
         "demand": _DEMAND[role].format(mends=", ".join(mends)),
     }
     return prompt.fill("repair", values).rstrip("\n")

@@ -51,14 +51,16 @@ def system(
     protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(Same(bundle))
     # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
     is_described = criteria and all(trait.anchors for trait in traits)
+    anchored = [trait for trait in bundle.traits if trait.anchors]
+    statements = [_statement(criterion, protocol.show_weights) for criterion in criteria]
     values = {
         "question": question,
         "context": under("Material that belongs to the question:", context),
         "rubric": prose,
         "criteria": "\n".join(_criterion(criterion, protocol) for criterion in criteria),
-        "statements": "\n".join(_statement(criterion, protocol.show_weights) for criterion in criteria),
+        "statements": "\n".join(statements),
         "traits": "\n".join(_trait(trait, protocol) for trait in traits),
-        "anchors": "\n".join(_trait(trait, protocol) for trait in bundle.traits if trait.anchors),
+        "anchors": "\n".join(_trait(trait, protocol) for trait in anchored),
         "guidance": "" if is_described else prose,
         "scale": _range(bundle.scale) + _counts(bundle),
         "reference": under("Reference answer:", reference),

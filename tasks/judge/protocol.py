@@ -12,11 +12,11 @@ from tasks.contracts.bundle import Bundle, Criterion, Trait
 from tasks.contracts.protocols import ProtocolName
 from tasks.judge import prompt
 from tasks.judge.question import Question
-from tasks.judge.room import roomy
+from tasks.judge.reply_length import sampling_for
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import citing
 from tasks.judge.unit_names import names_of
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.request import Message, Reply, Request, Same
 
 ALL = "all"
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     """A part and all that happened to its call."""
 
     part: Part
-    call: Asked[Any]
+    call: RequestOutcome[Any]
 
 
 class Shown(NamedTuple):
@@ -75,7 +75,7 @@ class Opinion:
     """A sentence, where the contract asks for one."""
 
 
-class How(Protocol):
+class ProtocolModule(Protocol):
     """The functions that a module of tasks/judge/protocols has. All are pure."""
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
@@ -101,9 +101,30 @@ class How(Protocol):
 
 
 @cache
-def how(name: ProtocolName) -> How:
+def protocol_module(name: ProtocolName) -> ProtocolModule:
     """The functions of a registered protocol."""
-    return cast(How, import_module(f"tasks.judge.protocols.{name}"))
+    return cast(ProtocolModule, import_module(f"tasks.judge.protocols.{name}"))
+
+
+def question_about(
+    case: Case, part: Part, role: str = "grade", shown: Shown = NOTHING, settled: Any = None
+) -> Question:
+    """What a part asks about a case, as plain data. settled: see `Question.settled`."""
+    return Question(
+        bundle=case.bundle,
+        criteria=part.criteria,
+        text=case.text,
+        units=case.units,
+        item_id=case.item_id,
+        question=case.question,
+        context=case.context,
+        traits=part.traits,
+        part=part.name,
+        role=role,
+        shown=shown.sources,
+        settled=settled,
+        reference_answer=case.reference_answer,
+    )
 
 
 def build(
@@ -125,29 +146,17 @@ def build(
 
     settled: what earlier attempts have settled, for the check to carry over.
     """
-    question = Question(
-        bundle=case.bundle,
-        criteria=part.criteria,
-        text=case.text,
-        units=case.units,
-        item_id=case.item_id,
-        question=case.question,
-        context=case.context,
-        traits=part.traits,
-        part=part.name,
-        role=role,
-        shown=shown.sources,
-        settled=settled,
-        reference_answer=case.reference_answer,
-    )
+    question = question_about(case, part, role, shown, settled)
     names = names_of(Same(case.bundle))
     fenced = prompt.fenced(case.text, Same(case.units), names)
     content = "\n".join(text for text in (shown.text, fenced, task) if text)
     sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
+    cited = citing(schema, case.units, names) if rater.structured else None
+    sampling = sampling_for(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens)
     return Request(
         messages=(system, Message("user", content)),
-        schema=citing(schema, case.units, names) if rater.structured else None,
-        sampling=roomy(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens),
+        schema=cited,
+        sampling=sampling,
         want_logprobs=rater.want_logprobs,
         until=rater.until,
         role=role,

@@ -14,7 +14,7 @@ from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.protocols import PROTOCOLS
 from tasks.judge.evidence import HOLDS, ground, subject_of
 from tasks.judge.grade import first_requests, grade_batch, too_short
-from tasks.judge.protocol import Opinion, Outcome, how
+from tasks.judge.protocol import Opinion, Outcome, protocol_module
 from tasks.judge.rows import Case, Rater
 from tasks.judge.schema import MAX_QUOTE
 from tasks.llm.request import Reply, Request
@@ -39,7 +39,7 @@ class Opinionated:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
         for index, request in enumerate(requests):
-            artifact = how(request.data.bundle.protocol.name).artifact(request.data, self._opinion)
+            artifact = protocol_module(request.data.bundle.protocol.name).artifact(request.data, self._opinion)
             try:
                 jsonschema.validate(artifact, request.schema or {})
             except jsonschema.ValidationError as error:
@@ -114,10 +114,11 @@ def _case(bundle: Bundle, question: str, context: str | None, reference: str | N
 def _opinion(
     bundle: Bundle, level: Callable[[Criterion], int], full: bool, quote: Callable[[Criterion], dict[str, str]]
 ) -> Opinion:
+    evidence = {criterion.id: [quote(criterion)] for criterion in bundle.criteria}
     traits = {trait.id: trait.max if full else trait.min for trait in bundle.traits}
     return Opinion(
         levels={criterion.id: level(criterion) for criterion in bundle.criteria},
-        evidence={criterion.id: [quote(criterion)] for criterion in bundle.criteria},
+        evidence=evidence,
         traits=traits,
         score=bundle.scale.max if full else bundle.scale.min,
         because="stated",

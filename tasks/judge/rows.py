@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -19,17 +19,18 @@ from tasks.contracts.tables.judging import Attempts, Evidence, Gradings, Judgmen
 from tasks.judge.decision import Decision
 from tasks.judge.examples import WorkedExample
 from tasks.judge.score import Scored
-from tasks.llm.ask import Asked
+from tasks.llm.ask import Attempt, RequestOutcome
 from tasks.llm.backend import Backend
+from tasks.llm.request import Reply, Request
 from tasks.text.units import Unit
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 GREEDY = Sampling()
 _FLOAT = pa.float64()
-_EVIDENCE = pa.struct([(name, arrow_type(of.annotation)) for name, of in Evidence.model_fields.items()])
+_EVIDENCE = pa.struct([(name, arrow_type(field.annotation)) for name, field in Evidence.model_fields.items()])
 
 
-class Kept(NamedTuple):
+class EarlierDecision(NamedTuple):
     """A decision of an earlier run that stands, and the probabilities that came with it."""
 
     decision: Decision
@@ -49,10 +50,10 @@ class Case:
     bundle: Bundle
     bundle_id: str
     reference_answer: str | None = None
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    earlier: Mapping[str, EarlierDecision] = field(default_factory=dict)
     """Criterion → what stands of an earlier run and is not asked again."""
     examples: tuple[WorkedExample, ...] = ()
-    """What people graded and the judge is shown beside the response, the most wanted first."""
+    """What people graded and the judge is shown beside the response, the best first."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Called(NamedTuple):
 
     case: Case
     part: str
-    answer: Asked[Any]
+    answer: RequestOutcome[Any]
 
 
 @dataclass
@@ -132,8 +133,13 @@ class Graded:
 
 def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:
     """Decisions as the table `judgments`."""
-    decisions = [d for one in judged for d in one.decisions]
-    cases = [one.case for one in judged for _ in one.decisions]
+    decisions: list[Decision] = []
+    cases: list[Case] = []
+    probabilities: list[list[float] | None] = []
+    for of_case in judged:
+        decisions += of_case.decisions
+        cases += [of_case.case] * len(of_case.decisions)
+        probabilities += [of_case.probabilities.get(decision.criterion_id) for decision in of_case.decisions]
     criterion_id, decision, stated, reason, evidence, _, verified, action = _unzipped(decisions, len(Decision._fields))
     columns = {
         "response_id": [case.response_id for case in cases],
@@ -145,7 +151,7 @@ def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:
         "decision": decision,
         "stated": stated,
         "unscored_reason": reason,
-        "level_probabilities": [one.probabilities.get(d.criterion_id) for one in judged for d in one.decisions],
+        "level_probabilities": probabilities,
         "evidence": _quotes(evidence),
         "verified": verified,
         "action": action,
@@ -155,7 +161,9 @@ def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:
 
 def gradings(rater: Rater, graded: Sequence[Grading]) -> pa.Table:
     """Graded responses as the table `gradings`."""
-    cases = [one.case for one in graded]
+    cases = [grading.case for grading in graded]
+    scored = [grading.scored for grading in graded]
+    signals = [dict(sorted(grading.signals.items())) for grading in graded]
     columns = {
         "response_id": [case.response_id for case in cases],
         "item_id": [case.item_id for case in cases],
@@ -163,54 +171,75 @@ def gradings(rater: Rater, graded: Sequence[Grading]) -> pa.Table:
         "rater_kind": _all(rater.kind, cases),
         "sample": _all(rater.sample, cases),
         "bundle_id": [case.bundle_id for case in cases],
-        "score": [one.scored.score for one in graded],
-        "low": [one.scored.low for one in graded],
-        "high": [one.scored.high for one in graded],
-        "trait_scores": _numbers([one.scored.traits for one in graded]),
-        "signals": _numbers([dict(sorted(one.signals.items())) for one in graded]),
-        "confidence": [one.confidence for one in graded],
-        "status": [one.status for one in graded],
-        "unscored_reason": [one.reason for one in graded],
+        "score": [scores.score for scores in scored],
+        "low": [scores.low for scores in scored],
+        "high": [scores.high for scores in scored],
+        "trait_scores": _numbers([scores.traits for scores in scored]),
+        "signals": _numbers(signals),
+        "confidence": [grading.confidence for grading in graded],
+        "status": [grading.status for grading in graded],
+        "unscored_reason": [grading.reason for grading in graded],
     }
     return _table(Gradings, columns)
 
 
 def attempts(rater: Rater, called: Sequence[Called]) -> pa.Table:
     """Calls as the table `attempts`."""
-    reads = rater.backend.reads_prose
-    made = [(one, number, a) for one in called for number, a in enumerate(one.answer.attempts)]
+    calls: list[Called] = []
+    numbers: list[int] = []
+    tries: list[Attempt[Any]] = []
+    for call in called:
+        count = len(call.answer.attempts)
+        calls += [call] * count
+        numbers += range(count)
+        tries += call.answer.attempts
     columns = {
-        "response_id": [one.case.response_id for one, _, _ in made],
-        "rater_id": _all(rater.rater_id, made),
-        "sample": _all(rater.sample, made),
-        "part": [one.part for one, _, _ in made],
-        "attempt": [number for _, number, _ in made],
-        "role": [a.request.role for _, _, a in made],
-        "request_digest": [a.digest for _, _, a in made],
-        "model": [a.model for _, _, a in made],
-        "seed": [a.request.sampling.seed for _, _, a in made],
-        "reply": [_writable(a.reply.text) for _, _, a in made],
-        "error": [_writable(a.reply.error) for _, _, a in made],
-        "violations": [a.checked.violations for _, _, a in made],
-        "mends": [a.request.mends for _, _, a in made],
-        "memory": [a.request.memory for _, _, a in made],
-        "system": [a.request.said("system") if reads else None for _, _, a in made],
-        "prompt": [_writable(a.request.said("user")) if reads else None for _, _, a in made],
-        "characters": _numbers([a.request.characters for _, _, a in made], pa.int64()),
-        "prompt_tokens": [a.reply.prompt_tokens for _, _, a in made],
-        "completion_tokens": [a.reply.completion_tokens for _, _, a in made],
-        "cached_tokens": [a.reply.cached_tokens for _, _, a in made],
-        "stored": [a.stored for _, _, a in made],
-        "latency_s": [a.reply.latency_s for _, _, a in made],
+        "response_id": [call.case.response_id for call in calls],
+        "rater_id": _all(rater.rater_id, calls),
+        "sample": _all(rater.sample, calls),
+        "part": [call.part for call in calls],
+        "attempt": numbers,
+        "request_digest": [attempt.digest for attempt in tries],
+        "model": [attempt.model for attempt in tries],
+        "violations": [attempt.checked.violations for attempt in tries],
+        "stored": [attempt.stored for attempt in tries],
     }
-    return _table(Attempts, columns)
+    requests = _request_columns([attempt.request for attempt in tries], rater.backend.reads_prose)
+    return _table(Attempts, columns | requests | _reply_columns([attempt.reply for attempt in tries]))
+
+
+def _request_columns(requests: Sequence[Request], has_prose: bool) -> dict[str, Sequence[Any] | pa.Array]:
+    """What attempts asked; has_prose: whether the messages were read, so that they belong to the table."""
+    return {
+        "role": [request.role for request in requests],
+        "seed": [request.sampling.seed for request in requests],
+        "mends": [request.mends for request in requests],
+        "memory": [request.memory for request in requests],
+        "system": [request.content_of("system") if has_prose else None for request in requests],
+        "prompt": [_writable(request.content_of("user")) if has_prose else None for request in requests],
+        "characters": _numbers([request.characters for request in requests], pa.int64()),
+    }
+
+
+def _reply_columns(replies: Sequence[Reply]) -> dict[str, Sequence[Any] | pa.Array]:
+    """What attempts brought."""
+    return {
+        "reply": [_writable(reply.text) for reply in replies],
+        "error": [_writable(reply.error) for reply in replies],
+        "prompt_tokens": [reply.prompt_tokens for reply in replies],
+        "completion_tokens": [reply.completion_tokens for reply in replies],
+        "cached_tokens": [reply.cached_tokens for reply in replies],
+        "latency_s": [reply.latency_s for reply in replies],
+    }
 
 
 def _table(row: type[Row], columns: Mapping[str, Sequence[Any] | pa.Array]) -> pa.Table:
-    kinds = {field.name: field.type for field in schema(row)}
-    return pa.table(
-        {name: of if isinstance(of, pa.Array) else pa.array(of, kinds[name]) for name, of in columns.items()}
-    )
+    """The columns as Arrow arrays, in the contract's order."""
+    arrays = {}
+    for column in schema(row):
+        values = columns[column.name]
+        arrays[column.name] = values if isinstance(values, pa.Array) else pa.array(values, column.type)
+    return pa.table(arrays)
 
 
 def _all(value: str | int, rows: Sequence[Any]) -> pa.Array:
@@ -220,16 +249,16 @@ def _all(value: str | int, rows: Sequence[Any]) -> pa.Array:
 
 def _quotes(evidence: Sequence[Sequence[Mapping[str, Any]]]) -> pa.ListArray:
     """The column `evidence` of lists of rows."""
-    rows = map(itemgetter(*_EVIDENCE.names), (row for rows in evidence for row in rows))
+    rows = map(itemgetter(*_EVIDENCE.names), chain.from_iterable(evidence))
     columns = _unzipped(rows, len(_EVIDENCE.names))
-    arrays = [pa.array(column, of.type) for column, of in zip(columns, _EVIDENCE, strict=True)]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _EVIDENCE, strict=True)]
     return pa.ListArray.from_arrays(_offsets(evidence), pa.StructArray.from_arrays(arrays, fields=list(_EVIDENCE)))
 
 
 def _numbers(maps: Sequence[Mapping[str, float]], kind: pa.DataType = _FLOAT) -> pa.MapArray:
     """A column of maps from names to numbers."""
-    names = pa.array([name for one in maps for name in one], pa.string())
-    values = pa.array([value for one in maps for value in one.values()], kind)
+    names = pa.array(chain.from_iterable(maps), pa.string())
+    values = pa.array(chain.from_iterable(by_name.values() for by_name in maps), kind)
     return pa.MapArray.from_arrays(_offsets(maps), names, values)
 
 

@@ -182,18 +182,21 @@ def _total(bundle: Bundle, shares: Shares) -> float:
 
 
 def _total_of(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
-    match bundle.protocol.final_score:
-        case "weighted_points":
-            total = _onto(share_of_points(added(Same(bundle)), whole_shares(bundle, shares)), bundle.scale)
-        case "trait_mean":
-            ranges = {trait.id: trait for trait in bundle.traits}
-            reached = [_share(score, ranges[name]) for name, score in traits.items()]
-            total = _onto(sum(reached) / len(reached), bundle.scale)
-        case "trait_sum":
-            total = sum(traits.values())
-        case "judged":
-            raise ValueError("a judged score is stated, not derived")
-    return round_half_up(total, bundle.scale)
+    return round_half_up(_exact_total(bundle, shares, traits), bundle.scale)
+
+
+def _exact_total(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
+    """The total on the scale before rounding."""
+    rule = bundle.protocol.final_score
+    if rule == "judged":
+        raise ValueError("a judged score is stated, not derived")
+    if rule == "trait_sum":
+        return sum(traits.values())
+    if rule == "trait_mean":
+        ranges = {trait.id: trait for trait in bundle.traits}
+        reached = [_share(score, ranges[name]) for name, score in traits.items()]
+        return _onto(sum(reached) / len(reached), bundle.scale)
+    return _onto(share_of_points(added(Same(bundle)), whole_shares(bundle, shares)), bundle.scale)
 
 
 def _share(score: float, scale: Scale) -> float:

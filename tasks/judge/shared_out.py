@@ -108,13 +108,13 @@ class ShardProgress:
 
     def _line(self) -> str:
         counts, seconds = self._counts, self._clock() - self._begun
-        left = seconds / self.shards_ended * (self._shards - self.shards_ended)
+        seconds_left = seconds / self.shards_ended * (self._shards - self.shards_ended)
         rate = f", {pace(counts.responses / seconds)}/s" if counts.responses and seconds > 0 else ""
-        rest = f", about {in_words(left)} left" if left else ""
+        time_left = f", about {in_words(seconds_left)} left" if seconds_left else ""
         tokens = f", {counts.tokens:,} tokens" if counts.tokens else ""
         requests = f", {counts.requests:,} requests to the store" if counts.requests else ""
         judged = f"{counts.responses:,}/{self._total:,} responses"
         return (
             f"{self._stage}: {self.shards_ended:,}/{self._shards:,} shards, {judged}{rate}, {counts.calls:,} calls, "
-            f"{counts.reused:,} replies reused, {counts.unscored:,} unscored{tokens}{requests}{rest}"
+            f"{counts.reused:,} replies reused, {counts.unscored:,} unscored{tokens}{requests}{time_left}"
         )

@@ -28,7 +28,7 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale
 from tasks.contracts.settings.judge import Truth
-from tasks.judge.protocol import Opinion, how
+from tasks.judge.protocol import Opinion, protocol_module
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.score import added, counted, round_half_up, share_of_points, whole_shares
@@ -57,7 +57,7 @@ class HumanMarks:
     """On the bundle's scale."""
 
 
-def known(gradings: Iterable[Mapping[str, Any]], judgments: Iterable[Mapping[str, Any]]) -> dict[str, HumanMarks]:
+def human_marks(gradings: Iterable[Mapping[str, Any]], judgments: Iterable[Mapping[str, Any]]) -> dict[str, HumanMarks]:
     """Response → what one human rater said about it, from rows of `gradings` (response_id, item_id, score,
     trait_scores) and `judgments` (response_id, criterion_id, decision). A response without a grading is left out."""
     levels: dict[str, dict[str, int]] = defaultdict(dict)
@@ -116,7 +116,7 @@ def answer(request: Request, truth: Truth, marks: Mapping[str, HumanMarks]) -> R
     # Rates of 0 mean a rater that never errs, when it repairs neither.
     broken, invented = broken * (truth.broken > 0), invented * (truth.invented > 0)
     opinion, probabilities = _opinion(request, truth, marks, invented, rng)
-    text = json.dumps(how(question.bundle.protocol.name).artifact(question, opinion), ensure_ascii=False)
+    text = json.dumps(protocol_module(question.bundle.protocol.name).artifact(question, opinion), ensure_ascii=False)
     if rng.random() < broken:
         text = damaged(text, rng.choice(sorted(WAYS)), rng)
     names = {criterion.id for criterion in question.criteria}

@@ -25,14 +25,15 @@ from tasks.judge.rows import Rater
 from tasks.judge.shard_judge import ShardJudge, replies_for, within
 from tasks.judge.shards import libraries_aside, shards, whole_items
 from tasks.judge.shared_out import ShardProgress, at_once, sent_off
-from tasks.judge.simulated import known
+from tasks.judge.simulated import human_marks
 from tasks.judge.tables import item_counts, shard_cases
 from tasks.judge.worker import ShardWorker
 from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
 from tasks.llm.kept import Replies
 from tasks.monitor.artifacts import ProgressBar
-from tasks.monitor.engines import Crew, on_engine
+from tasks.monitor.crew import Crew
+from tasks.monitor.engines import on_engine
 from tasks.monitor.runs import is_watched, log, task
 from tasks.stats.target import MEAN
 from tasks.store.listing import look_again
@@ -82,7 +83,17 @@ def judge(
     finished = run.finished(stage, [name for name, _ in parted])
     ordered = [Shard(name, sum(count for *_, count in parts), name in finished) for name, parts in parted]
     if not all(shard.done for shard in ordered):
-        assignment = Assignment(run, plan, base, items, responses, bundles, people, target, stage)
+        assignment = Assignment(
+            run=run,
+            plan=plan,
+            base=base,
+            items=items,
+            responses=responses,
+            bundles=bundles,
+            people=people,
+            target=target,
+            stage=stage,
+        )
         if placement.is_local:
             _judge_here(assignment, ordered, token_budget, grader)
         else:
@@ -98,9 +109,10 @@ def _judge_here(
     with replies_for(plan, run.warehouse) as replies, libraries_aside():
         open_ = sum(shard.responses for shard in ordered if not shard.done)
         progress = Progress(plan.samples * open_, _say(run, assignment.stage))
-        asked = _rater(assignment, replies, grader)
-        who = progress.watch(asked if token_budget is None else within(Purse(token_budget), asked))
-        shard_judge = ShardJudge(assignment, who, replies, progress.wave, progress.opened)
+        study_rater = _rater(assignment, replies, grader)
+        if token_budget is not None:
+            study_rater = within(Purse(token_budget), study_rater)
+        shard_judge = ShardJudge(assignment, progress.watch(study_rater), replies, progress.wave, progress.opened)
         with looking(progress.look):
             cases_of = shard_cases(run, assignment.items, assignment.responses, assignment.bundles, ordered)
             for name, cases in cases_of:
@@ -119,10 +131,10 @@ def _share_out(
     """Has the workers of a cluster judge the shards that are not done."""
     run, stage = assignment.run, assignment.stage
     if grader is not None:
-        hint = "take engine: local, which needs no minutes for it"
-        raise InputError("a trained grader judges in one process", field="run.engine", hint=hint)
-    left = [shard for shard in ordered if not shard.done]
-    progress = ShardProgress(stage, left, assignment.plan.samples, _say(run, stage))
+        rule = "a trained grader judges where the command runs: other machines' processors may round its sums otherwise"
+        raise InputError(rule, field="run.engine", hint="take engine: local")
+    open_ = [shard for shard in ordered if not shard.done]
+    progress = ShardProgress(stage, open_, assignment.plan.samples, _say(run, stage))
 
     def done(name: str, counts: ShardCounts) -> None:
         shard = name.split()[-1]
@@ -131,14 +143,14 @@ def _share_out(
         progress.ended(counts)
 
     def work(crew: Crew) -> None:
-        workers = at_once(assignment.plan, crew.room, len(left))
+        workers = at_once(assignment.plan, crew.room, len(open_))
         sent = pickle.dumps(sent_off(assignment, ordered, workers, token_budget))
-        pieces = {f"{stage} {shard.name}": (sent, stage, shard.name) for shard in left}
+        pieces = {f"{stage} {shard.name}": (sent, stage, shard.name) for shard in open_}
         crew.each(judge_shard, pieces, workers, done)
 
     on_engine(placement, f"{stage} shards", work)
     look_again(run.folder)
-    names = [shard.name for shard in left]
+    names = [shard.name for shard in open_]
     for name in sorted(set(names) - run.finished(stage, names)):
         raise _unseen(run, stage, name)
 
@@ -186,8 +198,8 @@ def _rater(assignment: Assignment, replies: Replies, grader: Grader | None = Non
     gradings, judgments = assignment.people
     scores = run.read(gradings, ["response_id", "item_id", "score", "trait_scores"], theirs)
     marks = run.read(judgments, ["response_id", "criterion_id", "decision"], theirs)
-    said = known(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist())
-    return rater(plan, base, replies, credential, grader, said)
+    human = human_marks(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist())
+    return rater(plan, base, replies, credential, grader, human)
 
 
 def _say(run: Run, stage: str) -> Callable[[str, float], None]:

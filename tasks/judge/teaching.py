@@ -142,9 +142,9 @@ def _peoples_marks(run: Run, people: People, ids: pa.ChunkedArray) -> PeoplesMar
     scores = target_scores(gradings.select(["response_id", "rater_id", "rater_kind", "score"]), people.target)
     levels = people_marks(judgments, people.target).select(["response_id", "criterion_id", "decision"])
     return PeoplesMarks(
-        dict(zip(*(column.to_pylist() for column in scores.columns), strict=True)),
-        _means(_trait_scores(gradings, people.target)),
-        _means(tuple(row.values()) for row in levels.to_pylist()),
+        scores=dict(zip(*(column.to_pylist() for column in scores.columns), strict=True)),
+        traits=_means(_trait_scores(gradings, people.target)),
+        levels=_means(tuple(row.values()) for row in levels.to_pylist()),
     )
 
 

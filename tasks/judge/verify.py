@@ -24,7 +24,7 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.decision import FAILED, Decision
-from tasks.judge.doubts import NOTHING, settled
+from tasks.judge.doubted_quotes import NOTHING, settled
 from tasks.judge.evidence import HOLDS, Subject, grounded
 from tasks.judge.schema import fields
 from tasks.judge.unit_names import PLAIN, UnitNames
@@ -73,8 +73,8 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     """The verdict on an artifact that was asked for these criteria of the bundle. Raises nothing, whatever is in it.
 
     Violations are `kind:criterion`: `missing_decision`, `unknown_criterion`, `malformed_decision`, `level_off_scale`,
-    `evidence_failed`, `shared_quote`, `irrelevant` (see `tasks.judge.doubts`). A decision that is missing or has
-    no usable level is None with its reason, never 0.
+    `evidence_failed`, `shared_quote`, `irrelevant` (see `tasks.judge.doubted_quotes`). A decision that is missing or
+    has no usable level is None with its reason, never 0.
     Signals count `quotes` by what was found (see `Evidence.status`), `invalid_evidence`, `malformed_evidence` (entries
     without a quote), quotes that hold though they are written otherwise (`quote_case`, `quote_marks`, `quote_spacing`),
     `canonicalised` values, and what became of unsupported levels: `weak`, or `unsupported` and the
@@ -97,7 +97,8 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
 def _verdict(entries: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
     signals: list[str] = []
     unknown = entries.keys() - {criterion.id for criterion in criteria}
-    violations = [f"unknown_criterion:{name}" for name in sorted(str(name)[:_LONGEST_NAME] for name in unknown)]
+    names = sorted(str(name)[:_LONGEST_NAME] for name in unknown)
+    violations = [f"unknown_criterion:{name}" for name in names]
     decisions = []
     for criterion in criteria:
         entry = entries.get(criterion.id)

@@ -44,7 +44,7 @@ class Attempt(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Asked(Generic[T]):
+class RequestOutcome(Generic[T]):
     """All that happened to one request."""
 
     request: Request
@@ -80,10 +80,10 @@ class Wave:
 
 @dataclass
 class _Case(Generic[T]):
-    """A request on its way: what is to be asked now and what was tried before."""
+    """A request on its way: what is asked next and what was tried before."""
 
     first: Request
-    now: Request
+    following: Request
     history: tuple[Attempt[T], ...] = ()
 
 
@@ -113,7 +113,7 @@ def ask(
     on_wave: Callable[[Wave], None] = quiet,
     mender: Backend | None = None,
     on_open: OnOpen = unheard,
-) -> list[Asked[T]]:
+) -> list[RequestOutcome[T]]:
     """Asks everything once, then again whatever `repair` wants to ask of what failed, and so on. Keeps the order.
 
     mender: who answers the repairs; the same backend where not given. on_open: is told of each wave before it is asked.
@@ -132,7 +132,7 @@ def ask(
         backend = mender or backend
         pending = [case for case in pending if _has_failed(case.history[-1]) and _goes_on(case, backend, repair)]
         number += 1
-    return [_asked(case) for case in cases]
+    return [_outcome(case) for case in cases]
 
 
 def as_call(attempt: Attempt[T]) -> dict[str, Any]:
@@ -156,21 +156,22 @@ def _run_wave(
 ) -> Wave:
     """Appends one attempt to each case."""
     started = time.monotonic()
-    digests = [digest(case.now, backend.model, backend.by_subject) for case in cases]
-    known = replies.get_many(digests)
-    missing = {key: case.now for key, case in zip(digests, cases, strict=True) if key not in known}
-    on_open([case.now for case in cases], list(missing.values()))
+    requests = [case.following for case in cases]
+    digests = [digest(request, backend.model, backend.by_subject) for request in requests]
+    stored = replies.get_many(digests)
+    missing = {key: request for key, request in zip(digests, requests, strict=True) if key not in stored}
+    on_open(requests, list(missing.values()))
     fresh, theirs = _answered(missing, backend, replies)
-    known |= theirs
+    stored |= theirs
     unpaid = set(fresh)
     failed = 0
-    for key, case in zip(digests, cases, strict=True):
-        reply = fresh[key] if key in fresh else known[key]
-        checked = Checked[T](None, ("no_reply",)) if reply.error is not None else check(case.now, reply)
-        case.history = (*case.history, Attempt(case.now, backend.model, key, reply, checked, key not in unpaid))
+    for key, request, case in zip(digests, requests, cases, strict=True):
+        reply = fresh[key] if key in fresh else stored[key]
+        checked = Checked[T](None, ("no_reply",)) if reply.error is not None else check(request, reply)
+        case.history = (*case.history, Attempt(request, backend.model, key, reply, checked, key not in unpaid))
         unpaid.discard(key)
         failed += _has_failed(case.history[-1])
-    from_store = sum(key in known for key in digests)
+    from_store = sum(key in stored for key in digests)
     return Wave(
         number=number,
         requests=len(cases),
@@ -202,9 +203,9 @@ def _answered(
 
 def _in_time(keys: Sequence[str], missing: dict[str, Request], replies: dict[str, Reply]) -> list[str]:
     """The requests whose time is not over; the others get their error reply."""
-    now = time.monotonic()
-    replies |= {key: overdue() for key in keys if missing[key].until <= now}
-    return [key for key in keys if missing[key].until > now]
+    time_s = time.monotonic()
+    replies |= {key: overdue() for key in keys if missing[key].until <= time_s}
+    return [key for key in keys if missing[key].until > time_s]
 
 
 def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Replies) -> Iterator[tuple[str, Reply]]:
@@ -222,17 +223,17 @@ def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Re
                 strays += 1
             if not length_hint(answers) or len(arrived) >= _TOGETHER:
                 together, arrived = arrived, []
-                yield from _kept(together, backend, replies)
+                yield from _stored(together, backend, replies)
     except BaseException:
-        _kept(arrived, backend, replies)  # they are paid
+        _stored(arrived, backend, replies)  # they are paid
         raise
-    yield from _kept(arrived, backend, replies)
+    yield from _stored(arrived, backend, replies)
     also = f", but {strays} that belong to no open request" if strays else ""
     for index in sorted(open_):
         yield batch[index][0], Reply(error=f"no_reply: the backend gave no reply{also}")
 
 
-def _kept(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: Replies) -> list[tuple[str, Reply]]:
+def _stored(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: Replies) -> list[tuple[str, Reply]]:
     """The replies as they stand in the store: another run may have kept its own to the same request first."""
     standing = replies.put_many([(key, backend.model, reply) for key, reply in arrived])
     return [(key, standing.get(key, reply)) for key, reply in arrived]
@@ -252,10 +253,10 @@ def _goes_on(
     key = digest(following, backend.model, backend.by_subject)
     if any(attempt.digest == key and attempt.reply.error is None for attempt in case.history):
         return False
-    case.now = following
+    case.following = following
     return True
 
 
-def _asked(case: _Case[T]) -> Asked[T]:
+def _outcome(case: _Case[T]) -> RequestOutcome[T]:
     values = [attempt.checked.value for attempt in case.history if attempt.checked.value is not None]
-    return Asked(case.first, case.history, values[-1] if values else None)
+    return RequestOutcome(case.first, case.history, values[-1] if values else None)

@@ -52,9 +52,9 @@ class Backend(Protocol):
 class Passing:
     """Replies on their way through something around a backend: it knows as much as the one inside of what is left."""
 
-    def __init__(self, replies: Arriving, left: Callable[[], int]) -> None:
-        """left: how many more are there at once, see `Backend.answer`."""
-        self._replies, self._left = replies, left
+    def __init__(self, replies: Arriving, count_left: Callable[[], int]) -> None:
+        """count_left: how many more are there at once, see `Backend.answer`."""
+        self._replies, self._count_left = replies, count_left
 
     @classmethod
     def on(cls, replies: Arriving, inside: Iterator[tuple[int, Reply]]) -> Passing:
@@ -68,7 +68,7 @@ class Passing:
         return next(self._replies)
 
     def __length_hint__(self) -> int:
-        return self._left()
+        return self._count_left()
 
     def close(self) -> None:
         """Gives up what is under way."""

@@ -49,13 +49,13 @@ class Replies(ABC):
     _said = -_SAY_S[1]
 
     def get_many(self, digests: Iterable[str]) -> dict[str, Reply]:
-        """The known ones among the digests; StoreError where they cannot be read."""
-        wanted, known = list(dict.fromkeys(digests)), dict[str, Reply]()
-        for start in range(0, len(wanted), CHUNK):
-            lines = self._lines(wanted[start : start + CHUNK])
+        """The stored replies to these digests; StoreError where they cannot be read."""
+        distinct, replies = list(dict.fromkeys(digests)), dict[str, Reply]()
+        for start in range(0, len(distinct), CHUNK):
+            lines = self._lines(distinct[start : start + CHUNK])
             with self._named():
-                known.update((line[0], read(*line)) for line in lines)
-        return known
+                replies.update((line[0], read(*line)) for line in lines)
+        return replies
 
     def put_many(self, replies: Sequence[tuple[str, str, Reply]]) -> dict[str, Reply]:
         """Keeps (digest, model, reply) in one transaction, error replies left out; StoreError where it cannot.
@@ -160,7 +160,7 @@ class Replies(ABC):
         """Gives an asker's claims back."""
 
     @abstractmethod
-    def _seen(self, asker: str) -> None:
+    def _beat(self, asker: str) -> None:
         """Says that an asker lives."""
 
     @abstractmethod
@@ -174,7 +174,7 @@ class Replies(ABC):
     def _beat(self, asker: str, over: threading.Event) -> None:
         while not over.wait(claims.BEAT_S):
             with suppress(StoreError):  # where the disk is full, the run itself says so
-                self._seen(asker)
+                self._beat(asker)
 
     def _say(self, line: str) -> None:
         """Warns, but not at every wave anew."""

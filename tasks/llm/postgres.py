@@ -90,7 +90,7 @@ class PostgresReplies(Replies):
     def _release(self, asker: str) -> None:
         self._do(lambda connection: _released(connection, [asker]))
 
-    def _seen(self, asker: str) -> None:
+    def _beat(self, asker: str) -> None:
         self._do(lambda connection: connection.execute(f"UPDATE askers SET seen = {_NOW} WHERE asker = %s", [asker]))
 
     def _holders(self, digests: Iterable[str]) -> dict[str, claims.Asker]:

@@ -68,7 +68,7 @@ class ReplyStore(SqliteFile, Replies):
         with self._writing():
             claims.release(self._connection, asker)
 
-    def _seen(self, asker: str) -> None:
+    def _beat(self, asker: str) -> None:
         with self._writing():
             claims.beat(self._connection, asker)
 

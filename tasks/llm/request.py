@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -61,7 +61,7 @@ class Request:
     characters: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Characters of the prompt by part; for the record."""
 
-    def said(self, role: Literal["system", "user", "assistant"]) -> str | None:
+    def content_of(self, role: Literal["system", "user", "assistant"]) -> str | None:
         """What the messages of a role say; None where there is none."""
         return "\n\n".join(message.content for message in self.messages if message.role == role) or None
 
@@ -115,9 +115,15 @@ class Reply:
         record = json.loads(line)
         if not isinstance(record, dict):
             raise ValueError("a stored reply is no JSON object")
-        if (tokens := record.get("token_logprobs")) is not None:
-            record["token_logprobs"] = [Token(t, p, tuple((a, q) for a, q in top)) for t, p, top in tokens]
+        if (rows := record.get("token_logprobs")) is not None:
+            record["token_logprobs"] = [Token(text, logprob, tuple(map(_pair, top))) for text, logprob, top in rows]
         return cls(**record)
+
+
+def _pair(row: Sequence[Any]) -> tuple[str, float]:
+    """An alternative and its log-probability."""
+    text, logprob = row
+    return text, logprob
 
 
 def overdue(trouble: str = "") -> Reply:
@@ -173,6 +179,6 @@ def _schema_digest(schema: Same[Mapping[str, Any]]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _sampling_record(of: Same[Sampling]) -> tuple[float, float, int | None, int, int]:
-    sampling = of.value
-    return (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, sampling.longest)
+def _sampling_record(sampling: Same[Sampling]) -> tuple[float, float, int | None, int, int]:
+    how = sampling.value
+    return (how.temperature, how.top_p, how.top_k, how.seed, how.longest)

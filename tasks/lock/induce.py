@@ -159,9 +159,9 @@ def _repeated(rubric: Rubric) -> str | None:
     items, traits = [criterion.text for criterion in rubric.criteria], [trait.name for trait in rubric.traits]
     for kind, texts in (("items", items), ("traits", traits)):
         counts = Counter(text.casefold() for text in texts)
-        twice = next((text for text in texts if counts[text.casefold()] > 1), None)
-        if twice:
-            return f"two {kind} read '{twice[:60]}'"
+        repeated = next((text for text in texts if counts[text.casefold()] > 1), None)
+        if repeated:
+            return f"two {kind} read '{repeated[:60]}'"
     return None
 
 

@@ -144,14 +144,14 @@ def _stands_alone(clause: str) -> bool:
 def _items(sentences: Sequence[Sequence[str]], draw: random.Random) -> Iterator[str]:
     """Statements of one clause or of neighbours that stay together."""
     for clauses in sentences:
-        together: list[str] = []
+        neighbours: list[str] = []
         for clause in clauses:
-            if together and draw.random() >= TOGETHER:
-                yield _statement(together)
-                together = []
-            together.append(clause)
-        if together:
-            yield _statement(together)
+            if neighbours and draw.random() >= TOGETHER:
+                yield _statement(neighbours)
+                neighbours = []
+            neighbours.append(clause)
+        if neighbours:
+            yield _statement(neighbours)
 
 
 def _statement(clauses: Sequence[str]) -> str:

@@ -53,13 +53,14 @@ def rubrics_of(
     for item in items:
         name = item["rubric_id"]
         if name not in authored_rubrics and plan.derive is None:
-            rule, hint = (
-                f"item '{item['item_id']}' names an unknown rubric '{name}'",
-                f"there are {', '.join(authored_rubrics)}",
-            )
-            raise InputError(rule, file=plan.file, field="rubric_id", hint=hint)
-        own = authored_rubrics[name] if plan.derive is None or name in authored_rubrics else derived(item, plan.derive)
-        rubric = guided(own, item)
+            rule = f"item '{item['item_id']}' names an unknown rubric '{name}'"
+            names = ", ".join(authored_rubrics)
+            raise InputError(rule, file=plan.file, field="rubric_id", hint=f"there are {names}")
+        if plan.derive is None or name in authored_rubrics:
+            unguided = authored_rubrics[name]
+        else:
+            unguided = derived(item, plan.derive)
+        rubric = guided(unguided, item)
         earlier = rubrics.setdefault(name, rubric)
         if earlier.criteria != rubric.criteria:
             rule = f"item '{item['item_id']}' shares rubric '{name}' with another that carries a different answer"
@@ -153,8 +154,8 @@ def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
 
 def _sentences(item: Mapping[str, Any]) -> list[str]:
     """The sentences of an item's reference answer; of several answers, each as good, the one point that any makes."""
-    if several := item.get("reference_answers"):
-        return [" — or: ".join(" ".join(answer.split()) for answer in several)]
+    if answers := item.get("reference_answers"):
+        return [" — or: ".join(" ".join(answer.split()) for answer in answers)]
     answer = item["reference_answer"] or ""
     return [answer[unit.start : unit.end] for unit in units(answer) if unit.kind == "sentence"]
 

@@ -82,14 +82,14 @@ def refuse_unknown_marks(
             raise InputError(offence.rule, **(place._asdict() if place else {"field": "level"}))
 
 
-def rubric_row(made: MadeRubric, origin: str, lacking: Iterable[Remark] = ()) -> dict[str, Any]:
+def rubric_row(judged: MadeRubric, origin: str, lacking: Iterable[Remark] = ()) -> dict[str, Any]:
     """A row of `rubrics`. lacking: what its prompts do not say."""
-    content = json.dumps(made.rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+    content = json.dumps(judged.rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
     return {
-        "rubric_id": made.rubric.rubric_id,
-        "title": made.rubric.title,
+        "rubric_id": judged.rubric.rubric_id,
+        "title": judged.rubric.title,
         "origin": origin,
         "content": content,
-        "lint": [*lint(made.rubric), *(remark.text for remark in lacking)],
-        "calls": list(made.calls),
+        "lint": [*lint(judged.rubric), *(remark.text for remark in lacking)],
+        "calls": list(judged.calls),
     }

@@ -20,22 +20,22 @@ Event = Literal["rubricflow.checkpoint.failed", "rubricflow.gate.missed"]
 """What automations.yaml waits for."""
 
 
-def artifact_key(run_id: str, what: str) -> str:
+def artifact_key(run_id: str, name: str) -> str:
     """The key of an artifact, `<study>-<what>` in lower case: runs of one study are its versions."""
     study = run_id.rpartition("-")[0] or run_id
-    return f"{study}-{what}".lower().replace("_", "-")
+    return f"{study}-{name}".lower().replace("_", "-")
 
 
-def leave_text(run_id: str, what: str, text: str) -> None:
+def leave_text(run_id: str, name: str, text: str) -> None:
     """Leaves Markdown; nothing where Prefect does not run this."""
     if in_run():
-        create_markdown_artifact(text, key=artifact_key(run_id, what), description=run_id)
+        create_markdown_artifact(text, key=artifact_key(run_id, name), description=run_id)
 
 
-def leave_table(run_id: str, what: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def leave_table(run_id: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Leaves rows of values by column; nothing where Prefect does not run this."""
     if in_run():
-        create_table_artifact([dict(row) for row in rows], key=artifact_key(run_id, what), description=run_id)
+        create_table_artifact([dict(row) for row in rows], key=artifact_key(run_id, name), description=run_id)
 
 
 def announce(event: Event, run_id: str, **payload: object) -> None:
@@ -49,8 +49,8 @@ def announce(event: Event, run_id: str, **payload: object) -> None:
 class ProgressBar:
     """The share of a task that is done, in Prefect's UI; nothing where Prefect does not run this."""
 
-    def __init__(self, run_id: str, what: str) -> None:
-        self._artifact = create_progress_artifact(0.0, key=artifact_key(run_id, what)) if in_run() else None
+    def __init__(self, run_id: str, name: str) -> None:
+        self._artifact = create_progress_artifact(0.0, key=artifact_key(run_id, name)) if in_run() else None
 
     def show(self, share: float, line: str) -> None:
         """share: 0 to 1; line: what is being done."""

@@ -23,6 +23,7 @@ _START = {
     "dask": "dask scheduler, and dask worker {address} on each machine",
     "ray": "ray start --head, and ray start --address={address} on the other machines",
 }
+_START_WORKERS = {"dask": "dask worker {address}", "ray": "ray start --address={address}"}
 _POISONED = frozenset({"KilledWorker", "WorkerCrashedError", "OutOfMemoryError", "NodeDiedError", "RayActorError"})
 """What the engines call the end of a task that ended the processes which took it."""
 _GONE = frozenset({"CommClosedError", "CancelledError", "FutureCancelledError", "RaySystemError"})
@@ -39,7 +40,8 @@ class Crew:
     def __init__(self, placement: Placement, room: int, room_now: Callable[[], int]) -> None:
         """room: pieces that they take at once; room_now: how many the workers that live now could take."""
         self._placement, self.room, self._room_now = placement, room, room_now
-        self._absence = Absence(f"the {placement.engine} cluster{named(placement)}", how(placement), log)
+        workers = _START_WORKERS[placement.engine].format(address=placement.address or "HOST:PORT")
+        self._absence = Absence(f"the {placement.engine} cluster{named(placement)}", workers, log)
 
     def each(
         self,

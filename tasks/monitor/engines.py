@@ -32,6 +32,8 @@ CONNECT_S = 10.0
 """For how long an address is tried."""
 SERVER_S = 120
 """For how long Prefect's temporary server may take to start."""
+_OWN_RAY = "local"
+"""The address for which Ray starts a cluster; without one it would join whatever cluster this machine is in."""
 _ORPHANS = Path(__file__).with_name("orphans.py")
 _LIBRARIES = {"dask": ("distributed", "prefect_dask"), "ray": ("ray", "prefect_ray")}
 
@@ -95,7 +97,7 @@ def _runner(placement: Placement) -> TaskRunner[Any]:
 
     os.environ.setdefault("RAY_worker_niceness", "0")  # else its workers stand back behind all else on this machine
     here = {"num_cpus": _workers(placement), "include_dashboard": False}
-    runner: TaskRunner[Any] = RayTaskRunner(placement.address, {} if placement.address else here)
+    runner: TaskRunner[Any] = RayTaskRunner(placement.address or _OWN_RAY, {} if placement.address else here)
     return runner
 
 

@@ -78,14 +78,17 @@ def cells_of(rubric_of: Mapping[str, str], criteria: Mapping[str, Sequence[Crite
     responses = tuple(sorted(response for response, rubric in rubric_of.items() if criteria[rubric]))
     rubrics = [rubric_of[response] for response in responses]
     sizes = [len(columns[rubric]) for rubric in rubrics]
-    nothing = np.empty(0, np.int64)
     return Cells(
         responses=responses,
         criteria=names,
         response=np.repeat(np.arange(len(responses)), sizes),
-        criterion=np.concatenate([nothing, *(columns[rubric] for rubric in rubrics)]),
-        top=np.concatenate([nothing, *(tops[rubric] for rubric in rubrics)]),
+        criterion=_concatenated([columns[rubric] for rubric in rubrics]),
+        top=_concatenated([tops[rubric] for rubric in rubrics]),
     )
+
+
+def _concatenated(arrays: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *arrays])
 
 
 def cell_labels(cells: Cells, judgments: pa.Table) -> CellLabels:

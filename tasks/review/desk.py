@@ -13,7 +13,7 @@ from tasks.contracts.schema import Frozen
 from tasks.review.board import Board, QueuedCase
 from tasks.review.ledger import Act, Ledger, Stored
 from tasks.review.predicted import Follow, as_words, without_score
-from tasks.review.sight import NotAllowed, Reviews
+from tasks.review.reviews import NotAllowed, Reviews
 from tasks.review.view import listed, opened
 
 

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tasks.contracts.errors import InputError
-from tasks.review.places import Limits, Places, Visit, usual_limits
+from tasks.review.connections import Limits, Places, Visit, usual_limits
 
 _BACKLOG = 1024
 """Connections that wait in the system to be taken."""

@@ -72,13 +72,13 @@ def settle(cells: Cells, annotators: Sequence[CellLabels], standing: Standing) -
             cell = cell_of[subject]
             level[cell] = NO_LEVEL if outcome.value is None else int(outcome.value)
             settled_by[cell] = outcome.settled_by
-    responses, criteria = _texts(cells.responses), _texts(cells.criteria)
+    history = _history(cells, annotators, acts, cell_of)
     columns = {
-        "response_id": responses.take(pa.array(cells.response)),
-        "criterion_id": criteria.take(pa.array(cells.criterion)),
+        "response_id": _texts(cells.responses).take(pa.array(cells.response)),
+        "criterion_id": _texts(cells.criteria).take(pa.array(cells.criterion)),
         "level": pa.array(level, mask=level == NO_LEVEL),
         "settled_by": pa.array(settled_by, pa.string()),
-        "history": _history(cells, annotators, acts, cell_of),
+        "history": history,
     }
     return conform(Labels, pa.table(columns))
 
@@ -174,9 +174,10 @@ def _annotator_steps(count: int, annotators: Sequence[CellLabels]) -> dict[str, 
 def _act_steps(acts: Sequence[Stored]) -> dict[str, pa.Array]:
     """The columns of people's steps, in their order."""
     levels: Floats = np.array([value_of(act) for act in acts], float)
+    kinds = ["vote" if act.kind == "vote" else "adjudication" for act in acts]
     return {
         "who": _texts(act.rater_id for act in acts),
-        "kind": _texts("vote" if act.kind == "vote" else "adjudication" for act in acts),
+        "kind": _texts(kinds),
         "level": pa.array(levels, mask=np.isnan(levels)).cast(pa.int64()),
         "at": _texts(act.stored_at.isoformat() for act in acts),
         "comment": _texts(act.comment for act in acts),

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tasks.contracts.errors import InputError
-from tasks.review.asked import Case, ReviewAnswer, ReviewQuestion, acts_of, cases_of, fault, unanswered
 from tasks.review.ledger import CANNOT_BE_JUDGED, Act
+from tasks.review.questions import Case, ReviewAnswer, ReviewQuestion, acts_of, cases_of, fault, unanswered
 from tasks.review.subject import DIGEST, Subject
 from tasks.store.cells import UnreadableCell, quoted
 from tasks.store.sheets import open_sheet

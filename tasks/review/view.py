@@ -10,7 +10,7 @@ from tasks.contracts.tables.judging import ACTIONS, QUOTES, STANDING, UNSCORED_R
 from tasks.review.board import Ballot, Board, MachineLabel, QueuedCase, Quote
 from tasks.review.ledger import Stored
 from tasks.review.predicted import as_words
-from tasks.review.sight import Hand, Reviews
+from tasks.review.reviews import Hand, Reviews
 from tasks.text.highlight import Highlight, joined, pieces
 
 _LATEST = 200
@@ -26,13 +26,14 @@ def listed(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict[str
     board = reviews.board
     live = chain.from_iterable(reviews.live(case.response_id) for case in board.cases)
     mine = sorted((act for act in live if act.rater_id == rater), key=lambda act: act.number)
+    cases = [_row(reviews, case, rater, adjudicating) for case in board.cases]
     return {
         "title": board.title,
         "study": board.study,
         "reviewer": rater,
         "adjudicating": adjudicating,
         "grader": board.grader is not None,
-        "cases": [_row(reviews, case, rater, adjudicating) for case in board.cases],
+        "cases": cases,
         "questions": {case.item_id: case.question for case in board.cases},
         "coverage": board.coverage,
         "latest": [_act(board, act) for act in mine[-_LATEST:]],
@@ -76,6 +77,25 @@ def opened(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = 
     board = reviews.board
     machine = _machine(board, case) if sight.machine else {}
     people = _people(reviews, case, rater) if sight.people else {"others": [], "apart": [], "settled": {}}
+    from_machine: dict[str, Any] = {"why": None, "predicted": None, "grader": None}
+    if sight.machine:
+        from_machine = {"why": case.why, "predicted": _predicted(board, case), "grader": _grader(board, case)}
+    return {
+        **_material(board, case),
+        **from_machine,
+        "sees_machine": sight.machine,
+        "sees_people": sight.people,
+        "second": reviews.is_second(case, rater),
+        "submission": hand.submission.act_id if hand.submission else None,
+        "pieces": _pieces(case.text, machine),
+        "asked": [_ballot(ballot, case, hand, machine) for ballot in reviews.ballots(case)],
+        "notes": _notes(reviews, case, rater, sight.people),
+        **people,
+    }
+
+
+def _material(board: Board, case: QueuedCase) -> dict[str, Any]:
+    """What everybody may see of a case beside the response itself."""
     return {
         "subject_kind": case.subject_kind,
         "response_id": case.response_id,
@@ -84,17 +104,6 @@ def opened(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = 
         "rubric": board.rubric_texts.get(case.rubric_id, ""),
         "reference": case.reference,
         "context": case.context,
-        "why": case.why if sight.machine else None,
-        "sees_machine": sight.machine,
-        "sees_people": sight.people,
-        "second": reviews.is_second(case, rater),
-        "submission": hand.submission.act_id if hand.submission else None,
-        "pieces": _pieces(case.text, machine),
-        "asked": [_ballot(ballot, case, hand, machine) for ballot in reviews.ballots(case)],
-        "predicted": _predicted(board, case) if sight.machine else None,
-        "notes": _notes(reviews, case, rater, sight.people),
-        "grader": _grader(board, case) if sight.machine else None,
-        **people,
     }
 
 
@@ -126,6 +135,7 @@ def _machine(board: Board, case: QueuedCase) -> Machine:
 def _ballot(ballot: Ballot, case: QueuedCase, hand: Hand, machine: Machine) -> dict[str, Any]:
     mine = hand.votes.get(ballot.criterion_id)
     values = [option.value for option in ballot.options]
+    labels = [_label(label, values) for label in machine.get(ballot.criterion_id, ())]
     return {
         "criterion_id": ballot.criterion_id,
         "text": ballot.text,
@@ -136,7 +146,7 @@ def _ballot(ballot: Ballot, case: QueuedCase, hand: Hand, machine: Machine) -> d
         "weight": ballot.weight,
         "part_of": ballot.part_of,
         "mine": _content(mine) if mine else None,
-        "machine": [_label(label, values) for label in machine.get(ballot.criterion_id, ())],
+        "machine": labels,
     }
 
 
@@ -153,14 +163,18 @@ def _notes(reviews: Reviews, case: QueuedCase, rater: str, sees_people: bool) ->
 
 
 def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
-    is_stated = label.stated is not None and label.stated < len(values)
+    stated = None
+    if label.stated is not None and label.stated < len(values):
+        stated = values[label.stated]
+    reason = UNSCORED_REASONS[label.reason] if label.reason else None
+    action = None if label.action == "none" else ACTIONS[label.action]
     return {
         "rater": label.rater,
         "value": None if label.level is None else values[label.level],
         "probability": label.probability,
-        "reason": UNSCORED_REASONS[label.reason] if label.reason else None,
-        "stated": values[label.stated] if is_stated and label.stated is not None else None,
-        "action": None if label.action == "none" else ACTIONS[label.action],
+        "reason": reason,
+        "stated": stated,
+        "action": action,
         "quotes": list(map(_quote, label.quotes)),
     }
 

@@ -79,17 +79,21 @@ def open_board(
             machine[subject] = (*machine.get(subject, ()), label)
     cases = [_case(row, answers[row["response_id"]], sheets, rubric_of) for row in waiting]
     head, estimates = _grader(taught, mine) if taught else (None, None)
+    predictions = {} if study.annotation else _predictions(run, mine, locked, rubric_of)
+    criteria, scales, rubric_texts = {}, {}, {}
+    for name, bundle in locked.items():
+        criteria[name], scales[name], rubric_texts[name] = bundle.criteria, bundle.scale, bundle.text
     return Board(
         study=study.name,
         title=study.name,
         cases=tuple(cases),
-        criteria={name: bundle.criteria for name, bundle in locked.items()},
-        scales={name: bundle.scale for name, bundle in locked.items()},
+        criteria=criteria,
+        scales=scales,
         machine=machine,
         grader=head,
         estimates=estimates,
-        predictions={} if study.annotation else _predictions(run, mine, locked, rubric_of),
-        rubric_texts={name: bundle.text for name, bundle in locked.items()},
+        predictions=predictions,
+        rubric_texts=rubric_texts,
         coverage=study.release.coverage,
     )
 

@@ -27,8 +27,8 @@ def krippendorff_ordinal(ratings: npt.ArrayLike) -> Stat:
     present = ~np.isnan(table)
     ranks = np.zeros_like(table)
     ranks[present] = rankdata(table[present])
-    each, size = present.sum(axis=1), int(present.sum())
-    centres = ranks.sum(axis=1, keepdims=True) / each[:, None]
+    counts, size = present.sum(axis=1), int(present.sum())
+    centres = ranks.sum(axis=1, keepdims=True) / counts[:, None]
     within = np.where(present, (ranks - centres) ** 2, 0.0).sum(axis=1)
     total = float(((ranks[present] - (size + 1) / 2) ** 2).sum())
-    return Stat(1 - float((within * each / (each - 1)).sum()) * (size - 1) / size / total)
+    return Stat(1 - float((within * counts / (counts - 1)).sum()) * (size - 1) / size / total)

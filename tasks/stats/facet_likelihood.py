@@ -148,12 +148,10 @@ class Likelihood:
         steps = _sums(design.pair_group, level_excess, groups)
         steps[:, 0] -= steps.sum(axis=1)
         ability_excess = (posterior - np.exp(log_prior(self.means(parts)))) @ NODES
-        return Parameters(
-            severity=-_sums(design.pair_rater, excess.sum(axis=1), raters),
-            log_slope=_sums(design.pair_group, (gap * excess).sum(axis=1), groups),
-            steps=steps,
-            caseload=self.caseloads.T @ (design.weight * self._centred(ability_excess)),
-        )
+        severity = -_sums(design.pair_rater, excess.sum(axis=1), raters)
+        log_slope = _sums(design.pair_group, (gap * excess).sum(axis=1), groups)
+        caseload = self.caseloads.T @ (design.weight * self._centred(ability_excess))
+        return Parameters(severity, log_slope, steps, caseload)
 
     def _unit(self, free: Floats, variance: float) -> Floats:
         """About the standard error of each parameter, were the others and all abilities known."""

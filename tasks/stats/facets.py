@@ -72,15 +72,18 @@ def fit(design: Design, at_random: bool = False) -> Facets:
         if abs(variance - before) <= SETTLED * before:
             break
     parts, groups = model.split(free), len(design.groups)
+    severity = parts.severity - parts.severity.mean()
+    steps = np.where(model.used, parts.steps, -np.inf)
+    average_rater = model.curves(parts, np.arange(groups), np.zeros(groups))
     return Facets(
         design=design,
-        severity=parts.severity - parts.severity.mean(),
+        severity=severity,
         covariance=covariance,
         spread=float(np.sqrt(variance)),
-        steps=np.where(model.used, parts.steps, -np.inf),
+        steps=steps,
         means=model.means(parts),
         curves=model.of_pairs(parts),
-        fair=model.curves(parts, np.arange(groups), np.zeros(groups)),
+        fair=average_rater,
     )
 
 

@@ -93,13 +93,9 @@ def overall_differences(human: npt.ArrayLike, machine: npt.ArrayLike, groups: np
     gain = _adjusted(csd.total, csd.left_by_both, csd.rank)
     if without.value is not None and gain.value is not None:
         gain = Stat(gain.value - without.value)
-    return Fairness(
-        osa=_adjusted(osa.total, osa.left_by_both, osa.rank),
-        osd=_adjusted(osd.total, osd.left_by_both, osd.rank),
-        csd=gain,
-        osd_coefficients=_coefficients(names, osd),
-        csd_coefficients=_coefficients(names, csd),
-    )
+    accuracy = _adjusted(osa.total, osa.left_by_both, osa.rank)
+    difference = _adjusted(osd.total, osd.left_by_both, osd.rank)
+    return Fairness(accuracy, difference, gain, _coefficients(names, osd), _coefficients(names, csd))
 
 
 def noise_line(reliability: float, gap: float) -> float:

@@ -118,10 +118,10 @@ def _path(rising: Floats, clusters: npt.NDArray[np.generic], alike: float, targe
     worth = effective(released, squares, alike)
     path = Path(thresholds, released, worth, _allowed(released, worth, target, level))
     path = path.take(path.allowed >= 0)
-    more = np.diff(np.maximum.accumulate(path.allowed), prepend=-1) > 0
-    if len(more):
-        more[-1] = True
-    return path.take(more)
+    rises = np.diff(np.maximum.accumulate(path.allowed), prepend=-1) > 0
+    if len(rises):
+        rises[-1] = True
+    return path.take(rises)
 
 
 def _allowed(released: Ints, worth: Floats, target: float, level: float) -> Ints:

@@ -167,13 +167,13 @@ def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats
     divisor = np.where(n > 1, spread, 0.0)
     true = ratio(ss_h - noise, divisor)
     machine = ratio(ss_m, divisor)
-    together = ratio(t["chm"] - t["ch"] * t["cm"] / size, divisor)
+    covariance = ratio(t["chm"] - t["ch"] * t["cm"] / size, divisor)
     mse = (t["cdd"] - n * error) / size
     # Where the two terms cancel, what is left of their difference is rounding.
     usable = np.where(ss_h - noise > FLAT * (t["chh"] + noise), true, 0.0)
-    r = ratio(together, np.sqrt(usable) * np.sqrt(machine))
-    squared_bias = mse - (true + machine - 2 * together)
-    mse_if_independent = mse + 2 * together
+    r = ratio(covariance, np.sqrt(usable) * np.sqrt(machine))
+    squared_bias = mse - (true + machine - 2 * covariance)
+    mse_if_independent = mse + 2 * covariance
     return {
         "error_variance": error,
         "true_variance": true,
@@ -183,7 +183,7 @@ def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats
         "loss_association": 1 - r**2,
         "loss_spread": (np.sqrt(ratio(machine, usable)) - r) ** 2,
         "loss_bias": np.where(np.isnan(r), np.nan, ratio(squared_bias, usable)),
-        "qwk_true": ratio(2 * together, np.where(usable > 0, mse_if_independent, np.nan)),
+        "qwk_true": ratio(2 * covariance, np.where(usable > 0, mse_if_independent, np.nan)),
     }
 
 

@@ -53,11 +53,11 @@ def labels_needed(
     floor_, top = _range(least, most)
     if estimate in (floor_, top):
         return None
-    more = _more(estimate, low, high, n, floor_, top)
-    return more if more <= _MOST else None
+    labels = _further_labels(estimate, low, high, n, floor_, top)
+    return labels if labels <= _MOST else None
 
 
-def _more(estimate: float, low: float, high: float, n: int, floor_: float, top: float) -> int:
+def _further_labels(estimate: float, low: float, high: float, n: int, floor_: float, top: float) -> int:
     if estimate < floor_:
         return _until_outside((floor_ - estimate) / (high - estimate), n)
     if estimate > top:

@@ -16,6 +16,7 @@ from tasks.contracts.schema import schema
 from tasks.contracts.tables.calibration import Predictions
 from tasks.contracts.tables.every import BY_NAME, TABLES
 from tasks.store.aside import aside
+from tasks.store.listing import listed_once
 from tasks.store.part import first_line, forget
 from tasks.store.recorded import MANIFEST, read_manifest
 from tasks.store.warehouse import Run
@@ -129,8 +130,13 @@ def ask(run: Run, query: str, parameters: Mapping[str, str] | None = None) -> du
     UserError says what is wrong with it; StoreError what is wrong with the run, where a finished one is not what its
     manifest lists too.
     """
-    if run.fetched(MANIFEST).exists():
-        read_manifest(run)
+    with listed_once():
+        if run.fetched(MANIFEST).exists():
+            read_manifest(run)
+        return _answer(run, query, parameters)
+
+
+def _answer(run: Run, query: str, parameters: Mapping[str, str] | None) -> duckdb.DuckDBPyRelation:
     try:
         connection = _views(run)
         answer = connection.sql(shown(query), params=dict(parameters or {}))

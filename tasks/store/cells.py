@@ -40,16 +40,16 @@ def missing(cell: Any) -> bool:
 def as_text(cell: Any) -> str:
     """A cell as text; 3.0 of a numeric column is the id '3', and half a surrogate pair, which JSON can escape but no
     file can hold, becomes the replacement character."""
-    found = str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-    if found.isascii() or not _HALF_A_PAIR.search(found):
-        return found
-    return _HALF_A_PAIR.sub("\ufffd", found)
+    text = str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    if text.isascii() or not _HALF_A_PAIR.search(text):
+        return text
+    return _HALF_A_PAIR.sub("\ufffd", text)
 
 
 def text_or_none(cell: Any) -> str | None:
     """A cell as text; None where it is missing or blank."""
-    found = "" if missing(cell) else as_text(cell)
-    return found if found.strip() else None
+    text = "" if missing(cell) else as_text(cell)
+    return text if text.strip() else None
 
 
 def texts(
@@ -60,10 +60,10 @@ def texts(
     report: Callable[[InputError], None] = refuse,
 ) -> list[str | None]:
     """Cells as texts; None where one is missing, InputError where one is a list, an object or bytes."""
-    found: list[str | None] = []
+    converted: list[str | None] = []
     for row, cell in zip(rows, cells, strict=True):
         if type(cell) is str and cell.isascii():  # nearly all cells, and the others cost ten times as much
-            found.append(cell)
+            converted.append(cell)
             continue
         kind = _NO_TEXT.get(type(cell))
         if isinstance(cell, UnreadableCell):
@@ -71,8 +71,8 @@ def texts(
         elif kind:
             report(InputError(f"is {kind}, not text", file=file, row=row, field=field))
         readable = not (kind or missing(cell) or isinstance(cell, UnreadableCell))
-        found.append(as_text(cell) if readable else None)
-    return found
+        converted.append(as_text(cell) if readable else None)
+    return converted
 
 
 def as_number(
@@ -86,10 +86,10 @@ def as_number(
         return None
     if isinstance(cell, UnreadableCell):
         raise InputError(cell.rule, file=file, row=row, field=field, hint=cell.hint)
-    found = number_of(cell) if isinstance(cell, str) else _finite(cell)
-    if found is None:
+    number = number_of(cell) if isinstance(cell, str) else _finite(cell)
+    if number is None:
         raise refused(cell, "is not a finite number", file, row, field, _number_hint(str(cell).strip()) or otherwise)
-    return found
+    return number
 
 
 def _number_hint(text: str) -> str | None:
@@ -110,10 +110,10 @@ def refused(
 def _finite(cell: Any) -> float | None:
     """Python reads true as 1 and b"1" as 1; no file of scores means that."""
     try:
-        found = math.nan if isinstance(cell, bool | bytes) else float(cell)
+        number = math.nan if isinstance(cell, bool | bytes) else float(cell)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def quoted(cell: Any) -> str:

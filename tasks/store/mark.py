@@ -64,11 +64,13 @@ def read_mark(path: Path, mend: str) -> DoneMark:
 
 def mark_in(content: bytes, path: Path, mend: str) -> DoneMark:
     """The mark that is the content of such a file, as `read_mark`."""
-    of = f"{path.parent.name}/{path.stem}"
+    shard = f"{path.parent.name}/{path.stem}"
     try:
         record, has_seal = unsealed(content)
-        mark = DoneMark.model_validate(record) if has_seal else DoneMark(of=of, tables=_EARLIER.validate_python(record))
-        if mark.of != of:
+        mark = (
+            DoneMark.model_validate(record) if has_seal else DoneMark(of=shard, tables=_EARLIER.validate_python(record))
+        )
+        if mark.of != shard:
             raise ValueError(f"it is that of {mark.of}")
         _refuse_odd(mark.tables)
     except ValueError as error:  # pydantic's are of several lines

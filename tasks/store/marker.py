@@ -21,8 +21,8 @@ def make_warehouse(objects: Objects, place: str | Path) -> None:
         foreign = any(not _opening(name) for name in objects.names(""))
         # Asked again: another process may have made the warehouse, and more in it, while this one looked.
         if foreign and objects.get(MARKER) is None:
-            what = "an empty or new folder" if isinstance(objects, Folder) else "an empty or new prefix"
-            raise StoreError(f"{place} holds other things and is no rubricflow warehouse; name {what}")
+            better_place = "an empty or new folder" if isinstance(objects, Folder) else "an empty or new prefix"
+            raise StoreError(f"{place} holds other things and is no rubricflow warehouse; name {better_place}")
         content = json.dumps({"format": FORMAT}).encode()  # whoever is first, it is the same
         objects.put(MARKER, content)
     form = _said(content, place).get("format")

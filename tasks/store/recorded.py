@@ -8,6 +8,7 @@ from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.tables.every import BY_NAME
 from tasks.store.digest import unsealed
+from tasks.store.listing import listed_once
 from tasks.store.warehouse import Run
 
 MANIFEST = "manifest.json"
@@ -19,8 +20,9 @@ def read_manifest(run: Run) -> dict[str, Any]:
     """The manifest of a finished run; StoreError where there is none, where it was changed since it was written, or
     where a table is not the one that it lists."""
     manifest = manifest_of(run)
-    for listed in listed_in(manifest):
-        refuse_other(run, listed)
+    with listed_once():
+        for listed in listed_in(manifest):
+            refuse_other(run, listed)
     return manifest
 
 

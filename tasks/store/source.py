@@ -47,8 +47,8 @@ def chunks(
     readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None and path.suffix.lower() not in (*ENDINGS, *OLD):
-        known = ", ".join((*ENDINGS, *readers))
-        raise InputError(f"'{path.suffix}' is not a known ending; use one of {known}", file=path)
+        endings = ", ".join((*ENDINGS, *readers))
+        raise InputError(f"'{path.suffix}' is not a known ending; use one of {endings}", file=path)
     if not path.is_file():
         raise InputError("no such file", file=path)
     try:
@@ -67,15 +67,15 @@ def chunks(
 def _frames(header: Sequence[str], records: Iterable[Record]) -> Iterator[pd.DataFrame]:
     numbers: list[int] = []
     rows: list[Sequence[Any]] = []
-    length = made = 0
+    length = frame_count = 0
     for number, characters, cells in records:
         numbers.append(number)
         rows.append(cells)
         length += characters
         if len(rows) == ROWS or length >= CHARACTERS:
             yield _frame(header, numbers, rows)
-            numbers, rows, length, made = [], [], 0, made + 1
-    if rows or not made:
+            numbers, rows, length, frame_count = [], [], 0, frame_count + 1
+    if rows or not frame_count:
         yield _frame(header, numbers, rows)
 
 
@@ -134,30 +134,30 @@ def _objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
 def _json(path: Path) -> Iterator[Record]:
     """The keys of all objects of a list as row -1, then the objects."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_number)
+        objects = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         if isinstance(error, UnicodeDecodeError):
             raise
         raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path) from error
-    if isinstance(found, dict) and all(isinstance(of, dict) for of in found.values()):
-        found = [found]
-    if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):
+    if isinstance(objects, dict) and all(isinstance(value, dict) for value in objects.values()):
+        objects = [objects]
+    if not isinstance(objects, list) or not all(isinstance(record, dict) for record in objects):
         raise InputError("is not a list of JSON objects", file=path)
-    keys = list(dict.fromkeys(key for record in found for key in record))
+    keys = list(dict.fromkeys(key for record in objects for key in record))
     if not keys:
         raise InputError("is empty", file=path)
     yield -1, 0, keys
-    for number, record in enumerate(found):
+    for number, record in enumerate(objects):
         cells = [record.get(key) for key in keys]
         yield number, sum(len(cell) for cell in cells if isinstance(cell, str)), cells
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"the key '{repeated}' is given twice")
-    return found
+    return values
 
 
 def _no_number(name: str) -> None:

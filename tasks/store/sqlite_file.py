@@ -69,8 +69,8 @@ class SqliteFile:
 
     def _broken(self) -> list[str]:
         """What SQLite finds wrong with the file's structure."""
-        told = [str(line) for (line,) in self._connection.execute("PRAGMA integrity_check")]
-        return [line for line in told if line != "ok"]
+        lines = [str(line) for (line,) in self._connection.execute("PRAGMA integrity_check")]
+        return [line for line in lines if line != "ok"]
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -109,8 +109,8 @@ def _connect(path: str, form: Format, read_only: bool) -> sqlite3.Connection:
         Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(target, timeout=_WAIT_S, isolation_level=None, check_same_thread=False, uri=read_only)
     try:
-        known = _is_of(connection, form)
-        if read_only and not known:
+        is_ours = _is_of(connection, form)
+        if read_only and not is_ours:
             raise ValueError(f"the file is not a {form.name}")
         if not read_only:
             _write_ahead(connection)

@@ -35,14 +35,14 @@ Seen = tuple[str, list[str]]
 """How much there is in words, and what is wrong."""
 
 
-def timed(what: str, look: Callable[[], Seen]) -> Look:
+def timed(subject: str, look: Callable[[], Seen]) -> Look:
     """A look, with its time; a StoreError is a problem."""
     start = time.perf_counter()
     try:
-        told, problems = look()
+        amount, problems = look()
     except StoreError as error:
-        told, problems = "cannot be read", [str(error)]
-    return Look(what, told, time.perf_counter() - start, tuple(problems))
+        amount, problems = "cannot be read", [str(error)]
+    return Look(subject, amount, time.perf_counter() - start, tuple(problems))
 
 
 def look_at_run(run: Run) -> Iterator[Look]:

@@ -44,30 +44,30 @@ _BOUND = frozenset("0123456789$€£¥")
 _CLOSING = frozenset(".,;:!?)")
 
 
-def is_edge(text: str, at: int) -> bool:
-    """Whether a folded text may be cut before its character `at` without cutting a word or a number."""
-    if at <= 0 or at >= len(text):
+def is_edge(text: str, position: int) -> bool:
+    """Whether a folded text may be cut before the character at `position` without cutting a word or a number."""
+    if position <= 0 or position >= len(text):
         return True
-    before, after = text[at - 1], text[at]
-    if before == " " and text[at - 2] not in _BOUND:
+    before, after = text[position - 1], text[position]
+    if before == " " and text[position - 2] not in _BOUND:
         return True
     if not (before.isdigit() or after.isdigit()):
-        if after == " " and not text[at + 1 : at + 2].isdigit():
+        if after == " " and not text[position + 1 : position + 2].isdigit():
             return True
-        if after in _CLOSING and text[at + 1 : at + 2] in ("", " "):
+        if after in _CLOSING and text[position + 1 : position + 2] in ("", " "):
             return True
     if before.isascii() and after.isascii() and before.isalnum() and after.isalnum():
         return False
     if unicodedata.category(after)[0] == "M":
         return False
-    low = max(0, at - _REACH)
-    return not any(piece.start() < at < piece.end() for piece in _PIECE.finditer(text, low, at + _REACH))
+    low = max(0, position - _REACH)
+    return not any(piece.start() < position < piece.end() for piece in _PIECE.finditer(text, low, position + _REACH))
 
 
-def is_seam(text: str, at: int) -> bool:
-    """Whether a lost line break glued two words together before the character `at` of a stored text: membraneActive,
-    cellrRNA, ribosome3. (the number of a list)."""
-    return _SEAM.match(text, at) is not None
+def is_seam(text: str, position: int) -> bool:
+    """Whether a lost line break glued two words together before the character at `position` of a stored text:
+    membraneActive, cellrRNA, ribosome3. (the number of a list)."""
+    return _SEAM.match(text, position) is not None
 
 
 def figures(folded: str) -> list[str]:
@@ -84,11 +84,10 @@ def counts(fragment: str) -> bool:
     """Whether a fragment is long enough to prove anything: two whole words, a number being one, a word of at least five
     letters, or three characters of Chinese or Japanese, of which a word takes one or two."""
     text = composed(fragment)
-    if has_two_words(text):
+    if has_two_words(text) or _LONG.search(text) is not None:
         return True
-    return _LONG.search(text) is not None or any(
-        not _ALNUM.search(text, one.end(), other.start()) for one, other in pairwise(_PIECE.finditer(text))
-    )
+    neighbours = pairwise(_PIECE.finditer(text))
+    return any(not _ALNUM.search(text, piece.end(), following.start()) for piece, following in neighbours)
 
 
 def is_single_word(fragment: str) -> bool:

@@ -54,14 +54,14 @@ def excerpt(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[Piece[La
 
 def joined(highlights: Iterable[Highlight[Label]]) -> list[Highlight[Label]]:
     """What overlaps or touches under one label as one highlight, in order."""
-    of: dict[Label, list[Highlight[Label]]] = {}
+    by_label: dict[Label, list[Highlight[Label]]] = {}
     for highlight in sorted(highlights):
-        same = of.setdefault(highlight.label, [])
+        same = by_label.setdefault(highlight.label, [])
         if same and highlight.start <= same[-1].end:
             same[-1] = same[-1]._replace(end=max(same[-1].end, highlight.end))
         else:
             same.append(highlight)
-    return sorted(chain.from_iterable(of.values()))
+    return sorted(chain.from_iterable(by_label.values()))
 
 
 def _checked(text: str, highlights: Iterable[Highlight[Label]]) -> list[Highlight[Label]]:
@@ -74,14 +74,15 @@ def _checked(text: str, highlights: Iterable[Highlight[Label]]) -> list[Highligh
 
 def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Sequence[Span]) -> tuple[Piece[Label], ...]:
     edges = {0, len(text), *chain.from_iterable(shown)}
-    edges |= {at for highlight in highlights for at in highlight[:2] if any(a <= at <= b for a, b in shown)}
+    highlight_edges = chain.from_iterable(highlight[:2] for highlight in highlights)
+    edges |= {edge for edge in highlight_edges if any(start <= edge <= end for start, end in shown)}
     return tuple(_piece(text, start, end, highlights, shown) for start, end in pairwise(sorted(edges)))
 
 
 def _piece(
     text: str, start: int, end: int, highlights: Sequence[Highlight[Label]], shown: Sequence[Span]
 ) -> Piece[Label]:
-    if not any(a <= start and end <= b for a, b in shown):
+    if not any(part.start <= start and end <= part.end for part in shown):
         return Piece("", hidden=end - start)
     over = [highlight for highlight in highlights if highlight.start <= start and end <= highlight.end]
     starts = [highlight for highlight in over if highlight.start == start]
@@ -105,16 +106,18 @@ def _shown(text: str, highlights: Sequence[Highlight[Label]]) -> list[Span]:
     """The parts of the text that are shown, in order and apart."""
     windows = [Span(0, len(text))] if len(text) <= WHOLE else _windows(text, highlights)
     blanks = [Span(match.start() + 2, match.end() - 2) for match in _BLANK.finditer(text, 0, windows[-1].end)]
-    return [part for window in _merged(windows) for part in _without(window, blanks) if part.start < part.end]
+    parts = chain.from_iterable(_without(window, blanks) for window in _merged(windows))
+    return [part for part in parts if part.start < part.end]
 
 
 def _windows(text: str, highlights: Sequence[Highlight[Label]]) -> list[Span]:
     """The opening and the highlights with their surroundings, until the budget is spent."""
     windows, spent = [Span(0, OPENING)], OPENING
-    for a, b in chain.from_iterable(_around(*highlight[:2]) for highlight in sorted(highlights, key=lambda h: h[:2])):
+    in_order = sorted(highlights, key=lambda highlight: highlight[:2])
+    for start, end in chain.from_iterable(_around(*highlight[:2]) for highlight in in_order):
         if spent >= BUDGET:
             break
-        windows.append(Span(max(0, a), min(len(text), b)))
+        windows.append(Span(max(0, start), min(len(text), end)))
         spent += windows[-1].end - windows[-1].start
     return windows
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from itertools import chain
 from typing import NamedTuple
 
 import regex
@@ -16,7 +17,7 @@ from tasks.text.edges import figures
 from tasks.text.negation import negations
 
 _STOP = r"""[.!?。！？…]+(?=["'”’»)\]]*\s)|[。！？]"""
-_KEPT = regex.compile(rf"[\p{{L}}\p{{N}}\p{{M}}]+|[\p{{Sm}}\p{{Sc}}\p{{So}}^%‰&@#*/\\--−]|{_STOP}", regex.V1)
+_MEANINGFUL = regex.compile(rf"[\p{{L}}\p{{N}}\p{{M}}]+|[\p{{Sm}}\p{{Sc}}\p{{So}}^%‰&@#*/\\--−]|{_STOP}", regex.V1)
 _BARE = re.compile(r"[^\W_]+")
 _STOPS = frozenset(".!?。！？…")
 
@@ -33,10 +34,10 @@ class Letters(NamedTuple):
     origins: tuple[int, ...]
     """Where in `source` it began."""
 
-    def origin(self, at: int) -> int:
-        """Where in `source` the character `at` of `text` stood."""
-        piece = bisect_right(self.places, at) - 1
-        return self.origins[piece] + at - self.places[piece]
+    def origin(self, index: int) -> int:
+        """Where in `source` the character `index` of `text` stood."""
+        piece = bisect_right(self.places, index) - 1
+        return self.origins[piece] + index - self.places[piece]
 
     def place(self, origin: int) -> int:
         """Where in `text` a kept character of `source` stands."""
@@ -56,7 +57,7 @@ def bare_of(folded: str) -> str:
 def letters(folded: str) -> Letters:
     """The letters of a folded text."""
     pieces, places, origins, length = [], [], [], 0
-    for match in _KEPT.finditer(folded):
+    for match in _MEANINGFUL.finditer(folded):
         piece = "." if match[0][0] in _STOPS else match[0]
         pieces.append(piece)
         places.append(length)
@@ -65,18 +66,21 @@ def letters(folded: str) -> Letters:
     return Letters(folded, "".join(pieces), tuple(places), tuple(origins))
 
 
-def say_the_same(one: Letters, other: Letters) -> bool:
+def say_the_same(first: Letters, second: Letters) -> bool:
     """Whether two texts of equal letters hold the same numbers and the same words of negation: none that is two words,
     or a part of one, in the other."""
-    mine, theirs = _negations(one), _negations(other)
-    return (
-        figures(one.source) == figures(other.source)
-        and len(mine) == len(theirs)
-        and {edge for span in mine for edge in span} <= other.edges()
-        and {edge for span in theirs for edge in span} <= one.edges()
-    )
+    if figures(first.source) != figures(second.source):
+        return False
+    first_negations, second_negations = _negations(first), _negations(second)
+    if len(first_negations) != len(second_negations):
+        return False
+    first_edges, second_edges = chain.from_iterable(first_negations), chain.from_iterable(second_negations)
+    return second.edges().issuperset(first_edges) and first.edges().issuperset(second_edges)
 
 
-def _negations(said: Letters) -> list[tuple[int, int]]:
+def _negations(folded_letters: Letters) -> list[tuple[int, int]]:
     """Where words of negation begin and end among the letters."""
-    return [(said.place(low), said.place(high - 1) + 1) for low, high in negations(said.source)]
+    return [
+        (folded_letters.place(low), folded_letters.place(high - 1) + 1)
+        for low, high in negations(folded_letters.source)
+    ]

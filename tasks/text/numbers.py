@@ -12,5 +12,5 @@ def number_of(text: str) -> float | None:
     """The finite number that a text is, blanks around it left out: digits 0 to 9 with an optional sign, decimal point
     and exponent. None for all else that Python's `float` would read: digits of other scripts, 1_0, inf, nan."""
     bare = text.strip()
-    found = float(bare) if _NUMBER.fullmatch(bare) else math.inf
-    return found if math.isfinite(found) else None
+    number = float(bare) if _NUMBER.fullmatch(bare) else math.inf
+    return number if math.isfinite(number) else None

@@ -22,5 +22,5 @@ def whole_sentences(text: str, longest: int) -> str:
     head = text[: max(0, longest - len(MARK) - 2)]
     sentences = [unit for unit in units(head) if unit.kind == "sentence"]
     ends = [unit.end for unit in sentences if head[: unit.end].endswith(_ENDS)]
-    kept = head[: ends[-1]] if ends else head.rpartition(" ")[0] or head
-    return f"{kept.rstrip()} {MARK}"
+    whole = head[: ends[-1]] if ends else head.rpartition(" ")[0] or head
+    return f"{whole.rstrip()} {MARK}"

@@ -66,8 +66,8 @@ class _Place(NamedTuple):
 
 def is_whole(quote: str, text: str) -> bool:
     """Whether the quote is all there is of the text, which makes any length count."""
-    said = tokens(folded(quote))
-    return bool(said) and said == tokens(folded(text))
+    words = tokens(folded(quote))
+    return bool(words) and words == tokens(folded(text))
 
 
 def find(quote: str, text: str, start: int = 0, end: int | None = None) -> Span | None:
@@ -102,7 +102,7 @@ def find_folded(needle: str, region: Folded, offset: int = 0) -> Match | None:
     if not needle:
         return None
     low = region.text.find(needle)
-    if low >= 0 and _is_whole(region, low, low + len(needle)):
+    if low >= 0 and _cuts_nothing(region, low, low + len(needle)):
         start, end = region.span(low, low + len(needle))
         return Match((Span(offset + start, offset + end),), "exact")
     pieces = fragments(needle)
@@ -124,9 +124,9 @@ def spelled(quote: str, match: Match, text: str) -> Spelling:
     if match.spelling != "exact" or text[start:end] == quote:
         return match.spelling
     pieces = fragments(quote) if len(match.pieces) > 1 else [quote]
-    said = " ".join(" ".join(pieces).split())
+    quoted = " ".join(" ".join(pieces).split())
     stored = " ".join(" ".join(text[span.start : span.end] for span in match.pieces).split())
-    return "exact" if said == stored or said.casefold() != stored.casefold() else "case"
+    return "exact" if quoted == stored or quoted.casefold() != stored.casefold() else "case"
 
 
 def fragments(needle: str) -> list[str]:
@@ -140,14 +140,14 @@ def fragments(needle: str) -> list[str]:
     return [piece for piece in stripped if piece]
 
 
-def _is_whole(region: Folded, low: int, high: int) -> bool:
+def _cuts_nothing(region: Folded, low: int, high: int) -> bool:
     """Whether the folded characters [low, high) of a region cut no word and no number."""
-    return all(is_edge(region.text, at) or _is_glued(region, at) for at in (low, high))
+    return all(is_edge(region.text, position) or _is_glued(region, position) for position in (low, high))
 
 
-def _is_glued(region: Folded, at: int) -> bool:
+def _is_glued(region: Folded, position: int) -> bool:
     """Whether two words that a lost line break glued together meet before a folded character."""
-    return is_seam(region.source, region.span(at, at + 1)[0])
+    return is_seam(region.source, region.span(position, position + 1)[0])
 
 
 def _match(places: Iterable[_Place], region: Folded, offset: int) -> Match:
@@ -189,7 +189,7 @@ def _places(fragment: str, region: Folded) -> Iterator[_Place]:
 def _standing(needle: str, region: Folded) -> Iterator[_Place]:
     """Where a needle stands as it is between edges, in order."""
     for low in _occurrences(needle, region.text):
-        if _is_whole(region, low, low + len(needle)):
+        if _cuts_nothing(region, low, low + len(needle)):
             yield _Place(low, low + len(needle), "exact")
 
 
@@ -199,8 +199,8 @@ def _occurrences(needle: str, text: str) -> Iterator[int]:
     if low < 0:
         return
     yield low
-    left = r"(?<![a-z0-9])" if needle[0].isascii() and needle[0].isalnum() else ""
-    behind = re.compile(left + re.escape(needle))
+    not_inside_word = r"(?<![a-z0-9])" if needle[0].isascii() and needle[0].isalnum() else ""
+    behind = re.compile(not_inside_word + re.escape(needle))
     for _ in range(_MOST_PLACES):
         match = behind.search(text, low + 1)
         if match is None:
@@ -214,24 +214,24 @@ def _respelled(needle: str, region: Folded) -> Iterator[_Place]:
     bare = bare_of(needle)
     if not bare or bare not in region.bare:
         return
-    said = letters(needle.strip(_EDGES + _STOPS))
+    quoted = letters(needle.strip(_EDGES + _STOPS))
     stored = region.letters
-    at = -1
+    index = -1
     for _ in range(_MOST_PLACES):
-        at = stored.text.find(said.text, at + 1)
-        if at < 0:
+        index = stored.text.find(quoted.text, index + 1)
+        if index < 0:
             return
-        low, high = stored.origin(at), stored.origin(at + len(said.text) - 1) + 1
-        if _is_whole(region, low, high):
-            there = letters(region.text[low:high])
-            if say_the_same(said, there):
-                yield _Place(low, high, _difference(said, there))
+        low, high = stored.origin(index), stored.origin(index + len(quoted.text) - 1) + 1
+        if _cuts_nothing(region, low, high):
+            standing = letters(region.text[low:high])
+            if say_the_same(quoted, standing):
+                yield _Place(low, high, _difference(quoted, standing))
 
 
-def _difference(said: Letters, stored: Letters) -> Spelling:
+def _difference(quoted: Letters, stored: Letters) -> Spelling:
     """Whether two texts of equal letters differ in marks only."""
     for hyphen in ("", " "):
-        words = [_APART.findall(_DROPPED.sub(hyphen, one.source)) for one in (said, stored)]
+        words = [_APART.findall(_DROPPED.sub(hyphen, side.source)) for side in (quoted, stored)]
         if words[0] == words[1]:
             return "marks"
     return "spacing"

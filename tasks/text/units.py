@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import NamedTuple
 
 _BREAK = r"(?>\r\n|[\n\r\x0b\x0c\x85\u2028])"
@@ -41,26 +42,28 @@ def units(text: str) -> list[Unit]:
     space. An empty text has none.
     """
     paragraphs = _trimmed(text, _pieces(0, len(text), _breaks(text)))
-    sentences = [span for start, end in paragraphs for span in _sentences(text, start, end)]
-    return [Unit(f"s{i}", "sentence", *span) for i, span in enumerate(sentences, 1)] + [
-        Unit(f"p{i}", "paragraph", *span) for i, span in enumerate(paragraphs, 1)
-    ]
+    sentences = chain.from_iterable(_sentences(text, start, end) for start, end in paragraphs)
+    sentence_units = [Unit(f"s{number}", "sentence", *span) for number, span in enumerate(sentences, 1)]
+    return sentence_units + [Unit(f"p{number}", "paragraph", *span) for number, span in enumerate(paragraphs, 1)]
 
 
 def _breaks(text: str) -> list[tuple[int, int]]:
     """What separates the paragraphs."""
-    lines = [m.span() for m in _LINE.finditer(text)]
+    lines = [match.span() for match in _LINE.finditer(text)]
+    if not lines:
+        return []
     # A blank line holds two breaks: side by side, or with white space between.
-    return [m.span() for m in _BLANK_LINE.finditer(text)] or lines if lines else []
+    return [match.span() for match in _BLANK_LINE.finditer(text)] or lines
 
 
 def _sentences(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    lines = _trimmed(text, _pieces(start, end, [m.span() for m in _LINE.finditer(text, start, end)]))
-    found: list[tuple[int, int]] = []
+    breaks = [match.span() for match in _LINE.finditer(text, start, end)]
+    lines = _trimmed(text, _pieces(start, end, breaks))
+    sentences: list[tuple[int, int]] = []
     for low, high in lines:
-        ends = [m for m in _SENTENCE_END.finditer(text, low, high) if not _goes_on(text, low, m)]
-        found += _pieces(low, high, [(m.end(), m.end()) for m in ends])
-    return _trimmed(text, found)
+        ends = [match for match in _SENTENCE_END.finditer(text, low, high) if not _goes_on(text, low, match)]
+        sentences += _pieces(low, high, [(match.end(), match.end()) for match in ends])
+    return _trimmed(text, sentences)
 
 
 def _goes_on(text: str, low: int, end: re.Match[str]) -> bool:
@@ -75,7 +78,7 @@ def _goes_on(text: str, low: int, end: re.Match[str]) -> bool:
 
 def _pieces(start: int, end: int, separators: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """What is left of [start, end) between the separators."""
-    edges = [start, *(edge for span in separators for edge in span), end]
+    edges = [start, *chain.from_iterable(separators), end]
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 

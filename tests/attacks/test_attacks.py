@@ -15,7 +15,7 @@ from tasks.contracts.bundle import Criterion, Rubric, Scale, Trait
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.evidence import HOLDS
 from tasks.judge.grade import first_requests, grade_batch
-from tasks.judge.protocol import how
+from tasks.judge.protocol import protocol_module
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.extract import extract
@@ -103,7 +103,7 @@ def test_what_a_judge_quotes_is_never_read_as_its_verdict(protocol):
     for _, case, injected in all_attacked(protocol):
         for request in first_requests(case, Rater("s", "llm", Scripted([]))):
             opinion = full_marks(request.data, "nothing")
-            own = how(protocol).artifact(request.data, opinion)
+            own = protocol_module(protocol).artifact(request.data, opinion)
             reply = json.dumps({"seen": injected, "also": [case.text]} | own, ensure_ascii=False)
             for around in (reply, f"Here you are:\n{reply}\nDone.", reply.replace("{", "{ ", 1)):
                 found, _ = extract(around, request.keys)

@@ -21,12 +21,12 @@ from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.judge.evidence import subject_of
-from tasks.judge.protocol import NOTHING, Answer, how
+from tasks.judge.protocol import NOTHING, Answer, protocol_module
 from tasks.judge.question import Question
 from tasks.judge.rows import Called, Case, Graded, Judged, Rater, judgments
 from tasks.judge.schema import CHECKLIST_KEYS
 from tasks.judge.verify import verify
-from tasks.llm.ask import Asked, Attempt
+from tasks.llm.ask import Attempt, RequestOutcome
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply
@@ -175,10 +175,10 @@ def whole(asked):
     """The tables `judgments`, `gradings` and `attempts` of (case, request, reply): read, verified, scored, in Arrow."""
     graded = Graded(RATER)
     for case, part, request, reply in asked:
-        protocol = how(case.bundle.protocol.name)
+        protocol = protocol_module(case.bundle.protocol.name)
         given = Reply(text=reply, prompt_tokens=900, completion_tokens=300)
         attempt = Attempt(request, "example-8b", "0" * 64, given, protocol.check(request, given), False)
-        answer = Answer(part, Asked(request, (attempt,), attempt.checked.value))
+        answer = Answer(part, RequestOutcome(request, (attempt,), attempt.checked.value))
         outcome = protocol.outcome(case, [answer])
         graded.judged.append(outcome.judged)
         graded.gradings.append(outcome.grading)
@@ -194,8 +194,8 @@ def judge(name, count, sentences, criteria, accents, protocol):
     asked = []
     for _ in range(count):
         case, reply = make(rng, words, sentences, bundle)
-        (part,) = how(protocol).parts(bundle, [])
-        asked.append((case, part, how(protocol).request(case, part, (), NOTHING, RATER), reply))
+        (part,) = protocol_module(protocol).parts(bundle, [])
+        asked.append((case, part, protocol_module(protocol).request(case, part, (), NOTHING, RATER), reply))
     gc.freeze()
     tables, took = timed(whole, asked)
     rows = ", ".join(f"{table.num_rows:,} {row.table}" for row, table in tables.items())

@@ -83,7 +83,7 @@ def bench(per_item, folder):
     from serving import ModelServer
     from tiny_model import OPTIONS, make
 
-    from flows.rehearse import _rehearse
+    from flows.validate import _read_study
     from tasks.contracts.settings.engine import Sampling
     from tasks.contracts.settings.judge import Judge
     from tasks.llm.opening import open_backend
@@ -93,7 +93,7 @@ def bench(per_item, folder):
     try:
         engine = {"model": "tiny", "logprobs": 10, "options": OPTIONS, "urls": [server.url]}
         study = write_study(folder / "study.yaml", "vllm", {"model": "tiny"}, final_score="weighted_points")
-        cases = [case for _, _, some in _rehearse(study, per_item).items for case in some]
+        cases = [case for _, _, some in _read_study(study, per_item).items for case in some]
         sampling = Sampling(temperature=0.8, max_tokens=8000)
         local, remote = (open_backend(Judge(backend=kind, engine=engine), folder, None) for kind in ("vllm", "openai"))
         graded(cases[:2], local, sampling)  # loads the model

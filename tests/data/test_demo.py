@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from flows.rehearse import prove
+from flows.validate import prove
 from tasks.contracts.bundle import Rubric
 from tasks.contracts.settings.study import load_study
 from tasks.judge.score import round_half_up, share_of_points

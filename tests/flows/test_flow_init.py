@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flows.init import init
-from flows.rehearse import prove
+from flows.validate import prove
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import load_study
 from tasks.ingest.draft.asking import MOST_QUESTIONS

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 
 import topics
 
+from flows.further_calls import refuse_same_replies
 from flows.plan import plan
-from flows.repeats import refuse_same_replies
 from flows.rollouts import Rollout
 from flows.trainers import RubricReward, text_of
 from tasks.contracts.bundle import Bundle
@@ -363,7 +363,7 @@ class Wavering:
 def test_further_calls_go_where_the_reward_is_in_doubt(tmp_path: Path) -> None:
     run = Warehouse.open(tmp_path / "warehouse").run("gear-1")
     judge = Wavering("fact")
-    with reward_of("flat", rater_of(judge), repeats=1.0, record=run) as reward:
+    with reward_of("flat", rater_of(judge), further_calls=1.0, record=run) as reward:
         rewarded = reward.score_with_variance(rollouts("all"))
         assert reward.last is not None
         assert reward.last.calls == 3
@@ -377,9 +377,17 @@ def test_further_calls_go_where_the_reward_is_in_doubt(tmp_path: Path) -> None:
 
 def test_a_call_without_doubts_is_not_made_again() -> None:
     judge = Wavering()
-    with reward_of("gear", rater_of(judge), repeats=2) as reward:
+    with reward_of("gear", rater_of(judge), further_calls=2) as reward:
         reward.score(rollouts("all", "none"))
     assert len(judge.asked) == 4
+
+
+def test_an_empty_rollout_takes_no_further_call_from_the_others() -> None:
+    judge = Wavering("fact")
+    with reward_of("flat", rater_of(judge), further_calls=0.5) as reward:
+        reward.score([Rollout("copper", ""), *rollouts("all")])
+    assert judge.asked[-1] == tuple(topics.WEIGHTS)[:4]
+    assert len(judge.asked) == 3
 
 
 def test_a_second_reply_that_fails_leaves_the_first() -> None:
@@ -396,7 +404,7 @@ def test_a_second_reply_that_fails_leaves_the_first() -> None:
             text=json.dumps({"decisions": decisions}), level_probabilities={name: [0.5, 0.5] for name in names}
         )
 
-    with reward_of("flat", rater_of(failing), repeats=1) as reward:
+    with reward_of("flat", rater_of(failing), further_calls=1) as reward:
         assert reward.score(rollouts("all")) == [pytest.approx((topics.MASS - 2) / 2 / topics.MASS)]
 
 
@@ -414,10 +422,10 @@ def test_a_judge_that_says_the_same_again_is_not_asked_again(tmp_path: Path, jud
         refuse_same_replies(settings, study)
 
 
-@pytest.mark.parametrize("repeats", [-1, float("nan"), "two", True])
-def test_a_number_of_repeats_that_cannot_be_is_refused(repeats: Any) -> None:
-    with pytest.raises(InputError, match="repeats"):
-        reward_of("gear", repeats=repeats)
+@pytest.mark.parametrize("calls", [-1, float("nan"), "two", True])
+def test_a_number_of_further_calls_that_cannot_be_is_refused(calls: Any) -> None:
+    with pytest.raises(InputError, match="further_calls"):
+        reward_of("gear", further_calls=calls)
 
 
 def test_a_judge_that_gives_no_probabilities_leaves_the_variance_open() -> None:

@@ -5,6 +5,7 @@ Everything is a process, so that each can be killed: python tests/scale/cluster.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -138,9 +139,11 @@ class RayCluster:
 
     def start_workers(self, workers: int) -> None:
         words = ("start", "--block", f"--address={self.address}", "--num-cpus=1", "--disable-usage-stats")
-        self.nodes += [_started("ray.scripts.scripts", *words) for _ in range(workers)]
-        _wait_for(lambda: all(_named_below(node, "raylet") for node in self.nodes))
-        time.sleep(5)  # until the head knows of them
+        for _ in range(workers):  # one by one: two that start at once may take the same ports
+            self.nodes.append(_started("ray.scripts.scripts", *words))
+            known = f"import ray, time; ray.init('{self.address}')\nwhile ray.cluster_resources().get('CPU', 0) < "
+            wait = [sys.executable, "-c", f"{known}{len(self.nodes)}: time.sleep(.5)"]
+            subprocess.run(wait, env=os.environ | QUIET, check=True, timeout=300, capture_output=True)
 
     def kill_worker(self) -> None:
         """A process that works on a shard."""
@@ -168,7 +171,9 @@ class RayCluster:
 def _started(module: str, *words: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", module, *words]
     environment = os.environ | QUIET | {"PYTHONPATH": f"{HOUSE}:{HOUSE / 'tests'}"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    atexit.register(_kill_with_children, process)  # where a trial ends early, too
+    return process
 
 
 def _named_below(process: subprocess.Popen[bytes], name: str) -> list[Any]:

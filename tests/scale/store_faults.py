@@ -62,7 +62,14 @@ class Store:
     """SeaweedFS, which speaks S3."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
-        ports = ["-ip.bind=0.0.0.0", "-master.port=19333", "-volume.port=18080", "-filer.port=18888"]
+        ports = [
+            "-ip.bind=0.0.0.0",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            "-master.port=19333",
+            "-volume.port=18080",
+            "-filer.port=18888",
+        ]
         self.command = [str(binary), "server", f"-dir={folder}", "-ip=127.0.0.1", "-s3", f"-s3.port={STORE}", *ports]
         self.process = self.start()
 

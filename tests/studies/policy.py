@@ -19,6 +19,7 @@ import random
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -64,8 +65,13 @@ def words_of() -> PreTrainedTokenizerFast:
     )
 
 
-def taught(seed: int, tokenizer: PreTrainedTokenizerFast, steps: int = TAUGHT_STEPS) -> LlamaForCausalLM:
-    """A decoder of two layers that was taught imperfect answers by next-word prediction."""
+def taught(
+    seed: int,
+    tokenizer: PreTrainedTokenizerFast,
+    steps: int = TAUGHT_STEPS,
+    answer: Callable[[str, random.Random], str] = topics.imperfect,
+) -> LlamaForCausalLM:
+    """A decoder of two layers that was taught such answers by next-word prediction."""
     torch.manual_seed(seed)
     luck = random.Random(seed)
     config = LlamaConfig(
@@ -84,7 +90,7 @@ def taught(seed: int, tokenizer: PreTrainedTokenizerFast, steps: int = TAUGHT_ST
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(steps):
         asked = [luck.choice(topics.TOPICS) for _ in range(BATCH)]
-        texts = [f"{topics.prompt(topic)} {topics.imperfect(topic, luck)} <end>" for topic in asked]
+        texts = [f"{topics.prompt(topic)} {answer(topic, luck)} <end>" for topic in asked]
         ids = tokenizer(texts, return_tensors="pt", padding=True)
         labels = ids.input_ids.masked_fill(ids.attention_mask == 0, -100)
         labels[:, : -topics.LENGTH - 1][ids.attention_mask[:, : -topics.LENGTH - 1] == 1] = -100

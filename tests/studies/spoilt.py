@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "flows"))
 
 from tiny_study import make_study
 
-from flows.rehearse import prove
+from flows.validate import prove
 from tasks.contracts.errors import UserError
 
 Spoil = Callable[[Path], None]

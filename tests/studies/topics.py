@@ -18,7 +18,7 @@ from statistics import NormalDist
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.graph import Edge, Graph, Node, Relation, Role
 from tasks.contracts.settings.reward import Retention, Reward
-from tasks.judge.protocol import Opinion, how
+from tasks.judge.protocol import Opinion, protocol_module
 from tasks.judge.question import Question
 from tasks.judge.rows import Rater
 from tasks.llm.backends.offline import Offline
@@ -165,7 +165,7 @@ def answer(questions: Sequence[Question]) -> list[Reply]:
 def _reply(question: Question) -> Reply:
     likely = {c.id: _likely(question.item_id, c.id, question.text) for c in question.criteria}
     opinion = Opinion(levels={name: int(p >= 0.5) for name, p in likely.items()}, evidence={}, because="words")
-    artifact = how(question.bundle.protocol.name).artifact(question, opinion)
+    artifact = protocol_module(question.bundle.protocol.name).artifact(question, opinion)
     return Reply(text=json.dumps(artifact), level_probabilities={name: [1 - p, p] for name, p in likely.items()})
 
 

@@ -2,9 +2,11 @@
 
 python tests/studies/training_curves.py [--seeds N] [--steps N] [--out FOLDER]
 
-The task and the policy are those of `policy.py`. After every fourth step the policy answers each question eight times,
-and an exact judge whose verdicts no reward sees says what the answers are worth: that is the held-out quality. Prints
-for each training false credit and quality at both ends and the steps at which the alarm rang, and writes its report.
+The task and the policy are those of `policy.py`, but the policy was taught to state the fact in two answers of three.
+From there it goes on once by GEAR and once by the flat sum, which pays more for phrases that nothing licenses. After
+every fourth step it answers each question eight times, and an exact judge whose verdicts no reward sees says what the
+answers are worth: that is the held-out quality. Prints for each training the quality at both ends and where the alarm
+rang, and writes its report.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import random
 import sys
 import time
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from statistics import fmean
 
@@ -36,6 +40,7 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.reward import Aggregation
 from tasks.store.warehouse import Run, Warehouse
 
+TAUGHT_STEPS = 600
 EVERY = 4
 """Steps between two evaluations."""
 ANSWERS = 8
@@ -86,11 +91,17 @@ def service_of(aggregation: Aggregation, run: Run, folder: Path) -> RewardServic
     return RewardService(run.run_id, reward, inline)
 
 
-def train(aggregation: Aggregation, seed: int, steps: int, out: Path) -> None:
+def able_answer(topic: str, rng: random.Random) -> str:
+    """The fact and two phrases in two answers of three, and else five phrases: each fills an answer."""
+    phrases = rng.sample(sorted(topics.PHRASES.values()), 5)
+    parts = [topics.fact(topic), *phrases[:2]] if rng.random() < 2 / 3 else phrases
+    return " ".join(" ".join(parts).split()[: topics.LENGTH])
+
+
+def train(aggregation: Aggregation, model: LlamaForCausalLM, seed: int, steps: int, out: Path) -> None:
     """One training through a server of its own, and its report."""
     start = time.monotonic()
     tokenizer = policy.words_of()
-    model = policy.taught(seed, tokenizer)
     run = Warehouse.open(out / "warehouse").run(f"{aggregation}-{seed}")
     with serving(service_of(aggregation, run, out)) as server:
         client = RewardClient(server.url)
@@ -119,8 +130,9 @@ def main() -> None:
     logging.getLogger("trl").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     for seed in range(settings.seeds):
+        model = policy.taught(seed, policy.words_of(), TAUGHT_STEPS, able_answer)
         for aggregation in ("flat", "gear"):
-            train(aggregation, seed, settings.steps, settings.out)
+            train(aggregation, deepcopy(model), seed, settings.steps, settings.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import itemised, prompt, stated
+from tasks.judge import itemised, prompt, stated_score
 from tasks.judge import schema as contract
 from tasks.judge.protocol import Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.protocols import dhs
@@ -38,9 +38,8 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
     """The request for the components, or for the score in view of them; only who scores is shown anything beside."""
     name = "autoscore_extract" if part == EXTRACT else "autoscore"
     bundle = case.bundle
-    system = prompt.opening(
-        Same(bundle), Same(bundle.criteria), case.question, case.context, case.reference_answer, name
-    )
+    rubric = Same(bundle), Same(bundle.criteria)
+    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, name)
     if part == EXTRACT:
         return build(case, part, rater, system, schema(bundle, part), KEYS, role="extract")
     components = prompt.components(before[0].call.value or {})
@@ -55,14 +54,14 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
     """
     if request.data.part == EXTRACT.name:
         return itemised.check(_CONTRACT, request, reply)
-    return stated.check(request, reply, request.data.bundle.scale)
+    return stated_score.check(request, reply, request.data.bundle.scale)
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
     """The components that failed, or the score, once more."""
     if request.data.part == EXTRACT.name:
         return itemised.repair(_CONTRACT, request, history)
-    return stated.repair(request, history)
+    return stated_score.repair(request, history)
 
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import stated
+from tasks.judge import stated_score
 from tasks.judge.decision import Decision
 from tasks.judge.itemised import probabilities
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
@@ -27,7 +27,7 @@ _NOTHING = Message("system", "")
 """A trained grader reads the question's plain data, not prose."""
 
 
-class Estimate(NamedTuple):
+class GraderEstimate(NamedTuple):
     """What a grader says of a response."""
 
     levels: Mapping[str, int]
@@ -49,13 +49,13 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
-    """What the reply says, as `Estimate`; None where anything of it is missing or off its scale.
+    """What the reply says, as `GraderEstimate`; None where anything of it is missing or off its scale.
 
-    Violations: those of the stated score (`tasks.judge.stated`); `missing_decision:`, `malformed_decision:` and
+    Violations: those of the stated score (`tasks.judge.stated_score`); `missing_decision:`, `malformed_decision:` and
     `level_off_scale:` with the criterion; `malformed_probability`.
     """
     question: Question = request.data
-    score = stated.check(request, reply, question.bundle.scale)
+    score = stated_score.check(request, reply, question.bundle.scale)
     artifact, _ = extract(reply.text or "", request.keys)
     if score.value is None or artifact is None:
         return score
@@ -66,7 +66,7 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
     if violations:
         return Checked(None, tuple(violations))
     decided = {criterion.id: levels[criterion.id] for criterion in question.criteria}
-    return Checked(Estimate(decided, score.value, artifact["probability"]), ())
+    return Checked(GraderEstimate(decided, score.value, artifact["probability"]), ())
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
@@ -78,7 +78,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     """The levels as decisions, without evidence; the stated score; and as signals the expected share of each
     criterion's levels, the traits' means of these, and the probability of the score."""
     ((part, call),) = answers
-    estimate: Estimate | None = call.value
+    estimate: GraderEstimate | None = call.value
     if estimate is None:
         reason = reason_of(call)
         decisions = [Decision(c.id, None, reason=reason) for c in part.criteria]
@@ -111,7 +111,7 @@ def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _schema(bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]]) -> dict[str, Any]:
-    # The score may lie between two steps, see `Estimate.score`.
+    # The score may lie between two steps, see `GraderEstimate.score`.
     score = {"type": "number", "minimum": bundle.value.scale.min, "maximum": bundle.value.scale.max}
     levels = {c.id: {"type": "integer", "minimum": 0, "maximum": c.top} for c in criteria.value}
     share = {"type": "number", "minimum": 0, "maximum": 1}

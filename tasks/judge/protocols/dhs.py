@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
-from tasks.judge import itemised, prompt, stated
+from tasks.judge import itemised, prompt, stated_score
 from tasks.judge import schema as contract
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.question import Question
@@ -33,12 +33,12 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
     """The number that the reply states."""
-    return stated.check(request, reply, request.data.bundle.scale)
+    return stated_score.check(request, reply, request.data.bundle.scale)
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
     """The score, once more."""
-    return stated.repair(request, history)
+    return stated_score.repair(request, history)
 
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
@@ -52,7 +52,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     is_stated = case.bundle.protocol.level != "expected"
     if is_stated and abs(round_half_up(answer.value, scale) - answer.value) > 1e-9:
         signals["off_step"] = 1.0
-    return Outcome(judged, Grading(case, Scored(answer.value), signals, stated.confidence([(answer, scale)])))
+    return Outcome(judged, Grading(case, Scored(answer.value), signals, stated_score.confidence([(answer, scale)])))
 
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Trait
-from tasks.judge import itemised, prompt, stated
+from tasks.judge import itemised, prompt, stated_score
 from tasks.judge import schema as contract
 from tasks.judge.protocol import Answer, Opinion, Outcome, Part, Shown, build
 from tasks.judge.question import Question
@@ -32,12 +32,12 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
     """The number that the reply states, on a step of the trait's range."""
-    return stated.check(request, reply, request.data.traits[0], on_step=True)
+    return stated_score.check(request, reply, request.data.traits[0], on_step=True)
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
     """The score of this trait, once more."""
-    return stated.repair(request, history)
+    return stated_score.repair(request, history)
 
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
@@ -47,7 +47,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     reasons = {reason_of(answer) for _, answer in answers if answer.value is None}
     reason = next(iter(reasons)) if not traits and len(reasons) == 1 else scored.reason
     signals = {"tie": float(scored.tie), **itemised.signals(case.bundle, answers)}
-    confidence = stated.confidence([(answer, part.traits[0]) for part, answer in answers])
+    confidence = stated_score.confidence([(answer, part.traits[0]) for part, answer in answers])
     reason = reason if scored.score is None else None
     return Outcome(Judged(case, (), {}), Grading(case, scored, signals, confidence, reason))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tasks.contracts.bundle import Bundle
+from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.protocol import Answer, Part
 from tasks.judge.protocols.rulers import artifact, check, outcome, repair, request, schema
 from tasks.llm.request import Same
@@ -24,4 +24,8 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 def _parts(bundle: Same[Bundle]) -> list[Part]:
     criteria, size = bundle.value.criteria, bundle.value.protocol.criteria_per_call
     calls = [criteria[first : first + size] for first in range(0, len(criteria), size)]
-    return [Part("..".join(dict.fromkeys((asked[0].id, asked[-1].id))), asked) for asked in calls]
+    return [Part(_name(of_call), of_call) for of_call in calls]
+
+
+def _name(criteria: Sequence[Criterion]) -> str:
+    return "..".join(dict.fromkeys((criteria[0].id, criteria[-1].id)))

@@ -11,7 +11,7 @@ from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import itemised, keep, prompt
 from tasks.judge import schema as contract
 from tasks.judge.decision import Decision
-from tasks.judge.doubts import most_shared, settled
+from tasks.judge.doubted_quotes import most_shared, settled
 from tasks.judge.evidence import subject_of
 from tasks.judge.level_signals import level_signals
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
@@ -59,10 +59,10 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         decisions += verdict.decisions
         counts.update(verdict.signals)
         probabilities |= itemised.probabilities(answer, part.criteria)
-    if case.kept:
+    if case.earlier:
         decisions = _with_earlier(case, decisions)
         counts.update(keep.signals(case))
-        probabilities |= {name: old.probabilities for name, old in case.kept.items() if old.probabilities}
+        probabilities |= {name: old.probabilities for name, old in case.earlier.items() if old.probabilities}
     doubted = settled(decisions, case.bundle.protocol, _criteria(case, decisions))
     decisions, counts = list(doubted.decisions), counts + doubted.signals
     counts.update(most_shared(decisions))
@@ -131,7 +131,7 @@ def _criteria(case: Case, decisions: Sequence[Decision]) -> list[Criterion]:
 def _with_earlier(case: Case, decisions: list[Decision]) -> list[Decision]:
     """The decisions with those that stand of an earlier run, in the bundle's order."""
     by_criterion = {decision.criterion_id: decision for decision in decisions}
-    by_criterion |= {name: earlier.decision for name, earlier in case.kept.items()}
+    by_criterion |= {name: earlier.decision for name, earlier in case.earlier.items()}
     return [by_criterion[criterion.id] for criterion in case.bundle.criteria]
 
 

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Trait
-from tasks.judge import chosen, itemised, prompt
+from tasks.judge import counted_level, itemised, prompt
 from tasks.judge import schema as contract
 from tasks.judge.evidence import subject_of
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
@@ -69,7 +69,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
             trait = traits[decision.criterion_id]
             chances = likely.get(trait.id) if decision.level == decision.stated else None
             stated = _score(trait, decision.level)
-            scores[trait.id] = chosen.value(case.bundle.protocol, chances, stated, trait)
+            scores[trait.id] = counted_level.value(case.bundle.protocol, chances, stated, trait)
     scored = score(case.bundle, {}, scores)
     signals = {**Counter[str](verdict.signals), "tie": float(scored.tie), **failed}
     levels = {d.criterion_id: d.stated for d in verdict.decisions if d.stated is not None}
@@ -161,11 +161,15 @@ def _score(trait: Trait, level: int) -> float:
     return round(trait.min + trait.step * level, 12)
 
 
+def _narrowed(question: Question, names: frozenset[str]) -> dict[str, Any]:
+    return {"traits": tuple(trait for trait in question.traits if trait.id in names)}
+
+
 _CONTRACT = itemised.Contract(
     key="traits",
     items=lambda question: as_criteria(Same(question.traits)),
     judge=_judge,
-    narrowed=lambda question, names: {"traits": tuple(t for t in question.traits if t.id in names)},
+    narrowed=_narrowed,
     schema=lambda question: contract.traits(question.traits),
     restated=_restated,
 )

@@ -91,19 +91,19 @@ class Completions:
     def _refused(self, url: str, response: HttpAnswer) -> Failure:
         """What an answer other than 200 means."""
         code = response.status_code
-        said = f"{url} answers {code}: {self.safe(_said(response))}"
+        message = f"{url} answers {code}: {self.safe(_error_message(response))}"
         if code in (401, 403):
-            sent = (
-                f"the key in {self._engine.key} is refused" if self._key else f"there is no key in {self._engine.key}"
-            )
-            return Failure(FINAL, f"{said} ({sent})")
+            name = self._engine.key
+            reason = f"the key in {name} is refused" if self._key else f"there is no key in {name}"
+            return Failure(FINAL, f"{message} ({reason})")
         if code == 404:
-            return Failure(FINAL, f"{said} (does it serve the model under the name '{self._engine.model}'?)")
+            return Failure(FINAL, f"{message} (does it serve the model under the name '{self._engine.model}'?)")
         if code == 429:
-            return Failure(BUSY, said, _retry_after(response))
+            return Failure(BUSY, message, _retry_after(response))
         if code in (408, 409, 425) or code >= 500:
-            return Failure(BROKEN, said, _retry_after(response))
-        return Failure(UNFIT if code == 413 or (code == 400 and _TOO_LONG.search(said)) else ODD, said)
+            return Failure(BROKEN, message, _retry_after(response))
+        is_too_long = code == 413 or (code == 400 and _TOO_LONG.search(message))
+        return Failure(UNFIT if is_too_long else ODD, message)
 
     def _reply(self, url: str, request: Request, response: HttpAnswer, seconds: float) -> Reply | Failure:
         """The reply in a body; a failure that may pass where it is none."""
@@ -119,14 +119,14 @@ class Completions:
             refusal = choice["message"].get("refusal") or choice.get("finish_reason") or "no text"
             return Reply(error=f"empty: the model gave no text: {self.safe(str(refusal))}")
         usage = _mapping(body.get("usage"))
-        given = _mapping(choice.get("logprobs")).get("content") if request.want_logprobs else None
+        logprobs = _mapping(choice.get("logprobs")).get("content") if request.want_logprobs else None
         reply = Reply(
             text=text,
             prompt_tokens=_count(usage.get("prompt_tokens")),
             completion_tokens=_count(usage.get("completion_tokens")),
             cached_tokens=_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
             latency_s=seconds,
-            token_logprobs=_tokens(given) if given else None,
+            token_logprobs=_tokens(logprobs) if logprobs else None,
         )
         return as_written(reply)
 
@@ -172,7 +172,7 @@ def _until(date: str) -> float:
     return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
 
 
-def _said(response: HttpAnswer) -> str:
+def _error_message(response: HttpAnswer) -> str:
     """The message of an error's body, or the body."""
     try:
         error = response.json()
@@ -190,25 +190,24 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _tokens(given: Sequence[Mapping[str, Any]]) -> list[Token] | None:
+def _tokens(rows: Sequence[Mapping[str, Any]]) -> list[Token] | None:
     """The reply's tokens; None where the server gives them in another form."""
-    whole = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     try:
-        return [
-            Token(
-                _piece(token, whole),
-                float(token["logprob"]),
-                tuple((_piece(other), float(other["logprob"])) for other in token.get("top_logprobs") or ()),
-            )
-            for token in given
-        ]
+        return [_token(row, decoder) for row in rows]
     except (LookupError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _piece(token: Mapping[str, Any], whole: codecs.IncrementalDecoder | None = None) -> str:
-    """A token's text. A character that several tokens make up comes with the last of them, if `whole` goes along."""
-    if token.get("bytes") is None:
-        return str(token["token"])
-    spelled = bytes(token["bytes"])
-    return whole.decode(spelled) if whole else spelled.decode("utf-8", "replace")
+def _token(row: Mapping[str, Any], decoder: codecs.IncrementalDecoder) -> Token:
+    text, logprob = _piece(row, decoder), float(row["logprob"])
+    others = [(_piece(other), float(other["logprob"])) for other in row.get("top_logprobs") or ()]
+    return Token(text, logprob, tuple(others))
+
+
+def _piece(row: Mapping[str, Any], decoder: codecs.IncrementalDecoder | None = None) -> str:
+    """A token's text. A character that several tokens make up comes with the last of them, if a decoder goes along."""
+    if row.get("bytes") is None:
+        return str(row["token"])
+    spelled = bytes(row["bytes"])
+    return decoder.decode(spelled) if decoder else spelled.decode("utf-8", "replace")

@@ -7,6 +7,7 @@ import ssl
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
+from itertools import chain
 from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -57,7 +58,7 @@ class Connections:
 
     async def close(self) -> None:
         """Closes all that are idle."""
-        connections = [connection for idle in self._idle.values() for connection in idle]
+        connections = list(chain.from_iterable(self._idle.values()))
         self._idle.clear()
         for connection in connections:
             await connection.close()

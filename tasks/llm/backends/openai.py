@@ -184,12 +184,13 @@ class OpenAI:
         return Connections(headers, self._engine.timeout_s)
 
     async def _work(self, wave: _Wave) -> None:
-        while wave.end is None and (one := next(wave.pending, None)) is not None:
-            reply = await self._in_time(wave, one[1])
+        while wave.end is None and (pair := next(wave.pending, None)) is not None:
+            index, request = pair
+            reply = await self._in_time(wave, request)
             if isinstance(reply, StoppedError):
                 wave.stop(reply)
             else:
-                wave.out.put((one[0], reply))
+                wave.out.put((index, reply))
 
     async def _in_time(self, wave: _Wave, request: Request) -> Reply | StoppedError:
         """What `_persist` brings until the request's time is over."""
@@ -202,7 +203,7 @@ class OpenAI:
 
     async def _persist(self, wave: _Wave, request: Request, failures: list[str]) -> Reply | StoppedError:
         """Asks until there is an answer, or the tries are used up. failures: gets what each failed call said."""
-        tries, seen = 0, self._answered
+        tries, answered_before = 0, self._answered
         while True:
             replica, result = await self._call(wave, request)
             if isinstance(result, Reply):
@@ -212,7 +213,7 @@ class OpenAI:
             if result.kind == UNPINNED:
                 continue
             failures.append(result.message)
-            others, seen = self._answered > seen, self._answered
+            others, answered_before = self._answered > answered_before, self._answered
             full = result.kind == BUSY and others  # a server that takes others in the meantime takes this one later
             if result.kind not in _AGAIN or (tries >= self._engine.retries and not full) or wave.end:
                 return self._give_up(result, tries, others)
@@ -237,10 +238,11 @@ class OpenAI:
     def _choose(self, request: Request) -> _Replica:
         """A replica that holds the beginning of the prompt, as long as it has room; among those that did not just fail,
         and of all that did the one back soonest."""
-        now = self._clock()
-        soonest = min(max(0.0, replica.aside_until - now) for replica in self._replicas)
-        able = [max(0.0, replica.aside_until - now) == soonest for replica in self._replicas]
-        return self._replicas[self._prefixes.choose(request, [replica.in_flight for replica in self._replicas], able)]
+        time_s = self._clock()
+        waits = [max(0.0, replica.aside_until - time_s) for replica in self._replicas]
+        able = [wait == min(waits) for wait in waits]
+        in_flight = [replica.in_flight for replica in self._replicas]
+        return self._replicas[self._prefixes.choose(request, in_flight, able)]
 
     def _give_up(self, failure: Failure, tries: int, others: bool) -> Reply | StoppedError:
         """The error reply of a request; the end of the run where it is not the request's fault.
@@ -293,9 +295,9 @@ def _pace(engine: Engine, mine: Sharing, clock: Clock, sleep: Sleep) -> Pace:
     return SharedPace(limits, mine.ledger, account, sleep)
 
 
-def _pause(tries: int, asked: float | None) -> float:
+def _pause(tries: int, wait_s: float | None) -> float:
     """Seconds to wait: as long as the server asks, or twice as long as the last time; a little more or less for each
     request, so that they do not all come back at once."""
-    if asked is not None:
-        return min(asked, _LONGEST_PAUSE_S) + random.uniform(0, 1)
+    if wait_s is not None:
+        return min(wait_s, _LONGEST_PAUSE_S) + random.uniform(0, 1)
     return min(float(2**tries), _LONGEST_PAUSE_S) * random.uniform(0.5, 1)

@@ -105,7 +105,7 @@ class Vllm:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as its decoding ends, one thread's after the other's; a request that is not waited for any
         more, or whose time is over, is given up."""
-        if not self._turn.taken(requests):
+        if not self._turn.take(requests):
             yield from ((index, overdue()) for index in range(len(requests)))
             return
         try:

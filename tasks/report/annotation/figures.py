@@ -101,7 +101,7 @@ def _weight(pair: tuple[str, str]) -> tuple[bool, bool]:
     return phase != "before", FINAL not in raters.split(" and ")
 
 
-def titled(raters: str, phase: Phase) -> str:
+def pair_title(raters: str, phase: Phase) -> str:
     """Who, and when."""
     return f"{say.name(raters)}, {PHASES[phase]}"
 
@@ -121,7 +121,7 @@ def table(agreement: AgreementFigures, raters: str, phase: Phase) -> Table:
         if any(cell.value is not None for cell in numbers):
             rows.append((words, *numbers, agreement.labels(raters, phase, criterion)))
     header = ("Concept", *(f"{words} [95%]" for words in AGREEMENT_METRICS.values()), "labels")
-    return Table(f"agreement-{raters}", titled(raters, phase), header, tuple(rows))
+    return Table(f"agreement-{raters}", pair_title(raters, phase), header, tuple(rows))
 
 
 def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.annotation import people
 from tasks.report.annotation.charts import spans
-from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, MOST, AgreementFigures, sentence, table, titled
+from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, MOST, AgreementFigures, pair_title, sentence, table
 from tasks.report.annotation.inputs import AnnotationView
 
 
@@ -48,7 +48,7 @@ def _keys(agreement: AgreementFigures) -> Iterator[Key]:
             cell = agreement.cell(raters, phase, ALL, metric)
             if cell.value is not None:
                 below = _ends(cell), f"{agreement.labels(raters, phase, ALL)} labels"
-                yield Key(f"{words}, {titled(raters, phase)}", say.number(cell.value), below)
+                yield Key(f"{words}, {pair_title(raters, phase)}", say.number(cell.value), below)
 
 
 def _ends(cell: Cell) -> str:
@@ -81,7 +81,7 @@ def _alphas(agreement: AgreementFigures) -> Iterator[Drawing]:
         ends += [end for end in (estimate.value, estimate.low, estimate.high) if end is not None]
     for raters, phase in agreement.pairs[:MOST]:
         if concepts := estimates[raters, phase]:
-            title = titled(raters, phase)
+            title = pair_title(raters, phase)
             yield Drawing(title, spans(f"Alpha, {title}", phase, concepts, ends))
 
 
@@ -96,7 +96,7 @@ def _weakest(agreement: AgreementFigures) -> str:
     if not alphas:
         return f"{AGREEMENT_METRICS[ALPHA].capitalize()} is undefined for every concept"
     least = min(alphas, key=lambda words: alphas[words])
-    return f"{titled(raters, phase)}, agree least on {least}: alpha {say.number(alphas[least])}"
+    return f"{pair_title(raters, phase)}, agree least on {least}: alpha {say.number(alphas[least])}"
 
 
 def _labels(view: AnnotationView) -> Section:

@@ -18,13 +18,13 @@ SHOWN = 12
 """Pairs in the table."""
 
 
-def of_one(links: pa.Table, method: str) -> pa.Table:
+def of_first_seed(links: pa.Table, method: str) -> pa.Table:
     """The rows of a method's first seed."""
     rows = links.filter(pc.field("method") == method)
     return rows.filter(pc.field("seed") == pc.min(rows["seed"]).as_py()) if len(rows) else rows
 
 
-def drawn(links: pa.Table, names: Mapping[str, str]) -> Markup:
+def correlation_square(links: pa.Table, names: Mapping[str, str]) -> Markup:
     """The square of both correlations. links: of one grader; names: concept → what people read, in order."""
     places = {name: index for index, name in enumerate(names)}
     halves = {}

@@ -177,7 +177,7 @@ def _asked(figure: str, drawn: list[ChartLine]) -> Drawing:
 
 
 def _structure(view: BottleneckView, graders: Graders) -> Section | None:
-    links = structure.of_one(view.links, figures.main_grader(graders))
+    links = structure.of_first_seed(view.links, figures.main_grader(graders))
     if not len(links):
         return None
     method, seed = grader_name(links["method"][0].as_py()), links["seed"][0].as_py()
@@ -187,7 +187,7 @@ def _structure(view: BottleneckView, graders: Graders) -> Section | None:
         structure.takeaway(links),
         "Labels: Pearson correlation on the train split. Given all others: partial correlation from the learned "
         f"precision of {method}, seed {seed}. Neither is a cause.",
-        drawings=(Drawing("Tint: strength; dashed: negative", structure.drawn(links, view.names)),),
+        drawings=(Drawing("Tint: strength; dashed: negative", structure.correlation_square(links, view.names)),),
         small=(structure.table(links, view.names),),
     )
 

@@ -54,7 +54,7 @@ def drawings(view: EditView) -> Iterator[Drawing]:
         mended = Belief("mended", tuple(step["expected"] for step in case.mended)) if case.mended else None
         written = Belief(label, tuple(step["expected"] for step in case.steps))
         chosen = [step["step"] for step in case.steps if step["fate"] == "chosen"]
-        title = f"{_titled(row)}: {stated}, gold {row['gold']}, {_outcome(case)}"
+        title = f"{_rollout_title(row)}: {stated}, gold {row['gold']}, {_outcome(case)}"
         yield Drawing(title, beliefs(title, written, mended, row["gold"], row["top"], chosen))
 
 
@@ -68,7 +68,7 @@ def tables(view: EditView) -> Iterator[Table]:
             rows += _rows(step, text, case.revision)
         unshown = len(case.steps) - 1 - STEPS
         notes = (f"{say.plural(unshown, 'more step')} in the table `steps`.",) if unshown > 0 else ()
-        yield Table(f"case-{index}", f"{_titled(case.rollout)}, {_outcome(case)}", header, tuple(rows), notes)
+        yield Table(f"case-{index}", f"{_rollout_title(case.rollout)}, {_outcome(case)}", header, tuple(rows), notes)
 
 
 def _cases(view: EditView) -> Iterator[RevisedCase]:
@@ -106,7 +106,7 @@ def _outcome(case: RevisedCase) -> str:
     return f"{reached} of {say.plural(len(case.revision['marks']), 'continuation')} of the revision reach it"
 
 
-def _titled(row: Record) -> str:
+def _rollout_title(row: Record) -> str:
     return f"{say.name(row['response_id'])}, rollout {row['sample']}, seed {row['seed']}"
 
 

@@ -53,7 +53,7 @@ def _table(rows: list[Record], measure: Measure, name: str, words: str) -> Table
     for grader, grader_rows in _graders(rows).items():
         figures = [_figure(_of_edit(grader_rows, edit), measure) for edit in edits]
         table_rows.append((grader, count(max(row["n"] for row in grader_rows)), *figures))
-    header = ("Grader", "n", *map(_titled, edits))
+    header = ("Grader", "n", *map(_edit_title, edits))
     return Table(f"rules-{name}", f"{words}: {MEASURES[measure][1]}", header, tuple(table_rows))
 
 
@@ -62,11 +62,11 @@ def notes(faithfulness: pa.Table) -> Iterator[str]:
     changes: dict[str, list[float]] = {}
     for row in faithfulness.to_pylist():
         if row["gold_change"] is not None:
-            changes.setdefault(_titled(row["edit"]), []).append(row["gold_change"])
+            changes.setdefault(_edit_title(row["edit"]), []).append(row["gold_change"])
     mean_changes = (f"{edit} {say.number(fmean(values))}" for edit, values in changes.items())
     yield f"Mean change of the gold marks: {', '.join(mean_changes)}."
     missing = (row for row in faithfulness.to_pylist() if row["in_rubric"] is None)
-    why = (f"{_named(row['rater_id'])}, {_titled(row['edit'])}: {row['in_rubric_note']}" for row in missing)
+    why = (f"{_grader_name(row['rater_id'])}, {_edit_title(row['edit'])}: {row['in_rubric_note']}" for row in missing)
     yield from dict.fromkeys(map(say.visible, why))
 
 
@@ -74,7 +74,7 @@ def _of_edit(rows: Iterable[Record], edit: str) -> list[Record]:
     return [row for row in rows if row["edit"] == edit]
 
 
-def _titled(edit: str) -> str:
+def _edit_title(edit: str) -> str:
     return edit.replace("x", "×")
 
 
@@ -86,13 +86,13 @@ def _graders(rows: Iterable[Record]) -> Graders:
     """Arms in their order, then other judges by name."""
     graders: dict[str, list[Record]] = {}
     for row in rows:
-        graders.setdefault(_named(row["rater_id"]), []).append(row)
+        graders.setdefault(_grader_name(row["rater_id"]), []).append(row)
     order = list(ARMS.values())
     names = sorted(graders, key=lambda name: (order.index(name) if name in order else len(order), name))
     return {name: graders[name] for name in names}
 
 
-def _named(rater: str) -> str:
+def _grader_name(rater: str) -> str:
     """'edit_rl-0' as its arm in words; another judge's id as a name."""
     arm, _, seed = rater.rpartition("-")
     words = {str(name): words for name, words in ARMS.items()}

@@ -62,20 +62,20 @@ def takeaway(view: EditView) -> str:
     return f"{say.count(mended)} of {say.plural(rollouts['wrong'], 'wrong rollout')} were mended ({share})"
 
 
-def picture(view: EditView) -> Iterator[Drawing]:
+def phase_drawings(view: EditView) -> Iterator[Drawing]:
     """The phases as bars."""
     if rollouts := phases(view):
         yield Drawing("Rollouts left after each phase, all seeds", funnel("Rollouts left after each phase", rollouts))
 
 
-def fates(view: EditView) -> Table:
+def fate_table(view: EditView) -> Table:
     """What selection did with the steps of wrong rollouts."""
     counts = Counter(fate for fate in view.steps["fate"].to_pylist() if fate)
     rows: list[Cells] = [(FATES[fate], count(counts[fate])) for fate in FATES if counts[fate]]
     return Table("fates", "Steps of wrong rollouts", ("What selection did", "steps"), tuple(rows))
 
 
-def revised(view: EditView) -> Table:
+def revision_table(view: EditView) -> Table:
     """What became of the revisions of every arm that has its own."""
     rows: list[Cells] = []
     for arm in TUNED:
@@ -89,7 +89,7 @@ def revised(view: EditView) -> Table:
     return Table("revisions", "Revisions, all seeds", header, tuple(rows))
 
 
-def refused(view: EditView) -> Iterator[str]:
+def refusal_notes(view: EditView) -> Iterator[str]:
     """Why revisions were refused, the commonest reasons first, and one reply that was refused for the commonest."""
     for arm in TUNED:
         rows = _revisions(view.revisions, arm).dropna(subset=["refused"])
@@ -110,7 +110,7 @@ def _reply(rows: pd.DataFrame, reason: str) -> str:
     return f". A reply that was refused for the first of these: “{say.cut(line, REPLY)}”"
 
 
-def pools(view: EditView) -> Table:
+def pool_table(view: EditView) -> Table:
     """What each arm of supervised fine-tuning was trained on, a seed's mean."""
     demonstrations = view.demonstrations.select(["arm", "seed", "origin"]).to_pandas()
     rows: list[Cells] = []
@@ -123,7 +123,7 @@ def pools(view: EditView) -> Table:
     return Table("pools", "Training pools, mean of the seeds", ("Arm", "seeds", *ORIGINS, "all"), tuple(rows))
 
 
-def positions(view: EditView) -> Iterator[Drawing]:
+def position_drawings(view: EditView) -> Iterator[Drawing]:
     """Where in their rollouts the steps lie that are to be replaced, by internal signals and as the policy itself
     names them (Figure 4)."""
     series = []
@@ -142,7 +142,7 @@ def positions(view: EditView) -> Iterator[Drawing]:
         yield Drawing(title, line_chart(title, series, "k/T up to", "share of the steps", ticks, within=[0.0]))
 
 
-def grounding(view: EditView) -> Iterator[Drawing]:
+def grounding_drawings(view: EditView) -> Iterator[Drawing]:
     """Each grounding value of the steps of wrong and of right rollouts, with the limit under which it is weak."""
     steps = view.steps.filter(pc.equal(view.steps["arm"], "base"))
     values = steps.select(["seed", "step", "fate", *SIGNALS]).to_pandas()
@@ -160,7 +160,7 @@ def grounding(view: EditView) -> Iterator[Drawing]:
             yield Drawing(f"{words}, nats", boxes(words, drawn, float(limit)))
 
 
-def separated(view: EditView) -> Iterator[Table]:
+def separation_tables(view: EditView) -> Iterator[Table]:
     """Whether the grounding values tell steps that judge the answer from steps that put others together (Table 8)."""
     if not view.separations.num_rows:
         return

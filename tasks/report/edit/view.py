@@ -159,7 +159,7 @@ def _beliefs(view: EditView) -> Section | None:
 
 
 def _selection(view: EditView) -> Section | None:
-    tables = (selection.fates(view), selection.revised(view), selection.pools(view))
+    tables = (selection.fate_table(view), selection.revision_table(view), selection.pool_table(view))
     if not any(table.rows for table in tables):
         return None
     return Section(
@@ -167,14 +167,14 @@ def _selection(view: EditView) -> Section | None:
         "Selection: what became of wrong rollouts?",
         selection.takeaway(view),
         "Rollouts of the base policy on the training responses; a rollout without a mark counts as wrong.",
-        drawings=(*selection.picture(view), *selection.positions(view)),
+        drawings=(*selection.phase_drawings(view), *selection.position_drawings(view)),
         tables=tables,
-        notes=tuple(selection.refused(view)),
+        notes=tuple(selection.refusal_notes(view)),
     )
 
 
 def _grounding(view: EditView) -> Section | None:
-    drawn = tuple(selection.grounding(view))
+    drawn = tuple(selection.grounding_drawings(view))
     if not drawn:
         return None
     weak = say.share(view.settings.revising.weak_below)
@@ -185,7 +185,7 @@ def _grounding(view: EditView) -> Section | None:
         f"Bar: middle half, line: middle four fifths, upright: median. Dashed: the limit under which {weak} of all "
         "steps lie; a step is weak if it is under it in all three.",
         drawings=drawn,
-        tables=tuple(selection.separated(view)),
+        tables=tuple(selection.separation_tables(view)),
     )
 
 

@@ -62,12 +62,14 @@ def answers(
     `release_rules`; tolerances: item → the most, in points, that a score may differ without being called wrong."""
     if not rows:
         return None
-    places = zip(*(_places(rows, key) for key in _KEYS), strict=True)
     scopes = by_scope(rules)
-    states = (_state(row, scopes, tolerances.get(row["item_id"], math.inf)) for row in rows)
-    shown = tuple(_answer(*of_row, links) for of_row in zip(rows, states, places, strict=True))
+    places_by_row = zip(*(_places(rows, key) for key in _KEYS), strict=True)
+    shown = []
+    for row, places in zip(rows, places_by_row, strict=True):
+        state = _state(row, scopes, tolerances.get(row["item_id"], math.inf))
+        shown.append(_answer(row, state, places, links))
     every = rows[0]["answers"]
-    return AnswerTable(_title(rows, every), shown, every - len(rows))
+    return AnswerTable(_title(rows, every), tuple(shown), every - len(rows))
 
 
 def _title(rows: Sequence[Row], every: int) -> str:

@@ -67,7 +67,7 @@ def _how_near(rules: Sequence[Row], possible: Sequence[Row], responses: int) -> 
     return f"If up to {say.rate(nearest['possible_target'])} of them were allowed to be wrong, {answers}; {allowed}."
 
 
-def above(gates: Sequence[Row]) -> list[Row]:
+def above_promise(gates: Sequence[Row]) -> list[Row]:
     """The verdicts on items of whose released held-out scores more is wrong than promised, or may be by the upper end
     of the interval; the worst first. A promise for the set keeps none for an item."""
     items = [row for row in gates if (row["gate"], row["slice"]) == ("released_errors", "item") and row["n"]]
@@ -75,14 +75,14 @@ def above(gates: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (-row["estimate"], -row["high"], row["value_of"]))
 
 
-def above_said(gates: Sequence[Row]) -> str:
+def above_promise_sentence(gates: Sequence[Row]) -> str:
     """The same in one or two sentences; '' where there are none."""
-    rows = above(gates)
+    rows = above_promise(gates)
     wrong = [row for row in rows if row["estimate"] > row["most"]]
-    return " ".join(filter(None, (_wrong_said(wrong), _unsure_said(rows[len(wrong) :], bool(wrong)))))
+    return " ".join(filter(None, (_wrong_sentence(wrong), _unsure_sentence(rows[len(wrong) :], bool(wrong)))))
 
 
-def _wrong_said(rows: Sequence[Row]) -> str:
+def _wrong_sentence(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     shown = [f"{say.name(row['value_of'])} ({say.share(row['estimate'])} of {row['n']:,})" for row in rows[:NAMED]]
@@ -90,7 +90,7 @@ def _wrong_said(rows: Sequence[Row]) -> str:
     return f"On {say.plural(len(rows), 'question')} more are wrong than promised: {', '.join(shown)}{more}."
 
 
-def _unsure_said(rows: Sequence[Row], others: bool) -> str:
+def _unsure_sentence(rows: Sequence[Row], others: bool) -> str:
     """About questions whose figure keeps the promise, but from too few checked scores to be sure."""
     if not rows:
         return ""

@@ -12,7 +12,7 @@ import pandas as pd
 
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.promises import above
+from tasks.report.grading.promises import above_promise
 from tasks.report.grading.sections import FoldedList, NamedEstimate, listed
 from tasks.stats.selective import risk_coverage
 
@@ -58,7 +58,7 @@ class Routing:
     missing: str = ""
 
 
-def beyond(tolerance: float, scales: Mapping[str, ScaleBounds]) -> tuple[str, str]:
+def wrong_score_words(tolerance: float, scales: Mapping[str, ScaleBounds]) -> tuple[str, str]:
     """What a wrong score is: as a predicate ('are more than one point from the human score'), and without the verb."""
     points = all(bounds[2] == 1 for bounds in scales.values())
     unit, units = ("point", "points") if points else ("step of the scale", "steps of the scale")
@@ -80,17 +80,17 @@ def routing(
 ) -> Routing:
     """The risk–coverage curve on held-out responses, the chosen point, the rules, and the items above the promise.
     target: the share promised; released: scores of the whole run that may go out."""
-    wrong = beyond(tolerance, scales)[1]
+    wrong = wrong_score_words(tolerance, scales)[1]
     curve = _risk(scores, scales, tolerance, target, wrong)
     ordered = sorted(rules, key=lambda row: (row["threshold"] is not None, row["scope"]))
     shown = [_rule(row, wrong, released) for row in ordered]
     statistics = tuple(figures.figure(metric, figures.any(metric.name)) for metric in figures.listed("routing"))
     missing = "" if curve else "no held-out response has a human score, a machine score and an estimated risk"
-    beyond_it = listed([_above(row, beyond(tolerance, scales)[0]) for row in above(gates)])
-    return Routing(_title(curve, rules), curve, listed(shown), beyond_it, statistics, missing)
+    above_rules = listed([_above_rule(row, wrong_score_words(tolerance, scales)[0]) for row in above_promise(gates)])
+    return Routing(_title(curve, rules), curve, listed(shown), above_rules, statistics, missing)
 
 
-def _above(row: Row, wrong: str) -> Rule:
+def _above_rule(row: Row, wrong: str) -> Rule:
     wrong_share = f"{say.share(row['estimate'])} of {say.plural(row['n'], 'released held-out score')}"
     interval = f"95% interval {say.share(row['low']).removesuffix('%')} to {say.share(row['high'])}"
     return Rule(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import pandas as pd
 import pyarrow as pa
 
 from tasks.contracts.bundle import unlocked
@@ -22,7 +26,7 @@ from tasks.report.grading.counts import counts
 from tasks.report.grading.ending import TABLE, ending, with_table
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.page import page
-from tasks.report.grading.promises import above_said
+from tasks.report.grading.promises import above_promise_sentence
 from tasks.report.grading.summary import HEADER, choices, gate_rows, markdown, opening, show, summary
 from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats.bootstrap import cautions
@@ -40,37 +44,39 @@ def report(run: Run, study: Study, manifest: Path, command: str, verbose: bool =
 
     command: what to type behind a command about this study. verbose: print all tables of the summary, too.
     """
-    metrics, verdicts = (run.read(run.ref(row, "evaluate")).to_pandas() for row in (Metrics, Verdicts))
-    rows, flags = summary(metrics), gate_rows(verdicts)
-    facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
-    cluster = next((by for by in metrics["resampled"] if by in ("author", "response")), None)
-    intervals = f"95%, {study.evaluation.draws} draws, resampled by {cluster}" if cluster else "none"
-    facts["intervals"] = "; ".join([intervals, *cautions(metrics["clusters"])])
-    if above := above_said(verdicts.to_dict("records")):
-        facts["released scores that are wrong, of items"] = say.plain(above)
-    facts["target"] = study.evaluation.target
-    facts |= {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
-    shown = viewed(run)
-    place = _written(run, shown)
-    facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": run.warehouse.shown(place)}
+    metrics, verdicts = run.read(run.ref(Metrics, "evaluate")), run.read(run.ref(Verdicts, "evaluate")).to_pandas()
     gates = verdicts.to_dict("records")
+    shown = viewed(run)
+    path = run.warehouse.shown(_written(run, shown))
+    rows, flags = summary(metrics.to_pandas()), gate_rows(verdicts)
+    facts = _facts(run, study, metrics.to_pandas(), gates)
+    facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": path}
     rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
-    told = ending(shown.head.title, shown.outcome, rules, gates, command)
-    told = with_table(told, Figures(run.read(run.ref(Metrics, "evaluate")).to_pylist()), study.evaluation.target)
+    end = ending(shown.head.title, shown.outcome, rules, gates, command)
+    end = with_table(end, Figures(metrics.to_pylist()), study.evaluation.target)
     leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
-    leave_text(
-        run.run_id,
-        "summary",
-        opening(run.run_id, shlex.quote(run.warehouse.place), told) + markdown("All figures", rows, flags, facts),
-    )
+    head = opening(run.run_id, shlex.quote(run.warehouse.place), end)
+    leave_text(run.run_id, "summary", head + markdown("All figures", rows, flags, facts))
     if missed := [gate["gate"] for gate in gates if gate["outcome"] == "fail"]:
         announce("rubricflow.gate.missed", run.run_id, missed=len(missed), gates=list(dict.fromkeys(missed)))
     if verbose:
         show(rows, flags, facts)
     sources = (f"The judge's {shown.sources}.",) if shown.sources else ()
-    show_ending((*sources, *told.sentences), told.title, TABLE, told.rows)
-    print(f"report: {run.warehouse.shown(place)}")
-    return told.state
+    show_ending((*sources, *end.sentences), end.title, TABLE, end.rows)
+    print(f"report: {path}")
+    return end.state
+
+
+def _facts(run: Run, study: Study, metrics: pd.DataFrame, gates: Sequence[Mapping[Any, Any]]) -> dict[str, str]:
+    """What the summary says of the run beside its figures."""
+    facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
+    cluster = next((unit for unit in metrics["resampled"] if unit in ("author", "response")), None)
+    intervals = f"95%, {study.evaluation.draws} draws, resampled by {cluster}" if cluster else "none"
+    facts["intervals"] = "; ".join([intervals, *cautions(metrics["clusters"])])
+    if above := above_promise_sentence(gates):
+        facts["released scores that are wrong, of items"] = say.plain(above)
+    facts["target"] = study.evaluation.target
+    return facts | {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
 
 
 def write_page(run: Run) -> Path:
@@ -92,34 +98,36 @@ def viewed(run: Run) -> View:
     refs = (*(run.ref(row, stage) for row, stage in stages), run.ref(Predictions, "calibrate"))
     scores = score_frame(read_scores(run, *refs), study.evaluation.target).frame
     with catalogue(run) as tables:
-
-        def whole(name: str) -> pa.Table:
-            return tables.sql(f"SELECT * FROM {name}").to_arrow_table()
-
-        items, bundles = whole("items"), unlocked(whole("bundles").to_pylist())
+        items, bundles = _table(tables, "items"), unlocked(_table(tables, "bundles").to_pylist())
         scales = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in items.to_pylist()}
         shown = needs_texts(scores, scales)
-
-        def of_shown(columns: str, name: str) -> pa.Table:
-            query = f"SELECT {columns} FROM {name} WHERE list_contains($shown::VARCHAR[], response_id)"
-            return tables.sql(query, params={"shown": shown}).to_arrow_table()
-
-        texts = of_shown("response_id, text", "responses")
+        texts = _of_responses(tables, "responses", "response_id, text", shown).to_pylist()
         content = Tables(
             scores=scores,
             items=items,
             bundles=bundles,
-            metrics=whole("metrics"),
-            verdicts=whole("verdicts"),
-            rater_effects=whole("rater_effects"),
-            release_rules=whole("release_rules"),
-            candidates=whole("candidates"),
-            calibrations=whole("calibrations"),
-            checks=whole("checks"),
-            judgments=of_shown("*", "judgments"),
-            texts=dict(zip(texts["response_id"].to_pylist(), texts["text"].to_pylist(), strict=True)),
+            metrics=_table(tables, "metrics"),
+            verdicts=_table(tables, "verdicts"),
+            rater_effects=_table(tables, "rater_effects"),
+            release_rules=_table(tables, "release_rules"),
+            candidates=_table(tables, "candidates"),
+            calibrations=_table(tables, "calibrations"),
+            checks=_table(tables, "checks"),
+            judgments=_of_responses(tables, "judgments", "*", shown),
+            texts={row["response_id"]: row["text"] for row in texts},
             counts=counts(tables, study.evaluation.target),
             answers=tables.sql(FIRST_ANSWERS).to_arrow_table(),
             links=feedback_pages(run),
         )
     return view(content, study.model_dump(mode="json"), manifest)
+
+
+def _table(tables: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
+    """A whole table of the run."""
+    return tables.sql(f"SELECT * FROM {name}").to_arrow_table()
+
+
+def _of_responses(tables: duckdb.DuckDBPyConnection, name: str, columns: str, responses: list[str]) -> pa.Table:
+    """Columns of a table's rows about these responses."""
+    query = f"SELECT {columns} FROM {name} WHERE list_contains($shown::VARCHAR[], response_id)"
+    return tables.sql(query, params={"shown": responses}).to_arrow_table()

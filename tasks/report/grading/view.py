@@ -34,10 +34,10 @@ from tasks.report.grading.evidence import decisions, grounding
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.funnel import data
 from tasks.report.grading.groups import Groups, groups
-from tasks.report.grading.promises import above_said, nothing_released, promise
+from tasks.report.grading.promises import above_promise_sentence, nothing_released, promise
 from tasks.report.grading.provenance import checkpoints, limits
 from tasks.report.grading.raters import with_effects
-from tasks.report.grading.routing import Routing, beyond, routing
+from tasks.report.grading.routing import Routing, routing, wrong_score_words
 from tasks.report.grading.sections import (
     CalibrationSection,
     Checkpoints,
@@ -145,7 +145,7 @@ def view(
     counts = {name: table.to_pylist() for name, table in tables.counts.items()}
     gates, rules = tables.verdicts.to_pylist(), tables.release_rules.to_pylist()
 
-    exceeds, wrong = beyond(release["tolerance"], scales)
+    exceeds, wrong = wrong_score_words(release["tolerance"], scales)
     labelled = int(scores["target"].notna().sum())
     outcome = _outcome(counts, rules, wrong)
     second_rater = agreement(figures, labelled)
@@ -154,7 +154,7 @@ def view(
         outcome, figures.machine("beyond_tolerance", "released"), exceeds, release["risk"], labelled
     )
     if outcome.released:
-        title = " ".join(filter(None, (title, above_said(gates))))
+        title = " ".join(filter(None, (title, above_promise_sentence(gates))))
     warned, failed, broken = (count.count for count in checks.counts[1:4])
     looks = verdict.looks(gates, outcome, warned, failed + broken, _worst_item(second_rater), figures)
     score_panels = panels(scores, scales)

@@ -66,7 +66,7 @@ def content(view: RewardView) -> Page:
         _cases(view),
         _retentions(view.retentions),
         _others(diagnostics),
-        _made(view, rows),
+        _provenance(view, rows),
     ]
     return Page(
         kind="Reward report",
@@ -283,7 +283,7 @@ def _others(diagnostics: DiagnosticFigures) -> Section | None:
     )
 
 
-def _made(view: RewardView, rows: list[Row]) -> Section:
+def _provenance(view: RewardView, rows: list[Row]) -> Section:
     return Section(
         "made",
         "How it was made",

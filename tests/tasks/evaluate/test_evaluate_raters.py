@@ -11,7 +11,7 @@ import pytest
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.evaluation import RaterEffects
-from tasks.evaluate.raters import Marks, rater_effects
+from tasks.evaluate.raters import RaterMarks, rater_effects
 from tasks.stats.facet_design import Rating
 from tests.builders.ratings import World, marked
 
@@ -31,7 +31,7 @@ class MarkedResponse(NamedTuple):
     cluster: str
 
 
-def marks_of(rows: list[MarkedResponse]) -> Marks:
+def marks_of(rows: list[MarkedResponse]) -> RaterMarks:
     """The same in columns."""
     names = ("response_id", "item_id", "rubric_id", "rater_id", "period", "cluster")
     fields = ("response", "item", "rubric", "rater", "period", "cluster")
@@ -40,7 +40,7 @@ def marks_of(rows: list[MarkedResponse]) -> Marks:
         for name, field in zip(names, fields, strict=True)
     }
     traits = sorted({trait for row in rows for trait in row.marks})
-    return Marks(pa.table(columns), {t: np.array([row.marks.get(t, np.nan) for row in rows]) for t in traits})
+    return RaterMarks(pa.table(columns), {t: np.array([row.marks.get(t, np.nan) for row in rows]) for t in traits})
 
 
 def scene(

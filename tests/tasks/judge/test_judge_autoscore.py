@@ -7,7 +7,7 @@ from builders.bundles import bundle, criterion
 
 from tasks.contracts.bundle import Repair
 from tasks.judge.grade import first_requests
-from tasks.judge.protocol import Opinion, how
+from tasks.judge.protocol import Opinion, protocol_module
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Reply
@@ -99,4 +99,5 @@ def test_an_opinion_gives_its_first_quote_of_what_it_finds(case_of):
     (request,) = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
     quote = {"unit": "s1", "quote": "need light"}
     opinion = Opinion({"A": 1, "B": 0}, {"A": [quote], "B": [quote]})
-    assert how("autoscore").artifact(request.data, opinion) == {"components": {"A": "need light", "B": None}}
+    artifact = protocol_module("autoscore").artifact(request.data, opinion)
+    assert artifact == {"components": {"A": "need light", "B": None}}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Repair
 from tasks.judge.grade import first_requests
-from tasks.judge.protocol import Opinion, how
+from tasks.judge.protocol import Opinion, protocol_module
 from tasks.judge.rows import Rater
 from tasks.judge.score import score
 from tasks.llm.backends.scripted import Scripted
@@ -104,6 +104,6 @@ def test_a_repair_asks_for_the_missing_answers_only_and_changes_no_other(case_of
 def test_an_opinion_says_yes_to_what_it_finds_at_all(case_of):
     (request,) = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
     opinion = Opinion({"A": 1, "B": 0, "C": 1, "M": 0}, {})
-    assert how("checkeval").artifact(request.data, opinion) == {
+    assert protocol_module("checkeval").artifact(request.data, opinion) == {
         "answers": {"A": "yes", "B": "no", "C": "yes", "M": "no"}
     }

@@ -16,7 +16,7 @@ from tasks.judge import prompt
 from tasks.judge.grade import grade_batch
 from tasks.judge.prove import prove_bundle
 from tasks.judge.rater import rater
-from tasks.judge.simulated import known
+from tasks.judge.simulated import human_marks
 from tasks.llm.replies import ReplyStore
 
 QUESTION = "What do plants need to grow?"
@@ -106,7 +106,7 @@ def test_a_simulated_rater_counts_marks_of_more_levels_by_where_they_lie(
     scores = [{"response_id": r, "item_id": "i", "score": None, "trait_scores": {}} for r in given]
     cases = [case(bundle, TEXTS[0], r, "i", question=QUESTION) for r in given]
     with ReplyStore(":memory:") as replies:
-        who = rater(plan, tmp_path, replies, marks=known(scores, marks))
+        who = rater(plan, tmp_path, replies, marks=human_marks(scores, marks))
         found = grade_batch(cases, who, replies).gradings
     assert [one.scored.score for one in found] == [score, 0]
 

@@ -12,7 +12,7 @@ from builders.cases import TEXT, case
 from tasks.contracts.bundle import Scale
 from tasks.contracts.schema import conform
 from tasks.judge.grade import first_requests, grade_batch
-from tasks.judge.protocol import how
+from tasks.judge.protocol import protocol_module
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
@@ -314,7 +314,7 @@ def test_an_error_reply_is_asked_again_and_an_answer_is_not():
 
 def test_parts_of_a_protocol():
     def asked(name):
-        return [(part.name, len(part.criteria)) for part in how(name).parts(bundle_of(name), ())]
+        return [(part.name, len(part.criteria)) for part in protocol_module(name).parts(bundle_of(name), ())]
 
     assert asked("pointwise") == [("P1", 1), ("P2", 1), ("M", 1)]
     assert asked("rulers") == [("all", 3)]

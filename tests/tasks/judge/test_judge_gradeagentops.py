@@ -17,7 +17,7 @@ from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.judge import task as door
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
-from tasks.judge.protocol import Opinion, how
+from tasks.judge.protocol import Opinion, protocol_module
 from tasks.judge.rows import Rater
 from tasks.judge.score import round_half_up
 from tasks.judge.shards import whole_items
@@ -425,7 +425,8 @@ def answering(quote):
     asked = []
 
     def answer(questions):
-        made = [how("gradeagentops").artifact(q, opinion_of(q, lambda name, q=q: quote(name, q))) for q in questions]
+        protocol = protocol_module("gradeagentops")
+        made = [protocol.artifact(q, opinion_of(q, lambda name, q=q: quote(name, q))) for q in questions]
         asked.extend(zip(questions, made, strict=True))
         return [Reply(text=json.dumps(one)) for one in made]
 

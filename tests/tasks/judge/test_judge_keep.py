@@ -15,7 +15,7 @@ from tasks.judge import task as door
 from tasks.judge.decision import Decision
 from tasks.judge.keep import Earlier, differing, open_parts, signals, standing, unchanged, with_kept
 from tasks.judge.protocol import Part
-from tasks.judge.rows import Kept, Rater
+from tasks.judge.rows import EarlierDecision, Rater
 from tasks.judge.task import judge
 from tasks.judge.unit_names import PLAIN
 from tasks.llm.backends.scripted import Scripted
@@ -134,15 +134,15 @@ def test_another_text_or_an_unknown_item_keeps_nothing(case_of):
     case, other = case_of(bundle_of()), case_of(bundle_of(), "Plants need light!")
     known = {"i1": Earlier(case.bundle, case.question, None)}
     rows = [judgment("A")]
-    assert with_kept([case], known, {"r1": case.text}, rows)[0].kept.keys() == {"A"}
-    assert with_kept([other], known, {"r1": case.text}, rows)[0].kept == {}
-    assert with_kept([case], known, {}, rows)[0].kept == {}
-    assert with_kept([case], {}, {"r1": case.text}, rows)[0].kept == {}
+    assert with_kept([case], known, {"r1": case.text}, rows)[0].earlier.keys() == {"A"}
+    assert with_kept([other], known, {"r1": case.text}, rows)[0].earlier == {}
+    assert with_kept([case], known, {}, rows)[0].earlier == {}
+    assert with_kept([case], {}, {"r1": case.text}, rows)[0].earlier == {}
 
 
 def test_parts_are_narrowed_to_what_is_open():
     a, b = criterion("A"), criterion("B")
-    kept = {"A": Kept(Decision("A", 1, 1), None)}
+    kept = {"A": EarlierDecision(Decision("A", 1, 1), None)}
     assert open_parts([Part("all", (a, b))], kept) == [Part("all", (b,))]
     assert open_parts([Part("A", (a,)), Part("B", (b,))], kept) == [Part("B", (b,))]
     assert open_parts([Part("all", (a,))], kept) == []
@@ -152,10 +152,10 @@ def test_parts_are_narrowed_to_what_is_open():
 def test_counts_of_what_stands_are_read_from_its_rows(case_of):
     row = [{"status": "fabricated"}, {"status": "verified"}]
     kinds = bundle_of(criterion("A"), criterion("B", evidence="weakly_groundable"), criterion("C"))
-    case = case_of(kinds, kept={
-        "A": Kept(Decision("A", 0, 2, None, tuple(row), "", False, "demoted"), None),
-        "B": Kept(Decision("B", 1, 1, None, (), "", False), None),
-        "C": Kept(Decision("C", 0, 0), None),
+    case = case_of(kinds, earlier={
+        "A": EarlierDecision(Decision("A", 0, 2, None, tuple(row), "", False, "demoted"), None),
+        "B": EarlierDecision(Decision("B", 1, 1, None, (), "", False), None),
+        "C": EarlierDecision(Decision("C", 0, 0), None),
     })  # fmt: skip
     assert signals(case) == {
         "kept": 3, "quotes": 2, "fabricated": 1, "verified": 1, "invalid_evidence": 1, "unsupported": 1, "demoted": 1,

@@ -10,7 +10,7 @@ from builders.cases import case
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.levels import Levelled, levelled
-from tasks.judge.protocol import how
+from tasks.judge.protocol import protocol_module
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
@@ -83,7 +83,7 @@ def test_every_protocol_s_contract_has_decisions_with_values(protocol):
     """The keys are criteria, traits or 'score', whatever the contract looks like."""
     case = case_of(protocol)
     for request in first_requests(case, Rater("r", "llm", Scripted([]))):
-        whole = how(protocol).schema(case.bundle, how(protocol).parts(case.bundle, ())[0])
+        whole = protocol_module(protocol).schema(case.bundle, protocol_module(protocol).parts(case.bundle, ())[0])
         assert "properties" in whole
         text = json.dumps(_lowest(request.schema))
         made = levelled(request, Reply(text=text, token_logprobs=[Token(c, 0.0, ((c, 0.0),)) for c in text]))

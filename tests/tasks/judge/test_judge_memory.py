@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from tasks.contracts.bundle import ConsistencyMemory, Criterion, RubricMemory
 from tasks.judge.grade import first_requests, grade_batch, rounds
 from tasks.judge.memory import Exemplar, Memory, cards, exemplars, fitting, learn, recall, show, weights
-from tasks.judge.protocol import NOTHING, Answer, how
+from tasks.judge.protocol import NOTHING, Answer, protocol_module
 from tasks.judge.rows import Rater
 from tasks.llm.ask import ask
 from tasks.llm.backends.scripted import Scripted
@@ -121,12 +121,12 @@ def graded_case(text=LONG, response_id="r1", reply=None, **memory):
     """A case and its outcome under a consistency memory."""
     case = case_of(bundle_of(consistency_memory=ConsistencyMemory(**memory)), response_id, text)
     request = first_requests(case, RATER)[0]
-    (part,) = how("gradeagentops").parts(case.bundle, ())
+    (part,) = protocol_module("gradeagentops").parts(case.bundle, ())
     given = reply if reply is not None else reply_of(text)
     backend = Scripted([given])
     with ReplyStore(":memory:") as store:
-        (asked,) = ask([request], backend, store, how("gradeagentops").check)
-    return case, how("gradeagentops").outcome(case, [Answer(part, asked)])
+        (asked,) = ask([request], backend, store, protocol_module("gradeagentops").check)
+    return case, protocol_module("gradeagentops").outcome(case, [Answer(part, asked)])
 
 
 def reply_of(text, score=6, covered=(1,)):
@@ -277,10 +277,10 @@ def sequential(cases):
         store = stores.get(graded.item_id, ())
         with ReplyStore(":memory:") as replies:
             shown = show(recall(graded, store), graded.bundle)
-            (part,) = how("gradeagentops").parts(graded.bundle, ())
-            request = how("gradeagentops").request(graded, part, (), shown, RATER)
-            (asked,) = ask([request], Scripted(answering), replies, how("gradeagentops").check)
-        outcome = how("gradeagentops").outcome(graded, [Answer(part, asked)])
+            (part,) = protocol_module("gradeagentops").parts(graded.bundle, ())
+            request = protocol_module("gradeagentops").request(graded, part, (), shown, RATER)
+            (asked,) = ask([request], Scripted(answering), replies, protocol_module("gradeagentops").check)
+        outcome = protocol_module("gradeagentops").outcome(graded, [Answer(part, asked)])
         stores[graded.item_id] = learn(store, graded, outcome)
         found[graded.response_id] = (outcome.grading.scored.score, shown.sources)
     return found

@@ -8,7 +8,7 @@ from builders.bundles import bundle, criterion, trait
 
 from tasks.contracts.bundle import Anchor, Repair
 from tasks.judge.grade import first_requests
-from tasks.judge.protocol import Opinion, how
+from tasks.judge.protocol import Opinion, protocol_module
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Reply
@@ -125,6 +125,6 @@ def test_confidence_is_the_mean_probability_of_the_scores_given(case_of, grade_a
 
 def test_an_opinion_is_put_on_the_trait_s_steps(case_of):
     _, request = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
-    made = how("mts").artifact(request.data, Opinion({}, {}, {"a": 5, "b": 1.5}))
+    made = protocol_module("mts").artifact(request.data, Opinion({}, {}, {"a": 5, "b": 1.5}))
     assert made["score"] == 2
     jsonschema.validate(made, request.schema)

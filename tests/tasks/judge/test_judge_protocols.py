@@ -10,7 +10,7 @@ from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from tasks.contracts.protocols import PROTOCOLS, RegisteredProtocol
 from tasks.contracts.settings.judge import Judge
 from tasks.judge import prompt, protocols
-from tasks.judge.protocol import How, how
+from tasks.judge.protocol import ProtocolModule, protocol_module
 from tasks.judge.prove import prove_bundle
 from tasks.lock.lock import lock
 
@@ -31,7 +31,7 @@ def lights(monkeypatch, tmp_path):
     shutil.copy(LIGHTS / "lights.txt", prompts)
     monkeypatch.setattr(prompt.fill.__self__, "_folder", prompts)
     yield
-    how.cache_clear()
+    protocol_module.cache_clear()
 
 
 def test_a_protocol_from_outside_is_locked_proved_and_graded(lights, case_of, grade_all):
@@ -51,4 +51,5 @@ def test_what_is_not_registered_is_no_protocol():
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_registered_protocol_has_its_functions(name):
-    assert all(callable(getattr(how(name), of)) for of in vars(How) if not of.startswith("_"))
+    functions = [function for function in vars(ProtocolModule) if not function.startswith("_")]
+    assert all(callable(getattr(protocol_module(name), function)) for function in functions)

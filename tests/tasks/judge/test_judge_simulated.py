@@ -19,10 +19,10 @@ from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
 from tasks.judge.grade import grade_batch
-from tasks.judge.protocol import NOTHING, Shown, how
+from tasks.judge.protocol import NOTHING, Shown, protocol_module
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
-from tasks.judge.simulated import RIGHT, HumanMarks, Simulated, answer, known, level_probabilities
+from tasks.judge.simulated import RIGHT, HumanMarks, Simulated, answer, human_marks, level_probabilities
 from tasks.llm.replies import ReplyStore
 from tasks.lock.shape import shaped
 from tasks.store.warehouse import Warehouse
@@ -66,7 +66,7 @@ def graded(cases, truth, said, folder):
 
 
 def requests_of(case, shown=NOTHING):
-    protocol = how(case.bundle.protocol.name)
+    protocol = protocol_module(case.bundle.protocol.name)
     who = Rater("simulated:test", "simulated", Simulated(Truth(rater="key"), {}))
     return [protocol.request(case, part, (), shown, who) for part in protocol.parts(case.bundle, ())]
 
@@ -235,7 +235,7 @@ def test_what_is_known_comes_from_the_rows_of_one_rater():
     gradings = [{"response_id": f"r{n}", "item_id": "i", "score": float(n), "trait_scores": {}} for n in range(2)]
     marks = [("r0", "P1", 1), ("r1", "P1", 2), ("r1", "P2", None), ("elsewhere", "P1", 2)]
     rows = [{"response_id": r, "criterion_id": c, "decision": level} for r, c, level in marks]
-    assert known(gradings, rows) == {
+    assert human_marks(gradings, rows) == {
         "r0": HumanMarks({"P1": 1}, {"P1": 2}, {}, 0.0),
         "r1": HumanMarks({"P1": 2}, {"P1": 2}, {}, 1.0),
     }

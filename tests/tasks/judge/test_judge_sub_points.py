@@ -17,7 +17,7 @@ from tasks.judge.prove import prove_bundle
 from tasks.judge.rater import rater
 from tasks.judge.rows import Case
 from tasks.judge.score import round_half_up
-from tasks.judge.simulated import known
+from tasks.judge.simulated import human_marks
 from tasks.llm.replies import ReplyStore
 from tasks.lock.lock import lock
 
@@ -106,7 +106,9 @@ def test_a_simulated_rater_without_error_gives_the_score_of_the_marks(tmp_path: 
         for name, level in given.items()
     ]
     scores = [{"response_id": f"r{n}", "item_id": "i", "score": None, "trait_scores": {}} for n in range(3)]
-    judgments, gradings = tables_of(plan, lambda replies: rater(plan, tmp_path, replies, marks=known(scores, marks)))
+    judgments, gradings = tables_of(
+        plan, lambda replies: rater(plan, tmp_path, replies, marks=human_marks(scores, marks))
+    )
     found = [{j["criterion_id"]: j["decision"] for j in judgments if j["response_id"] == f"r{n}"} for n in range(3)]
     assert found == list(levels)
     shares = [{name: level / 2 for name, level in given.items()} for given in levels]

@@ -9,7 +9,7 @@ from builders.bundles import bundle, criterion, trait
 
 from tasks.contracts.bundle import Repair
 from tasks.judge.grade import first_requests
-from tasks.judge.protocol import Opinion, how
+from tasks.judge.protocol import Opinion, protocol_module
 from tasks.judge.prove import prove_bundle
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
@@ -112,7 +112,7 @@ def test_confidence_is_that_of_the_scores_stated(case_of, grade_all):
 def test_an_opinion_quotes_for_a_trait_what_it_quotes_for_its_criteria(case_of):
     (request,) = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
     opinion = Opinion({"P": 1}, {"P": HOLDS}, {"a": 4, "b": 0.4})
-    made = how("unlocked").artifact(request.data, opinion)
+    made = protocol_module("unlocked").artifact(request.data, opinion)
     assert made == {"traits": {"a": {"evidence": HOLDS, "score": 4}, "b": {"evidence": HOLDS, "score": 0.5}}}
     jsonschema.validate(made, request.schema)
 

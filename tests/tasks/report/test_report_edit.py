@@ -269,22 +269,22 @@ def test_the_phases_count_rollouts() -> None:
 
 
 def test_revisions_and_pools_are_counted_by_arm() -> None:
-    found = rows_of(selection.revised(made()))
+    found = rows_of(selection.revision_table(made()))
     assert found["Edit-SFT"] == ["2", "3", "2", "1", "0.33", "1"]
-    assert list(selection.refused(made())) == ["Edit-SFT, refused: states the mark (1)"]
+    assert list(selection.refusal_notes(made())) == ["Edit-SFT, refused: states the mark (1)"]
     rows = [row | {"reply": row["refused"] and f"The mark\nis 2. {'x' * 400}"} for row in revision_rows()]
-    (note,) = selection.refused(made(revisions=conform(Revisions, rows)))
+    (note,) = selection.refusal_notes(made(revisions=conform(Revisions, rows)))
     reasons, _, reply = note.partition(". A reply that was refused for the first of these: ")
     assert reasons == "Edit-SFT, refused: states the mark (1)"
     assert reply.startswith("“The mark is 2. xxx")
     assert reply.endswith("x…”")
-    assert rows_of(selection.pools(made()))["Edit-SFT"] == ["2", "1.0", "0.0", "0.5", "1.5"]
+    assert rows_of(selection.pool_table(made()))["Edit-SFT"] == ["2", "1.0", "0.0", "0.5", "1.5"]
 
 
 def test_positions_are_shares_of_the_tenth_that_a_step_ends_in() -> None:
     row = revision_rows()[0]
     rows = [row | {"sample": at, "step": step, "steps": 30} for at, step in enumerate((1, 3, 4, 30))]
-    drawn = next(selection.positions(made(revisions=conform(Revisions, rows)))).svg
+    drawn = next(selection.position_drawings(made(revisions=conform(Revisions, rows)))).svg
     assert "Edit-SFT: 0.1 0.500, 0.2 0.250, 0.3 0.000," in drawn
     assert "1 0.250" in drawn
 
@@ -299,11 +299,11 @@ def test_rules_stand_apart_by_who_makes_the_mark() -> None:
 
 
 def test_the_audit_is_tried_against_kinds_of_steps() -> None:
-    (table,) = selection.separated(made())
+    (table,) = selection.separation_tables(made())
     assert [[str(cell) for cell in row] for row in table.rows] == [
         ["answer", unit, "2", "60", "20", "0.700", "0.002"] for unit in ("rollout", "step")
     ]
-    assert not list(selection.separated(made(separations=conform(Separations, []))))
+    assert not list(selection.separation_tables(made(separations=conform(Separations, []))))
 
 
 def test_a_ratio_that_is_undefined_says_why() -> None:

@@ -19,7 +19,7 @@ from tasks.contracts.tables.evaluation import Verdicts
 from tasks.display.say import plain
 from tasks.report.grading.cases import worst
 from tasks.report.grading.page import page
-from tasks.report.grading.promises import above_said
+from tasks.report.grading.promises import above_promise_sentence
 from tasks.report.grading.verdict import headline, outcome
 from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats.estimate import Estimate
@@ -135,11 +135,11 @@ HIDDEN = [
 def test_a_promise_for_the_set_names_the_items_it_does_not_hold_for() -> None:
     wrong = "On 1 question more are wrong than promised: q2 (21% of 34)."
     unsure = "taken alone, too few were checked to be sure of it (34 released scores each)."
-    assert plain(above_said(HIDDEN)) == f"{wrong} For 2 other questions {unsure}"
-    assert plain(above_said(HIDDEN[1:2])) == wrong
-    assert above_said(HIDDEN[2:]) == f"For 2 questions {unsure}"
-    assert above_said(HIDDEN[:1]) == above_said([]) == ""
-    assert above_said([errors_of("q9", 0.0, 0.0, n=0)]) == ""
+    assert plain(above_promise_sentence(HIDDEN)) == f"{wrong} For 2 other questions {unsure}"
+    assert plain(above_promise_sentence(HIDDEN[1:2])) == wrong
+    assert above_promise_sentence(HIDDEN[2:]) == f"For 2 questions {unsure}"
+    assert above_promise_sentence(HIDDEN[:1]) == above_promise_sentence([]) == ""
+    assert above_promise_sentence([errors_of("q9", 0.0, 0.0, n=0)]) == ""
 
 
 def test_the_page_says_so_in_the_headline_and_lists_them(run: Tables) -> None:

@@ -17,7 +17,7 @@ from review_scene import PORT, scene
 from tasks.review.access import Access
 from tasks.review.app import create_app
 from tasks.review.board import Board
-from tasks.review.places import Limits, usual_limits
+from tasks.review.connections import Limits, usual_limits
 from tasks.review.predicted import Follow
 from tasks.review.server import Server
 

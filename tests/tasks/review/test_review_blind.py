@@ -24,9 +24,9 @@ from tasks.review.board import Board, MachineLabel, Quote
 from tasks.review.label_studio import config, project
 from tasks.review.ledger import Act, Ledger, Stored
 from tasks.review.predicted import FollowingScore, PredictedScore
+from tasks.review.reviews import NotAllowed, Reviews, with_blindness
 from tasks.review.settle import SettledOutcome, outcomes
 from tasks.review.sheet import as_csv, read_sheet
-from tasks.review.sight import NotAllowed, Reviews, with_blindness
 from tasks.review.subject import standing
 from tasks.review.view import listed
 

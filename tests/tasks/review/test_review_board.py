@@ -14,8 +14,8 @@ from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import ContractError
 from tasks.review.board import GraderHead, Option
 from tasks.review.ledger import Stored
+from tasks.review.reviews import Reviews
 from tasks.review.settle import conflicts
-from tasks.review.sight import Reviews
 from tasks.review.subject import digest, standing
 from tasks.review.view import opened
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
-from tasks.review.asked import ReviewQuestion
 from tasks.review.label_studio import config, project, read_export
 from tasks.review.ledger import Ledger
+from tasks.review.questions import ReviewQuestion
 
 TEXTS = st.text(st.one_of(st.sampled_from("<>&\"'$$a]/ \0\n\ufffe"), st.characters(codec="utf-8")), min_size=1)
 

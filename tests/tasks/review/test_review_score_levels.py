@@ -17,7 +17,7 @@ from tasks.review.app import create_app
 from tasks.review.board import Board
 from tasks.review.ledger import Ledger
 from tasks.review.predicted import FollowingScore, PredictedScore
-from tasks.review.sight import Reviews
+from tasks.review.reviews import Reviews
 from tasks.review.subject import standing
 
 Visit = Callable[[str], TestClient]

@@ -17,8 +17,8 @@ import httpx
 import pytest
 from review_scene import case, free_port, scene
 
+from tasks.review.connections import Limits
 from tasks.review.ledger import Ledger
-from tasks.review.places import Limits
 from tasks.review.server import Sparing
 
 Serving = Callable[..., str]

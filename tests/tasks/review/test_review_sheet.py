@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
-from tasks.review.asked import ReviewQuestion
 from tasks.review.ledger import Ledger
+from tasks.review.questions import ReviewQuestion
 from tasks.review.sheet import COLUMNS, as_csv, read_sheet
 from tasks.review.subject import standing
 

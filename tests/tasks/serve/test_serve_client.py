@@ -243,6 +243,7 @@ def test_other_trainers_get_their_forms():
         trace = SimpleNamespace(last_reply="a b", info={}, record_metric=metrics.__setitem__)
         assert asyncio.run(client.verifiers_v1(task, trace)) == 2.0
         assert trace.info["rubricflow"]["reward"] == 2.0
+        assert asyncio.run(client.verifiers_v1(task.data, trace)) == 2.0  # what verifiers 0.4 hands over
 
 
 def test_the_client_needs_nothing_and_is_not_hidden(tmp_path):

@@ -1,7 +1,7 @@
 """GradeAgentOps: one call for subscores, covered points and misconceptions, each point with the student's words; what
 fails is mended field by field within two budgets (sections 2.3 and 2.4).
 
-The contract's words are in gradesheet.py, what a reply claims in claims.py, the verifier in points.py.
+The contract's words are in contract.py, what a reply claims in claims.py, the verifier in settlement.py.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tasks.judge.itemised import follow_up, mendable
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
 from tasks.judge.numbered import numbered, numbered_names
 from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
-from tasks.judge.protocols.gradeagentops import gradesheet, points
+from tasks.judge.protocols.gradeagentops import contract, settlement
 from tasks.judge.protocols.gradeagentops.claims import PUBLISHED, STATUSES, Claims, Demand, everything, merge, read
-from tasks.judge.protocols.gradeagentops.likely import confidence, likely, restated, settled
-from tasks.judge.protocols.gradeagentops.points import Settlement
+from tasks.judge.protocols.gradeagentops.probabilities import confidence, likely, restated, settled
+from tasks.judge.protocols.gradeagentops.settlement import Settlement
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import Scored, round_half_up, score
 from tasks.judge.unscored import incomplete, reason_of
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request, Same
 
@@ -49,7 +49,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the whole artifact."""
-    system = gradesheet.system(Same(case.bundle), case.question, case.context, case.reference_answer)
+    system = contract.system(Same(case.bundle), case.question, case.context, case.reference_answer)
     keys = everything(case.bundle).fields
     return build(case, part, rater, system, schema(case.bundle, part), keys, shown=shown)
 
@@ -69,7 +69,7 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
         claims = read(artifact, everything(question.bundle), question.bundle)
     else:
         return Checked(None, unread)
-    verdict = points.settle(claims, question.bundle, subject_of(question))
+    verdict = settlement.settle(claims, question.bundle, subject_of(question))
     return incomplete(Checked(verdict, (*unread, *verdict.violations)), note)
 
 
@@ -87,7 +87,7 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
         return None
     demand = _demand(role, verdict, bundle)
     criteria = _criteria(bundle, demand)
-    mends = gradesheet.fields(bundle, demand)
+    mends = contract.fields(bundle, demand)
     if role == "semantic_repair" and verdict is not None:
         mends = tuple(criterion.id for criterion in criteria)
     carried = None if verdict is None else Carried(verdict.claims, demand)
@@ -97,8 +97,8 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
 
     def showing(previous: str) -> Request:
         task = mend.task(role, [names.get(name, name) for name in mends], failures, previous)
-        task += f"\n{gradesheet.form(bundle, demand)}"
-        mending = follow_up(request, question, gradesheet.schema(bundle, demand), mends, task)
+        task += f"\n{contract.form(bundle, demand)}"
+        mending = follow_up(request, question, contract.schema(bundle, demand), mends, task)
         return replace(mending, keys=demand.fields)
 
     return _fitting(showing, (last.reply.text or "")[: mend.MAX_PREVIOUS])
@@ -142,15 +142,16 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
         if opinion.levels[banned[number].id]:
             quotes = _quotes(opinion, banned[number])
             misconceptions += [{"misconception": number, "quote": quote} for quote in quotes]
+    points = {str(number): _claim(opinion, gold[number]) for number in demand.points}
     fields: dict[str, Any] = {
-        "points": {str(number): _claim(opinion, gold[number]) for number in demand.points},
+        "points": points,
         "misconceptions": misconceptions,
         "rationale": opinion.because[:MAX_PROSE],
-        "subscores": {name: gradesheet.plain(score) for name, score in subscores.items()},
+        "subscores": {name: contract.plain(score) for name, score in subscores.items()},
     }
     if "final_score" in demand.fields:
-        fields["final_score"] = gradesheet.plain(points.mean_of(bundle, subscores))
-    return {name: fields[name] for name in gradesheet.in_order(demand)}
+        fields["final_score"] = contract.plain(settlement.mean_of(bundle, subscores))
+    return {name: fields[name] for name in contract.in_order(demand)}
 
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
@@ -160,14 +161,18 @@ def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _whole_schema(bundle: Same[Bundle]) -> dict[str, Any]:
-    return gradesheet.schema(bundle.value, everything(bundle.value))
+    return contract.schema(bundle.value, everything(bundle.value))
 
 
 def _demand(role: mend.Role, verdict: Settlement | None, bundle: Bundle) -> Demand:
     """What a repair asks for: the whole artifact where none was ever read."""
     if verdict is None:
         return everything(bundle)
-    return points.broken(bundle, verdict.claims) if role == "contract_repair" else points.ungrounded(bundle, verdict)
+    return (
+        settlement.broken(bundle, verdict.claims)
+        if role == "contract_repair"
+        else settlement.ungrounded(bundle, verdict)
+    )
 
 
 def _quotes(opinion: Opinion, criterion: Criterion) -> list[str]:
@@ -246,7 +251,7 @@ def _renamed(violation: str, names: Mapping[str, str]) -> str:
     return kind + separator + (names.get(field, field) if is_criterion else field)
 
 
-def _is_exhausted(answer: Asked[Any], verdict: Settlement) -> bool:
+def _is_exhausted(answer: RequestOutcome[Any], verdict: Settlement) -> bool:
     """Whether evidence still fails after all the semantic repairs that there were."""
     mended = any(attempt.request.role == "semantic_repair" for attempt in answer.attempts)
     fails = any(mend.kind_of((violation,)) == "semantic" for violation in verdict.violations)

@@ -107,11 +107,12 @@ def merge(earlier: Claims, new: Claims, demand: Demand) -> Claims:
     Of points it was asked about it may name some: the others stay as they were.
     """
     points = {number: claim for number, claim in new.points.items() if number in demand.points}
+    misconceptions = _merged_misconceptions(earlier, new, demand)
     merged = Claims(
         subscores={**earlier.subscores, **new.subscores},
         final=earlier.final,
         points={**earlier.points, **points},
-        misconceptions=_merged_misconceptions(earlier, new, demand),
+        misconceptions=misconceptions,
         rationale=new.rationale if earlier.rationale is None else earlier.rationale,
         notes=earlier.notes + new.notes,
     )
@@ -198,7 +199,7 @@ def _by_lists(
 
 
 def _subscores(
-    entries: Any, asked: Iterable[Trait], judged: Iterable[Trait], notes: Counter[str]
+    entries: Any, demanded: Iterable[Trait], judged: Iterable[Trait], notes: Counter[str]
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Usable subscores of the traits asked for, and what is wrong with the others. judged: all that the bundle has."""
     stated = entries if isinstance(entries, dict) else {}
@@ -206,7 +207,7 @@ def _subscores(
     notes["unknown_field"] += len(stated.keys() - {trait.id for trait in judged})
     usable: dict[str, float] = {}
     problems: dict[str, str] = {}
-    for trait in asked:
+    for trait in demanded:
         value, problem = _number(stated.get(trait.id), trait, notes)
         if value is None:
             problems[f"subscores.{trait.id}"] = "malformed" if is_malformed else problem

@@ -21,7 +21,7 @@ def score_follows(bundle: Bundle) -> bool:
     return protocol.final_score == "weighted_points" or all(trait.source == "derived" for trait in bundle.traits)
 
 
-def moved(
+def regraded(
     bundle: Bundle, grading: Mapping[str, Any], judgments: Sequence[Mapping[str, Any]], levels: Mapping[str, int]
 ) -> dict[str, Any]:
     """A row of `gradings` with some levels set by a person; without any, the row as it is.
@@ -60,7 +60,7 @@ def _stays(signal: str) -> bool:
 def _chances(
     bundle: Bundle, judgments: Sequence[Mapping[str, Any]], levels: Mapping[str, int]
 ) -> dict[str, Sequence[float]]:
-    """The probabilities of the levels that nobody moved. Where criteria are points, levels count as they are."""
+    """The probabilities of the levels that nobody set. Where criteria are points, levels count as they are."""
     if PROTOCOLS[bundle.protocol.name].shape == "points":
         return {}
     return {

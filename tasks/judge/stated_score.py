@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from tasks.contracts.bundle import Scale
-from tasks.judge import chosen, mend
+from tasks.judge import counted_level, mend
 from tasks.judge.itemised import follow_up
 from tasks.judge.mend import next_role
 from tasks.judge.question import Question
 from tasks.judge.score import round_half_up
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request
 
@@ -21,7 +21,7 @@ FIELD = "score"
 
 def check(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -> Checked[float]:
     """The number that the reply states, within the scale; on_step: and on one of its steps; or what counts in its
-    place, see `tasks.judge.chosen`.
+    place, see `tasks.judge.counted_level`.
 
     Violations: `unreadable`, `malformed_score`, `score_off_scale`, `score_off_step`.
     """
@@ -36,16 +36,16 @@ def check(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -
     if on_step and abs(round_half_up(stated, scale) - stated) > 1e-9:
         return Checked(None, ("score_off_step",))
     likely = (reply.level_probabilities or {}).get(FIELD)
-    return Checked(chosen.value(request.data.bundle.protocol, likely, float(stated), scale), ())
+    return Checked(counted_level.value(request.data.bundle.protocol, likely, float(stated), scale), ())
 
 
-def confidence(stated: Sequence[tuple[Asked[float], Scale]]) -> float | None:
+def confidence(stated: Sequence[tuple[RequestOutcome[float], Scale]]) -> float | None:
     """Mean probability of the numbers stated, each on its scale; None where the rater gives none."""
     probabilities = []
     for call, scale in stated:
         likely = (call.attempts[-1].reply.level_probabilities or {}).get(FIELD, [])
         if call.value is not None and len(likely) == scale.levels:
-            probabilities.append(chosen.confidence(call.request.data.bundle.protocol, likely, call.value, scale))
+            probabilities.append(counted_level.confidence(call.request.data.bundle.protocol, likely, call.value, scale))
     return sum(probabilities) / len(probabilities) if probabilities else None
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tasks.contracts.bundle import Repair
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.decision import Decision
-from tasks.judge.doubts import most_shared, sharers
+from tasks.judge.doubted_quotes import most_shared, sharers
 from tasks.judge.evidence import Subject
 from tasks.judge.grade import grade_batch
 from tasks.judge.protocols.gradeagentops.claims import everything, read
-from tasks.judge.protocols.gradeagentops.points import settle
+from tasks.judge.protocols.gradeagentops.settlement import settle
 from tasks.judge.rows import Case, Rater
 from tasks.judge.verify import verify
 from tasks.llm.backends.scripted import Scripted

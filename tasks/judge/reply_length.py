@@ -16,7 +16,7 @@ _NAME, _PLAIN = 8, 4
 
 
 @lru_cache(maxsize=1024)
-def roomy(sampling: Same[Sampling], schema: Same[Mapping[str, Any]], context: int | None) -> Sampling:
+def sampling_for(sampling: Same[Sampling], schema: Same[Mapping[str, Any]], context: int | None) -> Sampling:
     """The sampling with room for what a contract asks for, where the study names none: `ROOM` at least, so that small
     requests stay what they were, and no more than half of the context where that is known."""
     how = sampling.value

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Bundle, Count
 from tasks.judge.decision import Decision
-from tasks.judge.moved import moved, score_follows
 from tasks.judge.protocol import Answer, Part
 from tasks.judge.protocols import rulers
+from tasks.judge.regraded import regraded, score_follows
 from tasks.judge.rows import Rater, gradings, judgments
 from tasks.judge.verify import Verdict
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.request import Reply, Request
 
 Levels = Mapping[str, int | None]
@@ -33,7 +33,7 @@ def rows(of: Bundle, levels: Levels, chances: Mapping[str, list[float]]) -> tupl
     reply = Reply(text="{}", level_probabilities=dict(chances))
     verdict = Verdict(decisions)
     attempt = Attempt(REQUEST, "m", "d", reply, Checked(verdict, ()), False)
-    outcome = rulers.outcome(case(of), [Answer(Part("all", of.criteria), Asked(REQUEST, (attempt,), verdict))])
+    outcome = rulers.outcome(case(of), [Answer(Part("all", of.criteria), RequestOutcome(REQUEST, (attempt,), verdict))])
     rater = Rater("m", "llm", cast(Any, None))
     (grading,) = gradings(rater, [outcome.grading]).to_pylist(maps_as_pydicts="strict")
     return grading, judgments(rater, [outcome.judged]).to_pylist()
@@ -85,8 +85,8 @@ def test_it_is_what_the_protocol_makes_of_a_reply_with_these_levels(data: st.Dat
     grading, decided = rows(of, before, chances)
     unmoved = {name: likely for name, likely in chances.items() if name not in changes}
     wanted, _ = rows(of, before | changes, unmoved)
-    result = moved(of, grading, decided, changes)
-    assert moved(of, grading, decided, {}) == grading
+    result = regraded(of, grading, decided, changes)
+    assert regraded(of, grading, decided, {}) == grading
     if not changes:
         return
     for name in ("score", "low", "high", "trait_scores", "status"):
@@ -102,7 +102,7 @@ def test_it_is_what_the_protocol_makes_of_a_reply_with_these_levels(data: st.Dat
 def test_a_higher_level_of_what_earns_never_lowers_the_score() -> None:
     of = bundle(criterion("a"), criterion("b", weight=2), criterion("c", weight=-1), final_score="weighted_points")
     grading, decided = rows(of, {"a": 0, "b": 1, "c": 1}, {})
-    scores = [moved(of, grading, decided, change)["score"] for change in ({"c": 0}, {"a": 1, "c": 0}, {"b": 0})]
+    scores = [regraded(of, grading, decided, change)["score"] for change in ({"c": 0}, {"a": 1, "c": 0}, {"b": 0})]
     assert (grading["score"], scores) == (3.0, [7.0, 10.0, 0.0])
 
 
@@ -110,9 +110,9 @@ def test_an_answer_that_was_settled_without_the_judge_stays_so_and_gets_the_poin
     of = bundle(criterion("a"), criterion("b"))
     grading, _ = rows(of, {"a": 0, "b": 0}, {})
     short = grading | {"status": "precheck", "signals": {"precheck": 1.0, "short_answer_gate": 1.0, "length": 0.0}}
-    result = moved(of, short, [], {"a": 1, "b": 1})
+    result = regraded(of, short, [], {"a": 1, "b": 1})
     assert (result["status"], result["score"], result["signals"]["mean.t"]) == ("precheck", 10.0, 1.0)
-    assert moved(of, short, [], {"a": 1})["status"] == "unscored"
+    assert regraded(of, short, [], {"a": 1})["status"] == "unscored"
 
 
 def test_a_score_that_the_judge_states_follows_from_no_levels() -> None:

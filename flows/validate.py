@@ -1,13 +1,14 @@
-"""A study rehearsed without a model: what it would ask, and whether data, rubrics, verifier and prompts hold."""
+"""A study checked without a model: what it would ask, and whether data, rubrics, verifier and prompts hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from flows.earlier import locked_before, opened, proved
+from flows.earlier_runs import locked_before, opened, proved
 from tasks.calibrate.needs import MarkedAnswers, marked_answers, release_needs
 from tasks.contracts.backends import BACKENDS, Choice, speaks
 from tasks.contracts.bundle import Bundle
@@ -38,7 +39,7 @@ _CHARACTERS_PER_TOKEN = 4
 _NOBODY = Rater("nobody", "llm", Scripted([]))
 
 
-class Rehearsed(NamedTuple):
+class StudyToValidate(NamedTuple):
     """Items with their bundles and cases."""
 
     study: Study
@@ -55,19 +56,21 @@ class Rehearsed(NamedTuple):
 def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str, int, int, int, int]]:
     """(item, responses, settled without a call, calls, prompt tokens at four characters each); sums in the last row."""
     rows: list[tuple[str, int, int, int, int]] = []
-    for item, _, cases in _rehearse(study_file, limit).items:
-        asked = [case for case in cases if not too_short(case)]
-        requests = [request for case in asked for request in first_requests(case, _NOBODY)]
-        tokens = sum(len(m.content) for r in requests for m in r.messages) // _CHARACTERS_PER_TOKEN
-        rows.append((item["item_id"], len(cases), len(cases) - len(asked), len(requests), tokens))
-    responses, settled, calls, tokens = (sum(column) for column in zip(*(row[1:] for row in rows), strict=True))
+    for item, _, cases in _read_study(study_file, limit).items:
+        to_judge = [case for case in cases if not too_short(case)]
+        requests = list(chain.from_iterable(first_requests(case, _NOBODY) for case in to_judge))
+        messages = chain.from_iterable(request.messages for request in requests)
+        tokens = sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN
+        rows.append((item["item_id"], len(cases), len(cases) - len(to_judge), len(requests), tokens))
+    counts = [row[1:] for row in rows]
+    responses, settled, calls, tokens = map(sum, zip(*counts, strict=True))
     return [*rows, ("all", responses, settled, calls, tokens)]
 
 
-def rehearsed_cases(study_file: Path, limit: int | None = None) -> tuple[Study, Iterator[Case]]:
+def study_cases(study_file: Path, limit: int | None = None) -> tuple[Study, Iterator[Case]]:
     """The study and every case as its judge would get it; InputError where data or rubrics are broken."""
-    rehearsed = _rehearse(study_file, limit)
-    return rehearsed.study, (case for _, _, cases in rehearsed.items for case in cases)
+    checked = _read_study(study_file, limit)
+    return checked.study, chain.from_iterable(cases for _, _, cases in checked.items)
 
 
 def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = None) -> Iterator[tuple[str, str, str]]:
@@ -77,58 +80,59 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     of, and the replies that it replays.
     """
     house = opened(warehouse)
-    rehearsed = _rehearse(study_file, limit, house=house)
-    count = sum(len(cases) for _, _, cases in rehearsed.items)
-    for file, words in read_as(rehearsed.study.data, study_file.parent).items():
+    checked = _read_study(study_file, limit, house=house)
+    count = sum(len(cases) for _, _, cases in checked.items)
+    for file, words in read_as(checked.study.data, study_file.parent).items():
         yield "ok", file, f"read as {words}"
-    yield "ok", "data", f"{len(rehearsed.items)} items, {count} responses"
-    yield from (("warning", "answers", words) for words in rehearsed.warnings)
-    if rehearsed.study.releases:
-        yield from release_needs(rehearsed.study, rehearsed.marked)
-    if rehearsed.guessed:
+    yield "ok", "data", f"{len(checked.items)} items, {count} responses"
+    yield from (("warning", "answers", words) for words in checked.warnings)
+    if checked.study.releases:
+        yield from release_needs(checked.study, checked.marked)
+    if checked.guessed:
         yield "warning", "rubrics", "made by rules of thumb here; the judge's model makes them when the study is graded"
-    if foreign := rehearsed.study.judge.foreign:
+    if foreign := checked.study.judge.foreign:
         yield "ok", "recorded replies", f"{len(foreign_rows(foreign, study_file.parent))} replies"
-    cases = [case for _, _, of in rehearsed.items for case in of]
-    yield from proved(rehearsed.study.judge, study_file.parent, house, cases)
-    yield from _proved_graphs(rehearsed, study_file.parent)
-    yield from _few_alternatives(rehearsed)
-    yield from _linted(rehearsed)
-    yield from _unwritten(rehearsed)
-    yield from _harmful(rehearsed.study, study_file.parent)
-    yield from _proved_bundles(rehearsed, "item")
-    if rehearsed.study.annotation:
-        yield from _proved_bundles(_rehearse(study_file, limit, rehearsed.study.annotation.asked), "annotators, item")
+    cases = list(chain.from_iterable(cases for _, _, cases in checked.items))
+    yield from proved(checked.study.judge, study_file.parent, house, cases)
+    yield from _proved_graphs(checked, study_file.parent)
+    yield from _few_alternatives(checked)
+    yield from _linted(checked)
+    yield from _unwritten(checked)
+    yield from _harmful(checked.study, study_file.parent)
+    yield from _proved_bundles(checked, "item")
+    if checked.study.annotation:
+        yield from _proved_bundles(_read_study(study_file, limit, checked.study.annotation.asked), "annotators, item")
 
 
 def _harmful(study: Study, base: Path) -> Iterator[tuple[str, str, str]]:
     """Settings of the study's models that do harm on this machine."""
     models: dict[str, Choice] = {"judge": study.judge, "graph": study.graph}
     models["judge, repairs"] = study.judge.model_copy(update={"engine": study.judge.repair_engine})
-    for name, one in study.annotation.annotators.items() if study.annotation else ():
-        models[f"annotator {name}"] = one
+    for name, choice_of_annotator in study.annotation.annotators.items() if study.annotation else ():
+        models[f"annotator {name}"] = choice_of_annotator
     for name, choice in models.items():
         yield from (("warning", name, line) for line in harmful(choice, base, this_machine()))
 
 
-def _linted(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
+def _linted(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
     """Each remark once, with all the rubrics that it is about; wrong where a language model would have to guess."""
     about: dict[str, list[str]] = {}
-    for rubric_id, remark in rehearsed.lint:
+    for rubric_id, remark in checked.lint:
         about.setdefault(remark, []).append(rubric_id)
-    bundles = {bundle.bundle_id: bundle for _, bundle, _ in rehearsed.items}.values()
-    judge = rehearsed.study.judge
-    asked = speaks(judge) and judge.foreign is None
-    blind = {remark.text for bundle in bundles for remark in unexplained(bundle) if remark.blind}
+    bundles = {bundle.bundle_id: bundle for _, bundle, _ in checked.items}.values()
+    judge = checked.study.judge
+    asks_model = speaks(judge) and judge.foreign is None
+    remarks = chain.from_iterable(map(unexplained, bundles))
+    blind = {remark.text for remark in remarks if remark.blind}
     for remark, names in about.items():
-        kind = "wrong" if remark in blind and asked else "warning"
+        kind = "wrong" if remark in blind and asks_model else "warning"
         yield kind, f"rubric {names[0]}" if len(names) == 1 else f"rubrics {', '.join(names)}", remark
 
 
-def _unwritten(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
+def _unwritten(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
     """Where a file that `init` drafted still waits for words; wrong where a language model would read the mark."""
-    kind = "wrong" if speaks(rehearsed.study.judge) and rehearsed.study.judge.foreign is None else "warning"
-    for item, bundle, _ in rehearsed.items:
+    kind = "wrong" if speaks(checked.study.judge) and checked.study.judge.foreign is None else "warning"
+    for item, bundle, _ in checked.items:
         rubric = (bundle.text, *(criterion.text for criterion in bundle.criteria))
         if UNWRITTEN in item["question"]:
             yield kind, f"question {item['item_id']}", f"its wording still says {UNWRITTEN}"
@@ -136,9 +140,9 @@ def _unwritten(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
             yield kind, f"rubric {item['rubric_id']}", f"it still says {UNWRITTEN}: say what a full answer says"
 
 
-def _proved_bundles(rehearsed: Rehearsed, what: str) -> Iterator[tuple[str, str, str]]:
-    for item, bundle, _ in rehearsed.items:
-        name = f"{what} {item['item_id']}"
+def _proved_bundles(checked: StudyToValidate, label: str) -> Iterator[tuple[str, str, str]]:
+    for item, bundle, _ in checked.items:
+        name = f"{label} {item['item_id']}"
         problems = prove_bundle(bundle, item["question"], item["context"], item["reference_answer"])
         for problem in problems:
             yield "wrong", name, problem
@@ -146,40 +150,39 @@ def _proved_bundles(rehearsed: Rehearsed, what: str) -> Iterator[tuple[str, str,
             yield "ok", name, f"bundle {bundle.bundle_id[:12]}: prompt, contract and verifier hold"
 
 
-def _few_alternatives(rehearsed: Rehearsed) -> Iterator[tuple[str, str, str]]:
+def _few_alternatives(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
     """Whether a model reports fewer alternatives of a token than a decision has values."""
-    engine = rehearsed.study.judge.engine
-    most = max((widest(bundle) for _, bundle, _ in rehearsed.items), default=0)
+    engine = checked.study.judge.engine
+    most = max((widest(bundle) for _, bundle, _ in checked.items), default=0)
     if engine and 0 < engine.logprobs < min(most, MOST_LOGPROBS):
-        told = f"{engine.logprobs} alternatives of a decision that has up to {most} values"
-        yield "warning", "log-probabilities", f"{told}; set judge.engine.logprobs: {min(most, MOST_LOGPROBS)}"
+        shortfall = f"{engine.logprobs} alternatives of a decision that has up to {most} values"
+        yield "warning", "log-probabilities", f"{shortfall}; set judge.engine.logprobs: {min(most, MOST_LOGPROBS)}"
 
 
-def _proved_graphs(rehearsed: Rehearsed, base: Path) -> Iterator[tuple[str, str, str]]:
+def _proved_graphs(checked: StudyToValidate, base: Path) -> Iterator[tuple[str, str, str]]:
     """What people wrote about graphs: the graphs and the votes; broken ones raise."""
-    plan = rehearsed.study.graph
-    found = subjects(
-        (item for item, *_ in rehearsed.items), {item["rubric_id"]: bundle for item, bundle, _ in rehearsed.items}
-    )
-    written = authored(base / plan.file, found) if plan.file else {}
-    for name, one in written.items():
-        yield "ok", f"graph of rubric {name}", f"{len(one.graph.edges)} edges, no circle"
+    plan = checked.study.graph
+    bundle_of = {item["rubric_id"]: bundle for item, bundle, _ in checked.items}
+    rubric_subjects = subjects((item for item, *_ in checked.items), bundle_of)
+    written = authored(base / plan.file, rubric_subjects) if plan.file else {}
+    for name, authored_graph in written.items():
+        yield "ok", f"graph of rubric {name}", f"{len(authored_graph.graph.edges)} edges, no circle"
     if plan.votes:
-        yield "ok", "votes on graphs", f"{len(read_votes(base / plan.votes, found))} votes"
+        yield "ok", "votes on graphs", f"{len(read_votes(base / plan.votes, rubric_subjects))} votes"
 
 
-def _rehearse(
+def _read_study(
     study_file: Path, limit: int | None, judge: Judge | None = None, house: Warehouse | None = None
-) -> Rehearsed:
+) -> StudyToValidate:
     """judge: in place of the study's own; house: where its run may have locked rubrics that a model made."""
     study, base = load_study(study_file), study_file.parent
     study = study.model_copy(update={"judge": judge or study.judge})
-    made = asks(study.rubrics) and BACKENDS[study.judge.backend].reads_prose
-    before = locked_before(study_file, house, limit) if made else None
-    if made:
+    by_model = asks(study.rubrics) and BACKENDS[study.judge.backend].reads_prose
+    before = locked_before(study_file, house, limit) if by_model else None
+    if by_model:
         study = study.model_copy(update={"judge": study.judge.model_copy(update={"backend": "embedded"})})
     with TemporaryDirectory() as folder:
-        run = Warehouse.open(Path(folder) / "rehearsal").run("rehearsal")
+        run = Warehouse.open(Path(folder) / "validation").run("validation")
         data = ingest.fn(run, study, base, limit)
         locked = lock.fn(run, study, base, data.items, data.responses, data.gradings, data.judgments)
         if study.releases:
@@ -191,8 +194,15 @@ def _rehearse(
         for item in sorted(run.read(data.items).to_pylist(), key=lambda row: row["item_id"]):
             cases = teaching(cases_of(run, data.responses, item, bundles[item["rubric_id"]]))
             items.append((item, Bundle.model_validate_json(bundles[item["rubric_id"]]["content"]), cases))
-        lint = [(row["rubric_id"], warning) for row in run.read(locked.rubrics).to_pylist() for warning in row["lint"]]
+        lint = list[tuple[str, str]]()
+        for row in run.read(locked.rubrics).to_pylist():
+            lint += [(row["rubric_id"], warning) for warning in row["lint"]]
         marked = marked_answers(study, run.read(data.responses), run.read(data.gradings))
-        return Rehearsed(
-            study, items, lint, made and before is None, warning_sentences(run, data.input_warnings), marked
+        return StudyToValidate(
+            study=study,
+            items=items,
+            lint=lint,
+            guessed=by_model and before is None,
+            warnings=warning_sentences(run, data.input_warnings),
+            marked=marked,
         )

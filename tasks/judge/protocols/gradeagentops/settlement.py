@@ -12,11 +12,11 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge.decision import Decision
-from tasks.judge.doubts import NOTHING, Doubted, most_shared, settled
+from tasks.judge.doubted_quotes import NOTHING, Doubted, most_shared, settled
 from tasks.judge.evidence import HOLDS, Subject, ground, grounded
 from tasks.judge.numbered import Numbered, numbered
 from tasks.judge.protocols.gradeagentops.claims import Claims, Demand
-from tasks.judge.protocols.gradeagentops.gradesheet import plain
+from tasks.judge.protocols.gradeagentops.contract import plain
 from tasks.judge.score import round_half_up, share_of_points
 from tasks.text.quotes import unquoted
 
@@ -99,14 +99,15 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     if levels and not any(level != 0 for level in levels.values()):
         signals["top_marks_without_points"] = sum(claims.subscores.get(t.id) == t.max for t in rubric.traits)
     signals["contract_fail"] = int(bool(claims.broken))
-    violations = [_violation(name, kind, rubric) for name, kind in sorted(claims.broken.items())]
+    broken_fields = [_violation(name, kind, rubric) for name, kind in sorted(claims.broken.items())]
+    violations = (*broken_fields, *failed, *doubted.violations)
     return Settlement(
         claims=claims,
         decisions=tuple(decided[criterion.id] for criterion in bundle.criteria),
         traits=traits,
         is_covered=None not in levels.values(),
         signals=+signals,
-        violations=(*violations, *failed, *doubted.violations),
+        violations=violations,
         text=subject.text,
     )
 

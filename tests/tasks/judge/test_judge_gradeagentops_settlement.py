@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tasks.judge.evidence import Subject
 from tasks.judge.numbered import numbered
-from tasks.judge.protocols.gradeagentops import gradesheet
+from tasks.judge.protocols.gradeagentops import contract
 from tasks.judge.protocols.gradeagentops.claims import Claims, everything, merge, read
-from tasks.judge.protocols.gradeagentops.points import SIGNALS, broken, canonical, mean_of, settle, ungrounded
+from tasks.judge.protocols.gradeagentops.settlement import SIGNALS, broken, canonical, mean_of, settle, ungrounded
 from tasks.text.quotes import Span
 from tasks.text.units import units
 
@@ -41,7 +41,7 @@ def bundle_of(weights=(1, 1, 1), banned=1, traits=NAMES, **protocol):
 
 
 BUNDLE = bundle_of()
-CONTRACT = jsonschema.Draft202012Validator(gradesheet.schema(BUNDLE, everything(BUNDLE)))
+CONTRACT = jsonschema.Draft202012Validator(contract.schema(BUNDLE, everything(BUNDLE)))
 
 
 def artifact_of(covered=(1, 2), missed=(3,), banned=(), subscores=(7, 7, 7, 7), final=7, **more):
@@ -175,7 +175,7 @@ def test_a_point_of_which_no_quote_is_demanded_needs_no_evidence_list():
     free = tuple(c.model_copy(update={"evidence": "none"}) for c in bundle.criteria)
     bundle = bundle.model_copy(update={"criteria": free})
     assert verdict_of(without(artifact_of(), "evidence"), bundle).violations == ()
-    claim = gradesheet.schema(bundle, everything(bundle))["properties"]["points"]["properties"]["1"]
+    claim = contract.schema(bundle, everything(bundle))["properties"]["points"]["properties"]["1"]
     assert list(claim["properties"]) == ["status"]
 
 
@@ -386,7 +386,7 @@ def test_a_semantic_repair_asks_for_the_points_that_failed():
     wrong = [{"misconception": 1, "quote": "nobody said so"}]
     asked = ungrounded(BUNDLE, verdict_of(artifact_of(evidence=artifact_of()["evidence"][1:], misconceptions=wrong)))
     assert (asked.points, asked.misconceptions) == ((1,), (1,))
-    schema = gradesheet.schema(BUNDLE, asked)
+    schema = contract.schema(BUNDLE, asked)
     assert set(schema["properties"]) == {"points", "misconceptions"}
     missed = {"quote": "", "status": "missed"}
     jsonschema.validate({"points": {"1": missed}, "misconceptions": []}, schema)

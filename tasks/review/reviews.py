@@ -247,11 +247,12 @@ def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Bal
     for vote in stand.votes:
         counted[vote.rater_id][vote.criterion_id] = vote
     apart = {conflict.subject[1] for conflict in conflicts(stand)}
+    needed_apart = [criterion for criterion in needed if criterion in apart]
     return State(
         hands=_hands(live, current, needed),
         counted=counted,
         settled={act.criterion_id: act for act in stand.adjudications},
-        apart=tuple(criterion for criterion in needed if criterion in apart),
+        apart=tuple(needed_apart),
         notes=stand.notes,
     )
 

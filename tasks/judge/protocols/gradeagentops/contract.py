@@ -37,13 +37,14 @@ def system(bundle: Same[Bundle], question: str, context: str | None, reference: 
     rubric, demand = bundle.value, everything(bundle.value)
     low, high, step = rubric.scale.bounds
     prose = rubric.text.removeprefix(reference or "").strip()  # a derived rubric's prose begins with that answer
+    dimensions = [_dimension(trait) for trait in demand.traits]
     values = {
         "question": question,
         "context": prompt.under("Material that belongs to the question:", context),
         "reference": prompt.under("A model answer:", reference),
         "rubric": prose,
         "points": _listed(rubric),
-        "dimensions": "\n".join(_dimension(trait) for trait in demand.traits),
+        "dimensions": "\n".join(dimensions),
         "scale": f"{low:g} to {high:g} in steps of {step:g}",
         "form": form(rubric, demand),
     }
@@ -54,12 +55,14 @@ def schema(bundle: Bundle, demand: Demand) -> dict[str, Any]:
     """The contract of what is asked for: every point under its number, so that none can be left out or named twice.
     Every list and string is bounded, so that a model held to it ends."""
     points = numbered(bundle).points
+    claims = {str(number): _claim(points[number]) for number in demand.points}
     misconception = _object({"misconception": _numbers(demand.misconceptions), "quote": _QUOTE})
+    subscores = {trait.id: _score(trait) for trait in demand.traits}
     members = {
-        "points": _object({str(number): _claim(points[number]) for number in demand.points}),
+        "points": _object(claims),
         "misconceptions": _list(misconception, len(demand.misconceptions)),
         "rationale": {"type": "string", "maxLength": MAX_PROSE},
-        "subscores": _object({trait.id: _score(trait) for trait in demand.traits}),
+        "subscores": _object(subscores),
         "final_score": _score(bundle.scale),
     }
     return _object({name: members[name] for name in in_order(demand)})
@@ -68,11 +71,13 @@ def schema(bundle: Bundle, demand: Demand) -> dict[str, Any]:
 def form(bundle: Bundle, demand: Demand) -> str:
     """The shape of the reply, by example."""
     points = numbered(bundle).points
+    claims = [f'"{number}": {_example(points[number])}' for number in demand.points]
+    subscores = [f"{json.dumps(trait.id)}: <number>" for trait in demand.traits]
     members = {
-        "points": _braced(f'"{number}": {_example(points[number])}' for number in demand.points),
+        "points": _braced(claims),
         "misconceptions": '[{"misconception": <number>, "quote": "<exact words>"}]',
         "rationale": '"<two sentences at most>"',
-        "subscores": _braced(f"{json.dumps(trait.id)}: <number>" for trait in demand.traits),
+        "subscores": _braced(subscores),
         "final_score": "<number>",
     }
     return _braced(f'"{name}": {members[name]}' for name in in_order(demand))

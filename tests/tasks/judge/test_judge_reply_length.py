@@ -8,8 +8,8 @@ from builders.cases import case
 
 from tasks.contracts.settings.engine import ROOM, Sampling
 from tasks.judge.grade import first_requests
-from tasks.judge.protocol import Opinion, how
-from tasks.judge.room import needed
+from tasks.judge.protocol import Opinion, protocol_module
+from tasks.judge.reply_length import needed
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import digest
@@ -41,7 +41,7 @@ def test_a_full_reply_of_any_protocol_has_room(protocol, criteria):
             traits={t.id: 10 for t in question.bundle.traits},
             because=(WORDS * 9)[:600],
         )
-        reply = json.dumps(how(protocol).artifact(question, opinion))
+        reply = json.dumps(protocol_module(protocol).artifact(question, opinion))
         assert len(reply) / 3 <= request.sampling.max_tokens
 
 

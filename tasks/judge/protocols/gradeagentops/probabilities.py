@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import chosen
+from tasks.judge import counted_level
 from tasks.judge.numbered import numbered
 from tasks.judge.protocols.gradeagentops.claims import STATUSES, Demand, everything
-from tasks.judge.protocols.gradeagentops.points import Settlement
-from tasks.llm.ask import Asked
+from tasks.judge.protocols.gradeagentops.settlement import Settlement
+from tasks.llm.ask import RequestOutcome
 from tasks.llm.request import Reply
 
 _WRITTEN = [sorted(STATUSES).index(status) for status in STATUSES]
@@ -25,7 +25,7 @@ class Likely(NamedTuple):
     traits: dict[str, list[float]]
 
 
-def likely(call: Asked[Any], bundle: Bundle) -> Likely:
+def likely(call: RequestOutcome[Any], bundle: Bundle) -> Likely:
     """What the last reply that was asked for it gave, in its place nothing where that gave none. A model's reply has
     points under their numbers; an answerer that reads no prose gives criteria under their names."""
     points, banned, _ = numbered(bundle)
@@ -62,7 +62,7 @@ def restated(artifact: dict[str, Any], reply: Reply, bundle: Bundle) -> dict[str
         changed["subscores"] = dict(subscores)
         for name, stated in subscores.items():
             if name in scales and name in probabilities and _is_number(stated):
-                changed["subscores"][name] = chosen.value(by_level, probabilities[name], stated, scales[name])
+                changed["subscores"][name] = counted_level.value(by_level, probabilities[name], stated, scales[name])
     return artifact | changed
 
 
@@ -76,7 +76,7 @@ def settled(verdict: Settlement, probabilities: Likely, bundle: Bundle) -> Settl
         if trait.id in verdict.traits:
             score = verdict.traits[trait.id]
             if score == stated.get(trait.id):
-                score = chosen.value(bundle.protocol, probabilities.traits.get(trait.id), score, trait)
+                score = counted_level.value(bundle.protocol, probabilities.traits.get(trait.id), score, trait)
             traits[trait.id] = score
     return replace(verdict, traits=traits)
 
@@ -91,7 +91,7 @@ def confidence(verdict: Settlement, probabilities: Likely, bundle: Bundle) -> fl
     for trait in numbered(bundle).traits:
         if trait.id in stated and trait.id in probabilities.traits:
             likely = probabilities.traits[trait.id]
-            chances.append(chosen.confidence(bundle.protocol, likely, stated[trait.id], trait))
+            chances.append(counted_level.confidence(bundle.protocol, likely, stated[trait.id], trait))
     return sum(chances) / len(chances) if chances else None
 
 
@@ -109,7 +109,7 @@ def _claim(entry: Any, likely: list[float] | None, bundle: Bundle) -> Any:
     status = entry.get("status") if isinstance(entry, dict) else None
     if status not in STATUSES:
         return entry
-    return {**entry, "status": STATUSES[chosen.level(bundle.protocol, likely, STATUSES.index(status))]}
+    return {**entry, "status": STATUSES[counted_level.level(bundle.protocol, likely, STATUSES.index(status))]}
 
 
 def _replace(latest: dict[str, list[float]], name: str, likely: list[float] | None) -> None:

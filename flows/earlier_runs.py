@@ -37,40 +37,40 @@ def proved(judge: Judge, base: Path, house: Warehouse | None, cases: Iterable[Ca
     if judge.keep is not None:
         runs = house.runs() if house else []
         there = f"there are {', '.join(runs) or 'none'}"
-        held = judge.keep in runs
-        said = f"run '{judge.keep}' is in the warehouse" if held else f"no finished run '{judge.keep}'; {there}"
-        yield "ok" if held else "wrong", "judge.keep", said
+        is_there = judge.keep in runs
+        sentence = f"run '{judge.keep}' is in the warehouse" if is_there else f"no finished run '{judge.keep}'; {there}"
+        yield "ok" if is_there else "wrong", "judge.keep", sentence
     if judge.replies is not None:
         yield _recorded(judge, base / judge.replies, base, cases)
     elif judge.backend == "replay" and judge.foreign is None:
-        asked, known = _replayed(judge, base, house, cases)
-        yield "ok" if known else "wrong", "recorded replies", f"{known} of {asked} first calls are in the reply store"
+        calls, stored = _replayed(judge, base, house, cases)
+        yield "ok" if stored else "wrong", "recorded replies", f"{stored} of {calls} first calls are in the reply store"
 
 
 def _recorded(judge: Judge, path: Path, base: Path, cases: Iterable[Case]) -> tuple[str, str, str]:
     """On the file of recorded replies: whether it holds one to every first call; what memory shows is not known yet."""
     recording = read_recording(path)
     with open_replies(":memory:") as store:
-        who = rater(judge, base, store)
-    requests = _first(cases, who)
-    missing = [request for request in requests if digest(request, who.backend.model) not in recording]
+        rater_of_judge = rater(judge, base, store)
+    requests = _first(cases, rater_of_judge)
+    missing = [request for request in requests if digest(request, rater_of_judge.backend.model) not in recording]
     if missing and not (judge.rubric_memory or judge.consistency_memory):
         return (
             "wrong",
             "recorded replies",
             recording.refuse(missing, len(requests), recording.speaker(judge.model)).rule,
         )
-    return "ok", "recorded replies", f"{len(requests)} first calls are in {path}: {recording.header.told}"
+    return "ok", "recorded replies", f"{len(requests)} first calls are in {path}: {recording.header.in_words}"
 
 
-def _first(cases: Iterable[Case], who: Rater) -> list[Request]:
+def _first(cases: Iterable[Case], rater_of_judge: Rater) -> list[Request]:
     """What is asked first about the cases that are not settled without a call."""
-    return [request for case in cases if not too_short(case) for request in first_requests(case, who)]
+    return [request for case in cases if not too_short(case) for request in first_requests(case, rater_of_judge)]
 
 
 def _replayed(judge: Judge, base: Path, house: Warehouse | None, cases: Iterable[Case]) -> tuple[int, int]:
     """(first calls, how many of them the reply store knows)."""
     with open_replies(house.replies if house and are_there(house.replies) else ":memory:") as store:
-        who = rater(judge, base, store)
-        digests = {digest(request, who.backend.model) for request in _first(cases, who)}
+        rater_of_judge = rater(judge, base, store)
+        digests = {digest(request, rater_of_judge.backend.model) for request in _first(cases, rater_of_judge)}
         return len(digests), len(store.get_many(digests))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flows.rollouts import Drawn
+from flows.rollouts import StudyGraphs
 from tasks.contracts.backends import speaks
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import StoreError
@@ -45,38 +45,41 @@ class _Kept(NamedTuple):
     parts: Mapping[str, str]
 
 
-def drawn(study: Study, path: Path, warehouse: Warehouse) -> Drawn:
+def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
     """Items and bundles as the study has them now, with the graphs that some run built of the same.
 
     Nobody is asked anything: what a model made of rubrics is read from the reply store. InputError for bad input;
     StoreError where a graph is not there: it names what differs from those that are, and the command that builds it.
     """
-    kept = list(_kept(warehouse))
-    if not kept:
+    stored = list(_kept(warehouse))
+    if not stored:
         raise StoreError(f"no run in {warehouse.place} has a graph; {_build(path, warehouse)}")
     base = path.parent
-    items = [
-        dict(row) for row in survey(streams(study.data, base), study.split, study.evaluation.target).items.values()
-    ]
-    known = authored_rubrics(base / study.rubrics.file, study.rubrics.induce is not None) if study.rubrics.file else {}
-    found = rubrics_of(items, known, study.rubrics)
+    surveyed = survey(streams(study.data, base), study.split, study.evaluation.target)
+    items = [dict(row) for row in surveyed.items.values()]
+    authored_by_name = (
+        authored_rubrics(base / study.rubrics.file, study.rubrics.induce is not None) if study.rubrics.file else {}
+    )
+    rubrics = rubrics_of(items, authored_by_name, study.rubrics)
     replies = warehouse.replies if asks(study.rubrics) else ":memory:"
-    locked = finished(study, found, known, items, replies, lambda store: Replay(store, model_of(study.judge, base)))
-    bundles = {name: one.bundle for name, one in locked.items()}
+    locked = finished(
+        study, rubrics, authored_by_name, items, replies, lambda store: Replay(store, model_of(study.judge, base))
+    )
+    bundles = {name: locked_rubric.bundle for name, locked_rubric in locked.items()}
     sources = _sources(study.graph, base, items, bundles)
-    graphs = {name: _match(name, of, kept, path, warehouse) for name, of in sources.items()}
-    return Drawn(items, bundles, graphs)
+    graphs = {name: _match(name, made_from, stored, path, warehouse) for name, made_from in sources.items()}
+    return StudyGraphs(items, bundles, graphs)
 
 
 def _sources(
     plan: Graphs, base: Path, items: list[dict[str, Any]], bundles: Mapping[str, Bundle]
 ) -> dict[str, Sources]:
     """What the graph of every rubric would be made from now."""
-    of = subjects(items, bundles)
-    written = authored(base / plan.file, of) if plan.file else {}
-    votes = read_votes(base / plan.votes, of) if plan.votes else []
+    rubric_subjects = subjects(items, bundles)
+    written = authored(base / plan.file, rubric_subjects) if plan.file else {}
+    votes = read_votes(base / plan.votes, rubric_subjects) if plan.votes else []
     settings = settings_of(plan, model_of(plan, base) if speaks(plan) else MODEL, speaks(plan))
-    return sources_of(of, written, votes, settings)
+    return sources_of(rubric_subjects, written, votes, settings)
 
 
 def _kept(warehouse: Warehouse) -> Iterator[_Kept]:
@@ -90,14 +93,14 @@ def _kept(warehouse: Warehouse) -> Iterator[_Kept]:
             yield _Kept(run_id, row, row["made_from"] | code)
 
 
-def _match(name: str, sources: Sources, kept: list[_Kept], path: Path, warehouse: Warehouse) -> Graph:
+def _match(name: str, sources: Sources, stored: list[_Kept], path: Path, warehouse: Warehouse) -> Graph:
     """The graph that was made from these; StoreError where there is none."""
-    wanted = sources.parts | {CODE: code_digest()}
-    alike = [one for one in kept if one.row["rubric_id"] == name]
+    parts = sources.parts | {CODE: code_digest()}
+    alike = [candidate for candidate in stored if candidate.row["rubric_id"] == name]
     if not alike:
         raise StoreError(f"no run in {warehouse.place} has a graph of rubric '{name}'; {_build(path, warehouse)}")
-    nearest = min(alike, key=lambda one: len(_differing(wanted, one.parts)))
-    odd = _differing(wanted, nearest.parts)
+    nearest = min(alike, key=lambda candidate: len(_differing(parts, candidate.parts)))
+    odd = _differing(parts, nearest.parts)
     if odd:
         raise StoreError(
             f"no run in {warehouse.place} has the graph of rubric '{name}' as this study makes it: the nearest, of run "
@@ -106,8 +109,8 @@ def _match(name: str, sources: Sources, kept: list[_Kept], path: Path, warehouse
     return Graph.model_validate_json(nearest.row["content"])
 
 
-def _differing(wanted: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
-    return sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
+def _differing(parts: Mapping[str, str], stored_parts: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in parts.keys() | stored_parts.keys() if parts.get(name) != stored_parts.get(name))
 
 
 def _build(path: Path, warehouse: Warehouse) -> str:

@@ -16,8 +16,9 @@ from tasks.contracts.backends import BACKENDS
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Judge
-from tasks.judge.protocol import how
-from tasks.judge.rows import Case, Graded, Judged, Kept, judgments
+from tasks.judge.grade import too_short
+from tasks.judge.protocol import protocol_module
+from tasks.judge.rows import Case, EarlierDecision, Graded, Judged, judgments
 from tasks.reward.local import Locals
 from tasks.reward.repeats import averaged
 from tasks.reward.wire import Batch
@@ -36,11 +37,12 @@ class RepeatedCase(NamedTuple):
 def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, calls: int) -> list[RepeatedCase]:
     """The rollouts with calls that are worth making again, at most so many calls for all of them together.
 
-    judged: in the order of the batch; weights: of its criteria, see `weights_of_doubts`. A call is worth what
-    its criteria are, and one without doubts is never made again.
+    judged: in the order of the batch; weights: of its criteria, see `weights_of_doubts`. A call is worth what its
+    criteria are. One without doubts is never made again, nor is one that was not made.
     """
     worths: list[tuple[float, int, frozenset[str]]] = []
-    for row, decided in enumerate(judged):
+    called = [(row, decided) for row, decided in enumerate(judged) if not too_short(decided.case)]
+    for row, decided in called:
         of_criteria = dict(zip(batch.wired[batch.of[row]].criteria, _part(weights, batch, row), strict=True))
         worths += [(worth, row, names) for names, worth in _calls(decided.case.bundle, of_criteria) if worth > 0]
     chosen: defaultdict[int, set[str]] = defaultdict(set)
@@ -74,16 +76,17 @@ def judged_again(
 def refuse_same_replies(judge: Judge, path: Path) -> None:
     """InputError for a judge that would say the same again."""
     if BACKENDS[judge.backend].needs != "engine":
-        rule = f"judge '{judge.backend}' gives the same reply every time; leave 'repeats' out"
-        raise InputError(rule, file=path, field="repeats")
+        rule = f"judge '{judge.backend}' gives the same reply every time; leave 'further_calls' out"
+        raise InputError(rule, file=path, field="further_calls")
     if judge.sampling.temperature == 0:
         rule = "with temperature 0 every reply is the same; set judge.sampling.temperature"
-        raise InputError(rule, file=path, field="repeats")
+        raise InputError(rule, file=path, field="further_calls")
 
 
 def _part(weights: Floats, batch: Batch, row: int) -> list[float]:
     """The weights of one rollout's criteria."""
-    return weights[batch.start[row] : batch.start[row + 1]].tolist()
+    of_rollout: list[float] = weights[batch.start[row] : batch.start[row + 1]].tolist()
+    return of_rollout
 
 
 def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> list[tuple[frozenset[str], float]]:
@@ -95,7 +98,7 @@ def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> list[tuple[froze
         return whole(parent) if parent else name
 
     calls = []
-    for part in how(bundle.protocol.name).parts(bundle, ()):
+    for part in protocol_module(bundle.protocol.name).parts(bundle, ()):
         names = frozenset(criterion.id for criterion in part.criteria)
         calls.append((names, sum(of_criteria[name] for name in {whole(name) for name in names})))
     return calls
@@ -103,9 +106,9 @@ def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> list[tuple[froze
 
 def _again(judged: Judged, names: set[str]) -> Case:
     """The case with all that stands but what these criteria are."""
-    kept = {
-        decision.criterion_id: Kept(decision, judged.probabilities.get(decision.criterion_id))
+    earlier = {
+        decision.criterion_id: EarlierDecision(decision, judged.probabilities.get(decision.criterion_id))
         for decision in judged.decisions
         if decision.criterion_id not in names
     }
-    return replace(judged.case, kept=kept)
+    return replace(judged.case, earlier=earlier)

@@ -1,0 +1,149 @@
+"""The record of a training: every batch is on disk before its rewards go out, and many batches make one shard.
+
+A shard for every batch was seven files, and a training of days has many thousand batches. So each batch is put aside in
+the run's folder (`_recent`), and those put aside become one shard now and then, and whenever somebody reads the record.
+None is gathered twice, whoever is killed: a shard has the same name and rows each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from tasks.contracts.errors import StoreError
+from tasks.contracts.schema import Row, conform
+from tasks.contracts.tables.every import BY_NAME
+from tasks.store.files import cannot_write
+from tasks.store.part import reading
+from tasks.store.shards import Rows
+from tasks.store.warehouse import Run
+
+RECENT = "_recent"
+MOST_BATCHES = 64
+"""Batches in one shard. The first shards have fewer, so that there is something to look at from the start."""
+LONGEST_S = 600.0
+"""For how long a batch is put aside, as far as later ones come."""
+_OPEN, _FULL = "open", "full"
+_logger = logging.getLogger(__name__)
+
+StageTables = Mapping[str, Mapping[type[Row], Rows]]
+"""Stage → its tables with their rows."""
+
+
+class Recorder:
+    """Records the batches of one process; others may record into the same run. Threads may share it."""
+
+    def __init__(self, run: Run, clock: Callable[[], float] = time.monotonic) -> None:
+        """StoreError where nothing can be written."""
+        self._run, self._clock = run, clock
+        self._aside = self._recorded = 0
+        self._since = 0.0
+        gather(run)
+
+    def add(self, batch: str, tables: StageTables) -> None:
+        """Put a batch aside, and gather those that are where there are enough; StoreError where it cannot be.
+
+        batch: its name, unlike any other, in order of time.
+        """
+        with _alone(self._run) as folder:
+            _put_aside(folder / _OPEN, batch, tables)
+            self._since = self._since if self._aside else self._clock()
+            self._aside, self._recorded = self._aside + 1, self._recorded + 1
+            is_old = self._clock() - self._since >= LONGEST_S
+            if is_old or self._aside >= min(MOST_BATCHES, (self._recorded + 1) // 2):
+                self._try_to_gather(folder)
+
+    def close(self) -> None:
+        """Complete the record. Closing twice is harmless."""
+        gather(self._run)
+
+    def _try_to_gather(self, folder: Path) -> None:
+        """The batch is on disk; what cannot be gathered now is with the next."""
+        try:
+            _gathered(self._run, folder)
+            self._aside = 0
+        except StoreError as error:
+            _logger.warning("batches stay put aside: %s", error)
+
+
+def gather(run: Run) -> None:
+    """Make shards of all that is put aside, by whomever, so that the record is whole; StoreError where it cannot be."""
+    with _alone(run) as folder:
+        _gathered(run, folder)
+
+
+@contextlib.contextmanager
+def _alone(run: Run) -> Iterator[Path]:
+    """The folder of what is put aside, as long as nobody else changes it."""
+    folder = run.folder / RECENT
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+def _put_aside(folder: Path, batch: str, tables: StageTables) -> None:
+    """A batch as a folder with a file for each table: there whole, or not at all."""
+    unseen = folder / f".{batch}"
+    try:
+        unseen.mkdir(parents=True, exist_ok=True)
+        for stage, row, rows in _each(tables):
+            with pa.OSFile(str(unseen / f"{stage}.{row.table}"), "wb") as file:
+                table = conform(row, rows)
+                with pa.ipc.new_file(file, table.schema) as writer:
+                    writer.write_table(table)
+        unseen.rename(folder / batch)
+    except OSError as error:
+        shutil.rmtree(unseen, ignore_errors=True)
+        raise cannot_write(folder / batch, error) from error
+
+
+def _each(tables: StageTables) -> Iterator[tuple[str, type[Row], Rows]]:
+    for stage, of_stage in tables.items():
+        for row, rows in of_stage.items():
+            yield stage, row, rows
+
+
+def _gathered(run: Run, folder: Path) -> None:
+    """Makes one shard a stage of all batches that are put aside.
+
+    They are closed to others first and gone after, each in one step: a process that is killed in between makes the same
+    shards anew, or none.
+    """
+    open_, full = folder / _OPEN, folder / _FULL
+    try:
+        if full.exists():
+            _commit(run, full)
+        if open_.exists():
+            open_.rename(full)
+            _commit(run, full)
+    except OSError as error:
+        raise cannot_write(full, error) from error
+
+
+def _commit(run: Run, full: Path) -> None:
+    batches = sorted(full.glob("[!.]*"))
+    stages: defaultdict[str, defaultdict[type[Row], list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
+    for path in (path for batch in batches for path in sorted(batch.iterdir())):
+        stage, _, table = path.name.partition(".")
+        with reading(path, run.mend()):
+            stages[stage][BY_NAME[table]].append(pa.ipc.open_file(path).read_all())
+    for stage, of_stage in stages.items():
+        tables: dict[type[Row], Rows] = {row: pa.concat_tables(parts) for row, parts in of_stage.items()}
+        run.commit(stage, batches[0].name, tables)
+    gone = full.with_name(f".{full.name}")
+    shutil.rmtree(gone, ignore_errors=True)  # what a process did not come to
+    full.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
