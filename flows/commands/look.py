@@ -96,7 +96,7 @@ def verify(
         place = Warehouse.open(warehouse).place if warehouse.is_dir() else warehouse
         problems: dict[str, None] = {}
         for look in verified(warehouse, run):
-            print(f"{look.what}: {look.told} ({look.seconds:.1f} s){' WRONG' if look.problems else ''}")
+            print(f"{look.subject}: {look.amount} ({look.seconds:.1f} s){' WRONG' if look.problems else ''}")
             problems |= dict.fromkeys(look.problems)
         if problems:
             raise UserError("\n  ".join([f"{len(problems)} wrong in {place}:", *problems]))

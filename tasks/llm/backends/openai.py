@@ -10,7 +10,7 @@ import queue
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,7 @@ class _Wave:
 
     async def enter(self) -> None:
         """Takes room for a call, as soon as there is some."""
-        if not self.room.locked():
-            await self.room.acquire()  # at once
-            return
-        with self.rest():
+        with self.rest() if self.room.locked() else nullcontext():  # where there is some, nobody waits
             await self.room.acquire()
 
     def stop(self, end: StoppedError) -> None:
