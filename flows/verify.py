@@ -12,8 +12,8 @@ from flows.plan import inputs
 from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.settings.study import Study
 from tasks.llm.stores import are_there, open_replies, shown_place
-from tasks.review.heard import LEDGER
 from tasks.review.ledger import Ledger
+from tasks.review.stored_acts import LEDGER
 from tasks.store.recorded import MANIFEST, manifest_of
 from tasks.store.verify import AmountAndProblems, Look, look_at_run, timed
 from tasks.store.warehouse import Run, Warehouse

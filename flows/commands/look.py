@@ -13,7 +13,7 @@ from flows.commands.options import WarehouseFolder
 from flows.terminal import for_people, print_rows
 from tasks.contracts.errors import UserError
 from tasks.contracts.schema import columns as described
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.warehouse import Run, Warehouse
 
 

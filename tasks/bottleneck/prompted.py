@@ -18,7 +18,7 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Attempt, Checked, RequestOutcome, Wave, ask, quiet
 from tasks.llm.backend import Backend
 from tasks.llm.extract import extract
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record
 from tasks.stats.arrays import Floats, Ints

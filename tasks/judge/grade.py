@@ -22,7 +22,7 @@ from tasks.judge.protocol import NOTHING, Answer, Outcome, Part, ProtocolModule,
 from tasks.judge.rows import Called, Case, Graded, Grading, Judged, Rater
 from tasks.judge.score import Scored
 from tasks.llm.ask import Attempt, Checked, OnOpen, RequestOutcome, Wave, ask, quiet, unheard
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request
 from tasks.text.tokens import tokens
 

@@ -26,9 +26,9 @@ from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay, Recorded
 from tasks.llm.encoder import minilm
 from tasks.llm.foreign import foreign_rows, foreign_score, rescale
-from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.recording import read_recording
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Request
 
 _BATCH = 256

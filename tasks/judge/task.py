@@ -30,7 +30,7 @@ from tasks.judge.tables import item_counts, shard_cases
 from tasks.judge.worker import ShardWorker
 from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.monitor.artifacts import ProgressBar
 from tasks.monitor.crew import Crew
 from tasks.monitor.engines import on_engine

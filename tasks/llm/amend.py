@@ -9,7 +9,7 @@ from typing import TypeVar
 from tasks.contracts.errors import InputError
 from tasks.llm.ask import Attempt, Checked, RequestOutcome, ask
 from tasks.llm.backend import Backend
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.text.templates import Templates
 

@@ -10,7 +10,7 @@ from operator import length_hint
 from typing import Any, Generic, TypeVar
 
 from tasks.llm.backend import Backend
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, digest, overdue
 
 T = TypeVar("T")

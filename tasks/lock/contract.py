@@ -12,7 +12,7 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.llm.amend import all_again, ask_amending, usable
 from tasks.llm.ask import Checked, RequestOutcome, as_call
 from tasks.llm.backend import Backend
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.text.templates import Templates
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.digest import digest_of
 from tasks.store.manifest import digests
 from tasks.store.mark import LAST, MarkedTable, read_mark

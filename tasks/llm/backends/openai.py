@@ -27,9 +27,9 @@ from tasks.llm.backends.connections import Connections
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
 from tasks.llm.backends.pace import Pace, SharedPace
 from tasks.llm.backends.prefixes import Prefixes
-from tasks.llm.kept import Replies
 from tasks.llm.minute import MinuteLimits
 from tasks.llm.opening import KeyOf
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, overdue
 from tasks.llm.sharing import Sharing, sharing
 

@@ -25,8 +25,8 @@ from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written
 from tasks.llm.backends.structure import ControlTokensError, Structure
-from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, Token, overdue
 from tasks.llm.turn import Turn
 from tasks.store.digest import file_digest

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import StoreError
+from tasks.contracts.tables.catalogue import BY_NAME, TABLES
 from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.every import BY_NAME, TABLES
 from tasks.store import part
 from tasks.store.catalogue import ask
 from tasks.store.digest import file_digest, sealed, unsealed
