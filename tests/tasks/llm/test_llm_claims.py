@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import BackendError
-from tasks.llm import claims
+from tasks.llm import claims, reply_store
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
