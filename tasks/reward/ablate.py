@@ -35,13 +35,14 @@ def random_graph(wired: Wired, seed: int) -> Wired:
     sources = [dealt[pair] for pair in edges]
     parents = [parent for parent, _ in edges]
     children = [child for _, child in edges]
+    relations = tuple(wired.relation[source] for source in sources)
     return replace(
         wired,
         graph_id=f"random {seed} of {wired.graph_id}",
         order=np.array(order, dtype=np.int32),
         parent=np.array(parents, dtype=np.int32),
         child=np.array(children, dtype=np.int32),
-        relation=tuple(wired.relation[source] for source in sources),
+        relation=relations,
         retention=wired.retention[sources],
     )
 

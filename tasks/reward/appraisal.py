@@ -17,7 +17,7 @@ from tasks.stats.arrays import Floats
 class CriterionShares(NamedTuple):
     """How far a criterion counts, in [0, 1]; None where it is unscored, or hangs on what is."""
 
-    own: float | None
+    local: float | None
     licensed: float | None
 
 

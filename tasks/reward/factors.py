@@ -102,9 +102,9 @@ def taught(judged: Locals, wired: Mapping[str, Wired], human: HumanScores, plan:
     train, test = _part(judged.batch, rubrics, fitted_on), _part(judged.batch, rubrics, held_out)
     learned = learn(train, human.score[fitted_on], human.cluster[fitted_on], plan.folds, plan.seed)
     predicted = predict(train, human.score[fitted_on], learned, test)
-    tried = gains(human.score[held_out], predicted, human.cluster[held_out], human.scale, draws, plan.seed)
+    gained = gains(human.score[held_out], predicted, human.cluster[held_out], human.scale, draws, plan.seed)
     labelled = int((~np.isnan(human.score[held_out])).sum())
-    figures = [_record(figure, labelled - figure.n) for figure in tried]
+    figures = [_record(figure, labelled - figure.n) for figure in gained]
     return Lesson(_rows(rubrics, learned, plan), figures + _unfitted(learned))
 
 

@@ -161,15 +161,17 @@ def _learn_rubric(wired: Wired, local: Floats, scores: Floats, fold: Shorts, fol
     factors = _fit(wired, local, standard, strength)
     intercept, slope = line(rewards_and_slopes(wired, local, factors)[0], standard)
     silent_edges = itertools.compress(wired.edges, silent)
+    factor_of = dict(zip(wired.edges, factors.tolist(), strict=True))
+    in_score_units = {tried: sd * math.sqrt(error) for tried, error in errors.items()}
     return Learned(
         rubric_id=wired.rubric_id,
         n=n,
-        factors=dict(zip(wired.edges, factors.tolist(), strict=True)),
+        factors=factor_of,
         silent=tuple(silent_edges),
         intercept=mean + sd * intercept,
         slope=sd * slope,
         strength=strength,
-        errors={tried: sd * math.sqrt(error) for tried, error in errors.items()},
+        errors=in_score_units,
         note="the human score does not rise with the reward" if slope == 0 else None,
     )
 

@@ -95,11 +95,8 @@ def local_scores(
     coded = {name: _coded(judgments[name]) for name in ("response_id", "criterion_id", "rater_id", "sample")}
     response, rater, sample = coded["response_id"], coded["rater_id"], coded["sample"]
     of_response = _rubrics(response.values.to_pylist(), item_of, rubric_of, bundles, wired)
-    raters_of_responses = response.places * len(rater.values) + rater.places
-    group = _coded(pa.array(raters_of_responses * len(sample.values) + sample.places))
-    combined, sample_at = np.divmod(np.asarray(group.values), max(1, len(sample.values)))
-    response_at, rater_at = np.divmod(combined, max(1, len(rater.values)))
-    rubric_index = of_response.rubric[response_at]
+    gradings = _gradings(response, rater, sample)
+    rubric_index = of_response.rubric[gradings.response]
 
     used = [(wired[name], bundles[name]) for name in of_response.rubrics]
     points = _points([bundle for _, bundle in used], coded["criterion_id"].values)
@@ -107,7 +104,7 @@ def local_scores(
         judgments, points, of_response.rubric[response.places], coded["criterion_id"], of_response.rubrics
     )
     start = starts(points.sizes[rubric_index])
-    cell = start[group.places] + points.place[point]
+    cell = start[gradings.place] + points.place[point]
     refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
     judged = shares(judgments, Worth(points.counted, points.levels[point], points.top[point]), local)
 
@@ -122,14 +119,14 @@ def local_scores(
     decided = rewarded.shares(of_points(judged.decided))[0] if judged.likely.any() else scores
     variance = rewarded.variances(of_points(judged.variance), scores)
     graphs = [graph for graph, _ in used]
-    responses = pa.array(response_at)
+    responses = pa.array(gradings.response)
     return Locals(
         batch=batch(graphs, rubric_index.astype(np.int32), scores, scored, decided, variance),
         response_id=response.values.take(responses),
         item_id=pa.array(of_response.items, pa.string()).take(responses),
-        rater_id=rater.values.take(pa.array(rater_at)),
-        sample=sample.values.take(pa.array(sample_at)),
-        decided_by=_decided_by(group.places, len(rubric_index), judged),
+        rater_id=rater.values.take(pa.array(gradings.rater)),
+        sample=sample.values.take(pa.array(gradings.sample)),
+        decided_by=_decided_by(gradings.place, len(rubric_index), judged),
     )
 
 
@@ -145,6 +142,27 @@ def _coded(column: pa.ChunkedArray | pa.Array) -> _Coded:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     encoded = array.dictionary_encode()
     return _Coded(np.asarray(encoded.indices, dtype=np.int64), encoded.dictionary)
+
+
+class _Gradings(NamedTuple):
+    """The n gradings that the judgments make up: those of one response by one rater in one repetition are one."""
+
+    place: Ints
+    """(rows,) which of them each judgment belongs to; they stand in the order in which they first occur."""
+    response: Ints
+    """(n,) place of each one's response among the distinct ones."""
+    rater: Ints
+    """(n,) place of its rater."""
+    sample: Ints
+    """(n,) place of the repetition's number."""
+
+
+def _gradings(response: _Coded, rater: _Coded, sample: _Coded) -> _Gradings:
+    responses_and_raters = response.places * len(rater.values) + rater.places
+    keys = _coded(pa.array(responses_and_raters * len(sample.values) + sample.places))
+    combined, sample_place = np.divmod(np.asarray(keys.values), max(1, len(sample.values)))
+    response_place, rater_place = np.divmod(combined, max(1, len(rater.values)))
+    return _Gradings(keys.places, response_place, rater_place, sample_place)
 
 
 class _Rubrics(NamedTuple):

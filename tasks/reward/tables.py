@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,28 +33,28 @@ def reward_tables(
     judged: Locals, wiring: Wiring, study: Study, settings: Reward, scores: pa.Table, lesson: Lesson
 ) -> dict[type[Row], Rows]:
     """The rewards of every aggregation, where they differ, what leaks, and what was learned."""
-    aggregated = {
-        name: aggregate(
-            judged.batch,
-            name,
-            threshold=settings.threshold,
-            inference=settings.inference,
-            unscored=study.judge.unscored,
-        )
-        for name in AGGREGATIONS
-    }
+    reward_of = partial(
+        aggregate,
+        judged.batch,
+        threshold=settings.threshold,
+        inference=settings.inference,
+        unscored=study.judge.unscored,
+    )
+    aggregated = {name: reward_of(name) for name in AGGREGATIONS}
     reward_parts, case_parts = [], []
     for name, worth in aggregated.items():
         reward_parts.append(rewards(judged, worth, name, settings))
-        case_parts.append(cases(judged, edge_cases(judged.batch, worth.marginal, settings.threshold), name))
+        leaks = edge_cases(judged.batch, worth.marginal, settings.threshold)
+        case_parts.append(cases(judged, leaks, name))
+    diagnostics = [
+        *figures(judged, aggregated, wiring, settings, study.judge.unscored),
+        *against(judged, aggregated, scores, settings),
+        *lesson.diagnostics,
+    ]
     return {
         Rewards: pa.concat_tables(reward_parts),
         EdgeCases: pa.concat_tables(case_parts),
-        Diagnostics: [
-            *figures(judged, aggregated, wiring, settings, study.judge.unscored),
-            *against(judged, aggregated, scores, settings),
-            *lesson.diagnostics,
-        ],
+        Diagnostics: diagnostics,
         Retentions: lesson.retentions,
     }
 

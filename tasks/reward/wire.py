@@ -87,23 +87,13 @@ def wire(
         raise ContractError(f"the suppression strength η is {eta}, not a number from 0 on")
     top_level = bundle.whole
     criteria = tuple(criterion.id for criterion in top_level)
-    if {node.criterion_id for node in graph.nodes} != set(criteria):
-        odd = sorted({node.criterion_id for node in graph.nodes} ^ set(criteria))
-        raise ContractError(f"rubric '{rubric_id}': its graph is of another rubric; they differ in {', '.join(odd)}")
     weights = np.array([criterion.weight for criterion in top_level], dtype=np.float64)
-    if not 0 < sum(map(abs, weights.tolist())) < np.inf:
-        raise ContractError(f"rubric '{rubric_id}': its weights are all 0 or beyond all bounds: nothing to reward by")
-    edge_of = {(edge.parent, edge.child): edge for edge in graph.edges}
     overrides = dict(learned or {})
-    for pair, value in overrides.items():
-        if pair not in edge_of:
-            raise ContractError(f"rubric '{rubric_id}': a factor is given for {' → '.join(pair)}, which is no edge")
-        if not 0 <= value <= 1:
-            raise ContractError(f"rubric '{rubric_id}': the factor of {' → '.join(pair)} is {value}, not in [0, 1]")
+    _refuse_misfits(rubric_id, graph, criteria, weights, overrides)
     place = {name: position for position, name in enumerate(criteria)}
     directed: nx.DiGraph[int] = nx.DiGraph()
     directed.add_nodes_from(range(len(criteria)))
-    directed.add_edges_from((place[parent], place[child]) for parent, child in edge_of)
+    directed.add_edges_from((place[edge.parent], place[edge.child]) for edge in graph.edges)
     order = np.array(list(nx.lexicographical_topological_sort(directed)), dtype=np.int32)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
@@ -124,6 +114,28 @@ def wire(
         retention=np.array(retentions, dtype=float) ** eta,
         reachable=_reachable(top_level),
     )
+
+
+def _refuse_misfits(
+    rubric_id: str,
+    graph: Graph,
+    criteria: Sequence[str],
+    weights: Floats,
+    learned: Mapping[tuple[str, str], float],
+) -> None:
+    """ContractError where graph, weights or learned factors are not such as a reward can be computed with."""
+    nodes = {node.criterion_id for node in graph.nodes}
+    if nodes != set(criteria):
+        odd = sorted(nodes ^ set(criteria))
+        raise ContractError(f"rubric '{rubric_id}': its graph is of another rubric; they differ in {', '.join(odd)}")
+    if not 0 < sum(map(abs, weights.tolist())) < np.inf:
+        raise ContractError(f"rubric '{rubric_id}': its weights are all 0 or beyond all bounds: nothing to reward by")
+    edges = {(edge.parent, edge.child) for edge in graph.edges}
+    for pair, factor in learned.items():
+        if pair not in edges:
+            raise ContractError(f"rubric '{rubric_id}': a factor is given for {' → '.join(pair)}, which is no edge")
+        if not 0 <= factor <= 1:
+            raise ContractError(f"rubric '{rubric_id}': the factor of {' → '.join(pair)} is {factor}, not in [0, 1]")
 
 
 def _reachable(criteria: Sequence[Criterion]) -> float | None:
