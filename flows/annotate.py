@@ -19,7 +19,7 @@ from tasks.judge.task import credential, judge
 from tasks.lock.task import Locked, lock
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.annotation.task import report_annotation
-from tasks.review.heard import Spoken, spoken
+from tasks.review.stored_acts import Spoken, spoken
 from tasks.review.task import SettledTables, adjudicate, queue
 
 without_tracebacks()

@@ -20,7 +20,7 @@ from tasks.lock.task import lock
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.annotation.task import report_annotation
 from tasks.report.bottleneck.task import report_graders
-from tasks.review.heard import Spoken
+from tasks.review.stored_acts import Spoken
 
 without_tracebacks()
 

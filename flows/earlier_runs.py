@@ -60,7 +60,7 @@ def _recorded(judge: Judge, path: Path, base: Path, cases: Iterable[Case]) -> tu
             "recorded replies",
             recording.refuse(missing, len(requests), recording.speaker(judge.model)).rule,
         )
-    return "ok", "recorded replies", f"{len(requests)} first calls are in {path}: {recording.header.told}"
+    return "ok", "recorded replies", f"{len(requests)} first calls are in {path}: {recording.header.in_words}"
 
 
 def _first(cases: Iterable[Case], rater_of_judge: Rater) -> list[Request]:

@@ -14,10 +14,10 @@ from tasks.contracts.errors import InputError
 from tasks.ingest.draft.asking import Ask, Asking, scales, settled, worded
 from tasks.ingest.draft.drafted import drafted
 from tasks.ingest.draft.guess import Column, guessed
+from tasks.ingest.draft.messages import seen, to_write
 from tasks.ingest.draft.questions import QUESTION_COLUMNS, QUESTIONS, listed_questions, question_table
 from tasks.ingest.draft.roles import recognised
 from tasks.ingest.draft.rubric_text import rubric_text
-from tasks.ingest.draft.seen import seen, to_write
 from tasks.ingest.draft.study_text import StudyParts, study_text
 from tasks.store.cells import text_or_none
 from tasks.store.files import write_atomically

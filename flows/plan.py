@@ -111,7 +111,7 @@ def _recordings(study: Study, base: Path) -> Iterator[tuple[str, str]]:
     annotators = study.annotation.annotators.values() if study.annotation else ()
     for name in {choice.replies: None for choice in (study.judge, *annotators, study.graph) if choice.replies}:
         with suppress(InputError):
-            yield name, read_recording(base / name).header.told
+            yield name, read_recording(base / name).header.in_words
 
 
 def _beside(study: Study, base: Path, warehouse: str | Path, limit: int | None) -> Iterator[tuple[str, Plan]]:

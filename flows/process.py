@@ -10,7 +10,7 @@ from typing import NamedTuple
 from flows.failures import Watch
 from flows.recorder import Recorder
 from tasks.judge.rows import Rater
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 
 
 class Opened(NamedTuple):

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.schema import Row, conform
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.files import cannot_write
 from tasks.store.part import reading
 from tasks.store.shards import Rows

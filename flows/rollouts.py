@@ -38,7 +38,7 @@ from tasks.judge.rater import repeated
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
 from tasks.llm.backend import kept_open
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.steady import Steady
 from tasks.llm.stores import open_replies
 from tasks.reward.aggregate import Aggregated, aggregate

@@ -44,7 +44,7 @@ from tasks.contracts.tables.rubrics import Bundles
 from tasks.ingest.sources import evaluation_only
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.stores import open_replies
 from tasks.reward.factors import read_factors
 from tasks.store.warehouse import Run, Warehouse

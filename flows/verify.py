@@ -12,10 +12,10 @@ from flows.plan import inputs
 from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.settings.study import Study
 from tasks.llm.stores import are_there, open_replies, shown_place
-from tasks.review.heard import LEDGER
 from tasks.review.ledger import Ledger
+from tasks.review.stored_acts import LEDGER
 from tasks.store.recorded import MANIFEST, manifest_of
-from tasks.store.verify import Look, Seen, look_at_run, timed
+from tasks.store.verify import AmountAndProblems, Look, look_at_run, timed
 from tasks.store.warehouse import Run, Warehouse
 
 
@@ -32,7 +32,7 @@ def verified(folder: Path, run_id: str | None = None) -> Iterator[Look]:
         raise UserError(f"no run '{run_id}' in {house.place}; there are {', '.join(there) or 'none'}")
     for name in [run_id] if run_id else there:
         for look in _run(house.run(name)):
-            yield look._replace(what=f"{name}: {look.what}")
+            yield look._replace(subject=f"{name}: {look.subject}")
     if (not house.mirrored or house.replies_named) and are_there(house.replies):
         yield timed(Path(shown_place(house.replies)).name, partial(_replies, house.replies))
     if (folder / LEDGER).exists():
@@ -49,7 +49,7 @@ def _run(run: Run) -> Iterator[Look]:
         yield Look("manifest", "none: the run did not finish, or is part of another", 0.0, ())
 
 
-def _inputs(run: Run) -> Seen:
+def _inputs(run: Run) -> AmountAndProblems:
     """Files that changed since are no fault of the run: that is told, as what is gone is."""
     manifest = manifest_of(run)
     before: dict[str, str] = manifest["identity"]["inputs"]
@@ -68,7 +68,7 @@ def _inputs(run: Run) -> Seen:
     return "; ".join(notes), []
 
 
-def _replies(place: str | Path) -> Seen:
+def _replies(place: str | Path) -> AmountAndProblems:
     with open_replies(place, read_only=True) as store:
         looked = store.look()
     notes = f"{looked.rows:,} replies"
@@ -76,7 +76,7 @@ def _replies(place: str | Path) -> Seen:
     return notes, [f"{shown_place(place)}: {problem}" for problem in looked.problems]
 
 
-def _votes(path: Path) -> Seen:
+def _votes(path: Path) -> AmountAndProblems:
     with Ledger(path) as ledger:
         acts, problems = ledger.look()
     return f"{acts:,} acts", [f"{path}: {problem}" for problem in problems]

@@ -65,7 +65,7 @@ def test_there_is_something_to_look_at() -> None:
         "lock",
     }
     assert any(is_door(path) for path in MODULES)
-    assert "tasks.contracts.tables.every.BY_NAME" in imported(ROOT / "tasks/store/warehouse.py")
+    assert "tasks.contracts.tables.catalogue.BY_NAME" in imported(ROOT / "tasks/store/warehouse.py")
 
 
 @EVERY

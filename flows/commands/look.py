@@ -13,7 +13,7 @@ from flows.commands.options import WarehouseFolder
 from flows.terminal import for_people, print_rows
 from tasks.contracts.errors import UserError
 from tasks.contracts.schema import columns as described
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.warehouse import Run, Warehouse
 
 
@@ -96,7 +96,7 @@ def verify(
         place = Warehouse.open(warehouse).place if warehouse.is_dir() else warehouse
         problems: dict[str, None] = {}
         for look in verified(warehouse, run):
-            print(f"{look.what}: {look.told} ({look.seconds:.1f} s){' WRONG' if look.problems else ''}")
+            print(f"{look.subject}: {look.amount} ({look.seconds:.1f} s){' WRONG' if look.problems else ''}")
             problems |= dict.fromkeys(look.problems)
         if problems:
             raise UserError("\n  ".join([f"{len(problems)} wrong in {place}:", *problems]))
@@ -118,7 +118,7 @@ def replies(
 
         header = recorded(_run(warehouse, run), to, name, weights)
         size = f"{to.stat().st_size / 1024:,.0f} KiB"
-        print(f"{to}: {header.replies:,} {header.told}, {header.errors:,} errors, {size}")
+        print(f"{to}: {header.replies:,} {header.in_words}, {header.errors:,} errors, {size}")
 
 
 def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:

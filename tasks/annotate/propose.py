@@ -25,7 +25,7 @@ from tasks.llm.amend import all_again, ask_amending, usable
 from tasks.llm.ask import Checked, as_call
 from tasks.llm.backend import Backend
 from tasks.llm.extract import extract
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record, several, text
 from tasks.text.fold import folded

@@ -15,10 +15,10 @@ from tasks.contracts.bundle import Anchor, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
 from tasks.contracts.settings.engine import Sampling
-from tasks.llm.ask import Asked, Attempt, Checked, Wave, ask, quiet
+from tasks.llm.ask import Attempt, Checked, RequestOutcome, Wave, ask, quiet
 from tasks.llm.backend import Backend
 from tasks.llm.extract import extract
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record
 from tasks.stats.arrays import Floats, Ints
@@ -190,5 +190,5 @@ def _repair(request: Request, history: tuple[Attempt[float], ...], scale: Scale)
     return replace(request, messages=(system, mended), role="contract_repair", mends=("score",))
 
 
-def _reason(answer: Asked[float]) -> str | None:
+def _reason(answer: RequestOutcome[float]) -> str | None:
     return answer.attempts[-1].checked.violations[0] if answer.value is None else None

@@ -15,8 +15,8 @@ from tasks.check.suite import check_values, columns
 from tasks.check.typed import Footer, batches, check_types, footers
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Expectation, Row, expectations
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.contracts.tables.checks import Checks, Quarantine
-from tasks.contracts.tables.every import BY_NAME
 from tasks.store.warehouse import Run
 
 

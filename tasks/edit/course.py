@@ -16,7 +16,7 @@ def prove(workspace: Workspace) -> None:
     """Refuse at once what would fail after hours: InputError for a prompt that is longer than the policy reads, or a
     scheme that rule faithfulness cannot edit."""
     plan, samples = workspace.plan, workspace.samples
-    revises = any(arm in TUNED for arm in plan.wanted())
+    revises = any(arm in TUNED for arm in plan.arms_in_order())
     for sample in (*samples.train, *samples.test):
         # The longest prompt is the reviser's: it holds a rollout and a checklist.
         added = 2 * plan.max_tokens + room(sample.scheme, plan.max_tokens) if revises else plan.max_tokens
@@ -33,7 +33,7 @@ def go_through(workspace: Workspace, seed: int) -> None:
     """Train and measure every arm with a seed, each after its own start. Base is the same for all seeds but the
     sampling."""
     gather(workspace, seed)
-    for arm in workspace.plan.wanted():
+    for arm in workspace.plan.arms_in_order():
         if arm in TUNED:
             revise_for(workspace, arm, seed)
         if arm != "base" or seed == workspace.plan.seeds[0]:

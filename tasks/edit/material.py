@@ -22,7 +22,7 @@ from tasks.edit.workspace import Workspace, attempts_of, written
 
 def gather(workspace: Workspace, seed: int) -> None:
     """What is told of the base policy, as far as an arm of the plan learns from it."""
-    arms = workspace.plan.wanted()
+    arms = workspace.plan.arms_in_order()
     if any(arm in TUNED for arm in arms):
         _rollouts(workspace, seed)
     if any(arm in SIGNALLED for arm in arms):

@@ -81,7 +81,7 @@ class Policy:
     def prompt_ids(self, prompt: str) -> list[int]:
         """A prompt as one user turn in the model's own chat format, up to where the reply begins; the plain text for a
         model without a chat format. A student cannot close the turn: control tokens in the text stay text."""
-        return self._structure.asked([{"role": "user", "content": prompt}], self._prompt)[1]
+        return self._structure.plain_turns([{"role": "user", "content": prompt}], self._prompt)[1]
 
     def ids(self, text: str) -> list[int]:
         """A piece of text as tokens, nothing added; what reads like a control token stays text."""

@@ -12,7 +12,7 @@ from tasks.evaluate.gates import gates
 from tasks.evaluate.groups import fairness
 from tasks.evaluate.length import against_length
 from tasks.evaluate.marks import again, level_shares, spread, validity, variety
-from tasks.evaluate.others import against_others
+from tasks.evaluate.other_runs import against_others
 from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
 from tasks.evaluate.rubric import against_text

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tasks.evaluate.agree import both_scored, item_qwk, mean_of_items
-from tasks.evaluate.beside import FEWEST, by_item, drawn_qwk, stat
+from tasks.evaluate.item_figures import FEWEST, by_item, drawn_qwk, stat
 from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, record
 from tasks.stats.arrays import Floats, Ints
 

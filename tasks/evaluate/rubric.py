@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tasks.evaluate.agree import both_scored, item_qwk
-from tasks.evaluate.beside import by_item, drawn_qwk
+from tasks.evaluate.item_figures import by_item, drawn_qwk
 from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice
 
 TEXT = "text_only"

@@ -33,9 +33,7 @@ def slices(scores: pd.DataFrame, groups: list[str], scales: Mapping[str, ScaleBo
     by = resampled(scores)
     yield ScoreSlice("all", "all", scores, common_scale(scores, scales), by)
     for kind, column in [("item", "item_id"), ("type", "type"), *((name, f"group:{name}") for name in groups)]:
-        places_of = scores.groupby(column, sort=True).indices
-        for value in sorted(places_of):
-            places = places_of[value]
+        for value, places in scores.groupby(column, sort=True).indices.items():
             rows = scores if len(places) == len(scores) else scores.iloc[places]
             yield ScoreSlice(kind, str(value), rows, common_scale(rows, scales), by)
 

@@ -14,7 +14,7 @@ from tasks.contracts.settings.study import Evaluation, Study
 from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.evaluate.decisions import CRITERION, decided, decision_figures
 from tasks.evaluate.figures import figures
-from tasks.evaluate.others import other_column, placed
+from tasks.evaluate.other_runs import other_column, placed
 from tasks.evaluate.raters import SCORE, rater_effects
 from tasks.evaluate.slices import Record
 from tasks.evaluate.tables import read_marks

@@ -11,7 +11,7 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.graph import Graphs
 from tasks.graph.subject import GraphSubject
 from tasks.llm.backend import Backend
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 
 _MOST_PAIRS = 2_000
 

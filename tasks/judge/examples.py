@@ -57,7 +57,7 @@ class GradedItem:
         self._read = TfidfVectorizer(analyzer="char_wb", ngram_range=GRAMS, sublinear_tf=True)
         self._vectors = self._read.fit_transform([_readable(example.text) for example in self._graded])
         self._ranked = self._by_level() if plan.by == "level" else {}
-        self._scores_shown = spread(self._sure(), plan.count)
+        self._scores_shown = spread(self._never_missing(), plan.count)
 
     @property
     def shows(self) -> bool:
@@ -98,7 +98,7 @@ class GradedItem:
         is_cut = np.array([len(self._graded[index].text) > LONGEST for index in indices])
         return [indices[rank] for rank in np.lexsort((-central, is_cut))]
 
-    def _sure(self) -> dict[float, int]:
+    def _never_missing(self) -> dict[float, int]:
         """Score → examples that no labelled response has to miss: all of it, less the most that are kin of one."""
         most = Counter[float]()
         for example in self._graded if self._ranked else ():

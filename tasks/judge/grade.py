@@ -21,12 +21,12 @@ from tasks.judge.memory import FORGOTTEN, Memory, Store, fitting, learn, recall
 from tasks.judge.protocol import NOTHING, Answer, Outcome, Part, ProtocolModule, Shown, protocol_module
 from tasks.judge.rows import Called, Case, Graded, Grading, Judged, Rater
 from tasks.judge.score import Scored
-from tasks.llm.ask import Asked, Attempt, Checked, OnOpen, Wave, ask, quiet, unheard
-from tasks.llm.kept import Replies
+from tasks.llm.ask import Attempt, Checked, OnOpen, RequestOutcome, Wave, ask, quiet, unheard
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request
 from tasks.text.tokens import tokens
 
-AskAll = Callable[[Sequence[Request]], list[Asked[Any]]]
+AskAll = Callable[[Sequence[Request]], list[RequestOutcome[Any]]]
 """Puts requests to the rater, all at once."""
 PROTOCOL_VERSION = 5
 """Goes up whenever the same replies would be verified or scored differently."""
@@ -47,7 +47,7 @@ def grade_batch(
     short = [too_short(case) for case in cases]
     asking = [case for case, settled in zip(cases, short, strict=True) if not settled]
 
-    def ask_all(requests: Sequence[Request]) -> list[Asked[Any]]:
+    def ask_all(requests: Sequence[Request]) -> list[RequestOutcome[Any]]:
         backend, mender = rater.backend, rater.mender
         return ask(requests, backend, replies, check, repair, on_wave=on_wave, mender=mender, on_open=on_open)
 

@@ -16,7 +16,7 @@ from tasks.judge.question import Question
 from tasks.judge.schema import citing
 from tasks.judge.unit_names import names_of
 from tasks.judge.unscored import incomplete
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request, Same
 
@@ -150,7 +150,7 @@ def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
     return failures
 
 
-def probabilities(call: Asked[Any], items: Sequence[Criterion]) -> dict[str, list[float]]:
+def probabilities(call: RequestOutcome[Any], items: Sequence[Criterion]) -> dict[str, list[float]]:
     """Probability of each level of the items, where the rater gives them: of the last reply that was asked for one."""
     levels = {item.id: len(item.levels) for item in items}
     latest: dict[str, list[float]] = {}

@@ -104,7 +104,7 @@ class Progress:
         open_ = f"{self._calls.open:,} {'replies' if self._calls.open > 1 else 'reply'}"
         return (
             f"judge: {self._done:,}/{self._total:,} responses, waiting for the first of {open_}, "
-            f"{in_words(waited)}{self._left()}"
+            f"{in_words(waited)}{self._time_left()}"
         )
 
     def _line(self) -> str:
@@ -120,7 +120,7 @@ class Progress:
             f"{self._calls.answered:,} calls{self._calls.rates()}",
             f"{self._stored:,} replies reused",
             repairs,
-            f"{self._unscored:,} unscored{tokens}{self._left()}",
+            f"{self._unscored:,} unscored{tokens}{self._time_left()}",
         )
         return ", ".join(parts)
 
@@ -128,7 +128,7 @@ class Progress:
         """Responses of the present shard to which no reply is waited for."""
         return len(self._begun) - sum(count > 0 for count in self._waiting.values())
 
-    def _left(self) -> str:
+    def _time_left(self) -> str:
         seconds = self._seconds_left()
         if seconds is None or self._done >= self._total:
             return ""
@@ -136,7 +136,7 @@ class Progress:
 
     def _seconds_left(self) -> float | None:
         """What is open by its own pace; the rest of the shard, and those to come, by the time that a response took."""
-        spent, begun, open_ = self._clock() - self._shard, len(self._begun), self._calls.left()
+        spent, begun, open_ = self._clock() - self._shard, len(self._begun), self._calls.seconds_left()
         if self._done:
             each = (self._shard - self._start) / self._done
             return max(open_ or 0.0, begun * each - spent) + (self._total - self._done - begun) * each

@@ -16,7 +16,7 @@ from tasks.judge.reply_length import sampling_for
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import citing
 from tasks.judge.unit_names import names_of
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.request import Message, Reply, Request, Same
 
 ALL = "all"
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     """A part and all that happened to its call."""
 
     part: Part
-    call: Asked[Any]
+    call: RequestOutcome[Any]
 
 
 class Shown(NamedTuple):

@@ -26,9 +26,9 @@ from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay, Recorded
 from tasks.llm.encoder import minilm
 from tasks.llm.foreign import foreign_rows, foreign_score, rescale
-from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.recording import read_recording
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Request
 
 _BATCH = 256
@@ -61,7 +61,7 @@ def rater(
     if judge.repair_engine and kind.needs == "engine":
         mending = judge.model_copy(update={"engine": judge.repair_engine})
         mender = Levelled(open_backend(mending, base, replies, key_of))
-    return Rater(_named(judge, backend, mender), kind.rater_kind, backend, mender, **_asking(judge))
+    return Rater(_rater_id(judge, backend, mender), kind.rater_kind, backend, mender, **_asking(judge))
 
 
 def _offline(
@@ -87,10 +87,10 @@ def _recorded(judge: Judge, path: Path) -> Rater:
     if speaker.mender is not None:
         mender = Recorded(recording, speaker, mends=True)
     asking: dict[str, Any] = {"want_logprobs": speaker.logprobs > 0, "structured": speaker.structured}
-    return Rater(_named(judge, backend, mender), "replayed", backend, mender, judge.sampling, **asking)
+    return Rater(_rater_id(judge, backend, mender), "replayed", backend, mender, judge.sampling, **asking)
 
 
-def _named(judge: Judge, backend: Backend, mender: Backend | None) -> str:
+def _rater_id(judge: Judge, backend: Backend, mender: Backend | None) -> str:
     """Kind of answerer, models and protocol."""
     models = backend.model if mender is None else f"{backend.model}+{mender.model}"
     return f"{judge.backend}:{models}:{judge.protocol}"

@@ -35,7 +35,7 @@ class Relevance:
         self._criteria = encode([looked_for(criterion) for criterion in criteria])
         self._vectors: dict[str, np.ndarray] = {}
 
-    def of(self, quotes: Sequence[tuple[str, str]]) -> list[float]:
+    def relevances(self, quotes: Sequence[tuple[str, str]]) -> list[float]:
         """The relevance of each (criterion, words); infinite where there is nothing to compare with."""
         self._prepare(words for _, words in quotes)
         return [self._beside_others(self._rows.get(name), words) for name, words in quotes]
@@ -47,8 +47,8 @@ class Relevance:
             supporting = [(j, row) for j, row in enumerate(decision.evidence) if row["status"] in SUPPORTING]
             for j, row in supporting if decision.level else ():
                 quotes[i, j] = (decision.criterion_id, _words(row, text))
-        relevances = zip(quotes, self.of(list(quotes.values())), strict=True)
-        return {place: "irrelevant" for place, relevance in relevances if relevance < self._least}
+        by_quote = zip(quotes, self.relevances(list(quotes.values())), strict=True)
+        return {place: "irrelevant" for place, relevance in by_quote if relevance < self._least}
 
     def _beside_others(self, row: int | None, words: str) -> float:
         if row is None or len(self._criteria) < 2:

@@ -19,7 +19,7 @@ from tasks.contracts.tables.judging import Attempts, Evidence, Gradings, Judgmen
 from tasks.judge.decision import Decision
 from tasks.judge.examples import WorkedExample
 from tasks.judge.score import Scored
-from tasks.llm.ask import Asked, Attempt
+from tasks.llm.ask import Attempt, RequestOutcome
 from tasks.llm.backend import Backend
 from tasks.llm.request import Reply, Request
 from tasks.text.units import Unit
@@ -110,7 +110,7 @@ class Called(NamedTuple):
 
     case: Case
     part: str
-    answer: Asked[Any]
+    answer: RequestOutcome[Any]
 
 
 @dataclass
@@ -215,8 +215,8 @@ def _request_columns(requests: Sequence[Request], has_prose: bool) -> dict[str, 
         "seed": [request.sampling.seed for request in requests],
         "mends": [request.mends for request in requests],
         "memory": [request.memory for request in requests],
-        "system": [request.said("system") if has_prose else None for request in requests],
-        "prompt": [_writable(request.said("user")) if has_prose else None for request in requests],
+        "system": [request.content_of("system") if has_prose else None for request in requests],
+        "prompt": [_writable(request.content_of("user")) if has_prose else None for request in requests],
         "characters": _numbers([request.characters for request in requests], pa.int64()),
     }
 

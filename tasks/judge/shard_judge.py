@@ -18,7 +18,7 @@ from tasks.judge.teaching import People, teaching_of
 from tasks.llm.ask import OnOpen, Wave, quiet, unheard
 from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.foreign import foreign_scores
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.stores import open_replies
 from tasks.store.warehouse import Warehouse
 

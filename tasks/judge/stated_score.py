@@ -12,7 +12,7 @@ from tasks.judge.itemised import follow_up
 from tasks.judge.mend import next_role
 from tasks.judge.question import Question
 from tasks.judge.score import round_half_up
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request
 
@@ -39,7 +39,7 @@ def check(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -
     return Checked(counted_level.value(request.data.bundle.protocol, likely, float(stated), scale), ())
 
 
-def confidence(stated: Sequence[tuple[Asked[float], Scale]]) -> float | None:
+def confidence(stated: Sequence[tuple[RequestOutcome[float], Scale]]) -> float | None:
     """Mean probability of the numbers stated, each on its scale; None where the rater gives none."""
     probabilities = []
     for call, scale in stated:

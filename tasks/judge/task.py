@@ -30,7 +30,7 @@ from tasks.judge.tables import item_counts, shard_cases
 from tasks.judge.worker import ShardWorker
 from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.monitor.artifacts import ProgressBar
 from tasks.monitor.crew import Crew
 from tasks.monitor.engines import on_engine
@@ -131,8 +131,8 @@ def _share_out(
     """Has the workers of a cluster judge the shards that are not done."""
     run, stage = assignment.run, assignment.stage
     if grader is not None:
-        hint = "take engine: local, which needs no minutes for it"
-        raise InputError("a trained grader judges in one process", field="run.engine", hint=hint)
+        rule = "a trained grader judges where the command runs: other machines' processors may round its sums otherwise"
+        raise InputError(rule, field="run.engine", hint="take engine: local")
     open_ = [shard for shard in ordered if not shard.done]
     progress = ShardProgress(stage, open_, assignment.plan.samples, _say(run, stage))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tasks.llm.ask import Asked, Checked
+from tasks.llm.ask import Checked, RequestOutcome
 
 _BREAKS_OFF = ("truncated", "damaged")
 
 
-def reason_of(answer: Asked[Any]) -> str:
+def reason_of(answer: RequestOutcome[Any]) -> str:
     """The reason, as `UnscoredReason` has it, that the last attempt gives."""
     if answer.attempts[-1].reply.text is None:
         return "no_reply"

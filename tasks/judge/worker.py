@@ -15,7 +15,7 @@ from tasks.judge.rows import Rater
 from tasks.judge.shard_judge import ShardJudge, replies_for
 from tasks.judge.tables import Sheet, sheets_of
 from tasks.llm.budget import SharedPurse
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.sharing import Sharing, shared
 from tasks.store.manifest import code_digest
 from tasks.store.traffic import requests_sent

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tasks.contracts.errors import InputError
-from tasks.llm.ask import Asked, Attempt, Checked, ask
+from tasks.llm.ask import Attempt, Checked, RequestOutcome, ask
 from tasks.llm.backend import Backend
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.text.templates import Templates
 
@@ -28,7 +28,7 @@ def ask_amending(
     replies: Replies,
     check: Callable[[Request, Reply], Checked[T]],
     demand: Callable[[Request, History[T]], tuple[str, Request] | None],
-) -> list[Asked[T]]:
+) -> list[RequestOutcome[T]]:
     """Asks as `ask` does; an amendment is the next turn of the same talk, after the reply that failed.
 
     demand: gets a first request and all attempts, and returns what is said of the last one, with the first request as
@@ -56,7 +56,7 @@ def all_again(prompts: Templates) -> Callable[[Request, History[T]], tuple[str, 
     return demand
 
 
-def usable(call: Asked[T], name: str, hint: str, field: str | None = None) -> T:
+def usable(call: RequestOutcome[T], name: str, hint: str, field: str | None = None) -> T:
     """The artifact about a rubric; where there is none, InputError with what was wrong with the last reply.
 
     name: what the artifact is called; hint: what a person can do; field: of the study, where it was demanded.

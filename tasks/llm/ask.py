@@ -10,7 +10,7 @@ from operator import length_hint
 from typing import Any, Generic, TypeVar
 
 from tasks.llm.backend import Backend
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, digest, overdue
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Attempt(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Asked(Generic[T]):
+class RequestOutcome(Generic[T]):
     """All that happened to one request."""
 
     request: Request
@@ -113,7 +113,7 @@ def ask(
     on_wave: Callable[[Wave], None] = quiet,
     mender: Backend | None = None,
     on_open: OnOpen = unheard,
-) -> list[Asked[T]]:
+) -> list[RequestOutcome[T]]:
     """Asks everything once, then again whatever `repair` wants to ask of what failed, and so on. Keeps the order.
 
     mender: who answers the repairs; the same backend where not given. on_open: is told of each wave before it is asked.
@@ -132,7 +132,7 @@ def ask(
         backend = mender or backend
         pending = [case for case in pending if _has_failed(case.history[-1]) and _goes_on(case, backend, repair)]
         number += 1
-    return [_asked(case) for case in cases]
+    return [_outcome(case) for case in cases]
 
 
 def as_call(attempt: Attempt[T]) -> dict[str, Any]:
@@ -223,17 +223,17 @@ def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Re
                 strays += 1
             if not length_hint(answers) or len(arrived) >= _TOGETHER:
                 together, arrived = arrived, []
-                yield from _kept(together, backend, replies)
+                yield from _stored(together, backend, replies)
     except BaseException:
-        _kept(arrived, backend, replies)  # they are paid
+        _stored(arrived, backend, replies)  # they are paid
         raise
-    yield from _kept(arrived, backend, replies)
+    yield from _stored(arrived, backend, replies)
     also = f", but {strays} that belong to no open request" if strays else ""
     for index in sorted(open_):
         yield batch[index][0], Reply(error=f"no_reply: the backend gave no reply{also}")
 
 
-def _kept(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: Replies) -> list[tuple[str, Reply]]:
+def _stored(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: Replies) -> list[tuple[str, Reply]]:
     """The replies as they stand in the store: another run may have kept its own to the same request first."""
     standing = replies.put_many([(key, backend.model, reply) for key, reply in arrived])
     return [(key, standing.get(key, reply)) for key, reply in arrived]
@@ -257,6 +257,6 @@ def _goes_on(
     return True
 
 
-def _asked(case: _Case[T]) -> Asked[T]:
+def _outcome(case: _Case[T]) -> RequestOutcome[T]:
     values = [attempt.checked.value for attempt in case.history if attempt.checked.value is not None]
-    return Asked(case.first, case.history, values[-1] if values else None)
+    return RequestOutcome(case.first, case.history, values[-1] if values else None)

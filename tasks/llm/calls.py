@@ -65,7 +65,7 @@ class Calls:
         calls, tokens = self.per_second(self.answered), self.per_second(self.reply_tokens)
         return (f", {pace(calls)} calls/s" if calls else "") + (f", {pace(tokens)} reply tokens/s" if tokens else "")
 
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds until all that is open is answered; None where that cannot be told yet.
 
         By the pace from the first reply of the wave on: where many prompts are read together the first comes late and
@@ -93,9 +93,9 @@ class Watched(Around):
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
         answers = self._backend.answer(requests)
-        return Passing.on(self._told(requests, answers), answers)
+        return Passing.on(self._passing(requests, answers), answers)
 
-    def _told(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+    def _passing(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
         for index, reply in answers:
             self._tell(requests[index], reply)
             yield index, reply
@@ -123,7 +123,7 @@ class TellingBackend(Around):
         if not self._calls.open or self._calls.clock() - self._said < (EVERY_S if waited is None else WAITING_S):
             return
         self._said = self._calls.clock()
-        open_, seconds = self._calls.open, self._calls.left()
+        open_, seconds = self._calls.open, self._calls.seconds_left()
         if waited is not None:
             replies = "replies" if open_ > 1 else "reply"
             self._say(f"waiting for the first of {open_:,} {replies}, {in_words(waited)}")

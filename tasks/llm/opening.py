@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from tasks.contracts.backends import Choice
 from tasks.llm.backend import Backend
 from tasks.llm.cpu import harmful, this_machine
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 
 KeyOf = Callable[[str], str | None]
 """Name of a credential, see `Engine.key` → its value, None where there is none."""

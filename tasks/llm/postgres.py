@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tasks.contracts.errors import StoreError
 from tasks.llm import claims
-from tasks.llm.kept import Line, Replies
+from tasks.llm.reply_store import Line, Replies
 from tasks.llm.stores import shown_place
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class PostgresReplies(Replies):
     def _release(self, asker: str) -> None:
         self._do(lambda connection: _released(connection, [asker]))
 
-    def _seen(self, asker: str) -> None:
+    def _beat(self, asker: str) -> None:
         self._do(lambda connection: connection.execute(f"UPDATE askers SET seen = {_NOW} WHERE asker = %s", [asker]))
 
     def _holders(self, digests: Iterable[str]) -> dict[str, claims.Asker]:

@@ -73,7 +73,7 @@ class Header(Frozen):
     """Digest of all rows."""
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """Date and models in words: 'replies recorded on 2026-11-22 from Qwen2.5 (judge)'."""
         names = dict.fromkeys(speaker.name for speaker in self.speakers)
         return f"replies recorded on {self.recorded[:10]} from {', '.join(names)}"
@@ -132,7 +132,7 @@ class Recording:
         shown = self._shown.get(request.subject)
         if shown is None:
             return "about responses that were not there when it was recorded"
-        instructions, prompt = fingerprint(request.said("system")), fingerprint(request.said("user"))
+        instructions, prompt = fingerprint(request.content_of("system")), fingerprint(request.content_of("user"))
         if all(instructions != recorded for recorded, _ in shown):
             return "with other instructions (the rubric, or the prompt's wording)"
         if (instructions, prompt) not in shown:

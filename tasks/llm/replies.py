@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tasks.llm import claims
-from tasks.llm.kept import Line, Replies, StoreLook
+from tasks.llm.reply_store import Line, Replies, StoreLook
 from tasks.store.sqlite_file import Format, SqliteFile
 
 _FORMAT = Format(
@@ -68,7 +68,7 @@ class ReplyStore(SqliteFile, Replies):
         with self._writing():
             claims.release(self._connection, asker)
 
-    def _seen(self, asker: str) -> None:
+    def _beat(self, asker: str) -> None:
         with self._writing():
             claims.beat(self._connection, asker)
 

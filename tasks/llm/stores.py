@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tasks.contracts.errors import StoreError
-from tasks.llm.kept import Replies
 from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import Replies
 
 _DATABASE = re.compile(r"postgres(ql)?://")
 

@@ -15,7 +15,7 @@ class Turn:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def taken(self, requests: Sequence[Request]) -> bool:
+    def take(self, requests: Sequence[Request]) -> bool:
         """Waits for the turn; False where the time of the requests was over first."""
         # By index: to go through requests that a token budget pays for is to begin them.
         until = min(requests[index].until for index in range(len(requests)))

@@ -12,7 +12,7 @@ from tasks.contracts.settings.study import Study
 from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
 from tasks.llm.calls import telling
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.stores import open_replies
 from tasks.lock import offline
 from tasks.lock.contract import MadeRubric

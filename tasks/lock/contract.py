@@ -10,9 +10,9 @@ from typing import Any, Literal
 from tasks.contracts.bundle import Rubric
 from tasks.contracts.settings.engine import Sampling
 from tasks.llm.amend import all_again, ask_amending, usable
-from tasks.llm.ask import Asked, Checked, as_call
+from tasks.llm.ask import Checked, RequestOutcome, as_call
 from tasks.llm.backend import Backend
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.text.templates import Templates
 
@@ -67,6 +67,6 @@ def make(
     return {answer.request.subject: _made_rubric(answer) for answer in answers}
 
 
-def _made_rubric(answer: Asked[Rubric]) -> MadeRubric:
+def _made_rubric(answer: RequestOutcome[Rubric]) -> MadeRubric:
     rubric = usable(answer, answer.request.role, "write its criteria by hand", field="rubrics")
     return MadeRubric(rubric, tuple(as_call(attempt) for attempt in answer.attempts))

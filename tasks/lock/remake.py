@@ -9,7 +9,7 @@ from tasks.contracts.bundle import Rubric
 from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.study import RubricSettings
 from tasks.llm.backend import Backend
-from tasks.llm.kept import Replies
+from tasks.llm.reply_store import Replies
 from tasks.lock.contract import MadeRubric, make
 from tasks.lock.induce import check as check_induction
 from tasks.lock.induce import induction

@@ -13,8 +13,8 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.llm.backend import Backend
 from tasks.llm.encoder import require_encoder
-from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf, open_backend
+from tasks.llm.reply_store import Replies
 from tasks.lock.bundles import finished
 from tasks.lock.remake import asks
 from tasks.lock.rubric import authored, rubrics_of

@@ -36,7 +36,7 @@ _ONWARD = _HTML.format('<meta http-equiv="refresh" content="0; url=/"><p><a href
 _CLOSED = _HTML.format("<p>Open the link that you were given. After a restart of the server there is a new one.</p>")
 
 
-class Named(Frozen):
+class ReviewerName(Frozen):
     """Who a reviewer says they are."""
 
     name: str = Field(max_length=500)
@@ -81,7 +81,7 @@ def _page(title: str, access: Access) -> APIRouter:
     def page(request: Request, token: str | None = None) -> Response:
         if token is not None:
             return _entered(access, token)
-        if access.reviewers and _known(access, request) is None:
+        if access.reviewers and _reviewer(access, request) is None:
             return Response(_CLOSED, 401, media_type="text/html")
         return Response(pages.get_template("review.html.j2").render(title=title), media_type="text/html")
 
@@ -99,7 +99,7 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
     routes = APIRouter(prefix="/api")
 
     def asking(request: Request) -> str:
-        rater = _known(access, request)
+        rater = _reviewer(access, request)
         if rater is None:
             raise NotAllowed(401, "open the link that you were given" if access.reviewers else "say who you are")
         remember(request)
@@ -107,13 +107,13 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
 
     @routes.get("/me")
     def me(request: Request) -> Response:
-        return _json({"reviewer": _known(access, request), "tokens": bool(access.reviewers)})
+        return _json({"reviewer": _reviewer(access, request), "tokens": bool(access.reviewers)})
 
     @routes.post("/me")
     async def enter(request: Request) -> Response:
         if access.reviewers:
             raise NotAllowed(403, "open the link that you were given")
-        name = reviewer_name((await _read(request, Named)).name)
+        name = reviewer_name((await _read(request, ReviewerName)).name)
         return _with_pass(_json({"reviewer": name}), access, name)
 
     @routes.get("/cases")
@@ -147,7 +147,7 @@ def _json(content: object, status: int = 200) -> Response:
     return Response(json.dumps(content, allow_nan=False), status, media_type="application/json")
 
 
-def _known(access: Access, request: Request) -> str | None:
+def _reviewer(access: Access, request: Request) -> str | None:
     """Who asks, by their cookie."""
     return access.reviewer(request.cookies.get(access.cookie))
 

@@ -25,7 +25,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def config(questions: Iterable[ReviewQuestion]) -> str:
     """The labelling configuration of a project, as XML: the question, the response, the model answer, and choices for
     every concept. InputError where the cases do not all ask the same: a project has one configuration."""
-    projects = {_asked(case.values()) for case in cases_of(questions).values()}
+    projects = {_layout(case.values()) for case in cases_of(questions).values()}
     if len(projects) != 1:
         raise InputError("a Label Studio project is about one rubric; take the cases of each rubric apart")
     view = ElementTree.Element("View")
@@ -49,7 +49,7 @@ def config(questions: Iterable[ReviewQuestion]) -> str:
     return ElementTree.tostring(view, encoding="unicode")
 
 
-def _asked(questions: Iterable[ReviewQuestion]) -> tuple[tuple[str | None, str, tuple[str, ...]], ...]:
+def _layout(questions: Iterable[ReviewQuestion]) -> tuple[tuple[str | None, str, tuple[str, ...]], ...]:
     """What a project asks of a response: (criterion, concept, levels) of each question."""
     return tuple((question.criterion_id, question.concept, question.levels) for question in questions)
 

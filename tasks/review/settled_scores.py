@@ -19,9 +19,9 @@ from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.people import ScoreSettled, Settled, SettledScores
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import score_texts
-from tasks.review.heard import acts_of
 from tasks.review.ledger import Stored
 from tasks.review.settle import SettledOutcome, outcomes, value_of
+from tasks.review.stored_acts import acts_of
 from tasks.review.subject import Standing, Subject, digest, standing
 from tasks.review.tables import rubrics
 from tasks.stats.target import FAIR

@@ -14,7 +14,7 @@ import duckdb
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.schema import schema
-from tasks.contracts.tables.every import TABLES
+from tasks.contracts.tables.catalogue import TABLES
 from tasks.store.aside import aside
 from tasks.store.catalogue import joins, pattern, quoted
 from tasks.store.files import write_atomically

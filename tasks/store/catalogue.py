@@ -14,7 +14,7 @@ import pyarrow as pa
 from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.schema import schema
 from tasks.contracts.tables.calibration import Predictions
-from tasks.contracts.tables.every import BY_NAME, TABLES
+from tasks.contracts.tables.catalogue import BY_NAME, TABLES
 from tasks.store.aside import aside
 from tasks.store.listing import listed_once
 from tasks.store.part import first_line, forget

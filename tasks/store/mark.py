@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.schema import Frozen
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.digest import sealed, unsealed
 
 LAST = "all"

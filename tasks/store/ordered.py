@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import schema
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.stats.arrays import Ints
 from tasks.store.aside import aside
 from tasks.store.part import first_line, opened, reading

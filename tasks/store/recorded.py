@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.digest import unsealed
 from tasks.store.listing import listed_once
 from tasks.store.warehouse import Run

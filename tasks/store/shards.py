@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.schema import Row, conform
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.files import cannot_write
 from tasks.store.home import Home
 from tasks.store.listing import DONE, is_unlisted, listed_marks, listed_paths, note_mark, single_mark

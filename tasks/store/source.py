@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def _sheet(path: Path, encoding: str | None, name: str | None, report: Report, r
 
 def _jsonl(path: Path) -> Iterator[Record]:
     """The keys of all records as row -1, then the records."""
-    keys = list(dict.fromkeys(key for _, _, record in _objects(path) for key in record))
+    keys = _keys(record for _, _, record in _objects(path))
     if not keys:
         raise InputError("is empty", file=path)
     yield -1, 0, keys
@@ -143,7 +144,7 @@ def _json(path: Path) -> Iterator[Record]:
         objects = [objects]
     if not isinstance(objects, list) or not all(isinstance(record, dict) for record in objects):
         raise InputError("is not a list of JSON objects", file=path)
-    keys = list(dict.fromkeys(key for record in objects for key in record))
+    keys = _keys(objects)
     if not keys:
         raise InputError("is empty", file=path)
     yield -1, 0, keys
@@ -152,10 +153,16 @@ def _json(path: Path) -> Iterator[Record]:
         yield number, sum(len(cell) for cell in cells if isinstance(cell, str)), cells
 
 
+def _keys(records: Iterable[dict[str, Any]]) -> list[str]:
+    """The keys of all records, each once, in the order in which they first occur."""
+    return list(dict.fromkeys(chain.from_iterable(records)))
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        counts = Counter(key for key, _ in pairs)
+        repeated = next(key for key, count in counts.items() if count > 1)
         raise ValueError(f"the key '{repeated}' is given twice")
     return values
 

@@ -21,7 +21,7 @@ class Requests(NamedTuple):
 
     def since(self, earlier: Requests) -> Requests:
         """Those that were sent after an earlier count."""
-        return Requests(*(now - then for now, then in zip(self, earlier, strict=True)))
+        return Requests(*(count - before for count, before in zip(self, earlier, strict=True)))
 
     def __str__(self) -> str:
         listings = f"{self.listings:,} listing{'' if self.listings == 1 else 's'}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.contracts.errors import StoreError
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.digest import digest_of
 from tasks.store.manifest import digests
 from tasks.store.mark import LAST, MarkedTable, read_mark
@@ -24,18 +24,18 @@ from tasks.store.warehouse import Run
 class Look(NamedTuple):
     """What a look at one thing came to."""
 
-    what: str
-    told: str
+    subject: str
+    amount: str
     """How much of it there is, in words."""
     seconds: float
     problems: tuple[str, ...]
 
 
-Seen = tuple[str, list[str]]
+AmountAndProblems = tuple[str, list[str]]
 """How much there is in words, and what is wrong."""
 
 
-def timed(subject: str, look: Callable[[], Seen]) -> Look:
+def timed(subject: str, look: Callable[[], AmountAndProblems]) -> Look:
     """A look, with its time; a StoreError is a problem."""
     start = time.perf_counter()
     try:
@@ -57,7 +57,7 @@ def look_at_run(run: Run) -> Iterator[Look]:
         yield timed("grade_digest", lambda: _graded(run))
 
 
-def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]]) -> Seen:
+def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]]) -> AmountAndProblems:
     """Fills in the parts of every (table, stage)."""
     problems, paths = list[str](), run.marks()
     run.warehouse.fetch_all(paths)
@@ -68,30 +68,30 @@ def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]
         except StoreError as error:
             problems.append(str(error))
             continue
-        for table, made in mark.tables.items():
-            parts[table, stage].append((run.file(table, stage, shard, mark.attempt), made))
+        for table, marked in mark.tables.items():
+            parts[table, stage].append((run.file(table, stage, shard, mark.attempt), marked))
         lost = [name for name in mark.others if path.with_stem(name) not in paths] if shard == LAST else []
         problems += [f"{path.with_stem(name)} is lost, and its stage is done; {run.mend()}" for name in lost]
     return f"{len(paths):,} shards", problems
 
 
-def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> Seen:
+def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> AmountAndProblems:
     problems, row = list[str](), BY_NAME[table]
     run.warehouse.fetch_all([path for path, _ in files])
-    for path, made in files:
+    for path, marked in files:
         try:
-            hold(path, row, made, run.mend())
+            hold(path, row, marked, run.mend())
             with reading(path, run.mend()):
                 content = content_of(path, row)
         except StoreError as error:
             problems.append(str(error))
             continue
-        if content != made.content:
+        if content != marked.content:
             problems.append(f"{path}: its rows do not add up to what its done-mark says; {run.mend()}")
-    return f"{sum(made.rows for _, made in files):,} rows in {len(files):,} files", problems
+    return f"{sum(marked.rows for _, marked in files):,} rows in {len(files):,} files", problems
 
 
-def _manifest(run: Run) -> Seen:
+def _manifest(run: Run) -> AmountAndProblems:
     problems, listed = list[str](), listed_in(manifest_of(run))
     for ref in listed:
         try:
@@ -101,11 +101,11 @@ def _manifest(run: Run) -> Seen:
     return f"{len(listed):,} tables", problems
 
 
-def _graded(run: Run) -> Seen:
+def _graded(run: Run) -> AmountAndProblems:
     manifest = manifest_of(run)
     graded: dict[str, Any] = manifest["graded_by"]
     again = digests(run, graded["target"])
     problems = [f"{name} digest" for name, value in again.items() if graded.get(name) != value]
     problems += ["digest of them all"] if digest_of(graded) != manifest["grade_digest"] else []
-    told = f"{len(again)} digests made again"
-    return told, [f"{run.place}/{MANIFEST}: the {what} is not that of the tables" for what in problems]
+    amount = f"{len(again)} digests made again"
+    return amount, [f"{run.place}/{MANIFEST}: the {digest} is not that of the tables" for digest in problems]

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row, schema
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.home import Home
 from tasks.store.listing import DONE, listed_once
 from tasks.store.mark import MarkedTable

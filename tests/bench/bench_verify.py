@@ -26,7 +26,7 @@ from tasks.judge.question import Question
 from tasks.judge.rows import Called, Case, Graded, Judged, Rater, judgments
 from tasks.judge.schema import CHECKLIST_KEYS
 from tasks.judge.verify import verify
-from tasks.llm.ask import Asked, Attempt
+from tasks.llm.ask import Attempt, RequestOutcome
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply
@@ -178,7 +178,7 @@ def whole(asked):
         protocol = protocol_module(case.bundle.protocol.name)
         given = Reply(text=reply, prompt_tokens=900, completion_tokens=300)
         attempt = Attempt(request, "example-8b", "0" * 64, given, protocol.check(request, given), False)
-        answer = Answer(part, Asked(request, (attempt,), attempt.checked.value))
+        answer = Answer(part, RequestOutcome(request, (attempt,), attempt.checked.value))
         outcome = protocol.outcome(case, [answer])
         graded.judged.append(outcome.judged)
         graded.gradings.append(outcome.grading)

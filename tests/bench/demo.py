@@ -7,7 +7,7 @@ import yaml
 
 from tasks.contracts.bundle import Rubric
 from tasks.judge.rows import Case
-from tasks.judge.simulated import known
+from tasks.judge.simulated import human_marks
 from tasks.lock.lock import lock
 from tasks.text.units import units
 
@@ -37,7 +37,7 @@ def cases_of_demo(plan):
     ]
     scores = responses.rename(columns={"score_key": "score"}).assign(trait_scores=[{}] * len(responses))
     marks = pd.read_csv(DEMO / "marks.csv").rename(columns={"level": "decision"})
-    return cases, known(scores.to_dict("records"), marks[marks.rater_id == "key"].to_dict("records"))
+    return cases, human_marks(scores.to_dict("records"), marks[marks.rater_id == "key"].to_dict("records"))
 
 
 def bundle_of(content, protocol, items, plan):

@@ -37,7 +37,7 @@ def found(folder: Path) -> dict[str, Any]:
 
 def read(folder: Path, name: str, table: str) -> list[dict[str, Any]]:
     """The rows of a table of the run in a warehouse."""
-    from tasks.contracts.tables.every import BY_NAME
+    from tasks.contracts.tables.catalogue import BY_NAME
     from tasks.store.warehouse import Warehouse
 
     house = Warehouse.open(folder / name)

@@ -5,6 +5,7 @@ Everything is a process, so that each can be killed: python tests/scale/cluster.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -170,7 +171,9 @@ class RayCluster:
 def _started(module: str, *words: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", module, *words]
     environment = os.environ | QUIET | {"PYTHONPATH": f"{HOUSE}:{HOUSE / 'tests'}"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    atexit.register(_kill_with_children, process)  # where a trial ends early, too
+    return process
 
 
 def _named_below(process: subprocess.Popen[bytes], name: str) -> list[Any]:

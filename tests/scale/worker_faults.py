@@ -31,7 +31,7 @@ def prefect_server(folder: Path) -> Iterator[None]:
     from prefect.server.api.server import SubprocessASGIServer
 
     server = SubprocessASGIServer()
-    server.start(180)
+    server.start(600)
     os.environ["PREFECT_API_URL"] = server.api_url
     try:
         yield

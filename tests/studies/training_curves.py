@@ -75,10 +75,12 @@ class HeldOut(TrainerCallback):
             pad_token_id=self._tokenizer.pad_token_id,
             eos_token_id=self._tokenizer.eos_token_id,
         )
+        self._model.eval()  # while it trains, checkpointed activations allow no cache, without which nothing is seen
         with torch.no_grad():
             ids = self._model.generate(
                 input_ids=prompt.input_ids, attention_mask=prompt.attention_mask, generation_config=settings
             )
+        self._model.train()
         texts: list[str] = self._tokenizer.batch_decode(ids[:, prompt.input_ids.shape[1] :], skip_special_tokens=True)
         return texts
 

@@ -157,7 +157,7 @@ class Edit(Frozen):
                 raise ValueError(f"is no regular expression: {error}") from error
         return pattern
 
-    def wanted(self) -> tuple[Arm, ...]:
+    def arms_in_order(self) -> tuple[Arm, ...]:
         """The arms with what they are initialised from, each after its own start."""
         ordered: list[Arm] = []
         for arm in self.arms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from tasks.llm.backends.markers import BREAK, Break, markers, whole
+from tasks.llm.backends.markers import BREAK, Break, markers, without_half_pairs
 from tasks.llm.request import Reply, Request
 
 
@@ -33,5 +33,5 @@ def as_written(reply: Reply, broken: Break = BREAK) -> Reply:
 @lru_cache(maxsize=512)  # a rubric opens many requests, and several are about one response
 def plain(text: str) -> str:
     """A text in which nothing reads like a control token, see `messages`."""
-    text = whole(text)
+    text = without_half_pairs(text)
     return BREAK.into(text, markers(text))

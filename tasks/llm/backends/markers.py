@@ -94,7 +94,7 @@ class Break:
 BREAK = Break()
 
 
-def whole(text: str) -> str:
+def without_half_pairs(text: str) -> str:
     """A text without halves of surrogate pairs, which no engine reads: each becomes U+FFFD."""
     return _LONE_SURROGATE.sub("\ufffd", text)
 

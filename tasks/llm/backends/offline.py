@@ -23,7 +23,7 @@ class Offline:
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields once the whole batch is answered, one thread's after the other's."""
-        if not self._turn.taken(requests):
+        if not self._turn.take(requests):
             return iter([(index, overdue()) for index in range(len(requests))])
         try:
             return iter([*enumerate(self._answer([request.data for request in requests]))])

@@ -10,7 +10,7 @@ import queue
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ from tasks.llm.backends.connections import Connections
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
 from tasks.llm.backends.pace import Pace, SharedPace
 from tasks.llm.backends.prefixes import Prefixes
-from tasks.llm.kept import Replies
 from tasks.llm.minute import MinuteLimits
 from tasks.llm.opening import KeyOf
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, overdue
 from tasks.llm.sharing import Sharing, sharing
 
@@ -78,10 +78,7 @@ class _Wave:
 
     async def enter(self) -> None:
         """Takes room for a call, as soon as there is some."""
-        if not self.room.locked():
-            await self.room.acquire()  # at once
-            return
-        with self.rest():
+        with self.rest() if self.room.locked() else nullcontext():  # where there is some, nobody waits
             await self.room.acquire()
 
     def stop(self, end: StoppedError) -> None:

@@ -46,10 +46,10 @@ class Pace:
         """Returns when the request may begin."""
         if not self.is_limited:
             return
-        while (wait := await self._asked(self._size(request))) > 0:
+        while (wait := await self._seconds_until_admitted(self._size(request))) > 0:
             await self._sleep(wait)
 
-    async def _asked(self, size: int) -> float:
+    async def _seconds_until_admitted(self, size: int) -> float:
         """See `_wait`: the request is counted where that is 0."""
         return self._wait(size)
 
@@ -88,5 +88,5 @@ class SharedPace(Pace):
         super().__init__(limits.requests, limits.tokens, time.monotonic, sleep)
         self._ledger, self._account = ledger, account
 
-    async def _asked(self, size: int) -> float:
+    async def _seconds_until_admitted(self, size: int) -> float:
         return await asyncio.to_thread(self._ledger.admit, self._account, size, self._limits)

@@ -35,14 +35,14 @@ class Pins:
         the log."""
         if response.status_code not in (400, 422):
             return False
-        refused = {*_named(response)} & {name for name, value in self._ours.items() if body.get(name) == value}
+        refused = {*_pins_named(response)} & {name for name, value in self._ours.items() if body.get(name) == value}
         for name in sorted(refused - self._given_up):
             _logger.warning("%s does not take the field '%s': its own setting of it holds", url, name)
         self._given_up |= refused
         return bool(refused)
 
 
-def _named(response: HttpAnswer) -> Iterator[str]:
+def _pins_named(response: HttpAnswer) -> Iterator[str]:
     """The fields that an error is about: those that it points to or, failing that, those that its words call unknown.
 
     Where it points elsewhere its words say nothing: some servers repeat the whole body in them.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tasks.contracts.backends import Choice
 from tasks.contracts.errors import InputError
-from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf
 from tasks.llm.recording import Recording, Speaker, read_recording
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, digest
 
 _MISSING = "not_recorded: "

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from tasks.contracts.errors import BackendError
-from tasks.llm.backends.markers import MARKERS, OPENERS, SIGN, Break, whole
+from tasks.llm.backends.markers import MARKERS, OPENERS, SIGN, Break, without_half_pairs
 
 Turn = Mapping[str, str]
 """Role and content of a message."""
@@ -78,7 +78,9 @@ class Structure:
         """The tokens of a text, nothing added and no control token among them."""
         return self._ids_of(self.plain(text))
 
-    def asked(self, turns: Sequence[Turn], render: Callable[[list[Turn]], list[int]]) -> tuple[list[Turn], list[int]]:
+    def plain_turns(
+        self, turns: Sequence[Turn], render: Callable[[list[Turn]], list[int]]
+    ) -> tuple[list[Turn], list[int]]:
         """The turns with contents that stay text, and their tokens.
 
         render: turns → tokens of the whole prompt. The control tokens are those that the template writes around
@@ -93,10 +95,10 @@ class Structure:
         raise ControlTokensError(f"'{self._name}' reads control tokens where a text meets its chat template")
 
     def messages(self, turns: Sequence[Turn]) -> list[Turn]:
-        """`asked` of the tokenizer's own chat template; contents alone where it has none."""
+        """`plain_turns` of the tokenizer's own chat template; contents alone where it has none."""
         if getattr(self._tokenizer, "chat_template", None) is None:
             return [{**turn, "content": self.plain(turn["content"])} for turn in turns]
-        return self.asked(turns, self._rendered)[0]
+        return self.plain_turns(turns, self._rendered)[0]
 
     def _skeleton(self, turns: Sequence[Turn], render: Callable[[list[Turn]], list[int]]) -> list[int]:
         """The control tokens of the template alone."""
@@ -143,7 +145,7 @@ class Structure:
 
     def _lightly(self, text: str) -> str:
         """A text in which the template's own words are broken; control tokens that it does not write may be left."""
-        text, literal = whole(text), self._literal
+        text, literal = without_half_pairs(text), self._literal
         return self.broken.into(text, (match.start() for match in literal.finditer(text)) if literal else ())
 
     @cached_property

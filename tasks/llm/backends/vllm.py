@@ -25,8 +25,8 @@ from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written
 from tasks.llm.backends.structure import ControlTokensError, Structure
-from tasks.llm.kept import Replies
 from tasks.llm.opening import KeyOf
+from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, Token, overdue
 from tasks.llm.turn import Turn
 from tasks.store.digest import file_digest
@@ -105,7 +105,7 @@ class Vllm:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as its decoding ends, one thread's after the other's; a request that is not waited for any
         more, or whose time is over, is given up."""
-        if not self._turn.taken(requests):
+        if not self._turn.take(requests):
             yield from ((index, overdue()) for index in range(len(requests)))
             return
         try:

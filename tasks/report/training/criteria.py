@@ -68,17 +68,24 @@ def criterion_rows(rows: pd.DataFrame, shares: pd.DataFrame, item_id: str, crite
     return rows[rows["item_id"] == item_id].merge(chosen, on="response_id")
 
 
-def unlicensed_criteria(shares: pd.DataFrame, most: int = 3) -> dict[str, str]:
-    """Response → its criteria that count for less after what licenses them, in words: 'C2: 0.95 by itself, 0.20
-    licensed'; the widest gaps first."""
+class UnlicensedShare(NamedTuple):
+    """A criterion of a rollout that counts for less after what licenses it."""
+
+    criterion_id: str
+    own: float
+    licensed: float
+
+
+def unlicensed_shares(shares: pd.DataFrame, most: int = 3) -> dict[str, list[UnlicensedShare]]:
+    """Response → its criteria that count for less after what licenses them, the widest gaps first."""
     gaps = shares.assign(gap=shares["own"] - shares["licensed"])
     gaps = gaps[gaps["gap"] > 0.005].sort_values("gap", ascending=False, kind="stable")
     worst = gaps.groupby("response_id", sort=False).head(most)
-    texts: dict[str, list[str]] = {}
+    unlicensed: dict[str, list[UnlicensedShare]] = {}
     for row in worst.to_dict("records"):
-        figures = f"{row['own']:.2f} by itself, {row['licensed']:.2f} licensed"
-        texts.setdefault(str(row["response_id"]), []).append(f"{row['criterion_id']}: {figures}")
-    return {response: "; ".join(criteria) for response, criteria in texts.items()}
+        share = UnlicensedShare(str(row["criterion_id"]), float(row["own"]), float(row["licensed"]))
+        unlicensed.setdefault(str(row["response_id"]), []).append(share)
+    return unlicensed
 
 
 def _exploded(rewards: pa.Table, aggregation: str) -> pd.DataFrame:

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 MOST_POINTS = 40
 """Points of a curve; where a training has more steps, neighbouring ones are put together."""
-_Z = 1.96
+FEWEST_ITEMS = 5
+"""Items of a point that has an interval: that of fewer would say little but fill the picture."""
 
 
 class StepPoint(NamedTuple):
@@ -20,7 +22,7 @@ class StepPoint(NamedTuple):
     """The middle one."""
     value: float
     low: float | None
-    """Lower end of the 95% interval over items; None for a single item."""
+    """Lower end of the 95% interval over items; None for fewer than `FEWEST_ITEMS`."""
     high: float | None
     rollouts: int
     items: int
@@ -68,10 +70,15 @@ def curve(rows: pd.DataFrame, name: str) -> list[StepPoint]:
 def _point(rows: pd.DataFrame, name: str, step: float) -> StepPoint:
     of_items = rows.groupby("item_id")[name].mean()
     value, items = float(rows[name].mean()), len(of_items)
-    if items < 2:
+    if items < FEWEST_ITEMS:
         return StepPoint(step, value, None, None, len(rows), items)
-    half = _Z * float(of_items.std(ddof=1)) / math.sqrt(items)
+    half = _factor(items - 1) * float(of_items.std(ddof=1)) / math.sqrt(items)
     return StepPoint(step, value, value - half, value + half, len(rows), items)
+
+
+def _factor(freedom: int) -> float:
+    """Half-width of a 95% interval in standard errors."""
+    return float(stdtrit(freedom, 0.975))
 
 
 def trend(rows: pd.DataFrame, name: str) -> Trend | None:
@@ -81,7 +88,7 @@ def trend(rows: pd.DataFrame, name: str) -> Trend | None:
     if third < 2:
         return None
     first, last = means.iloc[:third], means.iloc[-third:]
-    half = _Z * math.sqrt((float(first.var(ddof=1)) + float(last.var(ddof=1))) / third)
+    half = _factor(2 * third - 2) * math.sqrt((float(first.var(ddof=1)) + float(last.var(ddof=1))) / third)
     change = float(last.mean() - first.mean())
     return Trend(float(first.mean()), float(last.mean()), change - half, change + half, third)
 

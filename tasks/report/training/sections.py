@@ -11,7 +11,7 @@ from tasks.display import say
 from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.section import Drawing, Section
 from tasks.display.table import Cell, Cells, Table
-from tasks.report.training.criteria import CriterionTrend, criterion_rows, unlicensed_criteria
+from tasks.report.training.criteria import CriterionTrend, UnlicensedShare, criterion_rows, unlicensed_shares
 from tasks.report.training.curves import StepPoint, curve
 from tasks.report.training.judging import SelfAgreement, agreement_rows, self_agreement
 from tasks.stats.reward_hacking import FEWEST_EVALUATIONS, THRESHOLD, Change, HackingAlarm
@@ -20,6 +20,8 @@ SHOWN = 12
 """Rollouts with the largest false credit, and criteria, that are in the page."""
 DRAWN = 3
 """Criteria that have curves."""
+SHARE = "share"
+"""What an axis shows that ends at 1."""
 CHARACTERS = 1_500
 """Of a rollout, at most."""
 
@@ -101,7 +103,7 @@ def _criterion_drawing(rows: pd.DataFrame, shares: pd.DataFrame, criterion: Crit
     rollouts = criterion_rows(rows, shares, criterion.item_id, criterion.criterion_id)
     curves = {"by itself": curve(rollouts, "own"), "licensed": curve(rollouts, "licensed")}
     words = say.cut(criterion.text or f"{criterion.item_id}, {criterion.criterion_id}", 80)
-    return drawn(words, curves, "share")
+    return drawn(words, curves, SHARE)
 
 
 def _criterion_row(criterion: CriterionTrend) -> Cells:
@@ -120,9 +122,9 @@ def _criterion_row(criterion: CriterionTrend) -> Cells:
 
 def judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
     """How many rollouts have no reward, and how far the judge agrees with itself."""
-    lost = drawn("Share of rollouts without a reward", {"without a reward": curve(rows, "unscored")}, "share")
+    lost = drawn("Share of rollouts without a reward", {"without a reward": curve(rows, "unscored")}, SHARE)
     twice = agreement_rows(rows, pairs)
-    again = drawn("Criteria on the same level when judged again", {"judged again": curve(twice, "agreed")}, "share")
+    again = drawn("Criteria on the same level when judged again", {"judged again": curve(twice, "agreed")}, SHARE)
     drawings = [lost if rows["unscored"].any() else None, again]
     agreement = self_agreement(pairs)
     if not any(drawings):
@@ -144,18 +146,18 @@ def _agreement_sentence(agreement: SelfAgreement) -> str:
     )
 
 
-def to_read(rows: pd.DataFrame, shares: pd.DataFrame) -> Section | None:
-    """The rollouts with the largest false credit."""
+def to_read(rows: pd.DataFrame, shares: pd.DataFrame, texts: Mapping[tuple[str, str], str]) -> Section | None:
+    """The rollouts with the largest false credit. texts: (item, criterion) → what is looked for."""
     worst = rows.dropna(subset=["gap"]).nlargest(SHOWN, "gap")
     worst = worst[worst["gap"] > 0]
     if worst.empty:
         return None
-    unlicensed = unlicensed_criteria(shares[shares["response_id"].isin(worst["response_id"])])
+    unlicensed = unlicensed_shares(shares[shares["response_id"].isin(worst["response_id"])])
     table = Table(
         "to-read",
         "Rollouts with the largest false credit",
         ("step", "item", "flat", "GEAR", "false credit", "paid without licence", "rollout"),
-        tuple(_rollout_row(row, unlicensed) for row in worst.to_dict("records")),
+        tuple(_rollout_row(row, unlicensed, texts) for row in worst.to_dict("records")),
     )
     return Section(
         id="read",
@@ -165,18 +167,38 @@ def to_read(rows: pd.DataFrame, shares: pd.DataFrame) -> Section | None:
     )
 
 
-def _rollout_row(rollout: Mapping[Any, Any], unlicensed: Mapping[str, str]) -> Cells:
+def _rollout_row(
+    rollout: Mapping[Any, Any],
+    unlicensed: Mapping[str, Sequence[UnlicensedShare]],
+    texts: Mapping[tuple[str, str], str],
+) -> Cells:
     figures = [Cell(float(rollout[name])) for name in ("flat", "gear", "gap")]
-    text = say.cut(str(rollout["text"]), CHARACTERS)
-    criteria_in_words = unlicensed.get(str(rollout["response_id"]), "–")
-    return (f"{float(rollout['step']):g}", str(rollout["item_id"]), *figures, criteria_in_words, text)
+    text, item_id = say.cut(str(rollout["text"]), CHARACTERS), str(rollout["item_id"])
+    criteria_in_words = [
+        _unlicensed_words(share, texts.get((item_id, share.criterion_id), ""))
+        for share in unlicensed.get(str(rollout["response_id"]), ())
+    ]
+    return (f"{float(rollout['step']):g}", item_id, *figures, "; ".join(criteria_in_words) or "–", text)
+
+
+def _unlicensed_words(share: UnlicensedShare, text: str) -> str:
+    name = say.cut(text, 90) if text else share.criterion_id
+    return f"{name}: {share.own:.2f} by itself, {share.licensed:.2f} licensed"
 
 
 def drawn(title: str, curves: Mapping[str, Sequence[StepPoint]], up: str) -> Drawing | None:
     """Curves as a figure whose axis holds 0; None where none has a point."""
-    lines = [ChartLine(label, tuple(map(_as_point, points))) for label, points in curves.items() if points]
+    is_share = up == SHARE
+    lines = [
+        ChartLine(label, tuple(_as_point(point, is_share) for point in points))
+        for label, points in curves.items()
+        if points
+    ]
     return Drawing(title, line_chart(title, lines, "step", up, within=(0.0,))) if lines else None
 
 
-def _as_point(point: StepPoint) -> ChartPoint:
-    return ChartPoint(point.step, point.value, point.low, point.high)
+def _as_point(point: StepPoint, is_share: bool) -> ChartPoint:
+    """As it is drawn; the interval of a share stays between 0 and 1."""
+    if not is_share or point.low is None or point.high is None:
+        return ChartPoint(point.step, point.value, point.low, point.high)
+    return ChartPoint(point.step, point.value, max(0.0, point.low), min(1.0, point.high))

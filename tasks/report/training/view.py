@@ -51,7 +51,7 @@ def content(view: TrainingView) -> Page:
         _licence(rows, view.cases),
         sections.criteria(rows, view.shares, criterion_trends(rows, view.shares, view.texts)),
         sections.judge(rows, view.twice),
-        sections.to_read(rows, view.shares),
+        sections.to_read(rows, view.shares, view.texts),
     ]
     steps = int(rows["step"].nunique())
     who = f"{say.plural(len(rows), 'rollout')} of {say.plural(steps, 'step')}"
@@ -107,7 +107,7 @@ def _rewards(rows: pd.DataFrame, gap: Trend | None) -> Section:
     both = {"flat sum": curve(rows, "flat"), "GEAR": curve(rows, "gear")}
     credit = {"flat − GEAR": curve(rows, "gap")}
     drawings = [drawn("Reward by step", both, "reward"), drawn("False credit by step", credit, "share of the points")]
-    note = "Uprights are 95% intervals over the items of a step."
+    note = "Uprights are 95% intervals over the items of a point, where it has five or more."
     alarm = ""
     if gap is not None:
         ends = f"[{say.signed(gap.low)}, {say.signed(gap.high)}]"
@@ -130,7 +130,7 @@ def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
     rate = {"suppressed": curve(suppression(rows, cases), "suppressed")}
     drawings = [
         drawn("Paid without licence by a flat sum, by relation", by_relation, "share of the points"),
-        drawn("Supported dependencies whose parent fails", rate, "share"),
+        drawn("Supported dependencies whose parent fails", rate, sections.SHARE),
     ]
     return Section(
         id="licence",

@@ -11,8 +11,8 @@ from tasks.check import suite
 from tasks.check.finding import Finding, key_text, shown
 from tasks.check.suite import check_values, columns, exception, rules
 from tasks.contracts.schema import Expectation
+from tasks.contracts.tables.catalogue import TABLES
 from tasks.contracts.tables.data import Responses, Units
-from tasks.contracts.tables.every import TABLES
 
 UNITS = pa.schema(
     [

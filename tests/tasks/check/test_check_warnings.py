@@ -18,9 +18,9 @@ from tasks.check.task import checked
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import expectations, schema
 from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.catalogue import TABLES
 from tasks.contracts.tables.checks import Checks
 from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.every import TABLES
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.contracts.tables.reward import Rewards
 from tasks.store.warehouse import Run

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from tasks.contracts.errors import ContractError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import VOLATILE, Row, arrow_type, columns, conform, expectations, schema, volatile
+from tasks.contracts.tables.catalogue import BY_NAME, TABLES
 from tasks.contracts.tables.data import Items
-from tasks.contracts.tables.every import BY_NAME, TABLES
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 
 EVERY = pytest.mark.parametrize("row", TABLES, ids=lambda row: row.table)

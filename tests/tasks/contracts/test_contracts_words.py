@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tasks.contracts.schema import closed_words
-from tasks.contracts.tables.every import TABLES
+from tasks.contracts.tables.catalogue import TABLES
 
 OTHER_TEXTS = ("recipes.py", "card.py", "study_text.py")
 """Phrases of a prompt that policies were trained under, measures of a card that is sealed with its grader: neither may

@@ -295,7 +295,7 @@ def test_a_part_without_gold_marks_has_no_figures() -> None:
 
 
 def test_each_arm_is_compared_with_base_its_start_and_its_rivals() -> None:
-    arms = Edit(policy="x", arms=("base", "edit_rl", "int_rl", "no_signals", "edit_rl_on_base")).wanted()
+    arms = Edit(policy="x", arms=("base", "edit_rl", "int_rl", "no_signals", "edit_rl_on_base")).arms_in_order()
     assert set(pairs(arms)) == {
         ("edit_sft", "base"), ("edit_rl", "base"), ("int_sft", "base"), ("int_rl", "base"), ("no_signals", "base"),
         ("edit_rl_on_base", "base"), ("edit_rl", "edit_sft"), ("int_rl", "int_sft"), ("edit_rl", "int_rl"),

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Evaluation, Release
 from tasks.contracts.tables.evaluation import Metrics, Verdicts
-from tasks.evaluate.beside import FEWEST
 from tasks.evaluate.figures import figures
+from tasks.evaluate.item_figures import FEWEST
 from tasks.evaluate.length import against_length, predicted
 from tasks.evaluate.slices import slices
 from tasks.stats.agreement import qwk

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.contracts.errors import InputError
 from tasks.evaluate.compare import compare, compare_over_items
-from tasks.evaluate.others import against_others, other_column, placed
+from tasks.evaluate.other_runs import against_others, other_column, placed
 from tasks.evaluate.slices import ScoreSlice
 from tasks.stats.agreement import qwk
 

@@ -18,7 +18,7 @@ from tasks.judge.protocols import rulers
 from tasks.judge.regraded import regraded, score_follows
 from tasks.judge.rows import Rater, gradings, judgments
 from tasks.judge.verify import Verdict
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.request import Reply, Request
 
 Levels = Mapping[str, int | None]
@@ -33,7 +33,7 @@ def rows(of: Bundle, levels: Levels, chances: Mapping[str, list[float]]) -> tupl
     reply = Reply(text="{}", level_probabilities=dict(chances))
     verdict = Verdict(decisions)
     attempt = Attempt(REQUEST, "m", "d", reply, Checked(verdict, ()), False)
-    outcome = rulers.outcome(case(of), [Answer(Part("all", of.criteria), Asked(REQUEST, (attempt,), verdict))])
+    outcome = rulers.outcome(case(of), [Answer(Part("all", of.criteria), RequestOutcome(REQUEST, (attempt,), verdict))])
     rater = Rater("m", "llm", cast(Any, None))
     (grading,) = gradings(rater, [outcome.grading]).to_pylist(maps_as_pydicts="strict")
     return grading, judgments(rater, [outcome.judged]).to_pylist()

@@ -55,7 +55,7 @@ def test_relevance_is_the_margin_over_the_other_criteria():
     of = bundle_of("count")
     vectors = encode([LIGHT, *(relevance.looked_for(c) for c in of.criteria)])
     expected = vectors[0] @ vectors[1] - vectors[0] @ vectors[2]
-    own, other, neither = Relevance(of.criteria, 0, encode).of([("A", LIGHT), ("B", LIGHT), ("A", CARS)])
+    own, other, neither = Relevance(of.criteria, 0, encode).relevances([("A", LIGHT), ("B", LIGHT), ("A", CARS)])
     assert (own, other) == pytest.approx((expected, -expected))
     assert abs(neither) < 0.1 < own
 
@@ -137,7 +137,7 @@ def test_gradeagentops_refuses_irrelevant_quotes_too():
 
 
 def test_one_criterion_alone_has_nothing_to_compare_with():
-    assert Relevance((criterion("A"),), 2, encode).of([("A", CARS)]) == [float("inf")]
+    assert Relevance((criterion("A"),), 2, encode).relevances([("A", CARS)]) == [float("inf")]
 
 
 def test_no_rule_leaves_a_bundle_s_id_alone():

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import BackendError
-from tasks.llm import claims, kept
+from tasks.llm import claims, reply_store
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
@@ -157,7 +157,7 @@ def test_a_fault_gives_the_claims_back(tmp_path):
 
 
 def test_a_waiting_run_says_for_whom_and_not_at_every_wave(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(kept, "_SAY_S", (0.0, 60.0))
+    monkeypatch.setattr(reply_store, "_SAY_S", (0.0, 60.0))
     with ReplyStore(tmp_path / "r") as mine, ReplyStore(tmp_path / "r") as theirs:
         for name in "ab":
             with theirs.claim([name]):

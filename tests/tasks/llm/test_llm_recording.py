@@ -48,7 +48,7 @@ def asking(subject: str = "a", system: str = "rubric", user: str = "text", **mor
 
 def row(request: Request, model: str = "m@1", error: str | None = None) -> dict[str, str | None]:
     """A request as `attempts` has it."""
-    said = {"system": request.said("system"), "prompt": request.said("user"), "error": error}
+    said = {"system": request.content_of("system"), "prompt": request.content_of("user"), "error": error}
     return {"request_digest": digest(request, model), "response_id": request.subject, **said}
 
 

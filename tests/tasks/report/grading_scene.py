@@ -14,10 +14,10 @@ import pyarrow as pa
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.schema import Row, conform, schema
 from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
+from tasks.contracts.tables.catalogue import TABLES
 from tasks.contracts.tables.checks import Checks, Quarantine
 from tasks.contracts.tables.data import InputWarnings, Items, Responses
 from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
-from tasks.contracts.tables.every import TABLES
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.report.grading.counts import counts
 from tasks.report.grading.view import Tables, needs_texts

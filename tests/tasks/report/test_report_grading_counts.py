@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from tasks.contracts.schema import conform, schema
-from tasks.contracts.tables.every import TABLES
+from tasks.contracts.tables.catalogue import TABLES
 from tasks.report.grading.counts import counts
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.reward import Rewards
-from tasks.report.training.criteria import criterion_shares, criterion_trends, unlicensed_criteria
+from tasks.report.training.criteria import criterion_shares, criterion_trends, unlicensed_shares
 from tasks.report.training.curves import paired
 from tasks.report.training.judging import judged_twice, self_agreement
 from tasks.report.training.view import TrainingView, content, page
@@ -98,7 +98,9 @@ def test_the_judges_agreement_stands_beside_chance_and_n():
 
 def test_what_is_read_says_which_criteria_were_not_licensed():
     read = section(scene(), "read")
-    assert read.tables[0].rows[0][5].startswith("example: 0.9")
+    words = {row[1]: row[5] for row in read.tables[0].rows}
+    assert words["q2"].startswith("example: 0.")
+    assert words["q1"].startswith("Gives an <i>example</i> of it: 0.")
     html = page(scene())
     assert "&lt;b&gt;" in html
     assert "<b>q" not in html
@@ -147,7 +149,7 @@ def test_shares_are_what_the_marginals_hold(marginals):
     assert len(shares) == sum(len(values) + ("x" not in values) for values in marginals)
     for row in shares.to_dict("records"):
         assert row["own"] == row["licensed"] == {"x": 0.0, **marginals[int(row["response_id"])]}[row["criterion_id"]]
-    assert unlicensed_criteria(shares) == {}
+    assert unlicensed_shares(shares) == {}
 
 
 def test_nothing_is_no_error():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pyarrow as pa
+import pytest
 from builders.rows import grading, item, response
 
 from tasks.contracts.schema import conform
@@ -36,6 +37,28 @@ def tables() -> ScoreTables:
 
 def frame(target: str = "mean", **more: tuple[str, ...]) -> pd.DataFrame:
     return score_frame([tables()], target, **more).frame.set_index("response_id")
+
+
+def part(number: int) -> ScoreTables:
+    """Tables of three responses to an item: parts differ in their raters, groups and signals."""
+    names = [f"p{number}-r{place}" for place in range(3)]
+    groups = {f"g{number % 2}": "x"} if number else {}
+    signals = {"length": 1.0} | ({f"criterion.c{number}": 1.0} if number != 1 else {})
+    machine = [grading(name, "m", float(number), signals=signals) for name in names]
+    return tables()._replace(
+        responses=conform(Responses, [response(name, groups=groups) for name in names]),
+        people=conform(Gradings, [grading(name, f"h{number}", 1.0) for name in names[number:]]),
+        gradings=narrow(conform(Gradings, machine).to_batches()),
+    )
+
+
+@pytest.mark.parametrize("numbers", [(0,), (0, 1), (1, 0), (2, 1, 0, 3), (3, 3)])
+def test_parts_are_put_below_each_other_as_pandas_would(numbers: tuple[int, ...]) -> None:
+    own = [score_frame([part(number)], "mean").frame for number in numbers]
+    plain = pd.concat(own, ignore_index=True).drop(columns=["row", "cluster"])
+    joined = score_frame([part(number) for number in numbers], "mean").frame
+    assert joined["row"].tolist() == list(range(len(plain)))
+    pd.testing.assert_frame_equal(joined[list(plain.columns)], plain)
 
 
 def test_only_held_out_responses_are_in_it() -> None:

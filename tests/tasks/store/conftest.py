@@ -12,7 +12,7 @@ from builders.buckets import new_bucket, s3_server, variables
 from builders.bundles import bundle, criterion
 from builders.rows import attempt, grading, item, locked, response, rubric
 
-from tasks.contracts.tables.every import BY_NAME
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store import index
 from tasks.store.warehouse import Run, Warehouse
 

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from tasks.contracts.errors import StoreError
+from tasks.contracts.tables.catalogue import TABLES
 from tasks.contracts.tables.data import Items
-from tasks.contracts.tables.every import TABLES
 from tasks.store.all_runs import DATABASE, SCRIPT, write_database
 from tasks.store.catalogue import ask, joins
 from tasks.store.digest import sealed

@@ -9,8 +9,8 @@ import pytest
 
 from tasks.contracts.errors import UserError
 from tasks.contracts.schema import schema
+from tasks.contracts.tables.catalogue import TABLES
 from tasks.contracts.tables.data import Items
-from tasks.contracts.tables.every import TABLES
 from tasks.store.catalogue import SQL, ask, catalogue, questions
 from tasks.store.warehouse import Run, Warehouse
 

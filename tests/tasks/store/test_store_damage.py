@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import StoreError
+from tasks.contracts.tables.catalogue import BY_NAME, TABLES
 from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.every import BY_NAME, TABLES
 from tasks.store import part
 from tasks.store.catalogue import ask
 from tasks.store.digest import file_digest, sealed, unsealed
@@ -275,14 +275,14 @@ def test_a_look_goes_on_past_every_fault(whole: Whole, tmp_path: Path) -> None:
     (run.folder / "_done" / "cut" / "00002.json").unlink()
     (run.folder / "_done" / "some" / "votes.json").write_text("{}")
     edited(run, other_question, "some", "items")
-    looks = {look.what: look for look in look_at_run(run)}
+    looks = {look.subject: look for look in look_at_run(run)}
     wrong = {what: " ".join(look.problems) for what, look in looks.items() if look.problems}
     assert wrong.keys() == {"done-marks", "responses of cut", "items of some", "manifest", "grade_digest"}
     assert "cut/00002.json is lost" in wrong["done-marks"]
     assert "some/votes.json: this done-mark cannot be read" in wrong["done-marks"]
     assert "cut/00001.parquet is lost" in wrong["responses of cut"]
     assert "items.parquet was changed" in wrong["items of some"]
-    assert looks["responses of cut"].told == "9 rows in 3 files"
+    assert looks["responses of cut"].amount == "9 rows in 3 files"
 
 
 def test_a_look_makes_the_digests_again(run: Run) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tasks.contracts.errors import StoreError
+from tasks.contracts.tables.catalogue import TABLES
 from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.every import TABLES
 from tasks.store import manifest
 from tasks.store.digest import digest_of, file_digest
 from tasks.store.manifest import code_digest, git_state, graded_by, versions, write_manifest

@@ -28,7 +28,7 @@ from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import Scored, round_half_up, score
 from tasks.judge.unscored import incomplete, reason_of
-from tasks.llm.ask import Asked, Attempt, Checked
+from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request, Same
 
@@ -251,7 +251,7 @@ def _renamed(violation: str, names: Mapping[str, str]) -> str:
     return kind + separator + (names.get(field, field) if is_criterion else field)
 
 
-def _is_exhausted(answer: Asked[Any], verdict: Settlement) -> bool:
+def _is_exhausted(answer: RequestOutcome[Any], verdict: Settlement) -> bool:
     """Whether evidence still fails after all the semantic repairs that there were."""
     mended = any(attempt.request.role == "semantic_repair" for attempt in answer.attempts)
     fails = any(mend.kind_of((violation,)) == "semantic" for violation in verdict.violations)

@@ -11,7 +11,7 @@ from tasks.judge import counted_level
 from tasks.judge.numbered import numbered
 from tasks.judge.protocols.gradeagentops.claims import STATUSES, Demand, everything
 from tasks.judge.protocols.gradeagentops.settlement import Settlement
-from tasks.llm.ask import Asked
+from tasks.llm.ask import RequestOutcome
 from tasks.llm.request import Reply
 
 _WRITTEN = [sorted(STATUSES).index(status) for status in STATUSES]
@@ -25,7 +25,7 @@ class Likely(NamedTuple):
     traits: dict[str, list[float]]
 
 
-def likely(call: Asked[Any], bundle: Bundle) -> Likely:
+def likely(call: RequestOutcome[Any], bundle: Bundle) -> Likely:
     """What the last reply that was asked for it gave, in its place nothing where that gave none. A model's reply has
     points under their numbers; an answerer that reads no prose gives criteria under their names."""
     points, banned, _ = numbered(bundle)

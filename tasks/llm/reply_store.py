@@ -82,7 +82,7 @@ class Replies(ABC):
             yield []
             return
         over = threading.Event()
-        beating = threading.Thread(target=self._beat, args=(asker, over), name="claims", daemon=True)
+        beating = threading.Thread(target=self._keep_beating, args=(asker, over), name="claims", daemon=True)
         beating.start()
         try:
             yield mine
@@ -160,7 +160,7 @@ class Replies(ABC):
         """Gives an asker's claims back."""
 
     @abstractmethod
-    def _seen(self, asker: str) -> None:
+    def _beat(self, asker: str) -> None:
         """Says that an asker lives."""
 
     @abstractmethod
@@ -171,10 +171,10 @@ class Replies(ABC):
     def _named(self) -> AbstractContextManager[None]:
         """Says which store a failure is about."""
 
-    def _beat(self, asker: str, over: threading.Event) -> None:
+    def _keep_beating(self, asker: str, over: threading.Event) -> None:
         while not over.wait(claims.BEAT_S):
             with suppress(StoreError):  # where the disk is full, the run itself says so
-                self._seen(asker)
+                self._beat(asker)
 
     def _say(self, line: str) -> None:
         """Warns, but not at every wave anew."""
